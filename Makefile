@@ -1,0 +1,40 @@
+# Works on a fresh machine with Python 3.10+, make, gcc and pip: every target makes what it needs.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint unit test-cuda test-gpu bench docs clean
+
+demo: $(READY)
+	$(BIN)/memguard demo
+
+test: lint unit
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: $(READY)
+	$(BIN)/python -m pytest -n 2
+
+test-cuda: $(READY)
+	$(BIN)/python tests/nullgpu/setup.py
+	$(BIN)/python tests/nullgpu/run.py -- python -m pytest tests/cuda -m cuda
+
+test-gpu: $(READY)
+	$(BIN)/python -m pytest tests/gpu -m gpu
+
+bench: $(READY)
+	$(BIN)/python -m tests.bench
+
+$(READY): pyproject.toml constraints.txt
+	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt torch
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .nullgpu build dist *.egg-info

@@ -1,0 +1,1 @@
+"""Where the numbers come from: one file per kind of device."""

@@ -1,0 +1,61 @@
+"""What a backend is: where the numbers of one device come from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from memguard.stats import MemoryStats, SlowStats
+
+
+class Backend(ABC):
+    """The memory of one device. Reads; never acts, never synchronises, never initialises the device.
+
+    What the device cannot measure stays None. `read` is on the per-batch path; `read_slow` runs in the slow lane's
+    thread, about once a second.
+    """
+
+    @property
+    @abstractmethod
+    def device(self) -> str:
+        """The device in PyTorch's writing, like ``"cuda:0"``; ``"virtual:24GiB"`` and ``"cpu"`` likewise."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str | None:
+        """The device's product name, where it has one."""
+
+    @property
+    @abstractmethod
+    def total_bytes(self) -> int | None:
+        """Capacity of the device; for the host, what the kernel would kill this process at."""
+
+    @property
+    def measures_peaks(self) -> bool:
+        """Whether `read` knows true peaks between two boundaries, not only samples."""
+        return True
+
+    @abstractmethod
+    def read(self) -> MemoryStats:
+        """One look, without consequences; peaks are those since the last `boundary`."""
+
+    @abstractmethod
+    def boundary(self) -> MemoryStats:
+        """One look at the end of a stretch; the peaks start anew."""
+
+    @abstractmethod
+    def read_slow(self) -> SlowStats:
+        """What is too dear for every batch."""
+
+    def install(self) -> None:  # noqa: B027 - most backends have nothing to put in place
+        """Puts in place what the backend needs in the process (a dispatch mode, a peak ledger)."""
+
+    def remove(self) -> None:  # noqa: B027
+        """Takes away what `install` put in place."""
+
+    def empty_cache(self) -> int | None:
+        """Gives cached memory back to the driver.
+
+        Returns:
+            The bytes given back, or None where the device has no cache.
+        """
+        return None

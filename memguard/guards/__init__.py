@@ -1,0 +1,1 @@
+"""What acts, and reports each act as a finding."""

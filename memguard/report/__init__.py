@@ -1,0 +1,1 @@
+"""Recordings, post-mortems and forecasts as text and HTML."""

@@ -1,0 +1,1 @@
+"""Where records and findings go while the run goes on."""

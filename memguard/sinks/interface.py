@@ -1,0 +1,24 @@
+"""What a sink is: somewhere records and findings go."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from memguard.findings import Finding
+from memguard.stats import BatchRecord, Run
+
+
+class Sink(ABC):
+    """Writes what it is given, somewhere. An error switches the sink off, never the training."""
+
+    @abstractmethod
+    def record(self, record: BatchRecord, run: Run) -> None:
+        """One more batch; called in every batch, so it must be cheap."""
+
+    @abstractmethod
+    def finding(self, finding: Finding) -> None:
+        """A new finding, or the newer state of one told before (same cause, higher count)."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """The run is over; writes what is left."""

@@ -1,0 +1,155 @@
+"""What one look at a device tells, what one batch cost, and the stages of a training loop.
+
+The loop, with every event that memguard hears (an integration translates its host's hooks to these)::
+
+    stage_start(TRAIN)
+    for batch in loader:                     # batches are counted over all stages, and only ever grow
+        batch_start(TRAIN, epoch, index, shapes)
+        output = model(batch)                #   forward_start, forward_end     (probes)
+        loss.backward()                      #   backward_start, backward_end   (probes)
+        optimizer.step()                     #   optimizer_step
+        batch_end()                          # -> BatchRecord -> detectors -> Finding -> sinks
+        if time_to_validate:
+            stage_start(VALIDATION)
+            for batch in val_loader:         #   batch_start, forward..., batch_end
+            stage_end(VALIDATION)
+        if time_to_save:
+            stage_start(CHECKPOINT); save(); stage_end(CHECKPOINT)
+    stage_end(TRAIN)
+
+Records tile the time: the peak of a record covers everything since the record before it, so that what happens between
+two batches (moving the next one to the device, a checkpoint, a logger) is charged to somebody and no spike is lost.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+
+class Stage(enum.Enum):
+    """What the loop is doing; the value is the name in files and messages, the order is the code on disk."""
+
+    SANITY = "sanity"
+    TRAIN = "train"
+    VALIDATION = "validation"
+    TEST = "test"
+    PREDICT = "predict"
+    CHECKPOINT = "checkpoint"
+    OTHER = "other"
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether no gradient is wanted in this stage."""
+        return self in (Stage.SANITY, Stage.VALIDATION, Stage.TEST, Stage.PREDICT)
+
+
+STAGES: tuple[Stage, ...] = tuple(Stage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryStats:
+    """One look at a device's memory, in PyTorch's words; None is what this device does not tell.
+
+    Peaks are those since the previous boundary; counters are cumulative since the process began.
+    """
+
+    allocated_bytes: int | None = None
+    allocated_peak_bytes: int | None = None
+    reserved_bytes: int | None = None
+    reserved_peak_bytes: int | None = None
+    active_bytes: int | None = None
+    active_peak_bytes: int | None = None
+    inactive_split_bytes: int | None = None
+    num_alloc_retries: int | None = None
+    num_ooms: int | None = None
+    num_device_alloc: int | None = None
+    num_device_free: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowStats:
+    """What is too dear to ask for in every batch; the slow lane asks once a second. None is unknown."""
+
+    device_total_bytes: int | None = None
+    """Capacity of the device, as its driver reports it."""
+    device_used_bytes: int | None = None
+    """In use on the device by all processes."""
+    process_used_bytes: int | None = None
+    """In use on the device by this process, its CUDA context included."""
+    other_processes: tuple[tuple[int, int | None], ...] | None = None
+    """Other processes on the device: (pid, bytes or None where the driver hides it)."""
+    host_rss_bytes: int | None = None
+    host_rss_peak_bytes: int | None = None
+    host_limit_bytes: int | None = None
+    """What the kernel will kill this process at: the cgroup's limit, or all RAM."""
+    host_used_bytes: int | None = None
+    """In use under that limit (cgroup v2 without reclaimable page cache, or total minus available)."""
+    host_available_bytes: int | None = None
+    workers_rss_bytes: int | None = None
+    """Private memory of the process's children (DataLoader workers), together."""
+    num_workers: int | None = None
+    pinned_bytes: int | None = None
+    """Held by PyTorch's pinned-memory cache."""
+    pinned_active_bytes: int | None = None
+    shm_free_bytes: int | None = None
+    shm_total_bytes: int | None = None
+    open_files: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRecord:
+    """The memory of one batch (or of one checkpoint, or another stretch between two boundaries)."""
+
+    batch: int
+    """Number of this record in the run, over all stages; only ever grows."""
+    stage: Stage
+    epoch: int | None = None
+    index: int | None = None
+    """Number of the batch within its stage and epoch."""
+    optimizer_steps: int = 0
+    """Optimizer steps of the run before the end of this batch."""
+    time: float
+    """Seconds since 1970 at the end of the batch."""
+    seconds: float
+    """Duration."""
+    shapes: int | None = None
+    """Number of the input shapes in the run's table of shapes."""
+    device: int = 0
+    """Position of the device in the run's list of devices."""
+    allocated_start_bytes: int | None = None
+    allocated_peak_bytes: int | None = None
+    allocated_end_bytes: int | None = None
+    reserved_bytes: int | None = None
+    reserved_peak_bytes: int | None = None
+    active_peak_bytes: int | None = None
+    inactive_split_bytes: int | None = None
+    device_used_bytes: int | None = None
+    host_rss_bytes: int | None = None
+    num_alloc_retries: int | None = None
+    """Retries of the allocator during this batch; likewise the three below."""
+    num_ooms: int | None = None
+    num_device_alloc: int | None = None
+    num_device_free: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """What detectors may know of the run besides its records; the recorder keeps it up to date."""
+
+    device: str
+    """Like ``"cuda:0"``, ``"cpu"``, ``"virtual:24GiB"``."""
+    device_name: str | None = None
+    device_total_bytes: int | None = None
+    limit_bytes: int | None = None
+    """What the allocator may take: the total, less what others hold, or the per-process fraction."""
+    rank: int = 0
+    world_size: int = 1
+    epoch: int | None = None
+    num_epochs: int | None = None
+    batches_per_epoch: dict[Stage, int] = field(default_factory=dict)
+    """Batches of one pass over each stage's loaders, where known."""
+    batches_left: int | None = None
+    """Training batches to come, where known."""
+    slow: SlowStats = field(default_factory=SlowStats)
+    """The newest reading of the slow lane."""

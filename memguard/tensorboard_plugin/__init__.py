@@ -1,0 +1,1 @@
+"""The Memory tab of TensorBoard."""
