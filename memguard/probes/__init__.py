@@ -1,1 +1,1 @@
-"""What must look at live objects: graphs, storages, gradient mode, holders, owners. Costs microseconds, holds nothing."""
+"""What must look at live objects: graphs, storages, grad mode, holders, owners. Cheap, and holds nothing."""
