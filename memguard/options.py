@@ -1,0 +1,151 @@
+"""Every setting of memguard, in one place, checked when it is given."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from memguard.units import parse_bytes
+
+Validation = Literal["guard", "warn", "off"]
+Peaks = Literal["shared", "exclusive", "off"]
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "validation": ("guard", "warn", "off"),
+    "peaks": ("shared", "exclusive", "off"),
+    "on_oom": ("report", "off"),
+    "history": ("off", "auto", "always"),
+}
+_POLICIES = ("never", "validation", "epoch", "auto")
+_DEVICES = "auto, cuda, cuda:N, xpu, mps, cpu, virtual:SIZE (as in virtual:24GiB)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The settings; the same names everywhere: `MemGuard`, `wrap`, `watch` and ``memguard run``.
+
+    Raises:
+        ValueError: A value is not one of the valid ones; the text names them.
+        TypeError: A value is of the wrong type.
+    """
+
+    logdir: str | os.PathLike[str] | None = None
+    """Where the recording goes. None: the logger's or trainer's directory, else MEMGUARD_LOGDIR, else
+    ./memguard-runs/<time>."""
+    device: str = "auto"
+    """The device to guard: "auto", "cuda:0", "xpu", "mps", "cpu" or "virtual:24GiB"."""
+    validation: Validation = "guard"
+    """"guard" runs validation forwards without a graph, "warn" only reports those that build one, "off" neither."""
+    empty_cache: str | int = "never"
+    """"never", "validation" (its edges), "epoch", a number (every N batches), "auto" (only when it would help)."""
+    rules: tuple[str, ...] | None = None
+    """Rule codes or names to select; None selects all."""
+    ignore: tuple[str, ...] = ()
+    """Rule codes or names to leave out."""
+    log_every: int = 50
+    """Batches per TensorBoard point; a point carries the window's maximum, so no spike is lost."""
+    peaks: Peaks = "shared"
+    """"shared" resets the device's peak counters for each batch, yet other readers keep getting their own answer;
+    "exclusive" resets without that; "off" never resets."""
+    on_oom: str = "report"
+    """"report" explains an out-of-memory error, "off" does not."""
+    history: str = "auto"
+    """Allocation history, the stack of each allocation: "off", "auto" (a few batches, only after growth is
+    suspected), "always" (a bounded ring)."""
+    progress: bool = True
+    """A short memory text in Lightning's progress bar and in `guard.batches`."""
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+        if isinstance(self.empty_cache, bool) or not isinstance(self.empty_cache, (str, int)):
+            raise TypeError(f"empty_cache must be a policy name or a number of batches, got {self.empty_cache!r}")
+        if isinstance(self.empty_cache, int) and self.empty_cache < 1:
+            raise ValueError(f"empty_cache as a number of batches must be at least 1, got {self.empty_cache}")
+        if isinstance(self.empty_cache, str) and self.empty_cache not in _POLICIES:
+            raise ValueError(
+                f"empty_cache must be one of {', '.join(_POLICIES)} or a number of batches, got {self.empty_cache!r}"
+            )
+        if isinstance(self.log_every, bool) or not isinstance(self.log_every, int):
+            raise TypeError(f"log_every must be a number of batches, got {self.log_every!r}")
+        if self.log_every < 1:
+            raise ValueError(f"log_every must be at least 1 batch, got {self.log_every}")
+        if not isinstance(self.progress, bool):
+            raise TypeError(f"progress must be True or False, got {self.progress!r}")
+        for name in ("rules", "ignore"):
+            object.__setattr__(self, name, _names(name, getattr(self, name)))
+        _check_device(self.device)
+        if self.logdir is not None:
+            os.fspath(self.logdir)
+
+    @classmethod
+    def make(cls, **settings: Any) -> Options:
+        """The options from keyword arguments.
+
+        Raises:
+            TypeError: An option of an unknown name; the text names the valid ones.
+        """
+        known = [field.name for field in fields(cls)]
+        for name in settings:
+            if name not in known:
+                raise TypeError(f"memguard has no option {name!r}; the options are {', '.join(known)}")
+        return cls(**settings)
+
+
+def choose_logdir(options: Options, default: str | os.PathLike[str] | None, now: str) -> Path:
+    """The directory of this run.
+
+    Args:
+        options: The settings; their logdir comes first.
+        default: The host framework's own directory, if it has one.
+        now: The start time as text, for ``./memguard-runs/<now>``.
+    """
+    if options.logdir is not None:
+        return Path(options.logdir)
+    if os.environ.get("MEMGUARD_LOGDIR"):
+        return Path(os.environ["MEMGUARD_LOGDIR"])
+    return Path(default) if default is not None else Path("memguard-runs") / now
+
+
+def disabled() -> bool:
+    """Whether MEMGUARD_DISABLE asks for everything to be a no-op.
+
+    Raises:
+        ValueError: The variable holds something else than 0, 1, true, false or nothing.
+    """
+    value = os.environ.get("MEMGUARD_DISABLE", "")
+    if value.lower() in ("", "0", "false"):
+        return False
+    if value.lower() in ("1", "true"):
+        return True
+    raise ValueError(f"MEMGUARD_DISABLE must be 1 or 0 (or true, false), got {value!r}")
+
+
+def _names(option: str, value: object) -> tuple[str, ...] | None:
+    if value is None:
+        return None if option == "rules" else ()
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    if isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(part, str) for part in value):
+        return tuple(value)
+    raise TypeError(f"{option} must be rule codes or names, like ['MG101', 'eval-graph'], got {value!r}")
+
+
+def _check_device(device: object) -> None:
+    if not isinstance(device, str):
+        raise TypeError(f"device must be a text like 'cuda:0', got {device!r}; the valid ones are {_DEVICES}")
+    kind, _, rest = device.partition(":")
+    if kind == "virtual":
+        try:
+            parse_bytes(rest)
+        except ValueError as error:
+            raise ValueError(f"device {device!r}: {error}") from None
+    elif kind in ("cuda", "xpu"):
+        if (rest and not rest.isdigit()) or device.endswith(":"):
+            raise ValueError(f"device {device!r} is not known; the valid ones are {_DEVICES}")
+    elif device not in ("auto", "mps", "mps:0", "cpu"):
+        raise ValueError(f"device {device!r} is not known; the valid ones are {_DEVICES}")
