@@ -1,1 +1,11 @@
-"""What must look at live objects: graphs, storages, grad mode, holders, owners. Cheap, and holds nothing."""
+"""What must look at live objects: graphs, storages, gradients, cycles, and who holds them."""
+
+from __future__ import annotations
+
+from memguard.probes.interface import Probe, Watch
+from memguard.probes.panel import Probes
+
+PROBES: tuple[type[Probe], ...] = ()
+"""Every probe, in the order in which events reach them."""
+
+__all__ = ["PROBES", "Probe", "Probes", "Watch"]

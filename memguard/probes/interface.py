@@ -1,0 +1,165 @@
+"""What a probe is: one look at live objects, in microseconds, that ends as plain facts."""
+
+from __future__ import annotations
+
+import weakref
+from abc import ABC
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from memguard.facts import Fact
+from memguard.stats import MemoryStats, Stage
+
+
+def _no_stats() -> MemoryStats:
+    return MemoryStats()
+
+
+def _no_roots() -> Iterable[tuple[str, object]]:
+    return ()
+
+
+@dataclass(slots=True)
+class Watch:
+    """What probes may know of the run. `Probes` keeps the counts; the integration fills the rest once.
+
+    Models and optimizers are held weakly: a model that the user drops is gone.
+    """
+
+    device: str = "cpu"
+    """The guarded device in PyTorch's writing; ``"virtual:24GiB"`` for the virtual GPU."""
+    device_total_bytes: int | None = None
+    lightning: bool = False
+    """Whether Lightning drives the loop (and so decides when gradients are zeroed)."""
+    compiled: bool = False
+    """Whether a watched model is compiled: then only its outermost module is hooked."""
+    read: Callable[[], MemoryStats] = _no_stats
+    """One look at the device, without consequences (the backend's `read`)."""
+    extra_roots: Callable[[], Iterable[tuple[str, object]]] = _no_roots
+    """Objects besides frames and models where a holder may hang: ("trainer", trainer), callbacks, metrics. Asked for
+    only when something is to be named, so nothing is held."""
+    stage: Stage = Stage.OTHER
+    batch: int = 0
+    """Number of the current record."""
+    batches: int = 0
+    """Batches begun so far, all stages."""
+    optimizer_steps: int = 0
+    dense_until: int = 0
+    """Batch number up to which every batch is looked at, whatever the sampling says."""
+    _models: list[weakref.ref[nn.Module]] = field(default_factory=list)
+    _optimizers: list[weakref.ref[torch.optim.Optimizer]] = field(default_factory=list)
+
+    @property
+    def models(self) -> list[nn.Module]:
+        """The watched root models that are still alive."""
+        return [model for ref in self._models if (model := ref()) is not None]
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """The optimizers seen so far that are still alive."""
+        return [optimizer for ref in self._optimizers if (optimizer := ref()) is not None]
+
+    def add_model(self, model: nn.Module) -> bool:
+        """Watches one more root; whether it is new."""
+        if any(ref() is model for ref in self._models):
+            return False
+        self._models = [ref for ref in self._models if ref() is not None] + [weakref.ref(model)]
+        return True
+
+    def add_optimizer(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Notes one more optimizer; whether it is new."""
+        if any(ref() is optimizer for ref in self._optimizers):
+            return False
+        self._optimizers = [ref for ref in self._optimizers if ref() is not None] + [weakref.ref(optimizer)]
+        return True
+
+    def look_closely(self, batches: int) -> None:
+        """Asks for dense looks during the next batches: something was seen that may become a finding."""
+        self.dense_until = max(self.dense_until, self.batch + batches)
+
+
+class Probe(ABC):
+    """One kind of look. A subclass overrides the events it needs; the rest cost nothing.
+
+    Every event returns at once, keeps no tensor, frame or exception alive, and tells what it saw through `report`. An
+    exception switches this probe off, never the training. Events arrive on the thread that trains, and only in batches
+    that are looked at (all of the first 64 of each stage, then 1 in 16); those named in `always` arrive in every batch.
+    """
+
+    name: ClassVar[str]
+    """For the log when the probe is switched off."""
+    always: ClassVar[frozenset[str]] = frozenset()
+    """Names of the events that this probe needs even in batches that are not sampled."""
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        self.watch = watch
+        self.report = report
+
+    def install(self) -> None:  # noqa: B027 - most probes install nothing
+        """Puts in place what the probe needs in the process (a gc callback)."""
+
+    def remove(self) -> None:  # noqa: B027
+        """Takes away what `install` and all events put in place (hooks, callbacks)."""
+
+    def on_model(self, model: nn.Module) -> None:  # noqa: B027
+        """A root model is watched from now on."""
+
+    def on_stage_start(self, stage: Stage) -> None:  # noqa: B027
+        """A stage begins."""
+
+    def on_stage_end(self, stage: Stage) -> None:  # noqa: B027
+        """A stage is over."""
+
+    def on_batch_start(self) -> None:  # noqa: B027
+        """A batch begins; `watch.stage` and `watch.batch` are its own."""
+
+    def on_forward_start(  # noqa: B027
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        """A root model is called."""
+
+    def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:  # noqa: B027
+        """A root model has answered."""
+
+    def on_stem_end(self, module: nn.Module, output: object) -> None:  # noqa: B027
+        """The first leaf module whose output requires grad has answered (every graph of the model is above it)."""
+
+    def on_backward_start(self, loss: torch.Tensor) -> None:  # noqa: B027
+        """A backward begins, where the integration can tell (Lightning)."""
+
+    def on_backward_end(self) -> None:  # noqa: B027
+        """A backward is over, where the integration can tell."""
+
+    def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: B027
+        """An optimizer is about to change weights."""
+
+    def on_optimizer_step_end(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: B027
+        """An optimizer has changed weights; `watch.optimizer_steps` counts it already."""
+
+    def on_batch_end(self) -> None:  # noqa: B027
+        """The batch is over; findings that need a walk over live objects are made here."""
+
+    def on_exception(self, error: BaseException) -> None:  # noqa: B027
+        """The step failed; the error is not to be kept."""
+
+
+EVENTS: tuple[str, ...] = (
+    "on_model",
+    "on_stage_start",
+    "on_stage_end",
+    "on_batch_start",
+    "on_forward_start",
+    "on_forward_end",
+    "on_stem_end",
+    "on_backward_start",
+    "on_backward_end",
+    "on_optimizer_step_start",
+    "on_optimizer_step_end",
+    "on_batch_end",
+    "on_exception",
+)
+"""Every event a probe can hear."""
