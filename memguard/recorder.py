@@ -1,0 +1,447 @@
+"""The heart: events in, one record a batch, then detectors, findings, sinks. No torch.
+
+Everything memguard does inside a training step passes through here or through `Recorder.part`, and here alone its
+failures end: a part that fails is logged once with its traceback and switched off; the run goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, final
+
+from memguard.allow import allowed, allowed_lately
+from memguard.backends.interface import Backend
+from memguard.detectors.interface import Detector
+from memguard.facts import Fact
+from memguard.findings import Finding
+from memguard.recording import RecordingWriter
+from memguard.sinks.interface import Sink
+from memguard.stats import BatchRecord, MemoryStats, Run, SlowStats, Stage
+from memguard.summary import Summary
+
+logger = logging.getLogger("memguard")
+
+HISTORY = 4096
+_DESCRIBED = ("device", "device_name", "device_total_bytes", "rank", "world_size")
+
+
+def _no_slow_stats() -> SlowStats:
+    return SlowStats()
+
+
+def _no_rss() -> int | None:
+    return None
+
+
+@final
+class Recorder:
+    """Turns the events of a training loop into records, findings and a recording.
+
+    The methods are the events of the loop drawn in `memguard.stats`; none of them raises for a fault of memguard's.
+
+    Args:
+        backend: Where the numbers come from.
+        run: What is known of the run; shared with the detectors.
+        logdir: Where the recording on disk goes; None records in memory only.
+        detectors: The rules to judge by.
+        sinks: Where records and findings go.
+        slow: The newest reading of the slow lane.
+        rss: The process's resident memory in bytes, cheap enough for every batch.
+        silenced: Rule codes and names whose findings are dropped.
+        clock: Seconds since 1970; tests bring their own.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        run: Run,
+        *,
+        logdir: Path | None = None,
+        detectors: Sequence[Detector] = (),
+        sinks: Sequence[Sink] = (),
+        slow: Callable[[], SlowStats] = _no_slow_stats,
+        rss: Callable[[], int | None] = _no_rss,
+        silenced: Iterable[str] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.run = run
+        self.records: deque[BatchRecord] = deque(maxlen=HISTORY)
+        self.findings: dict[tuple[str, str | None, int | None, str | None], Finding] = {}
+        self.summary = Summary(device=run.device, rank=run.rank, world_size=run.world_size)
+        self.recording: RecordingWriter | None = None
+        self.listeners: list[Callable[[BatchRecord], Iterable[Fact]]] = []
+        """Called with each record as it is made; what they return is learned."""
+        self._backend = backend
+        self._logdir = logdir
+        self._detectors = list(detectors)
+        self._sinks = list(sinks)
+        self._slow, self._rss, self._clock = slow, rss, clock
+        self._silenced = frozenset(silenced)
+        self._allowed: frozenset[str] = frozenset()
+        self._pid = os.getpid()
+        self._open = False
+        self._off: set[str] = set()
+        self._stages: list[tuple[Stage, int | None]] = []
+        self._batch = 0
+        self._optimizer_steps = 0
+        self._index: int | None = None
+        self._shapes: int | None = None
+        self._shape_table: dict[Any, int] = {}
+        self._shape_texts: list[list[Any]] = []
+        self._last = MemoryStats()
+        self._last_time = 0.0
+        self._began = 0.0
+        self._spent = 0.0
+        self._batch_open = False
+
+    # The life of a run
+
+    def open(self, session: dict[str, Any]) -> None:
+        """The run begins: the backend is put in place and the recording created."""
+        if self._open:
+            return
+        self._open, self._began = True, time.perf_counter()
+        with self.part("backend"):
+            self._backend.install()
+            self._last = self._backend.boundary()
+        self._last_time = self._clock()
+        self._learn_device()
+        if self._logdir is not None:
+            described = {name: getattr(self.run, name) for name in _DESCRIBED}
+            try:
+                self.recording = RecordingWriter(self._logdir, {**session, **described})
+                self.summary.recording = str(self.recording.path)
+            except OSError as error:
+                self._recording_failed(error)
+
+    def close(self, reason: str = "finished") -> Summary:
+        """The run is over: detectors conclude, sinks and recording close. A second call only returns the summary."""
+        if not self._open or os.getpid() != self._pid:
+            return self.summary
+        if self._batch_open:
+            self.batch_end()
+        self._open = False
+        for detector in self._detectors:
+            with self.part(f"rule {detector.code}"):
+                for finding in detector.finish(self.run):
+                    self.add(finding)
+        wall = time.perf_counter() - self._began
+        self.summary.ended = reason
+        self.summary.overhead_seconds = self._spent
+        self.summary.overhead_share = self._spent / wall if wall > 0 else 0.0
+        self.summary.findings = list(self.findings.values())
+        for finding in self.summary.findings:
+            if finding.count > 1:
+                self.line("finding", finding.to_json())
+        self.line("end", {"reason": reason, "batches": self._batch, "overhead": self.overhead()})
+        for sink in self._sinks:
+            with self.part(_name(sink)):
+                sink.close()
+        with self.part("backend"):
+            self._backend.remove()
+        if self.recording is not None:
+            try:
+                self.recording.close()
+            except OSError as error:
+                self._recording_failed(error)
+        return self.summary
+
+    def overhead(self) -> dict[str, float]:
+        """Seconds that memguard spent in the loop so far, and their share of the wall time."""
+        wall = time.perf_counter() - self._began
+        return {"seconds": self._spent, "share": self._spent / wall if wall > 0 else 0.0}
+
+    def charge(self, seconds: float) -> None:
+        """Adds time that a part of memguard spent in the loop outside the recorder's own events."""
+        self._spent += seconds
+
+    # Events
+
+    def stage_start(self, stage: Stage, *, epoch: int | None = None, batches: int | None = None) -> None:
+        """A stage begins; `batches` is the length of one pass over its loaders, where known."""
+        if not self._active():
+            return
+        began = time.perf_counter()
+        self._edge()
+        self._stages.append((stage, epoch))
+        if batches is not None:
+            self.run.batches_per_epoch[stage] = batches
+        if epoch is not None and stage is Stage.TRAIN:
+            self.run.epoch = epoch
+        self._spent += time.perf_counter() - began
+
+    def stage_end(self, stage: Stage) -> None:
+        """A stage ends; a checkpoint becomes a record of its own."""
+        if not self._active() or not any(open_stage is stage for open_stage, _ in self._stages):
+            return
+        began = time.perf_counter()
+        if self._batch_open:
+            self.batch_end()
+        if stage is Stage.CHECKPOINT:
+            self._make_record(stage)
+        else:
+            self._edge()
+        while self._stages.pop()[0] is not stage:
+            pass
+        self._spent += time.perf_counter() - began
+
+    def epoch(self, epoch: int) -> None:
+        """The current stage goes into another epoch."""
+        if self._stages:
+            self._stages[-1] = (self._stages[-1][0], epoch)
+            if self._stages[-1][0] is Stage.TRAIN:
+                self.run.epoch = epoch
+
+    def batch_start(self, index: int | None = None, shapes: Any = None) -> None:
+        """A batch of the current stage begins.
+
+        Args:
+            index: Its number within stage and epoch.
+            shapes: Its input shapes as nested tuples (hashable), like ``(("x", (32, 784), "float32"),)``.
+        """
+        if not self._active():
+            return
+        began = time.perf_counter()
+        if self._batch_open:
+            self.batch_end()
+        self._batch_open, self._index = True, index
+        self._shapes = self._number_of(shapes) if shapes is not None else None
+        self._spent += time.perf_counter() - began
+
+    def shapes(self, shapes: Any) -> None:
+        """The input shapes of the open batch, where they come later than its start."""
+        self._shapes = self._number_of(shapes)
+
+    def batch_end(self) -> None:
+        """The open batch ends: its record is made and judged."""
+        if not self._batch_open or not self._active():
+            return
+        self._batch_open = False
+        began = time.perf_counter()
+        self._make_record(self._stages[-1][0] if self._stages else Stage.OTHER)
+        self._spent += time.perf_counter() - began
+
+    def optimizer_step(self) -> None:
+        """An optimizer made a step."""
+        self._optimizer_steps += 1
+
+    def learn(self, facts: Iterable[Fact]) -> None:
+        """Facts that probes saw; the detectors judge them."""
+        if not self._active():
+            return
+        for fact in facts:
+            for detector in self._detectors:
+                with self.part(f"rule {detector.code}"):
+                    for finding in detector.learn(fact, self.run):
+                        self.add(finding)
+
+    def add(self, finding: Finding) -> None:
+        """A finding of a detector or an act of a guard; one of a cause already told counts that up."""
+        if any(
+            name in self._silenced or name in self._allowed or allowed(name) for name in (finding.code, finding.name)
+        ):
+            return
+        known = self.findings.get(finding.cause)
+        if known is not None:
+            count = known.count + finding.count
+            worse = known.severity < finding.severity
+            self.findings[finding.cause] = replace(finding if worse else known, count=count)
+            if not worse:
+                return
+        else:
+            self.findings[finding.cause] = finding
+        told = self.findings[finding.cause]
+        self.line("finding", told.to_json())
+        for sink in self._sinks:
+            with self.part(_name(sink)):
+                sink.finding(told)
+
+    def line(self, kind: str, data: dict[str, Any]) -> None:
+        """Writes a rare thing into the recording."""
+        if self.recording is None or os.getpid() != self._pid:
+            return
+        try:
+            self.recording.line(kind, data)
+        except (OSError, ValueError) as error:
+            self._recording_failed(error)
+
+    # Failures of ours
+
+    def part(self, name: str) -> AbstractContextManager[None]:
+        """A context in which an exception of memguard's own is logged once and switches the named part off.
+
+        Whoever enters it again asks `is_off` first where going on would be wasted. Never used around user code.
+        """
+        return _Part(self, name)
+
+    def is_off(self, name: str) -> bool:
+        """Whether a part failed and was switched off."""
+        return name in self._off
+
+    def failed(self, name: str, error: BaseException) -> None:
+        """Logs a part's failure with its traceback, once, and switches it off."""
+        if name in self._off:
+            return
+        self._off.add(name)
+        self._detectors = [d for d in self._detectors if f"rule {d.code}" != name]
+        self._sinks = [sink for sink in self._sinks if _name(sink) != name]
+        note = f"memguard's {name} failed and is off for the rest of the run: {type(error).__name__}: {error}"
+        self.summary.notes.append(note)
+        logger.error("%s. The training is not touched; please report this.", note, exc_info=error)
+
+    def _recording_failed(self, error: BaseException) -> None:
+        self.recording = None
+        if "recording" not in self._off:
+            self._off.add("recording")
+            note = f"the recording stopped: {error}"
+            self.summary.notes.append(note)
+            logger.warning("memguard: %s. Training goes on untouched, without a recording.", note)
+
+    # Records
+
+    def _active(self) -> bool:
+        return self._open and os.getpid() == self._pid
+
+    def _edge(self) -> None:
+        """A boundary between stages: a spike in the gap gets a record of its own, else nothing is written."""
+        if "backend" in self._off:
+            return
+        with self.part("backend"):
+            before, now = self._last, self._backend.boundary()
+            peak = now.allocated_peak_bytes
+            if peak is not None and peak > max(before.allocated_bytes or 0, now.allocated_bytes or 0):
+                self._append(Stage.OTHER, now)
+            self._keep(now)
+
+    def _keep(self, now: MemoryStats) -> None:
+        self._last, self._last_time = now, self._clock()
+
+    def _make_record(self, stage: Stage) -> None:
+        if "backend" in self._off:
+            return
+        try:
+            now = self._backend.boundary()
+        except Exception as error:
+            self.failed("backend", error)
+            return
+        self._append(stage, now)
+        self._keep(now)
+
+    def _append(self, stage: Stage, now: MemoryStats) -> None:
+        last, time_now = self._last, self._clock()
+        slow = self.run.slow = self._slow()
+        if self.run.device_total_bytes is None:
+            self._learn_device()
+        record = BatchRecord(
+            batch=self._batch,
+            stage=stage,
+            epoch=self._stages[-1][1] if self._stages else None,
+            index=self._index,
+            optimizer_steps=self._optimizer_steps,
+            time=time_now,
+            seconds=max(time_now - self._last_time, 0.0),
+            shapes=self._shapes,
+            allocated_start_bytes=last.allocated_bytes,
+            allocated_peak_bytes=now.allocated_peak_bytes,
+            allocated_end_bytes=now.allocated_bytes,
+            reserved_bytes=now.reserved_bytes,
+            reserved_peak_bytes=now.reserved_peak_bytes,
+            active_peak_bytes=now.active_peak_bytes,
+            inactive_split_bytes=now.inactive_split_bytes,
+            device_used_bytes=slow.device_used_bytes,
+            host_rss_bytes=self._rss(),
+            num_alloc_retries=_delta(now.num_alloc_retries, last.num_alloc_retries),
+            num_ooms=_delta(now.num_ooms, last.num_ooms),
+            num_device_alloc=_delta(now.num_device_alloc, last.num_device_alloc),
+            num_device_free=_delta(now.num_device_free, last.num_device_free),
+        )
+        self._batch += 1
+        self._index, shapes, self._shapes = None, self._shapes, None
+        self.records.append(record)
+        self.summary.count(record, self._shape_texts[shapes] if shapes is not None else None)
+        if self.recording is not None:
+            try:
+                self.recording.record(record)
+            except (OSError, ValueError) as error:
+                self._recording_failed(error)
+        self._judge(record)
+
+    def _judge(self, record: BatchRecord) -> None:
+        run, part = self.run, ""
+        self._allowed = allowed_lately()
+        try:
+            for listener in self.listeners:
+                part = "probes"
+                if facts := list(listener(record)):
+                    self.learn(facts)
+            for detector in self._detectors:
+                part = detector.code
+                for finding in detector.observe(record, run):
+                    self.add(finding)
+            for sink in self._sinks:
+                part = _name(sink)
+                sink.record(record, run)
+        except Exception as error:
+            self.failed(f"rule {part}" if part.startswith("MG") else part, error)
+
+    def _learn_device(self) -> None:
+        """Asks the backend who it is; a device that the user initialises late answers late."""
+        run, summary = self.run, self.summary
+        with self.part("backend"):
+            run.device, run.device_name, total = self._backend.device, self._backend.name, self._backend.total_bytes
+            summary.device, summary.device_name = run.device, run.device_name
+            summary.measures_peaks = self._backend.measures_peaks
+            if total is not None:
+                run.device_total_bytes = summary.device_total_bytes = total
+                run.limit_bytes = run.limit_bytes or total
+                self.line("device", {name: getattr(run, name) for name in _DESCRIBED})
+
+    def _number_of(self, shapes: Any) -> int | None:
+        try:
+            number = self._shape_table.get(shapes)
+        except TypeError:
+            return None
+        if number is None and len(self._shape_texts) < HISTORY:
+            number = self._shape_table[shapes] = len(self._shape_texts)
+            listed = [list(entry) for entry in shapes]
+            self._shape_texts.append(listed)
+            self.line("shapes", {"id": number, "shapes": listed})
+        return number
+
+
+@final
+class _Part:
+    """The context of `Recorder.part`."""
+
+    __slots__ = ("_name", "_recorder")
+
+    def __init__(self, recorder: Recorder, name: str) -> None:
+        self._recorder, self._name = recorder, name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
+        if error is None or not isinstance(error, Exception):
+            return False
+        self._recorder.failed(self._name, error)
+        return True
+
+
+def _delta(now: int | None, before: int | None) -> int | None:
+    """How far a cumulative counter came; one that somebody reset in between counts from zero."""
+    if now is None:
+        return None
+    return now - before if before is not None and now >= before else now if before is not None else 0
+
+
+def _name(sink: Sink) -> str:
+    return type(sink).__name__

@@ -1,0 +1,145 @@
+"""What a run comes to, as plain numbers: kept live by the recorder, or computed from a recording."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from memguard.findings import Finding
+from memguard.stats import BatchRecord, Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """Where the memory of a run (or of one stage) stood highest."""
+
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+    host_rss_bytes: int | None = None
+    stage: Stage = Stage.OTHER
+    batch: int = 0
+    epoch: int | None = None
+    index: int | None = None
+    shapes: list[Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The peak under the keys of the report's JSON contract."""
+        return {
+            "allocated_bytes": self.allocated_bytes,
+            "reserved_bytes": self.reserved_bytes,
+            "host_rss_bytes": self.host_rss_bytes,
+            "stage": self.stage.value,
+            "batch": self.batch,
+            "epoch": self.epoch,
+            "index": self.index,
+            "input_shapes": self.shapes,
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class StageSummary:
+    """What one stage comes to."""
+
+    batches: int = 0
+    seconds: float = 0.0
+    peak: Peak = field(default_factory=Peak)
+
+
+@dataclass(slots=True, kw_only=True)
+class Summary:
+    """What one process's run comes to."""
+
+    device: str = "unknown"
+    device_name: str | None = None
+    device_total_bytes: int | None = None
+    measures_peaks: bool = True
+    rank: int = 0
+    world_size: int = 1
+    stages: dict[Stage, StageSummary] = field(default_factory=dict)
+    reserved_peak_bytes: int | None = None
+    num_alloc_retries: int | None = None
+    num_ooms: int | None = None
+    findings: list[Finding] = field(default_factory=list)
+    oom: dict[str, Any] | None = None
+    """The post-mortem, if the run ran out of memory."""
+    ended: str | None = None
+    """How the run ended; None: without a word, or it still runs."""
+    overhead_seconds: float = 0.0
+    overhead_share: float = 0.0
+    """Part of the wall time that memguard spent in the loop."""
+    recording: str | None = None
+    """The recording's path; None if nothing could be written."""
+    notes: list[str] = field(default_factory=list)
+    """What was switched off or left out, in words."""
+
+    @property
+    def batches(self) -> int:
+        """Batches of all stages."""
+        return sum(stage.batches for stage in self.stages.values())
+
+    @property
+    def peak(self) -> Peak:
+        """The highest of the stages' peaks."""
+        return max((stage.peak for stage in self.stages.values()), key=peak_height, default=Peak())
+
+    def count(self, record: BatchRecord, shapes: list[Any] | None) -> None:
+        """Takes one more record into account."""
+        stage = self.stages.get(record.stage)
+        if stage is None:
+            stage = self.stages[record.stage] = StageSummary()
+        stage.batches += 1
+        stage.seconds += record.seconds
+        height = record.allocated_peak_bytes
+        if height is None:
+            height = record.allocated_end_bytes
+        if height is None:
+            higher = (record.host_rss_bytes or 0) > (stage.peak.host_rss_bytes or 0)
+        else:
+            higher = height > (stage.peak.allocated_bytes or 0)
+        if higher:
+            stage.peak = Peak(
+                allocated_bytes=height,
+                reserved_bytes=record.reserved_peak_bytes or record.reserved_bytes,
+                host_rss_bytes=record.host_rss_bytes,
+                stage=record.stage,
+                batch=record.batch,
+                epoch=record.epoch,
+                index=record.index,
+                shapes=shapes,
+            )
+        reserved = record.reserved_peak_bytes
+        if reserved is not None and reserved > (self.reserved_peak_bytes or 0):
+            self.reserved_peak_bytes = reserved
+        if record.num_alloc_retries is not None:
+            self.num_alloc_retries = (self.num_alloc_retries or 0) + record.num_alloc_retries
+        if record.num_ooms is not None:
+            self.num_ooms = (self.num_ooms or 0) + record.num_ooms
+
+    def to_json(self) -> dict[str, Any]:
+        """The run under the keys of the report's JSON contract (design of version 1)."""
+        peak = self.peak.to_json()
+        if self.reserved_peak_bytes is not None:
+            peak["reserved_bytes"] = self.reserved_peak_bytes
+        return {
+            "version": 1,
+            "device": self.device,
+            "device_name": self.device_name,
+            "device_total_bytes": self.device_total_bytes,
+            "batches": {stage.value: summary.batches for stage, summary in self.stages.items()},
+            "peak": peak,
+            "peaks": {stage.value: summary.peak.to_json() for stage, summary in self.stages.items()},
+            "num_alloc_retries": self.num_alloc_retries,
+            "num_ooms": self.num_ooms,
+            "findings": [finding.to_json() for finding in self.findings],
+            "oom": self.oom,
+            "ended": self.ended,
+            "overhead": {"seconds": round(self.overhead_seconds, 6), "share": round(self.overhead_share, 6)},
+            "recording": self.recording,
+            "notes": self.notes,
+            "rank": self.rank,
+        }
+
+
+def peak_height(peak: Peak) -> tuple[int, int]:
+    """What peaks are compared by: the device's allocated bytes, else the process's RAM."""
+    return (peak.allocated_bytes or 0, peak.host_rss_bytes or 0)
