@@ -1,0 +1,162 @@
+"""Whether a model's forward differentiates inside itself, told from its code before it runs.
+
+A force field calls autograd.grad in its forward, on inputs that ask for no gradient from outside: under no_grad it
+would raise. It cannot be tried out, so the code that the forward can reach is read: every function named by it, in
+its globals, closures, methods and attributes, is searched for a call of the autograd engine. Library code is not
+entered. What cannot be read that way is caught on the first guarded forward (see `memguard.guards.no_grad`).
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+_LIMIT = 4000
+# Names that run the engine whatever object they are taken from.
+_ENGINE_NAMES = frozenset(
+    {"backward", "run_backward", "jacobian", "hessian", "vjp", "jvp", "hvp", "vhp", "create_graph"}
+)
+_LIBRARIES = (
+    "torch.",
+    "torchvision.",
+    "numpy.",
+    "lightning.",
+    "pytorch_lightning.",
+    "memguard.",
+    "collections.",
+    "typing.",
+)
+
+
+def differentiates(model: nn.Module) -> bool:
+    """Whether code reachable from the model's forward calls the autograd engine.
+
+    Errs towards True only for names like ``backward`` that mean nothing else; costs milliseconds, so ask once a model.
+    """
+    seen: set[int] = set()
+    waiting: list[object] = []
+    for module in model.modules():
+        if _is_scripted(module):
+            if _script_differentiates(module):
+                return True
+            continue
+        cls = type(module)
+        if not _is_library(cls.__module__):
+            waiting += [cls.forward, *_methods_called(cls)]
+            waiting += [
+                value for value in vars(module).values() if callable(value) and not isinstance(value, nn.Module)
+            ]
+        for hooks in (module._forward_hooks, module._forward_pre_hooks):
+            waiting += list(hooks.values())
+    while waiting and len(seen) < _LIMIT:
+        function = _function_of(waiting.pop())
+        if function is None or id(function) in seen or _is_library(function.__module__ or ""):
+            continue
+        seen.add(id(function))
+        for code in _codes(function.__code__):
+            if _calls_engine(code, function):
+                return True
+            waiting += list(_reached(code, function))
+    return False
+
+
+def _calls_engine(code: types.CodeType, function: types.FunctionType) -> bool:
+    names = code.co_names
+    if any(name in _ENGINE_NAMES for name in names):
+        return True
+    if "grad" in names:
+        if "autograd" in names or "functional_call" in names:
+            return True
+        named = function.__globals__.get("grad")
+        if named is torch.autograd.grad or getattr(named, "__module__", "") == "torch.autograd":
+            return True
+        return any(function.__globals__.get(name) is torch.autograd for name in names)
+    return any(function.__globals__.get(name) is torch.autograd.grad for name in names)
+
+
+def _reached(code: types.CodeType, function: types.FunctionType) -> Iterator[object]:
+    """Functions and classes that the code names in its globals (through user modules too) and closure."""
+    space = function.__globals__
+    for name in code.co_names:
+        value = space.get(name)
+        if isinstance(value, types.ModuleType):
+            if not _is_library(value.__name__):
+                yield from (vars(value).get(other) for other in code.co_names if other in vars(value))
+        elif isinstance(value, type):
+            if not _is_library(value.__module__):
+                yield from _methods_called(value)
+                if issubclass(value, torch.autograd.Function):
+                    continue
+        elif callable(value):
+            yield value
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:
+            continue
+
+
+def _methods_called(cls: type) -> Iterator[object]:
+    """All methods a user class brings along, inherited user classes included: any of them may be called by name."""
+    for base in cls.__mro__:
+        if _is_library(base.__module__) or base is object or issubclass(base, torch.autograd.Function):
+            continue
+        for name, value in vars(base).items():
+            if name in _TRAINING_METHODS:
+                continue
+            if isinstance(value, (types.FunctionType, staticmethod, classmethod, property, functools.partialmethod)):
+                yield value
+
+
+# Methods of a LightningModule or an ordinary trainer class that forward does not call, yet mention backward.
+_TRAINING_METHODS = frozenset(
+    {
+        "training_step", "validation_step", "test_step", "predict_step", "backward", "manual_backward", "optimizer_step",
+        "configure_optimizers", "configure_gradient_clipping", "fit", "train_step", "train_epoch", "train_batch",
+        "on_before_backward", "on_after_backward", "on_train_batch_start", "on_train_batch_end", "on_train_epoch_end",
+        "__init__",
+    }
+)  # fmt: skip
+
+
+def _function_of(value: object) -> types.FunctionType | None:
+    for _ in range(8):
+        if isinstance(value, types.FunctionType):
+            return value
+        if isinstance(value, types.MethodType):
+            value = value.__func__
+        elif isinstance(value, (functools.partial, functools.partialmethod)):
+            value = value.func
+        elif isinstance(value, (staticmethod, classmethod)):
+            value = value.__func__
+        elif isinstance(value, property):
+            value = value.fget
+        elif isinstance(value, (type, types.BuiltinFunctionType, nn.Module)) or value is None:
+            return None
+        else:
+            value = vars(type(value)).get("__call__")
+    return None
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _is_library(module: str) -> bool:
+    return module == "torch" or module == "builtins" or module.startswith(_LIBRARIES)
+
+
+def _is_scripted(module: nn.Module) -> bool:
+    return isinstance(module, torch.jit.ScriptModule)
+
+
+def _script_differentiates(module: nn.Module) -> bool:
+    text = getattr(module, "code", "")
+    return isinstance(text, str) and ("autograd" in text or "torch.grad" in text or ".backward(" in text)

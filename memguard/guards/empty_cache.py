@@ -1,0 +1,100 @@
+"""The empty_cache policies: when to give the allocator's cache back, and what it brought."""
+
+from __future__ import annotations
+
+import time
+from typing import final
+
+from memguard.backends.interface import Backend
+from memguard.findings import Finding, Severity
+from memguard.stats import BatchRecord, Run, Stage
+from memguard.units import MIB, format_bytes
+
+CODE, NAME = "MG002", "cache-emptied"
+# "auto" acts only when this much of the device could come back, and no more than that is left free.
+_WORTH = 0.1
+_NEARLY_FULL = 0.1
+_LEAST_BYTES = 64 * MIB
+
+
+@final
+class CacheGuard:
+    """Empties the cache by a policy, and reports each act.
+
+    Args:
+        policy: "never", "validation" (its edges), "epoch", "auto", or a number: every so many batches.
+        backend: The device.
+    """
+
+    def __init__(self, policy: str | int, backend: Backend) -> None:
+        self._policy, self._backend = policy, backend
+        self._batches = 0
+        self._acts = 0
+        self._returned_bytes = 0
+        self._seconds = 0.0
+
+    def after_batch(self, record: BatchRecord) -> Finding | None:
+        """A batch is over."""
+        if not isinstance(self._policy, int):
+            return None
+        self._batches += 1
+        if self._batches % self._policy:
+            return None
+        return self._act(record.batch, record.stage, f"as asked, every {self._policy} batches")
+
+    def at_edge(self, stage: Stage, *, batch: int, starts: bool, run: Run) -> Finding | None:
+        """A stage begins or ends."""
+        if self._policy == "validation" and stage in (Stage.VALIDATION, Stage.TEST):
+            return self._act(batch, stage, f"as asked, at the {'start' if starts else 'end'} of {stage.value}")
+        if self._policy == "auto" and stage.evaluates:
+            reason = self._need(run)
+            if reason is not None:
+                return self._act(batch, stage, reason)
+        return None
+
+    def at_epoch_end(self, *, batch: int) -> Finding | None:
+        """A training epoch is over."""
+        if self._policy != "epoch":
+            return None
+        return self._act(batch, Stage.TRAIN, "as asked, at the end of an epoch")
+
+    def _need(self, run: Run) -> str | None:
+        """Why it would help now: much can come back, and the device is nearly full."""
+        stats, total = self._backend.read(), run.device_total_bytes
+        if total is None or stats.reserved_bytes is None or stats.allocated_bytes is None:
+            return None
+        cached = stats.reserved_bytes - stats.allocated_bytes - (stats.inactive_split_bytes or 0)
+        used = max(run.slow.device_used_bytes or 0, stats.reserved_bytes)
+        if cached < max(_LEAST_BYTES, _WORTH * total) or total - used > _NEARLY_FULL * total:
+            return None
+        return f"{format_bytes(cached)} lay unused in the cache while only {format_bytes(total - used)} was free"
+
+    def _act(self, batch: int, stage: Stage, reason: str) -> Finding | None:
+        began = time.perf_counter()
+        returned = self._backend.empty_cache()
+        seconds = time.perf_counter() - began
+        if returned is None:
+            return None
+        self._acts += 1
+        self._returned_bytes += returned
+        self._seconds += seconds
+        return Finding(
+            code=CODE,
+            name=NAME,
+            severity=Severity.INFO,
+            message=f"emptied the cache ({reason}): {format_bytes(returned)} went back to the driver in "
+            f"{1000 * seconds:.1f} ms.",
+            advice="",
+            stage=stage,
+            batch=batch,
+            bytes=returned,
+        )
+
+    def account(self) -> str | None:
+        """All acts in a sentence; None if there were none."""
+        if not self._acts:
+            return None
+        return (
+            f"the cache was emptied {self._acts} time{'s' * (self._acts > 1)}: {format_bytes(self._returned_bytes)} "
+            f"went back to the driver, in {self._seconds:.2f} s altogether"
+        )

@@ -1,0 +1,152 @@
+"""The validation guard: a forward in eval mode runs under no_grad, unless somebody may want its graph.
+
+Its rules stand in the order in which they are asked in `NoGradGuard.decide`. It never enters inference_mode.
+"""
+
+from __future__ import annotations
+
+import enum
+import gc
+import weakref
+from collections.abc import Iterable
+from typing import Any, final
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from memguard.allow import GRAD, allowed
+from memguard.guards.differentiates import differentiates
+
+
+class Decision(enum.Enum):
+    """What is to be done with one forward in eval mode with gradients enabled."""
+
+    GUARD = "guard"
+    OBSERVE = "observe"
+    LEAVE = "leave"
+
+
+@final
+class NoGradGuard:
+    """Decides for one root model which of its forwards run without a graph.
+
+    Args:
+        model: The root; held weakly.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = weakref.ref(model)
+        self._inside: bool | None = None
+        self._wanted = False
+        self._trained = False
+        self._unused = False
+        self._watched = False
+        self._optimized: bool | None = None
+
+    def saw_training_backward(self) -> None:
+        """A backward ran through a graph built in training mode: the model is trained the ordinary way."""
+        self._trained = True
+
+    def saw_evaluation_backward(self) -> None:
+        """A backward ran through a graph built in eval mode: somebody wants these graphs, for ever."""
+        self._wanted = True
+
+    def saw_unused_graph(self) -> None:
+        """An observed graph died without a backward."""
+        self._unused = True
+
+    def saw_engine_inside(self) -> None:
+        """The forward ran the autograd engine itself."""
+        self._inside = True
+
+    def optimizers_changed(self) -> None:
+        """A new optimizer (or parameter group) appeared: who is optimized must be asked again."""
+        self._optimized = None
+
+    @property
+    def first(self) -> bool:
+        """Whether no guarded forward has ended yet: the first one runs with a lookout (see `Lookout`)."""
+        return not self._watched
+
+    def passed(self) -> None:
+        """A guarded forward ended well."""
+        self._watched = True
+
+    def decide(self, args: Iterable[Any], optimizers: Iterable[torch.optim.Optimizer]) -> Decision:
+        """What to do with a forward in eval mode with gradients enabled.
+
+        Args:
+            args: The forward's positional and keyword values.
+            optimizers: Optimizers known so far; when none of them holds a parameter of the model, the process is
+                searched once for others.
+        """
+        model = self._model()
+        if model is None or self._wanted or allowed(GRAD):
+            return Decision.LEAVE
+        if self._inside is None:
+            self._inside = differentiates(model)
+        if self._inside or _asks_for_grad(args):
+            return Decision.LEAVE
+        if self._trained or self._unused:
+            return Decision.GUARD
+        if self._optimized is None:
+            self._optimized = _is_optimized(model, optimizers)
+        return Decision.OBSERVE if self._optimized else Decision.GUARD
+
+
+@final
+class Lookout(TorchFunctionMode):
+    """Watches the first guarded forward of a model for a wish to differentiate that its code did not show.
+
+    When a tensor is asked to require grad, or the engine is called, grad mode comes back for the rest of this forward:
+    what follows the wish is recorded as it would have been without the guard.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wished = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Passes every call on unchanged; looks at its name and keywords only."""
+        if not self.wished and _wishes_grad(func, args, kwargs):
+            self.wished = True
+            torch._C._set_grad_enabled(True)  # what torch.set_grad_enabled calls; checked in torch 2.13
+        return func(*args, **(kwargs or {}))
+
+
+def _wishes_grad(func: Any, args: Any, kwargs: Any) -> bool:
+    if kwargs and kwargs.get("requires_grad") is True:
+        return True
+    name = getattr(func, "__name__", "")
+    if name == "requires_grad_":
+        return not (len(args) > 1 and args[1] is False) and not (kwargs and kwargs.get("requires_grad") is False)
+    if name == "__set__" and getattr(func, "__self__", None) is torch.Tensor.requires_grad:
+        return len(args) > 1 and args[1] is True
+    return func is torch.Tensor.backward
+
+
+def _asks_for_grad(values: Iterable[Any], depth: int = 3) -> bool:
+    for value in values:
+        kind = type(value)
+        if issubclass(kind, torch.Tensor):
+            if value.requires_grad:
+                return True
+        elif depth and kind in (tuple, list):
+            if _asks_for_grad(value[:64], depth - 1):
+                return True
+        elif depth and kind is dict and _asks_for_grad(list(value.values())[:64], depth - 1):
+            return True
+    return False
+
+
+def _is_optimized(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> bool:
+    own = {id(parameter) for parameter in model.parameters()}
+    if any(_holds(optimizer, own) for optimizer in optimizers):
+        return True
+    return any(_holds(thing, own) for thing in gc.get_objects() if issubclass(type(thing), torch.optim.Optimizer))
+
+
+def _holds(optimizer: torch.optim.Optimizer, parameters: set[int]) -> bool:
+    groups = vars(optimizer).get("param_groups", ())
+    return any(id(parameter) in parameters for group in groups for parameter in group.get("params", ()))

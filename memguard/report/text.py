@@ -1,0 +1,129 @@
+"""A run's summary in plain words, for a terminal."""
+
+from __future__ import annotations
+
+from memguard.findings import Finding, Severity
+from memguard.stats import Stage
+from memguard.summary import Peak, StageSummary, Summary
+from memguard.units import format_bytes
+
+_MARKS = {Severity.CRITICAL: "!!", Severity.WARNING: "! ", Severity.INFO: "  "}
+
+
+def render(summary: Summary) -> str:
+    """The summary as lines of text: peak, stages, findings, what memguard cost, and where the recording is."""
+    lines = [_headline(summary)]
+    lines += _peak_lines(summary)
+    lines += _stage_lines(summary)
+    lines += _allocator_lines(summary)
+    lines += _finding_lines(summary.findings)
+    if summary.oom:
+        lines += [
+            "",
+            f"Out of memory at batch {summary.oom.get('batch', '?')}: {summary.oom.get('cause', 'see the report')}",
+        ]
+    lines += [""]
+    lines.append(f"memguard took {summary.overhead_seconds:.2f} s, {summary.overhead_share:.2%} of the run's time.")
+    lines += [f"Note: {note}" for note in summary.notes]
+    if summary.recording is not None:
+        lines.append(f"Recording: {summary.recording}")
+    return "\n".join(lines)
+
+
+def describe_peak(peak: Peak) -> str:
+    """Where a peak stood, like ``"train batch 120 (epoch 2, input x [64, 784])"``."""
+    inside = [f"epoch {peak.epoch}"] if peak.epoch is not None else []
+    if peak.shapes:
+        inside.append("input " + ", ".join(_shape(entry) for entry in peak.shapes[:3]))
+    number = peak.index if peak.index is not None else peak.batch
+    return f"{peak.stage.value} batch {number}" + (f" ({', '.join(inside)})" if inside else "")
+
+
+def _headline(summary: Summary) -> str:
+    device = summary.device + (f" ({summary.device_name})" if summary.device_name else "")
+    rank = f", rank {summary.rank} of {summary.world_size}" if summary.world_size > 1 else ""
+    worst = max((finding.severity for finding in summary.findings), default=None, key=list(Severity).index)
+    if worst in (Severity.CRITICAL, Severity.WARNING):
+        count = sum(finding.severity is not Severity.INFO for finding in summary.findings)
+        verdict = f"{count} finding{'s' * (count != 1)} to look at"
+    else:
+        verdict = "nothing to worry about"
+    if summary.ended is None:
+        verdict += "; the run ended without a word (killed?) or still runs"
+    elif summary.ended != "finished":
+        verdict += f"; it ended with {summary.ended}"
+    return f"memguard on {device}{rank}: {summary.batches} batches, {verdict}."
+
+
+def _peak_lines(summary: Summary) -> list[str]:
+    peak, total = summary.peak, summary.device_total_bytes
+    if peak.allocated_bytes is not None:
+        word = "Peak" if summary.measures_peaks else "Highest seen (this device tells no peaks)"
+        share = f" of {format_bytes(total)} ({peak.allocated_bytes / total:.0%})" if total else ""
+        lines = [f"{word}: {format_bytes(peak.allocated_bytes)} allocated{share}, at {describe_peak(peak)}."]
+        if summary.reserved_peak_bytes is not None:
+            room = f"; headroom {format_bytes(max(total - summary.reserved_peak_bytes, 0))}" if total else ""
+            lines.append(f"Reserved by PyTorch at most {format_bytes(summary.reserved_peak_bytes)}{room}.")
+        return lines
+    if peak.host_rss_bytes is not None:
+        share = f" of {format_bytes(total)} ({peak.host_rss_bytes / total:.0%})" if total else ""
+        return [
+            f"Highest RAM of this process at a batch's end: {format_bytes(peak.host_rss_bytes)}{share}, at {describe_peak(peak)}."
+        ]
+    return ["No memory could be measured on this device."] if summary.batches else []
+
+
+def _stage_lines(summary: Summary) -> list[str]:
+    if not summary.stages:
+        return []
+    rows: list[tuple[str, ...]] = [("stage", "batches", "ms/batch", "peak allocated", "peak reserved", "RAM")]
+    rows += [_stage_row(stage, entry) for stage, entry in summary.stages.items()]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [""] + [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
+def _stage_row(stage: Stage, entry: StageSummary) -> tuple[str, ...]:
+    return (
+        stage.value,
+        str(entry.batches),
+        f"{1000 * entry.seconds / entry.batches:.1f}" if entry.batches else "-",
+        _or_dash(entry.peak.allocated_bytes),
+        _or_dash(entry.peak.reserved_bytes),
+        _or_dash(entry.peak.host_rss_bytes),
+    )
+
+
+def _allocator_lines(summary: Summary) -> list[str]:
+    lines = []
+    if summary.num_alloc_retries:
+        lines.append(
+            f"The allocator had to flush its cache {summary.num_alloc_retries} time{'s' * (summary.num_alloc_retries > 1)} "
+            "to find memory: the run is at the edge of this device, and slower for it."
+        )
+    if summary.num_ooms:
+        lines.append(f"The allocator reported out of memory {summary.num_ooms} time{'s' * (summary.num_ooms > 1)}.")
+    return ["", *lines] if lines else []
+
+
+def _finding_lines(findings: list[Finding]) -> list[str]:
+    if not findings:
+        return ["", "Findings: none."]
+    lines = ["", "Findings:"]
+    for finding in sorted(findings, key=lambda f: (-list(Severity).index(f.severity), f.code)):
+        times = f" ({finding.count} times)" if finding.count > 1 else ""
+        lines.append(f"{_MARKS[finding.severity]} {finding.code} {finding.name}{times}: {finding.message}")
+        if finding.advice:
+            lines.append(f"     -> {finding.advice}")
+    return lines
+
+
+def _shape(entry: object) -> str:
+    if isinstance(entry, (list, tuple)) and len(entry) >= 2:
+        return f"{entry[0]} {list(entry[1])}" if isinstance(entry[1], (list, tuple)) else f"{entry[0]} {entry[1]}"
+    return str(entry)
+
+
+def _or_dash(nbytes: int | None) -> str:
+    return "-" if nbytes is None else format_bytes(nbytes)

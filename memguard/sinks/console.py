@@ -1,0 +1,58 @@
+"""Findings on stderr while the run goes on: one message per cause, warnings at once, the rest in the summary."""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO, final
+
+from memguard.findings import Finding, Severity
+from memguard.sinks.interface import Sink
+from memguard.stats import BatchRecord, Run
+
+_STYLE = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.CRITICAL: "bold red"}
+
+
+@final
+class ConsoleSink(Sink):
+    """Prints a finding when it is first told, or becomes worse.
+
+    Args:
+        stream: Where to; None is the process's stderr at the time of printing.
+        least: The least severity that is printed at once; acts of memguard's own (MG0xx) always are.
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, least: Severity = Severity.WARNING) -> None:
+        self._stream, self._least = stream, least
+        self._told: dict[tuple[str, str | None, int | None, str | None], Severity] = {}
+
+    def record(self, record: BatchRecord, run: Run) -> None:
+        """Records are not printed."""
+
+    def finding(self, finding: Finding) -> None:
+        """Prints the finding if it is new or worse than when it was told."""
+        told = self._told.get(finding.cause)
+        if told is not None and finding.severity <= told:
+            return
+        if finding.severity < self._least and not finding.code.startswith("MG0"):
+            return
+        self._told[finding.cause] = finding.severity
+        print_finding(finding, self._stream)
+
+    def close(self) -> None:
+        """Nothing is left to print."""
+
+
+def print_finding(finding: Finding, stream: TextIO | None = None) -> None:
+    """One finding for a person: what happened, then the fix, coloured where the terminal shows colours."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=stream or sys.stderr, soft_wrap=True, highlight=False)
+    head = Text("memguard ", style="bold")
+    head.append(f"{finding.code} {finding.name}", style=_STYLE[finding.severity])
+    if finding.rank:
+        head.append(f" [rank {finding.rank}]", style="dim")
+    head.append(f": {finding.message}")
+    console.print(head)
+    if finding.advice:
+        console.print(Text(f"  -> {finding.advice}", style="green"))

@@ -1,0 +1,210 @@
+"""A few well-named curves and texts in TensorBoard, through the user's own writer where there is one.
+
+A point carries the maximum over its window, so a spike of one batch is never lost between two points. The x axis is
+the record's number, which only grows: TensorBoard's fast loader drops what steps backward.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, final
+
+from memguard.findings import Finding
+from memguard.sinks.interface import Sink
+from memguard.stats import BatchRecord, Run, Stage
+from memguard.units import GIB
+
+_SIZES = (
+    ("allocated_peak_gib", "allocated_peak_bytes"),
+    ("allocated_end_gib", "allocated_end_bytes"),
+    ("reserved_gib", "reserved_peak_bytes"),
+    ("device_used_gib", "device_used_bytes"),
+    ("host_rss_gib", "host_rss_bytes"),
+)
+_RETRIES = "alloc_retries"
+
+
+@final
+class TensorBoardSink(Sink):
+    """Windowed maxima as scalars, findings as text.
+
+    Args:
+        log_every: Batches of a stage per point.
+        writer: Gives the user's writer (torch's SummaryWriter or anything with its add_scalar and add_text), or None;
+            asked once, at the first point.
+        logdir: Where a writer of memguard's own goes when the user has none; None writes nothing then.
+    """
+
+    def __init__(
+        self,
+        *,
+        log_every: int,
+        writer: Callable[[], Any] | None = None,
+        logdir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._log_every, self._find_writer, self._logdir = log_every, writer, logdir
+        self._windows: dict[Stage, _Window] = {}
+        self._writer: _Writer | None = None
+        self._asked = False
+        self._findings: list[Finding] = []
+        self._batch = 0
+
+    def record(self, record: BatchRecord, run: Run) -> None:
+        """Takes the record into its stage's window; a full window becomes a point."""
+        window = self._windows.get(record.stage)
+        if window is None:
+            window = self._windows[record.stage] = _Window()
+        window.take(record)
+        self._batch = record.batch
+        if window.count >= self._log_every:
+            self._write(record.stage, window)
+
+    def finding(self, finding: Finding) -> None:
+        """Adds the finding to the text shown in the run, newest state last."""
+        causes = [known.cause for known in self._findings]
+        if finding.cause in causes:
+            self._findings[causes.index(finding.cause)] = finding
+        else:
+            self._findings.append(finding)
+        if writer := self._get_writer():
+            writer.text("memory/findings", _as_markdown(self._findings), max(finding.batch, self._batch))
+
+    def close(self) -> None:
+        """Writes the unfinished windows and flushes; closes only a writer of memguard's own."""
+        for stage, window in self._windows.items():
+            if window.count:
+                self._write(stage, window)
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _write(self, stage: Stage, window: _Window) -> None:
+        writer = self._get_writer()
+        if writer is not None:
+            prefix = "memory/" if stage is Stage.TRAIN else f"memory/{stage.value}/"
+            writer.scalars({prefix + tag: value for tag, value in window.values().items()}, window.batch)
+        window.clear()
+
+    def _get_writer(self) -> _Writer | None:
+        if not self._asked:
+            self._asked = True
+            theirs = self._find_writer() if self._find_writer is not None else None
+            if theirs is not None:
+                self._writer = _Writer(theirs, owned=False)
+            elif self._logdir is not None:
+                from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+                self._writer = _Writer(EventFileWriter(os.fspath(self._logdir)), owned=True)
+        return self._writer
+
+
+class _Window:
+    """The maxima of the batches since the last point."""
+
+    __slots__ = ("batch", "count", "maxima", "retries")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Begins the next window."""
+        self.count, self.batch = 0, 0
+        self.retries: int | None = None
+        self.maxima: list[int | None] = [None] * len(_SIZES)
+
+    def take(self, record: BatchRecord) -> None:
+        """Takes one more record."""
+        self.count += 1
+        self.batch = record.batch
+        maxima = self.maxima
+        for position, value in enumerate(
+            (
+                record.allocated_peak_bytes,
+                record.allocated_end_bytes,
+                record.reserved_peak_bytes,
+                record.device_used_bytes,
+                record.host_rss_bytes,
+            )
+        ):
+            if value is not None:
+                known = maxima[position]
+                if known is None or value > known:
+                    maxima[position] = value
+        if record.num_alloc_retries is not None:
+            self.retries = (self.retries or 0) + record.num_alloc_retries
+
+    def values(self) -> dict[str, float]:
+        """Tag to value, of what is known."""
+        known = {tag: value / GIB for (tag, _), value in zip(_SIZES, self.maxima, strict=True) if value is not None}
+        if self.retries is not None:
+            known[_RETRIES] = float(self.retries)
+        return known
+
+
+@final
+class _Writer:
+    """One face for torch's SummaryWriter, tensorboardX's, and TensorBoard's own EventFileWriter.
+
+    Only torch's writer is given protocol buffers: one of another family kills tensorboardX's writer thread.
+    """
+
+    def __init__(self, writer: Any, *, owned: bool) -> None:
+        self._writer, self._owned = writer, owned
+        file_writer = getattr(writer, "_get_file_writer", None)  # torch.utils.tensorboard, checked in torch 2.13
+        if owned:
+            self._events: Any = writer
+        elif type(writer).__module__.startswith("torch.") and file_writer is not None:
+            self._events = file_writer().event_writer
+        else:
+            self._events = None
+
+    def scalars(self, values: dict[str, float], step: int) -> None:
+        """One point of several curves, as one event where the writer allows it."""
+        if self._events is None:
+            for tag, value in values.items():
+                self._writer.add_scalar(tag, value, step)
+            return
+        import time
+
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+        self._events.add_event(Event(wall_time=time.time(), step=step, summary=summary))
+
+    def text(self, tag: str, markdown: str, step: int) -> None:
+        """A text, which TensorBoard shows as markdown."""
+        if self._events is None:
+            self._writer.add_text(tag, markdown, step)
+            return
+        import time
+
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+        from tensorboard.compat.proto.tensor_pb2 import TensorProto
+        from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+
+        metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
+        shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
+        tensor = TensorProto(dtype="DT_STRING", string_val=[markdown.encode()], tensor_shape=shape)
+        value = Summary.Value(tag=f"{tag}/text_summary", metadata=metadata, tensor=tensor)
+        self._events.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=[value])))
+
+    def close(self) -> None:
+        """Flushes; closes the writer if it is memguard's own."""
+        self._writer.flush()
+        if self._owned:
+            self._writer.close()
+
+
+def _as_markdown(findings: list[Finding]) -> str:
+    rows = ["| rule | severity | what | where | first batch | times |", "|---|---|---|---|---|---|"]
+    for finding in findings:
+        where = f"`{finding.file}:{finding.line}`" if finding.file else "-"
+        what = f"{finding.message} **{finding.advice}**".replace("|", "\\|").replace("\n", " ")
+        rows.append(
+            f"| {finding.code} {finding.name} | {finding.severity.value} | {what} | {where} "
+            f"| {finding.batch} | {finding.count} |"
+        )
+    return "\n".join(rows)
