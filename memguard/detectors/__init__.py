@@ -1,1 +1,27 @@
-"""What concludes: one file per rule or close family, and the explicit tuple of them all."""
+"""What concludes: one rule each from records and facts to findings, judging a live run and a saved one alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from memguard.detectors.interface import Detector
+from memguard.detectors.select import choose
+
+DETECTORS: tuple[type[Detector], ...] = ()
+"""Every rule, sorted by code. A new rule is one file and one line here."""
+
+
+def make_detectors(*, rules: Iterable[str] | None = None, ignore: Iterable[str] = ()) -> list[Detector]:
+    """New detectors for one run.
+
+    Args:
+        rules: Codes or names to select; None selects all.
+        ignore: Codes or names to leave out.
+
+    Raises:
+        ValueError: A rule of that code or name does not exist; the text names the valid ones.
+    """
+    return [kind() for kind in choose(DETECTORS, rules, ignore)]
+
+
+__all__ = ["DETECTORS", "Detector", "make_detectors"]

@@ -11,8 +11,11 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from memguard.facts import Fact
+from memguard.facts import Fact, Place
 from memguard.stats import MemoryStats, Stage
+
+Culprit = Callable[[torch.Tensor], bool]
+"""Whether a live tensor is one of those whose holder is asked for; must not keep the tensor."""
 
 
 def _no_stats() -> MemoryStats:
@@ -21,6 +24,14 @@ def _no_stats() -> MemoryStats:
 
 def _no_roots() -> Iterable[tuple[str, object]]:
     return ()
+
+
+def _no_names(culprit: Culprit) -> list[Place]:
+    return []
+
+
+def _no_stem(module: nn.Module, output: object) -> None:
+    pass
 
 
 @dataclass(slots=True)
@@ -39,6 +50,10 @@ class Watch:
     """Whether a watched model is compiled: then only its outermost module is hooked."""
     read: Callable[[], MemoryStats] = _no_stats
     """One look at the device, without consequences (the backend's `read`)."""
+    name: Callable[[Culprit], list[Place]] = _no_names
+    """Who holds the tensors that a culprit test picks, the likeliest first; the namer, in one line of wiring."""
+    stem_end: Callable[[nn.Module, object], None] = _no_stem
+    """Where the stem's hook reports; set by `Probes`."""
     extra_roots: Callable[[], Iterable[tuple[str, object]]] = _no_roots
     """Objects besides frames and models where a holder may hang: ("trainer", trainer), callbacks, metrics. Asked for
     only when something is to be named, so nothing is held."""
@@ -123,7 +138,7 @@ class Probe(ABC):
         """A root model is called."""
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:  # noqa: B027
-        """A root model has answered."""
+        """A root model has answered; the output is None where it failed."""
 
     def on_stem_end(self, module: nn.Module, output: object) -> None:  # noqa: B027
         """The first leaf module whose output requires grad has answered (every graph of the model is above it)."""

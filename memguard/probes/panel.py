@@ -77,6 +77,7 @@ class Probes:
         on_failure: Callable[[str, Exception], None] | None = None,
     ) -> None:
         self.watch = watch
+        watch.stem_end = self.stem_end
         self.seconds = 0.0
         self.active = False
         self._facts: list[Fact] = []

@@ -1,0 +1,209 @@
+"""The graph ledger: which forwards' autograd graphs are alive, and whether a backward ran through them.
+
+A `Sentinel` in a graph node's public `metadata` lives exactly as long as the node. Its weak reference tells the ledger
+when the graph dies; nothing here keeps a tensor or a graph alive.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from memguard.facts import Place
+from memguard.stats import Stage
+
+KEY = "memguard.sentinel"
+"""Key of the sentinel in a node's metadata."""
+MAX_LIVE = 4096
+"""Forwards in the ledger at once; a run that keeps more has been told long ago."""
+MAX_TENSORS = 64
+"""Tensors of one output that are marked."""
+
+_keep_graph = getattr(
+    getattr(torch._C, "_autograd", None), "_get_current_graph_task_keep_graph", None
+)  # checked in torch 2.13
+
+
+@final
+class Sentinel:
+    """What sits in a graph's node and dies with it."""
+
+    __slots__ = ("__weakref__", "mark")
+
+    def __init__(self, mark: Mark) -> None:
+        self.mark = mark
+
+    def __deepcopy__(self, memo: object) -> None:
+        return None
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return (type(None), ())
+
+
+@final
+class Mark:
+    """One forward: what the ledger knows of its graph."""
+
+    __slots__ = (
+        "__weakref__",
+        "alive",
+        "batch",
+        "collected",
+        "kept",
+        "module",
+        "node",
+        "output",
+        "site",
+        "stage",
+        "steps",
+        "training",
+        "used",
+    )
+
+    def __init__(self, *, module: int, batch: int, stage: Stage, training: bool, steps: int) -> None:
+        self.module = module
+        """Key of the root module (`ModuleEntry`)."""
+        self.batch, self.stage, self.training = batch, stage, training
+        self.steps = steps
+        """Optimizer steps before it."""
+        self.alive = 0
+        """Marked nodes that live."""
+        self.used = False
+        """Whether a backward ran through it."""
+        self.kept: Place | None = None
+        """Where the last backward through it was called, if that one kept the saved tensors."""
+        self.collected = False
+        """Whether the garbage collector freed it."""
+        self.node: str | None = None
+        self.site: Place | None = None
+        """Where the model was called."""
+        self.output: weakref.ref[torch.Tensor] | None = None
+
+
+@final
+class _Life(weakref.ref):  # type: ignore[type-arg]
+    """The weak reference to a sentinel that knows its mark and ledger."""
+
+    __slots__ = ("ledger", "mark")
+    ledger: Ledger
+    mark: Mark
+
+
+@final
+class Ledger:
+    """All marked forwards of a run.
+
+    Attributes:
+        live: Forwards of which a node is alive.
+        dead: Forwards whose graph died since somebody last took them; bounded.
+        collecting: Whether the cyclic garbage collector runs right now (kept up to date by the cycles probe).
+    """
+
+    def __init__(self) -> None:
+        self.live: dict[int, Mark] = {}
+        self.dead: deque[Mark] = deque(maxlen=1024)
+        self.collecting = False
+        self._lives: dict[int, _Life] = {}
+
+    def mark(self, tensors: Iterator[torch.Tensor], mark: Mark, *, site: bool = False) -> None:
+        """Puts a sentinel into the graph of each tensor that has one.
+
+        Args:
+            tensors: What the forward gave.
+            mark: The forward.
+            site: Whether a tensor's weak reference is kept, to size the graph later.
+        """
+        if len(self.live) >= MAX_LIVE:
+            return
+        for tensor in tensors:
+            node: Any = tensor.grad_fn
+            if node is None:
+                continue
+            metadata = node.metadata
+            if KEY in metadata:
+                continue
+            sentinel = metadata[KEY] = Sentinel(mark)
+            life = _Life(sentinel, _died)
+            life.ledger, life.mark = self, mark
+            self._lives[id(life)] = life
+            if mark.alive == 0:
+                self.live[id(mark)] = mark
+                mark.node = node.name()
+            mark.alive += 1
+            if site and mark.output is None:
+                mark.output = weakref.ref(tensor)
+            node.register_prehook(_Used(mark))
+
+    def forget(self) -> None:
+        """Lets go of everything; sentinels still in graphs die unheard."""
+        self._lives.clear()
+        self.live.clear()
+        self.dead.clear()
+
+
+def _died(life: _Life) -> None:
+    """A marked node is gone; may run on any thread, inside the garbage collector too: only atomic steps."""
+    ledger, mark = life.ledger, life.mark
+    ledger._lives.pop(id(life), None)
+    mark.alive -= 1
+    if mark.alive <= 0 and ledger.live.pop(id(mark), None) is not None:
+        mark.collected = ledger.collecting
+        ledger.dead.append(mark)
+
+
+@final
+class _Used:
+    """The prehook of a marked node: a backward, or autograd.grad, runs through it."""
+
+    __slots__ = ("_mark",)
+
+    def __init__(self, mark: Mark) -> None:
+        self._mark = mark
+
+    def __call__(self, grads: Any) -> None:
+        mark = self._mark
+        mark.used = True
+        if _keep_graph is not None:
+            try:
+                mark.kept = _backward_site() if _keep_graph() else None
+            except Exception:
+                mark.kept = None
+
+    def __deepcopy__(self, memo: object) -> _Used:
+        return self
+
+
+def _backward_site() -> Place:
+    from memguard.probes.sites import call_site
+
+    return call_site()
+
+
+def tensors_in(value: object, depth: int = 6) -> Iterator[torch.Tensor]:
+    """The tensors in a nest of tuples, lists, dicts and dataclasses, without running code of the user's."""
+    left = [MAX_TENSORS]
+    yield from _walk(value, depth, left)
+
+
+def _walk(value: Any, depth: int, left: list[int]) -> Iterator[torch.Tensor]:
+    kind = type(value)
+    if issubclass(kind, torch.Tensor):
+        if left[0] > 0:
+            left[0] -= 1
+            yield value
+    elif depth <= 0 or left[0] <= 0:
+        return
+    elif issubclass(kind, dict):
+        for item in list(dict.values(value)):
+            yield from _walk(item, depth - 1, left)
+    elif issubclass(kind, (tuple, list)):
+        for item in (list.__iter__ if issubclass(kind, list) else tuple.__iter__)(value):
+            yield from _walk(item, depth - 1, left)
+    elif hasattr(kind, "__dataclass_fields__"):
+        for item in list(getattr(value, "__dict__", {}).values()):
+            yield from _walk(item, depth - 1, left)

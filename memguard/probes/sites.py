@@ -1,0 +1,22 @@
+"""The line of the user's code that runs now: file, line and function, nothing kept."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+from memguard.facts import NOWHERE, Place
+from memguard.probes.frames import user_frames
+
+
+def call_site(frame: FrameType | None = None) -> Place:
+    """Where the user's innermost function stands at this moment; nowhere if no code of the user's is running."""
+    for found in user_frames(sys._getframe(1) if frame is None else frame):
+        return place_of(found)
+    return NOWHERE
+
+
+def place_of(frame: FrameType) -> Place:
+    """A frame's current line as a place."""
+    code = frame.f_code
+    return Place(file=code.co_filename, line=frame.f_lineno, function=str(getattr(code, "co_qualname", code.co_name)))

@@ -1,0 +1,93 @@
+"""How much an autograd graph or a set of tensors holds, by storage, without running unpack hooks or copying."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+MAX_NODES = 4000
+"""Nodes of one graph that are visited."""
+
+_RAW = "_raw_saved_"  # SavedTensor attributes of C++ nodes with .data and .unpack_hook; checked in torch 2.13
+
+
+def storage_key(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """What tells one storage from another while it lives, and its size in bytes; None where a tensor has none."""
+    try:
+        storage = tensor.untyped_storage()
+        return storage._cdata, storage.nbytes()
+    except (NotImplementedError, RuntimeError, AttributeError):
+        return None
+
+
+def storages_of(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
+    """The storages of some tensors: key to bytes, each once."""
+    found: dict[int, int] = {}
+    for tensor in tensors:
+        key = storage_key(tensor)
+        if key is not None:
+            found[key[0]] = key[1]
+    return found
+
+
+def walk(node: Any, limit: int = MAX_NODES) -> Iterator[Any]:
+    """The nodes of a graph, from one node upstream, each once, breadth first, at most `limit`."""
+    seen, level = {node}, [node]
+    while level:
+        following = []
+        for current in level:
+            yield current
+            for upstream, _ in current.next_functions:
+                if upstream is not None and upstream not in seen:
+                    if len(seen) >= limit:
+                        continue
+                    seen.add(upstream)
+                    following.append(upstream)
+        level = following
+
+
+def saved_storages(node: Any, limit: int = MAX_NODES) -> dict[int, int]:
+    """The storages that a graph saved for backward: key to bytes. What a checkpoint would recompute is not touched."""
+    found: dict[int, int] = {}
+    for current in walk(node, limit):
+        found.update(storages_of(saved_tensors(current)))
+    return found
+
+
+def saved_tensors(node: Any) -> Iterator[torch.Tensor]:
+    """The tensors that one node saved, as they lie there."""
+    for name in _saved_names(type(node)):
+        try:
+            raw = getattr(node, name)
+        except (RuntimeError, AttributeError):
+            continue  # freed by backward
+        for saved in raw if isinstance(raw, (tuple, list)) else (raw,):
+            if getattr(saved, "unpack_hook", None) is None:
+                data = getattr(saved, "data", None)
+                if isinstance(data, torch.Tensor):
+                    yield data
+
+
+@functools.lru_cache(maxsize=2048)
+def _saved_names(kind: Any) -> tuple[str, ...]:
+    return tuple(name for name in dir(kind) if name.startswith(_RAW))
+
+
+def held_bytes(tensor: torch.Tensor, ignore: dict[int, int]) -> dict[int, int]:
+    """What keeping one tensor keeps: its own storage and all that its graph saved, without those to ignore."""
+    found = storages_of([tensor])
+    if tensor.grad_fn is not None:
+        found.update(saved_storages(tensor.grad_fn))
+    return {key: size for key, size in found.items() if key not in ignore}
+
+
+def owned_storages(models: Iterable[torch.nn.Module]) -> dict[int, int]:
+    """The storages of all parameters and buffers of some models."""
+    found: dict[int, int] = {}
+    for model in models:
+        found.update(storages_of(model.parameters()))
+        found.update(storages_of(model.buffers()))
+    return found

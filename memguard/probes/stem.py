@@ -1,0 +1,82 @@
+"""Finds the stem of each model: the first leaf module whose output requires grad. Every graph is downstream of it."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from memguard.facts import Fact
+from memguard.probes.hook import Hook
+from memguard.probes.interface import Probe, Watch
+from memguard.probes.ledger import tensors_in
+
+MAX_LEAVES = 4000
+
+
+@final
+class StemProbe(Probe):
+    """Puts one lasting hook on each model's stem, found in one forward with hooks that go at once.
+
+    An intermediate activation that a hook or a list keeps holds only what is upstream of it: the mark on the stem is
+    there, the mark on the model's output is not. A compiled model gets no stem: hooks inside it would break its graph.
+    """
+
+    name: ClassVar[str] = "stem"
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._found: dict[int, RemovableHandle] = {}
+        self._armed: dict[int, list[RemovableHandle]] = {}
+
+    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Arms the search in the first forward with gradients."""
+        key = id(module)
+        if key in self._found or not torch.is_grad_enabled() or self.watch.compiled or is_compiled(module):
+            return
+        leaves = [child for child in module.modules() if not child._modules and child is not module][:MAX_LEAVES]
+        root = weakref.ref(module, functools.partial(_gone, self._found, key))
+        self._armed[key] = []
+        for leaf in leaves:
+            if isinstance(leaf, torch.jit.ScriptModule):
+                continue
+            self._armed[key].append(leaf.register_forward_hook(Hook(functools.partial(self._hit, root))))
+
+    def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """Ends a search that found nothing."""
+        self._disarm(id(module))
+
+    def remove(self) -> None:
+        """Takes all hooks away."""
+        for key in list(self._armed):
+            self._disarm(key)
+        for handle in self._found.values():
+            handle.remove()
+        self._found.clear()
+
+    def _hit(self, root: weakref.ref[nn.Module], leaf: nn.Module, args: object, output: object) -> None:
+        model = root()
+        if model is None or not any(tensor.requires_grad for tensor in tensors_in(output, 3)):
+            return
+        self._disarm(id(model))
+        tell = self.watch.stem_end
+        self._found[id(model)] = leaf.register_forward_hook(Hook(lambda module, args, output: tell(module, output)))
+        tell(leaf, output)
+
+    def _disarm(self, key: int) -> None:
+        for handle in self._armed.pop(key, ()):
+            handle.remove()
+
+
+def _gone(found: dict[int, RemovableHandle], key: int, ref: object) -> None:
+    found.pop(key, None)
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether a module is torch.compile's wrapper, or was compiled in place."""
+    return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
