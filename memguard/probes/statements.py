@@ -1,0 +1,493 @@
+"""The statement that makes something grow, by the syntax tree; only places a line for what was proven at run time."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import final
+
+from memguard.probes.syntax import Accessor, Chain, Function, Site, Source, Sources, Store, chain_of, last_name
+from memguard.probes.values import may_carry
+
+_MUTATORS: dict[str, frozenset[str]] = {
+    "list": frozenset({"append", "extend", "insert", "__iadd__"}),
+    "deque": frozenset({"append", "appendleft", "extend", "extendleft", "insert"}),
+    "dict": frozenset({"update", "setdefault", "__setitem__", "__ior__"}),
+    "set": frozenset({"add", "update", "__ior__"}),
+    "tuple": frozenset(),
+    "frozenset": frozenset(),
+}
+_ANY_MUTATOR = frozenset().union(*_MUTATORS.values()) | {"put", "put_nowait", "push", "store", "log", "record"}
+_FIRST_ARGUMENT_MUTATORS = frozenset({"heappush", "heappushpop", "insort", "insort_left", "insort_right", "append"})
+_QUIET_FUNCTIONS = frozenset({"__init__", "reset", "clear", "setup", "zero", "on_train_start", "__setstate__"})
+_READERS = frozenset({"reset", "clear", "compute", "result", "avg", "average", "eval", "train", "to", "parameters"})
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp)
+
+MAX_HOPS = 3
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A name that holds something, and what lies between the name and the tensors."""
+
+    name: str
+    attribute: bool = False
+    """Whether the name is an object's attribute, else it is a variable."""
+    file: str | None = None
+    """For a variable: the file of its function or module."""
+    first_line: int = 0
+    function: str | None = None
+    """For a variable: its function, None for a module's global."""
+    classes: tuple[str, ...] = ()
+    """For an attribute: names of the owner's classes, in the order of inheritance."""
+    base: str | None = None
+    """For an attribute: the name under which its owner was met."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of the objects from the name's own value down to the tensor, like ("dict", "list", "tensor")."""
+    keys: tuple[str | int | None, ...] = ()
+    """The key that leads from each of these to the next, None where it has no constant one."""
+    grows: int = 0
+    """Position of the longest container among `kinds`."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What is known of the run beside the name."""
+
+    graph: bool = True
+    """Whether a graph is kept (a detached value cannot), else any tensor."""
+    running: frozenset[tuple[str, int]] = frozenset()
+    """(file, first line) of the functions on the stack."""
+    names: frozenset[str] = frozenset()
+    """Variables that refer to the same tensors."""
+    evaluates: bool | None = None
+    """Whether the tensors come from an evaluation stage, if known."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement that makes the holder grow, or gives it its value."""
+
+    file: str
+    line: int
+    function: str
+    source: str
+    grows: bool
+    """Whether it adds to what was there; False for a plain assignment."""
+    score: float = field(compare=False)
+
+
+def find_statement(sought: Sought, files: Iterable[str], sources: Sources, hints: Hints) -> Statement | None:
+    """The statement that best explains how tensors came under a name.
+
+    Args:
+        sought: The name and what lies under it.
+        files: Files in which an attribute or a global may be stored, likeliest first.
+        sources: The parsed files.
+        hints: What is known of the run.
+    """
+    search = _Search(sought, sources, hints)
+    search.everywhere([*([sought.file] if sought.file else []), *files])
+    return max(search.found, key=lambda statement: (statement.score, -statement.line), default=None)
+
+
+@final
+class _Search:
+    def __init__(self, sought: Sought, sources: Sources, hints: Hints) -> None:
+        self.sought, self.sources, self.hints = sought, sources, hints
+        self.found: list[Statement] = []
+        self._files: list[str] = []
+        self._entered: set[tuple[int, str]] = set()
+
+    def everywhere(self, files: list[str]) -> None:
+        self._files = list(dict.fromkeys(files))
+        for file in self._files:
+            source = self.sources.get(file)
+            if source is None:
+                continue
+            for function in source.functions:
+                self._in_function(source, function, self._anchor(source, function), 0)
+
+    def _anchor(self, source: Source, function: Function) -> _Anchor | None:
+        """How the sought name looks from inside a function; None where it cannot be seen."""
+        sought = self.sought
+        if sought.attribute:
+            return _Anchor(sought.name, True)
+        home = function.home_of(sought.name)
+        if sought.function is None:
+            if home.parent is not None:
+                return None
+            if source.file == sought.file or sought.name in source.module.bound:
+                return _Anchor(sought.name, False)
+            return _Anchor(sought.name, True)  # state.LOG of another module
+        if source.file != sought.file:
+            return None
+        owner = source.function_at(sought.first_line, sought.function)
+        if owner is None or home is not owner.home_of(sought.name):
+            return None
+        return _Anchor(sought.name, False)
+
+    def _in_function(self, source: Source, function: Function, anchor: _Anchor | None, hops: int) -> None:
+        if anchor is None:
+            return
+        aliases = _aliases(function)
+        for store in function.stores:
+            self._judge_store(source, function, store, anchor, aliases, hops)
+        for site in function.calls:
+            self._judge_call(source, function, site, anchor, aliases, hops)
+
+    # -- one store ----------------------------------------------------------------------------------------------
+
+    def _judge_store(
+        self, source: Source, function: Function, store: Store, anchor: _Anchor, aliases: _Aliases, hops: int
+    ) -> None:
+        target = chain_of(store.target)
+        if target is None or (store.from_loop and anchor.attribute):
+            return
+        own = len(target) == 1  # a plain name is the variable itself, not what it stands for
+        for chain, rest in self._matches(target, anchor, {} if own and not store.augmented else aliases, function):
+            level = self._level(rest)
+            if level is None:
+                continue
+            kind = self._kind(level)
+            keys = self._keys_fit(rest)
+            if keys is None or not may_carry(store.value, function, graph=self.hints.graph):
+                continue
+            if store.augmented:
+                grows = True
+                fits = kind in ("tensor", "list", "deque", "dict", "set", "tuple", "object")
+            elif rest and rest[-1][0] == "item":
+                outer = self._kind(level - 1)
+                grows = rest[-1][1] is None or self._mentions(store.value, chain, anchor, function)
+                fits = outer in ("dict", "list", "tensor", "object", "deque")
+                level -= 1
+            else:
+                grows = self._mentions(store.value, chain, anchor, function)
+                fits = True
+            if fits:
+                base = (3.0 if grows else 1.0) + (0.5 if store.loops else 0.0) + keys
+                self._add(source, function, store.line, store.end_line, store, grows, base, level, chain, hops)
+            return
+
+    # -- one call -----------------------------------------------------------------------------------------------
+
+    def _judge_call(
+        self, source: Source, function: Function, site: Site, anchor: _Anchor, aliases: _Aliases, hops: int
+    ) -> None:
+        call = site.node
+        args = [*call.args, *(item.value for item in call.keywords)]
+        name = last_name(call.func) or ""
+        if name == "setattr" and len(call.args) == 3 and isinstance(call.args[1], ast.Constant):
+            target = ast.Attribute(call.args[0], str(call.args[1].value), ast.Store())
+            store = Store(target, call.args[2], site.line, False, site.loops, site.no_grad, end_line=site.end_line)
+            self._judge_store(source, function, store, anchor, aliases, hops)
+            return
+        chain = chain_of(call.func)
+        if chain is not None:
+            for full, rest in self._matches(chain, anchor, aliases, function):
+                if (
+                    rest
+                    and rest[-1][0] == "attr"
+                    and self._judge_method(source, function, site, full, rest, args, hops)
+                ):
+                    return
+        if name in _FIRST_ARGUMENT_MUTATORS and len(call.args) >= 2:
+            first = chain_of(call.args[0])
+            for full, rest in self._matches(first, anchor, aliases, function) if first else ():
+                level = self._level(rest)
+                if level is not None and self._kind(level) in ("list", "deque"):
+                    self._add(source, function, site.line, site.end_line, site, True, 3.0, level, full, hops)
+                    return
+        if hops < MAX_HOPS:
+            self._follow_arguments(source, function, call, anchor, aliases, hops)
+
+    def _judge_method(
+        self,
+        source: Source,
+        function: Function,
+        site: Site,
+        chain: Chain,
+        rest: Chain,
+        args: list[ast.expr],
+        hops: int,
+    ) -> bool:
+        method = str(rest[-1][1])
+        level = self._level(rest[:-1])
+        keys = self._keys_fit(rest[:-1])
+        if level is None or keys is None or not any(may_carry(a, function, graph=self.hints.graph) for a in args):
+            return False
+        kind = self._kind(level)
+        if kind in _MUTATORS:
+            fits = method in _MUTATORS[kind] or (method == "setdefault" and kind == "dict")
+        elif kind == "tensor":
+            fits = method.endswith("_") and not method.endswith("__")
+        else:
+            fits = method not in _READERS
+        if not fits:
+            return False
+        score = (3.0 if kind != "object" else 2.0 if method in _ANY_MUTATOR else 1.5) + keys
+        score += 0.5 if site.loops else 0.0
+        self._add(source, function, site.line, site.end_line, site, True, score, level, chain, hops)
+        return True
+
+    def _follow_arguments(
+        self, source: Source, function: Function, call: ast.Call, anchor: _Anchor, aliases: _Aliases, hops: int
+    ) -> None:
+        """Where the holder itself is an argument, the search goes on in the function that is called."""
+        given: list[tuple[int | str, ast.expr]] = list(enumerate(call.args))
+        given += [(item.arg, item.value) for item in call.keywords if item.arg]
+        for position, arg in given:
+            target = chain_of(arg)
+            if target is None or not any(True for _ in self._matches(target, anchor, aliases, function)):
+                continue
+            if any(rest for _, rest in self._matches(target, anchor, aliases, function)):
+                continue
+            for other, callee in self._callees(source, call):
+                params = callee.params
+                if isinstance(position, int):
+                    bound = callee.owner is not None and "staticmethod" not in callee.decorators
+                    index = position + (1 if bound else 0)
+                    param = params[index] if index < len(params) else None
+                else:
+                    param = position if position in params else None
+                if param is None or (id(callee), param) in self._entered:
+                    continue
+                self._entered.add((id(callee), param))
+                for inner in other.functions:
+                    if inner is callee or (inner.home_of(param) is callee and _inside(inner, callee)):
+                        self._in_function(other, inner, _Anchor(param, False), hops + 1)
+
+    def _callees(self, source: Source, call: ast.Call) -> Iterator[tuple[Source, Function]]:
+        name = last_name(call.func)
+        for file in dict.fromkeys([source.file, *self._files]):
+            other = self.sources.get(file)
+            for function in other.functions if other is not None else ():
+                if other is None or function.is_class or not function.params:
+                    continue
+                if function.name == name or (function.name == "__init__" and function.owner == name):
+                    yield other, function
+
+    # -- matching -----------------------------------------------------------------------------------------------
+
+    def _matches(
+        self, chain: Chain, anchor: _Anchor, aliases: _Aliases, function: Function
+    ) -> Iterator[tuple[Chain, Chain]]:
+        """The chain, aliases resolved, and what follows the sought name in it."""
+        for full in _expand(chain, aliases):
+            for index, (kind, name) in enumerate(full):
+                if name != anchor.name or kind != ("attr" if anchor.attribute else "name"):
+                    continue
+                if anchor.attribute and not self._owner_fits(full[:index], function):
+                    continue
+                yield full, full[index + 1 :]
+                break
+
+    def _owner_fits(self, base: Chain, function: Function) -> bool:
+        """Whether ``base.attribute`` can belong to the owner: ``self`` only in one of its classes."""
+        classes = self.sought.classes
+        if not classes or len(base) != 1:
+            return True
+        owner = next((outer for outer in function.enclosing() if outer.owner is not None), None)
+        if owner is None or not owner.params or owner.params[0] != base[0][1]:
+            return True
+        return owner.owner in classes
+
+    def _level(self, rest: Chain) -> int | None:
+        """How many containers lie between the name and what a chain reaches; None if it goes through an attribute."""
+        level = 0
+        for kind, _ in rest:
+            if kind == "item":
+                level += 1
+            elif kind == "attr" or level == 0:
+                return None
+        return level
+
+    def _kind(self, level: int) -> str:
+        kinds = self.sought.kinds
+        return kinds[level] if 0 <= level < len(kinds) else "object"
+
+    def _keys_fit(self, rest: Chain) -> float | None:
+        """A bonus for constant keys that agree with those at run time; None when they disagree."""
+        bonus = 0.0
+        for (kind, key), known in zip(rest, self.sought.keys, strict=False):
+            if kind != "item" or key is None or known is None:
+                continue
+            if key != known:
+                return None
+            bonus += 1.0
+        return bonus
+
+    def _mentions(self, value: ast.expr, chain: Chain, anchor: _Anchor, function: Function) -> bool:
+        """Whether a value is made from what the holder held before, directly or through names of this function."""
+        return _depends(value, chain, anchor, function, set(), 0)
+
+    def _add(
+        self,
+        source: Source,
+        function: Function,
+        line: int,
+        end_line: int,
+        what: Store | Site,
+        grows: bool,
+        score: float,
+        level: int,
+        chain: Chain,
+        hops: int,
+    ) -> None:
+        sought, hints = self.sought, self.hints
+        score -= 0.1 * hops
+        if (source.file, function.first_line) in hints.running:
+            score += 1.0
+        owner = next((outer.owner for outer in function.enclosing() if outer.owner is not None), None)
+        if sought.attribute and owner in sought.classes:
+            score += 1.5 - 0.1 * sought.classes.index(owner)
+        elif sought.attribute and sought.base is not None and sought.base in (step[1] for step in chain):
+            score += 0.5
+        if what.no_grad and hints.graph:
+            score -= 2.5
+        if function.name in _QUIET_FUNCTIONS or (function.parent is None and sought.attribute):
+            score -= 2.0
+        if level == sought.grows:
+            score += 0.5
+        nodes = [what.value] if isinstance(what, Store) else [*what.node.args, *(k.value for k in what.node.keywords)]
+        used = {node.id for part in nodes for node in ast.walk(part) if isinstance(node, ast.Name)}
+        if used & hints.names:
+            score += 1.0
+        if hints.evaluates is not None:
+            score += _phase(function, evaluates=hints.evaluates)
+        names = [outer.name for outer in function.enclosing() if outer.parent is not None][::-1]
+        text = source.text(line, end_line)
+        self.found.append(Statement(source.file, line, ".".join(names) or "<module>", text, grows, score))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Anchor:
+    name: str
+    attribute: bool
+
+
+_Aliases = dict[str, list[Chain]]
+
+
+def _aliases(function: Function) -> _Aliases:
+    """Names in a function that stand for a chain: ``log = self.log``, ``for log in logs.values()``."""
+    found: _Aliases = {}
+    for outer in function.enclosing():
+        for store in outer.stores:
+            if store.augmented or not isinstance(store.target, ast.Name):
+                continue
+            if outer is not function and function.home_of(store.target.id) is not outer:
+                continue
+            for value in _alternatives(store.value):
+                chain = chain_of(value)
+                if chain is None or chain == (("name", store.target.id),) or chain[-1][0] == "call":
+                    continue
+                item: tuple[Accessor, ...] = (("item", None),) if store.from_loop else ()
+                chains = found.setdefault(store.target.id, [])
+                if len(chains) < 4:
+                    chains.append((*chain, *item))
+    return found
+
+
+def _alternatives(node: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(node, ast.IfExp):
+        yield node.body
+        yield node.orelse
+    elif isinstance(node, ast.BoolOp):
+        yield from node.values
+    elif isinstance(node, ast.NamedExpr):
+        yield node.value
+    else:
+        yield node
+
+
+def _expand(chain: Chain, aliases: _Aliases, depth: int = 0) -> Iterator[Chain]:
+    yield chain
+    if depth < 3 and chain[0][0] == "name":
+        for other in aliases.get(str(chain[0][1]), ()):
+            yield from _expand((*other, *chain[1:]), aliases, depth + 1)
+
+
+def _depends(value: ast.expr, chain: Chain, anchor: _Anchor, function: Function, seen: set[str], depth: int) -> bool:
+    if depth > 6:
+        return False
+    names = set()
+    for node in ast.walk(value):
+        if isinstance(node, ast.Attribute) and anchor.attribute and node.attr == anchor.name:
+            return True
+        if isinstance(node, ast.Name):
+            if not anchor.attribute and node.id == anchor.name:
+                return True
+            names.add(node.id)
+        elif isinstance(node, ast.Call) and anchor.attribute:
+            # self.h = self.step(x): the method may read the attribute itself.
+            method = last_name(node.func)
+            for other in _methods(function, method):
+                for site in [store.value for store in other.stores] + other.returns + [c.node for c in other.calls]:
+                    if any(isinstance(part, ast.Attribute) and part.attr == anchor.name for part in ast.walk(site)):
+                        return True
+    for name in names - seen:
+        seen.add(name)
+        for store in function.stores:
+            same = isinstance(store.target, ast.Name) and store.target.id == name
+            if same and _depends(store.value, chain, anchor, function, seen, depth + 1):
+                return True
+    return False
+
+
+def _methods(function: Function, name: str | None) -> Iterator[Function]:
+    """Methods of the same class by name."""
+    body = next((outer.parent for outer in function.enclosing() if outer.owner is not None), None)
+    if body is not None and name is not None:
+        for other in body.children:
+            if other.name == name:
+                yield other
+
+
+def _inside(inner: Function, outer: Function) -> bool:
+    function: Function | None = inner
+    while function is not None:
+        if function is outer:
+            return True
+        function = function.parent
+    return False
+
+
+def _phase(function: Function, *, evaluates: bool) -> float:
+    """A bonus where a function's name tells the stage, like ``validation_step``, a malus where it tells the other."""
+    for outer in function.enclosing():
+        words = outer.name.lower()
+        if any(word in words for word in ("valid", "eval", "test", "predict", "infer")):
+            return 1.0 if evaluates else -1.0
+        if "train" in words or "fit" in words:
+            return -1.0 if evaluates else 1.0
+    return 0.0
+
+
+def find_collecting(running: Iterable[tuple[str, int]], sources: Sources, *, graph: bool = True) -> Statement | None:
+    """A comprehension or generator expression that is being evaluated: what it has collected has no name yet.
+
+    Args:
+        running: (file, line) of the frames on the stack, innermost first.
+        sources: The parsed files.
+        graph: Whether a graph is kept, else any tensor.
+    """
+    for file, line in running:
+        source = sources.get(file)
+        for function in source.functions if source is not None else ():
+            if source is None:
+                continue
+            for store in function.stores:
+                if not store.line <= line <= store.end_line or store.from_loop or (graph and store.no_grad):
+                    continue
+                parts = [node for node in ast.walk(store.value) if isinstance(node, _COMPREHENSIONS)]
+                if parts and any(may_carry(part.elt, function, graph=graph) for part in parts):
+                    text = source.text(store.line, store.end_line)
+                    return Statement(file, store.line, function.name, text, True, 1.0)
+    return None

@@ -1,0 +1,111 @@
+"""A bounded walk down from the roots, breadth first, to whatever objects are asked for."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, final
+
+from memguard.probes.contents import Contents, Via, container_of
+
+MAX_OBJECTS = 20_000
+MAX_DEPTH = 6
+MAX_SECONDS = 0.15
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Link:
+    """One step of the walk: an object, and how the object before it holds it. Lives as long as the walk."""
+
+    value: Any
+    via: Via
+    key: str | int | None = None
+    parent: Link | None = None
+    depth: int = 0
+
+    def trail(self) -> list[Link]:
+        """The links from the root to this one."""
+        links: list[Link] = []
+        link: Link | None = self
+        while link is not None:
+            links.append(link)
+            link = link.parent
+        return links[::-1]
+
+
+@final
+class Walk:
+    """One walk over live objects.
+
+    Args:
+        is_target: Whether objects of a type are looked for; they are handed over and not entered.
+        on_target: Told every link to such an object; one held in several places is told once for each.
+        running: Frames that are roots, so that a traceback does not lead into them a second time.
+
+    Attributes:
+        complete: False when the walk stopped at a bound.
+    """
+
+    def __init__(
+        self,
+        is_target: Callable[[type], bool],
+        on_target: Callable[[Link], None],
+        *,
+        contents: Contents | None = None,
+        max_objects: int = MAX_OBJECTS,
+        max_depth: int = MAX_DEPTH,
+        max_seconds: float = MAX_SECONDS,
+    ) -> None:
+        self.complete = True
+        self.visited = 0
+        self._is_target = is_target
+        self._on_target = on_target
+        self._contents = Contents() if contents is None else contents
+        self._targets: dict[int, tuple[type, bool]] = {}
+        self._seen: dict[int, Link] = {}
+        self._others: dict[int, list[Link]] = {}
+        self._max_objects, self._max_depth, self._max_seconds = max_objects, max_depth, max_seconds
+
+    def run(self, roots: Iterable[Link]) -> None:
+        """Walks from the roots; those named first are found first."""
+        contents, seen, targets = self._contents, self._seen, self._targets
+        deadline = time.perf_counter() + self._max_seconds
+        queue: deque[Link] = deque()
+        for root in roots:
+            if id(root.value) not in seen:
+                seen[id(root.value)] = root
+                queue.append(root)
+        while queue:
+            link = queue.popleft()
+            for via, key, value in contents(link.value):
+                kind = type(value)
+                if contents.is_empty(kind):
+                    continue
+                self.visited += 1
+                if self.visited > self._max_objects or (not self.visited & 31 and time.perf_counter() > deadline):
+                    self.complete = False
+                    return
+                known = targets.get(id(kind))
+                if known is None:
+                    known = targets[id(kind)] = (kind, self._is_target(kind))
+                depth = link.depth + (via is not Via.PART)
+                if known[1]:
+                    self._on_target(Link(value, via, key, link, depth))
+                elif id(value) in seen:
+                    if via is not Via.PART and via is not Via.ITEM:
+                        self._others.setdefault(id(value), []).append(Link(value, via, key, link, depth))
+                elif depth <= self._max_depth:
+                    seen[id(value)] = child = Link(value, via, key, link, depth)
+                    queue.append(child)
+
+    def others(self, link: Link) -> list[Link]:
+        """Other names under which the object of a link was met."""
+        return self._others.get(id(link.value), [])
+
+
+def kind_of(obj: object) -> str:
+    """The built-in container that an object is, or ``"object"``."""
+    return container_of(type(obj)) or "object"

@@ -1,0 +1,136 @@
+"""Runs a small training script with a crude ledger, and names who holds the old graphs or outputs."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from memguard.probes.holders import Holder, find_holders
+from memguard.probes.reach import Reach
+from memguard.stats import Stage
+
+KEY = "tests.probes.scripts"
+MARK = "# <-"
+
+PRELUDE = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+torch.manual_seed(0)
+def batches(n=14):
+    for _ in range(n):
+        yield torch.randn(4, 8), torch.randn(4, 1)
+"""
+
+
+@dataclass
+class Mark:
+    step: int
+
+
+class Ledger:
+    """Marks the outputs of all modules; names at the start of the root forward number `at`."""
+
+    def __init__(self, *, graph: bool, at: int, stage: Stage | None, extra: Any) -> None:
+        self.graph, self.at, self.stage, self.extra = graph, at, stage, extra
+        self.depth = self.step = 0
+        self.outputs: list[tuple[int, StorageWeakRef]] = []
+        self.roots: dict[int, torch.nn.Module] = {}
+        self.holders: tuple[Holder, ...] | None = None
+
+    def before(self, module: torch.nn.Module, args: object) -> None:
+        if self.depth == 0:
+            self.step += 1
+            self.roots[id(module)] = module
+            if self.step == self.at and self.holders is None:
+                self.name()
+        self.depth += 1
+
+    def after(self, module: torch.nn.Module, args: object, output: object) -> None:
+        self.depth -= 1
+        for tensor in output if isinstance(output, (tuple, list)) else (output,):
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            if tensor.grad_fn is not None and KEY not in tensor.grad_fn.metadata:
+                tensor.grad_fn.metadata[KEY] = Mark(self.step)
+            if self.depth == 0:
+                self.outputs.append((self.step, StorageWeakRef(tensor.untyped_storage())))
+
+    def name(self) -> None:
+        extra = self.extra() if self.extra is not None else ()
+        if self.graph:
+            reach = Reach(KEY, lambda mark: mark.step <= self.step - 3)
+            self.holders = find_holders(
+                reach, models=self.roots.values(), stage=self.stage, extra=extra, passes=reach.passes
+            )
+            return
+        old = {ref.cdata for step, ref in self.outputs if step <= self.step - 3 and not ref.expired()}
+
+        def judge(tensor: torch.Tensor) -> int | None:
+            storage = tensor.untyped_storage()
+            return storage.nbytes() if storage._cdata in old else None
+
+        self.holders = find_holders(judge, models=self.roots.values(), stage=self.stage, extra=extra, graph=False)
+
+
+@contextmanager
+def user_module(source: str, path: Path, name: str) -> Iterator[types.ModuleType]:
+    """A module of the user's, made from source, importable while the context lasts."""
+    path.write_text(source)
+    module = types.ModuleType(name)
+    module.__file__ = str(path)
+    sys.modules[name] = module
+    try:
+        yield module
+    finally:
+        del sys.modules[name]
+
+
+def run(
+    source: str,
+    tmp_path: Path,
+    *,
+    graph: bool = True,
+    at: int = 10,
+    stage: Stage | None = None,
+    extra: str | None = None,
+    others: dict[str, str] | None = None,
+) -> tuple[Holder, ...]:
+    """Runs a script and returns who was named; `extra` is an expression for more roots, evaluated in the script."""
+    text = PRELUDE + textwrap.dedent(source)
+    path = tmp_path / "script.py"
+    with user_module(text, path, "script") as module:
+        more = []
+        for name, other in (others or {}).items():
+            context = user_module(textwrap.dedent(other), tmp_path / f"{name}.py", name)
+            loaded = context.__enter__()
+            more.append(context)
+            exec(compile(textwrap.dedent(other), str(tmp_path / f"{name}.py"), "exec"), loaded.__dict__)
+        ledger = Ledger(
+            graph=graph, at=at, stage=stage, extra=None if extra is None else lambda: eval(extra, module.__dict__)
+        )
+        handles = [register_module_forward_pre_hook(ledger.before), register_module_forward_hook(ledger.after)]
+        try:
+            exec(compile(text, str(path), "exec"), module.__dict__)
+        finally:
+            for handle in handles:
+                handle.remove()
+            for context in more:
+                context.__exit__(None, None, None)
+    assert ledger.holders is not None, "the script made too few forwards"
+    return ledger.holders
+
+
+def marked_lines(path: Path) -> set[int]:
+    """Numbers of the lines that carry the mark."""
+    return {number for number, line in enumerate(path.read_text().splitlines(), 1) if MARK in line}
