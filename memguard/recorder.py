@@ -102,6 +102,16 @@ class Recorder:
         self._spent = 0.0
         self._batch_open = False
 
+    @property
+    def batch(self) -> int:
+        """The number that the open (or next) record gets."""
+        return self._batch
+
+    @property
+    def batch_is_open(self) -> bool:
+        """Whether a batch has begun and not ended."""
+        return self._batch_open
+
     # The life of a run
 
     def open(self, session: dict[str, Any]) -> None:
@@ -216,9 +226,10 @@ class Recorder:
         self._shapes = self._number_of(shapes) if shapes is not None else None
         self._spent += time.perf_counter() - began
 
-    def shapes(self, shapes: Any) -> None:
-        """The input shapes of the open batch, where they come later than its start."""
-        self._shapes = self._number_of(shapes)
+    def shapes_once(self, describe: Callable[[], Any]) -> None:
+        """The input shapes of the open batch, where they come later than its start; the first ones count."""
+        if self._batch_open and self._shapes is None:
+            self._shapes = self._number_of(describe())
 
     def batch_end(self) -> None:
         """The open batch ends: its record is made and judged."""

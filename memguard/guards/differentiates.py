@@ -39,19 +39,23 @@ def differentiates(model: nn.Module) -> bool:
     """
     seen: set[int] = set()
     waiting: list[object] = []
+    methods: dict[str, list[object]] = {}
+    classes: set[type] = set()
     for module in model.modules():
-        if _is_scripted(module):
+        if isinstance(module, torch.jit.ScriptModule):
             if _script_differentiates(module):
                 return True
             continue
+        for hooks in (module._forward_hooks, module._forward_pre_hooks):
+            waiting += hooks.values()
         cls = type(module)
         if not _is_library(cls.__module__):
-            waiting += [cls.forward, *_methods_called(cls)]
-            waiting += [
-                value for value in vars(module).values() if callable(value) and not isinstance(value, nn.Module)
-            ]
-        for hooks in (module._forward_hooks, module._forward_pre_hooks):
-            waiting += list(hooks.values())
+            waiting += (value for value in vars(module).values() if callable(value))
+            if cls not in classes:
+                classes.add(cls)
+                waiting += [cls.forward, cls.__call__]
+                for name, method in _methods(cls):
+                    methods.setdefault(name, []).append(method)
     while waiting and len(seen) < _LIMIT:
         function = _function_of(waiting.pop())
         if function is None or id(function) in seen or _is_library(function.__module__ or ""):
@@ -60,7 +64,9 @@ def differentiates(model: nn.Module) -> bool:
         for code in _codes(function.__code__):
             if _calls_engine(code, function):
                 return True
-            waiting += list(_reached(code, function))
+            waiting += _reached(code, function)
+            for name in code.co_names:
+                waiting += methods.get(name, ())
     return False
 
 
@@ -69,7 +75,7 @@ def _calls_engine(code: types.CodeType, function: types.FunctionType) -> bool:
     if any(name in _ENGINE_NAMES for name in names):
         return True
     if "grad" in names:
-        if "autograd" in names or "functional_call" in names:
+        if "autograd" in names:
             return True
         named = function.__globals__.get("grad")
         if named is torch.autograd.grad or getattr(named, "__module__", "") == "torch.autograd":
@@ -87,10 +93,8 @@ def _reached(code: types.CodeType, function: types.FunctionType) -> Iterator[obj
             if not _is_library(value.__name__):
                 yield from (vars(value).get(other) for other in code.co_names if other in vars(value))
         elif isinstance(value, type):
-            if not _is_library(value.__module__):
-                yield from _methods_called(value)
-                if issubclass(value, torch.autograd.Function):
-                    continue
+            if not _is_library(value.__module__) and not issubclass(value, nn.Module):
+                yield from (method for _, method in _methods(value))
         elif callable(value):
             yield value
     for cell in function.__closure__ or ():
@@ -100,27 +104,14 @@ def _reached(code: types.CodeType, function: types.FunctionType) -> Iterator[obj
             continue
 
 
-def _methods_called(cls: type) -> Iterator[object]:
-    """All methods a user class brings along, inherited user classes included: any of them may be called by name."""
+def _methods(cls: type) -> Iterator[tuple[str, object]]:
+    """The methods that a user class and its user bases bring along."""
     for base in cls.__mro__:
-        if _is_library(base.__module__) or base is object or issubclass(base, torch.autograd.Function):
+        if base is object or _is_library(base.__module__) or issubclass(base, torch.autograd.Function):
             continue
         for name, value in vars(base).items():
-            if name in _TRAINING_METHODS:
-                continue
             if isinstance(value, (types.FunctionType, staticmethod, classmethod, property, functools.partialmethod)):
-                yield value
-
-
-# Methods of a LightningModule or an ordinary trainer class that forward does not call, yet mention backward.
-_TRAINING_METHODS = frozenset(
-    {
-        "training_step", "validation_step", "test_step", "predict_step", "backward", "manual_backward", "optimizer_step",
-        "configure_optimizers", "configure_gradient_clipping", "fit", "train_step", "train_epoch", "train_batch",
-        "on_before_backward", "on_after_backward", "on_train_batch_start", "on_train_batch_end", "on_train_epoch_end",
-        "__init__",
-    }
-)  # fmt: skip
+                yield name, value
 
 
 def _function_of(value: object) -> types.FunctionType | None:
@@ -151,10 +142,6 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 def _is_library(module: str) -> bool:
     return module == "torch" or module == "builtins" or module.startswith(_LIBRARIES)
-
-
-def _is_scripted(module: nn.Module) -> bool:
-    return isinstance(module, torch.jit.ScriptModule)
 
 
 def _script_differentiates(module: nn.Module) -> bool:

@@ -6,10 +6,14 @@ Its rules stand in the order in which they are asked in `NoGradGuard.decide`. It
 from __future__ import annotations
 
 import enum
+import functools
 import gc
+import os
+import sys
+import types
 import weakref
-from collections.abc import Iterable
-from typing import Any, final
+from collections.abc import Callable, Iterable
+from typing import Any, cast, final
 
 import torch
 from torch import nn
@@ -42,6 +46,7 @@ class NoGradGuard:
         self._trained = False
         self._unused = False
         self._watched = False
+        self._observed = False
         self._optimized: bool | None = None
 
     def saw_training_backward(self) -> None:
@@ -63,6 +68,11 @@ class NoGradGuard:
     def optimizers_changed(self) -> None:
         """A new optimizer (or parameter group) appeared: who is optimized must be asked again."""
         self._optimized = None
+
+    @property
+    def trained(self) -> bool:
+        """Whether the model was seen being trained the ordinary way."""
+        return self._trained
 
     @property
     def first(self) -> bool:
@@ -92,7 +102,12 @@ class NoGradGuard:
             return Decision.GUARD
         if self._optimized is None:
             self._optimized = _is_optimized(model, optimizers)
-        return Decision.OBSERVE if self._optimized else Decision.GUARD
+        if not self._optimized:
+            return Decision.GUARD
+        if self._observed and not somebody_differentiates():
+            return Decision.GUARD  # the last graph still hangs on a loop variable, and nobody here could use it
+        self._observed = True
+        return Decision.OBSERVE
 
 
 @final
@@ -107,12 +122,41 @@ class Lookout(TorchFunctionMode):
         super().__init__()
         self.wished = False
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Passes every call on unchanged; looks at its name and keywords only."""
         if not self.wished and _wishes_grad(func, args, kwargs):
             self.wished = True
             torch._C._set_grad_enabled(True)  # what torch.set_grad_enabled calls; checked in torch 2.13
         return func(*args, **(kwargs or {}))
+
+
+_ENGINE_NAMES = frozenset({"backward", "manual_backward", "autograd", "grad", "step", "closure"})
+
+
+def somebody_differentiates() -> bool:
+    """Whether the code of any running function names the autograd engine or an optimizer's step.
+
+    Only then could a graph that is alive now still be meant for a backward.
+    """
+    frame = sys._getframe(1)
+    for _ in range(200):
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+        if _names_engine(frame.f_code):
+            return True
+    return True
+
+
+@functools.lru_cache(maxsize=1024)
+def _names_engine(code: types.CodeType) -> bool:
+    if not _ENGINE_NAMES.isdisjoint(code.co_names):
+        return not code.co_filename.startswith((_TORCH, _OWN))
+    return any(_names_engine(inner) for inner in code.co_consts if isinstance(inner, types.CodeType))
+
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 def _wishes_grad(func: Any, args: Any, kwargs: Any) -> bool:
@@ -150,3 +194,65 @@ def _is_optimized(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer])
 def _holds(optimizer: torch.optim.Optimizer, parameters: set[int]) -> bool:
     groups = vars(optimizer).get("param_groups", ())
     return any(id(parameter) in parameters for group in groups for parameter in group.get("params", ()))
+
+
+def watch_graph(output: object, *, used: Callable[[], None], died: Callable[[], None]) -> bool:
+    """Follows the graphs of an output without holding them.
+
+    Args:
+        output: What a forward returned: a tensor or a nest of tuples, lists and dicts of them.
+        used: Called when a backward (or autograd.grad) enters one of the graphs.
+        died: Called when all of them are gone and none was ever used.
+
+    Returns:
+        Whether there was any graph.
+    """
+    fate = _Fate(used, died)
+    nodes = [tensor.grad_fn for tensor in tensors_of(output) if tensor.grad_fn is not None]
+    for node in nodes:
+        node.register_prehook(fate.use)
+        cast("dict[str, object]", node.metadata)[_KEY] = fate
+    return bool(nodes)
+
+
+def tensors_of(output: object, depth: int = 3) -> list[torch.Tensor]:
+    """The first tensors in a nest of tuples, lists, dicts and dataclass-like outputs (at most 16)."""
+    found: list[torch.Tensor] = []
+    _collect(output, depth, found)
+    return found
+
+
+def _collect(value: object, depth: int, found: list[torch.Tensor]) -> None:
+    if len(found) >= 16:
+        return
+    kind = type(value)
+    if issubclass(kind, torch.Tensor):
+        found.append(cast("torch.Tensor", value))
+    elif depth and issubclass(kind, (tuple, list)):
+        for item in cast("list[object]", value)[:16]:
+            _collect(item, depth - 1, found)
+    elif depth and issubclass(kind, dict):
+        for item in list(dict.values(cast("dict[object, object]", value)))[:16]:
+            _collect(item, depth - 1, found)
+
+
+_KEY = "memguard.fate"
+
+
+class _Fate:
+    """Hangs in the metadata of graph nodes and dies with the last of them."""
+
+    __slots__ = ("_died", "_used", "used")
+
+    def __init__(self, used: Callable[[], None], died: Callable[[], None]) -> None:
+        self._used, self._died, self.used = used, died, False
+
+    def use(self, gradients: object) -> None:
+        """A backward enters the graph."""
+        if not self.used:
+            self.used = True
+            self._used()
+
+    def __del__(self) -> None:
+        if not self.used:
+            self._died()

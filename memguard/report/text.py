@@ -67,9 +67,8 @@ def _peak_lines(summary: Summary) -> list[str]:
         return lines
     if peak.host_rss_bytes is not None:
         share = f" of {format_bytes(total)} ({peak.host_rss_bytes / total:.0%})" if total else ""
-        return [
-            f"Highest RAM of this process at a batch's end: {format_bytes(peak.host_rss_bytes)}{share}, at {describe_peak(peak)}."
-        ]
+        highest = format_bytes(peak.host_rss_bytes)
+        return [f"Highest RAM of this process at a batch's end: {highest}{share}, at {describe_peak(peak)}."]
     return ["No memory could be measured on this device."] if summary.batches else []
 
 
@@ -98,9 +97,10 @@ def _stage_row(stage: Stage, entry: StageSummary) -> tuple[str, ...]:
 def _allocator_lines(summary: Summary) -> list[str]:
     lines = []
     if summary.num_alloc_retries:
+        times = f"{summary.num_alloc_retries} time{'s' * (summary.num_alloc_retries > 1)}"
         lines.append(
-            f"The allocator had to flush its cache {summary.num_alloc_retries} time{'s' * (summary.num_alloc_retries > 1)} "
-            "to find memory: the run is at the edge of this device, and slower for it."
+            f"The allocator had to flush its cache {times} to find memory: "
+            "the run is at the edge of this device, and slower for it."
         )
     if summary.num_ooms:
         lines.append(f"The allocator reported out of memory {summary.num_ooms} time{'s' * (summary.num_ooms > 1)}.")

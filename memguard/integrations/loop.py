@@ -1,0 +1,100 @@
+"""Where batches begin and end in a loop that does not say so: told from forwards, backwards and optimizer steps.
+
+The rules, in words. A forward in training mode opens a training batch. Further forwards belong to it until something
+came between: after a backward, the next forward is another (micro-)batch; so it is after an optimizer step, which
+closes the batch at once. Forwards inside a step's closure belong to the step's batch. A forward in eval mode is a
+batch of evaluation, unless it is another model's while a training batch is open (a teacher, a frozen encoder): then
+it is part of that one. `guard.batches(loader)` says it exactly, and then nothing is inferred.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, final
+
+from memguard.stats import Stage
+
+
+class BatchListener(Protocol):
+    """Who hears of the batches."""
+
+    def enter(self, stage: Stage) -> None:
+        """The loop is in this stage from now on."""
+
+    def begin(self, index: int | None) -> None:
+        """A batch begins."""
+
+    def finish(self) -> None:
+        """The open batch is over."""
+
+
+@final
+class BatchInference:
+    """Turns the bare events of a plain loop into stages and batches.
+
+    Args:
+        listener: Told of stages and batches.
+    """
+
+    def __init__(self, listener: BatchListener) -> None:
+        self._listener = listener
+        self._stage: Stage | None = None
+        self._open = False
+        self._backward = False
+        self._stepping = 0
+        self._trained: set[int] = set()
+        self.explicit = 0
+        """Open `guard.batches` loops: while there is one, nothing is inferred."""
+
+    def forward(self, model: int, *, training: bool) -> None:
+        """An outermost forward of a root model begins.
+
+        Args:
+            model: The root's identity.
+            training: Whether it is in training mode with gradients enabled.
+        """
+        if training:
+            self._trained.add(model)
+        if self._stepping:
+            return
+        if not training and self._open and self._stage is Stage.TRAIN and model not in self._trained:
+            return
+        stage = Stage.TRAIN if training else Stage.VALIDATION
+        if self.explicit:
+            if stage is not self._stage:
+                self._change(stage)
+            return
+        if self._open and (stage is not self._stage or stage is Stage.VALIDATION or self._backward):
+            self.end()
+        if stage is not self._stage:
+            self._change(stage)
+        if not self._open:
+            self.begin(None)
+
+    def backward(self) -> None:
+        """A backward entered the graph of a training forward."""
+        self._backward = True
+
+    def step_start(self) -> None:
+        """An optimizer begins its step."""
+        self._stepping += 1
+
+    def step_end(self) -> None:
+        """An optimizer has made its step."""
+        self._stepping = max(self._stepping - 1, 0)
+        if not self._stepping and not self.explicit and self._open and self._stage is Stage.TRAIN:
+            self.end()
+
+    def begin(self, index: int | None) -> None:
+        """A batch begins, by inference or said by the loop."""
+        self._open, self._backward = True, False
+        self._listener.begin(index)
+
+    def end(self) -> None:
+        """The open batch, if any, is over."""
+        if self._open:
+            self._open = False
+            self._listener.finish()
+
+    def _change(self, stage: Stage) -> None:
+        self._stage = stage
+        self._listener.enter(stage)

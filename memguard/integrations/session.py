@@ -1,0 +1,273 @@
+"""One guarded process, assembled from the options: backend, slow lane, recorder, probes, guards and sinks.
+
+Front doors translate their host's hooks to the methods here; each method survives every fault of memguard's own.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import nn
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+import memguard
+from memguard.backends.choose import choose_backend
+from memguard.backends.host import HostMemory
+from memguard.backends.slow_lane import SlowLane
+from memguard.detectors import make_detectors
+from memguard.findings import Finding
+from memguard.guards.empty_cache import CacheGuard
+from memguard.integrations.validation import ValidationGuard
+from memguard.options import Options, choose_logdir
+from memguard.probes import PROBES
+from memguard.probes.interface import Watch
+from memguard.probes.panel import Probes, in_transform
+from memguard.probes.shapes import describe_shapes
+from memguard.recorder import Recorder
+from memguard.sinks.console import ConsoleSink
+from memguard.sinks.interface import Sink
+from memguard.sinks.tensorboard import TensorBoardSink
+from memguard.stats import BatchRecord, Run, Stage
+from memguard.summary import Summary
+
+
+@final
+class Session:
+    """Everything that guards one process, with the events of the loop as methods.
+
+    Args:
+        options: The settings.
+        default_logdir: The host framework's own directory, if it has one.
+        writer: Gives the user's TensorBoard writer, or None; asked at the first point.
+        lightning: Whether Lightning drives the loop.
+        rank: This process's rank; None reads RANK from the environment.
+        world_size: Number of processes; None reads WORLD_SIZE.
+        console: Whether findings are printed as they come.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        default_logdir: str | os.PathLike[str] | None = None,
+        writer: Callable[[], Any] | None = None,
+        lightning: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        console: bool = True,
+    ) -> None:
+        self.options = options
+        self.logdir: Path = choose_logdir(options, default_logdir, time.strftime("%Y%m%d-%H%M%S"))
+        rank = _from_environment("RANK", 0) if rank is None else rank
+        world_size = _from_environment("WORLD_SIZE", 1) if world_size is None else world_size
+        self.backend = choose_backend(options.device, peaks=options.peaks)
+        self._slow = SlowLane(self.backend.read_slow)
+        self._host = HostMemory()
+        self._lightning = lightning
+        sinks: list[Sink] = [ConsoleSink()] if console else []
+        if rank == 0:
+            sinks.append(TensorBoardSink(log_every=options.log_every, writer=writer, logdir=self.logdir))
+        self.recorder = Recorder(
+            self.backend,
+            Run(device=options.device, rank=rank, world_size=world_size),
+            logdir=self.logdir,
+            detectors=make_detectors(rules=options.rules, ignore=options.ignore),
+            sinks=sinks,
+            slow=self._slow.newest,
+            rss=self._host.rss_bytes,
+            silenced=options.ignore,
+        )
+        self.watch = Watch(device=options.device, lightning=lightning, read=self.backend.read)
+        self.probes = Probes(self.watch, PROBES)
+        self.cache = CacheGuard(options.empty_cache, self.backend)
+        self.validation = ValidationGuard(options.validation, self.recorder, self.watch)
+        self._handles: list[Any] = []
+        self._thread = threading.get_ident()
+        self._pid = os.getpid()
+        self._stages: list[Stage] = []
+        self.on_step: tuple[Callable[[], None], Callable[[], None]] | None = None
+        """Called before and after each optimizer step, where a front door needs it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the session runs, in the process that began it."""
+        return bool(self._handles) and os.getpid() == self._pid
+
+    def open(self) -> None:
+        """The run begins."""
+        if self._handles:
+            return
+        self.recorder.open(_describe(self.options))
+        self.recorder.listeners.append(self._after_record)
+        with self.recorder.part("slow lane"):
+            self._slow.start()
+        with self.recorder.part("probes"):
+            self.probes.install()
+        self._handles = [
+            register_optimizer_step_pre_hook(self._step_start),
+            register_optimizer_step_post_hook(self._step_end),
+        ]
+        self.validation.install()
+
+    def close(self, reason: str = "finished") -> Summary:
+        """The run is over; everything put in place is taken away. A second call only returns the summary."""
+        if self._handles:
+            for handle in self._handles:
+                handle.remove()
+            self._handles = []
+            self.validation.remove()
+            account = self.cache.account()
+            if account is not None:
+                self.recorder.summary.notes.append(account)
+            summary = self.recorder.close(reason)
+            with self.recorder.part("probes"):
+                self.probes.remove()
+            with self.recorder.part("slow lane"):
+                self._slow.stop()
+            return summary
+        return self.recorder.summary
+
+    # Stages and batches
+
+    def stage_start(self, stage: Stage, *, epoch: int | None = None, batches: int | None = None) -> None:
+        """A stage begins."""
+        with self.recorder.part("session"):
+            self.recorder.stage_start(stage, epoch=epoch, batches=batches)
+            self._stages.append(stage)
+            self._at_edge(stage, starts=True)
+            self.probes.stage_start(stage)
+
+    def stage_end(self, stage: Stage) -> None:
+        """A stage is over."""
+        with self.recorder.part("session"):
+            if stage not in self._stages:
+                return
+            self.batch_end()
+            self.probes.stage_end(stage)
+            self.recorder.learn(self.probes.take())
+            self.recorder.stage_end(stage)
+            while self._stages.pop() is not stage:
+                pass
+            self._at_edge(stage, starts=False)
+            if self._stages:
+                self.watch.stage = self._stages[-1]
+
+    def in_stage(self, stage: Stage) -> bool:
+        """Whether a stage has begun and not ended."""
+        return stage in self._stages
+
+    def epoch_end(self) -> None:
+        """A training epoch is over."""
+        with self.recorder.part("session"):
+            finding = self.cache.at_epoch_end(batch=self.recorder.batch)
+            if finding is not None:
+                self.recorder.add(finding)
+
+    def batch_start(self, index: int | None = None, inputs: Any = None) -> None:
+        """A batch begins.
+
+        Args:
+            index: Its number within stage and epoch.
+            inputs: The batch itself, looked at for its shapes and not kept.
+        """
+        with self.recorder.part("session"):
+            shapes = describe_shapes(inputs) if inputs is not None else None
+            self.recorder.batch_start(index, shapes)
+            stage = self._stages[-1] if self._stages else Stage.OTHER
+            self.probes.batch_start(batch=self.recorder.batch, stage=stage)
+
+    def batch_end(self) -> None:
+        """The open batch is over."""
+        if not self.recorder.batch_is_open:
+            return
+        with self.recorder.part("session"):
+            self.recorder.batch_end()
+
+    # Model and optimizer
+
+    def add_model(self, model: nn.Module) -> None:
+        """Watches one more root model."""
+        with self.recorder.part("probes"):
+            self.probes.add_model(model)
+
+    def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A root model is called; the validation guard decides here whether it builds a graph."""
+        if self.is_foreign():
+            return
+        with self.recorder.part("session"):
+            self.probes.forward_start(model, args, kwargs)
+        with self.recorder.part("validation guard"):
+            self.validation.forward_start(model, args, kwargs)
+
+    def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """A root model has answered."""
+        if self.is_foreign():
+            return
+        with self.recorder.part("validation guard"):
+            self.validation.forward_end(model, output)
+        with self.recorder.part("session"):
+            self.probes.forward_end(model, args, output)
+
+    def is_foreign(self) -> bool:
+        """Whether this code runs in another process or thread, or under a transform: nothing is looked at then."""
+        return threading.get_ident() != self._thread or os.getpid() != self._pid or in_transform()
+
+    def _step_start(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self.is_foreign():
+            return
+        with self.recorder.part("session"):
+            self.probes.optimizer_step_start(optimizer)
+            if self.on_step is not None:
+                self.on_step[0]()
+
+    def _step_end(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self.is_foreign():
+            return
+        with self.recorder.part("session"):
+            self.recorder.optimizer_step()
+            self.probes.optimizer_step_end(optimizer)
+            if self.on_step is not None:
+                self.on_step[1]()
+
+    # Inside
+
+    def _after_record(self, record: BatchRecord) -> list[Any]:
+        finding = self.cache.after_batch(record)
+        if finding is not None:
+            self.recorder.add(finding)
+        self.probes.batch_end()
+        return self.probes.take()
+
+    def _at_edge(self, stage: Stage, *, starts: bool) -> None:
+        finding: Finding | None = self.cache.at_edge(
+            stage, batch=self.recorder.batch, starts=starts, run=self.recorder.run
+        )
+        if finding is not None:
+            self.recorder.add(finding)
+
+
+def _from_environment(name: str, default: int) -> int:
+    value = os.environ.get(name, "")
+    return int(value) if value.isdigit() else default
+
+
+def _describe(options: Options) -> dict[str, Any]:
+    return {
+        "memguard": memguard.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "argv": sys.argv[:20],
+        "options": {name: getattr(options, name) for name in options.__slots__},
+    }

@@ -1,0 +1,398 @@
+"""Plain PyTorch: `wrap` and `unwrap` for a loop that stays as it is, `watch` for one that wants a handle."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+import weakref
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any, Generic, TypeVar, final
+
+import torch
+from torch import nn
+
+from memguard.errors import MemGuardError
+from memguard.findings import Finding
+from memguard.guards.no_grad import watch_graph
+from memguard.integrations.hooks import RootHooks
+from memguard.integrations.loop import BatchInference
+from memguard.integrations.session import Session
+from memguard.options import Options, disabled
+from memguard.probes.shapes import describe_shapes
+from memguard.report.text import render
+from memguard.stats import BatchRecord, Stage
+from memguard.summary import Summary
+
+ModelT = TypeVar("ModelT", bound=nn.Module)
+BatchT = TypeVar("BatchT")
+
+# The guard that `wrap` made and not yet closed; `wrap` sets it, the last `unwrap` (or the process's exit) clears it.
+_wrapped: list[Guard] = []
+# Guards that are open now, innermost last.
+_open: list[Guard] = []
+
+
+@final
+class Guard:
+    """The handle of a guarded plain loop; `watch` makes it, use it as a context manager.
+
+    Args:
+        models: The root models, as the loop calls them.
+        optimizers: The optimizers, where they are known.
+        options: The settings.
+        writer: The user's TensorBoard writer (SummaryWriter); None lets memguard write its own events.
+        quiet: Whether to print no summary at the end.
+    """
+
+    def __init__(
+        self,
+        models: Iterable[nn.Module],
+        optimizers: Iterable[torch.optim.Optimizer],
+        options: Options,
+        *,
+        writer: Any = None,
+        quiet: bool = False,
+    ) -> None:
+        self._disabled = disabled()
+        self._quiet = quiet
+        self._hooks: weakref.WeakKeyDictionary[nn.Module, RootHooks] = weakref.WeakKeyDictionary()
+        self._depth = 0
+        self._pid = os.getpid()
+        self._forwards = 0
+        self._looked_for_compiled = False
+        self._closed = False
+        if self._disabled:
+            return
+        self.session = Session(options, writer=(lambda: writer) if writer is not None else None)
+        self._loop = BatchInference(self)
+        self.session.on_step = (self._step_start, self._loop.step_end)
+        for optimizer in optimizers:
+            self.session.watch.add_optimizer(optimizer)
+        self._models = list(models)
+        for model in self._models:
+            _check_model(model)
+
+    def __enter__(self) -> Guard:
+        if not self._disabled:
+            self.session.open()
+            _open.append(self)
+            while self._models:
+                self.add(self._models.pop())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close("finished" if kind is None else f"an exception: {kind.__name__}")
+
+    # What the user asks
+
+    @property
+    def records(self) -> list[BatchRecord]:
+        """The newest records (at most 4096), oldest first."""
+        return [] if self._disabled else list(self.session.recorder.records)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All findings so far."""
+        return [] if self._disabled else list(self.session.recorder.findings.values())
+
+    @property
+    def recording(self) -> str | None:
+        """Path of the recording on disk; None where nothing is (or could be) written."""
+        return None if self._disabled else self.session.recorder.summary.recording
+
+    def summary(self) -> str:
+        """The run so far in plain words."""
+        return "memguard is disabled (MEMGUARD_DISABLE)." if self._disabled else render(self.result())
+
+    def result(self) -> Summary:
+        """The run so far as numbers."""
+        if self._disabled:
+            return Summary()
+        recorder = self.session.recorder
+        summary = recorder.summary
+        if not self._closed:
+            overhead = recorder.overhead()
+            summary.overhead_seconds, summary.overhead_share = overhead["seconds"], overhead["share"]
+            summary.findings = self.findings
+        return summary
+
+    def batches(self, loader: Iterable[BatchT], *, epoch: int | None = None) -> Batches[BatchT]:
+        """The loader's batches, with exact boundaries instead of inferred ones, and progress where a terminal shows it.
+
+        Args:
+            loader: Anything that yields batches.
+            epoch: Number of the epoch, for the records.
+        """
+        return Batches(loader, None if self._disabled else self, epoch)
+
+    def add(self, model: nn.Module) -> None:
+        """Guards one more root model.
+
+        Raises:
+            TypeError: Not a torch.nn.Module.
+        """
+        _check_model(model)
+        if self._disabled or model in self._hooks:
+            return
+        self._hooks[model] = RootHooks(model, self)
+        self.session.add_model(model)
+
+    def drop(self, model: nn.Module) -> bool:
+        """Takes the hooks off one model; whether it had any."""
+        hooks = self._hooks.pop(model, None) if not self._disabled else None
+        if hooks is not None:
+            hooks.remove()
+        return hooks is not None
+
+    @property
+    def models(self) -> list[nn.Module]:
+        """The guarded root models that are still alive."""
+        return list(self._hooks.keys())
+
+    def close(self, reason: str = "finished") -> Summary:
+        """The run is over: hooks are taken away, the recording is closed, the summary printed (to stderr)."""
+        if self._disabled or self._closed or os.getpid() != self._pid:
+            return self.result()
+        self._closed = True
+        for model in self.models:
+            self.drop(model)
+        self._loop.end()
+        for stage in (Stage.VALIDATION, Stage.TRAIN):
+            self.session.stage_end(stage)
+        summary = self.session.close(reason)
+        if self in _open:
+            _open.remove(self)
+        if not self._quiet:
+            print(render(summary), file=sys.stderr)
+        return summary
+
+    # Forwards, told by RootHooks
+
+    def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A root model is called."""
+        if self.session.is_foreign():
+            return
+        outermost, self._depth = self._depth == 0, self._depth + 1
+        self._forwards += 1
+        if outermost:
+            with self.session.recorder.part("batch inference"):
+                was_open = self.session.recorder.batch_is_open
+                self._loop.forward(id(model), training=model.training and torch.is_grad_enabled())
+                if not was_open or not self._loop.explicit:
+                    self.session.recorder.shapes_once(lambda: describe_shapes(args or kwargs))
+        self.session.forward_start(model, args, kwargs)
+
+    def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """A root model has answered."""
+        if self.session.is_foreign():
+            return
+        self._depth = max(self._depth - 1, 0)
+        self.session.forward_end(model, args, output)
+        if self._depth == 0 and model.training and output is not None and not self._loop.explicit:
+            with self.session.recorder.part("batch inference"):
+                watch_graph(output, used=self._loop.backward, died=_nothing)
+
+    # Batches, told by BatchInference
+
+    def enter(self, stage: Stage) -> None:
+        """The loop goes into a stage; evaluation lies inside training."""
+        if stage is Stage.TRAIN:
+            self.session.stage_end(Stage.VALIDATION)
+            if not self.session.in_stage(Stage.TRAIN):
+                self.session.stage_start(Stage.TRAIN)
+        else:
+            self.session.stage_start(stage)
+
+    def begin(self, index: int | None) -> None:
+        """A batch begins."""
+        self.session.batch_start(index)
+
+    def finish(self) -> None:
+        """The open batch is over."""
+        self.session.batch_end()
+
+    def start_batches(self, loader: object, epoch: int | None) -> None:
+        """A `batches` loop begins."""
+        self._loop.end()
+        self._loop.explicit += 1
+
+    def next_batch(self, index: int, batch: object) -> None:
+        """A `batches` loop hands out a batch."""
+        with self.session.recorder.part("batch inference"):
+            self._loop.end()
+            self._loop.begin(index)
+            self.session.recorder.shapes_once(lambda: describe_shapes(batch))
+
+    def end_batches(self) -> None:
+        """A `batches` loop is over."""
+        self._loop.end()
+        self._loop.explicit -= 1
+
+    def _step_start(self) -> None:
+        self._loop.step_start()
+        if not self._forwards and not self._looked_for_compiled:
+            self._looked_for_compiled = True
+            self._hook_compiled()
+
+    def _hook_compiled(self) -> None:
+        """Hooks torch.compile's wrappers of the guarded models: inside them hooks do not run."""
+        for model in self.models:
+            for holder in gc.get_referrers(model):
+                if type(holder) is not dict or holder.get("_orig_mod") is not model:
+                    continue
+                for wrapper in _owners_of(holder):
+                    self.add(wrapper)
+
+
+@final
+class Batches(Generic[BatchT]):
+    """What `Guard.batches` gives: iterate over it once or many times. It holds no batch."""
+
+    def __init__(self, loader: Iterable[BatchT], guard: Guard | None, epoch: int | None) -> None:
+        self._loader, self._guard, self._epoch = loader, guard, epoch
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[BatchT]:
+        return iter(self._loader) if self._guard is None else _BatchIterator(self._loader, self._guard, self._epoch)
+
+
+@final
+class _BatchIterator(Generic[BatchT]):
+    """A class rather than a generator: the caller's frame stays the one above, and nothing keeps the last batch."""
+
+    def __init__(self, loader: Iterable[BatchT], guard: Guard, epoch: int | None) -> None:
+        self._guard: Guard | None = guard
+        self._index = 0
+        guard.start_batches(loader, epoch)
+        self._batches = iter(loader)
+
+    def __iter__(self) -> _BatchIterator[BatchT]:
+        return self
+
+    def __next__(self) -> BatchT:
+        guard = self._guard
+        if guard is None:
+            raise StopIteration
+        try:
+            batch = next(self._batches)
+        except BaseException:
+            self._guard = None
+            guard.end_batches()
+            raise
+        guard.next_batch(self._index, batch)
+        self._index += 1
+        return batch
+
+    def __del__(self) -> None:
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.end_batches()
+
+
+def watch(
+    model: nn.Module | Iterable[nn.Module] | None = None,
+    optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
+    *,
+    writer: Any = None,
+    quiet: bool = False,
+    **options: Any,
+) -> Guard:
+    """A guard for a plain loop, with a visible handle: ``with memguard.watch(model, optimizer) as guard: ...``.
+
+    Args:
+        model: The root model or models, as the loop calls them; None watches the device alone.
+        optimizer: The optimizer or optimizers; they are found at their first step anyway.
+        writer: The user's own SummaryWriter, so that the curves stand in the user's run.
+        quiet: Whether to print no summary at the end.
+        **options: See `memguard.options.Options`.
+
+    Raises:
+        ValueError, TypeError: An option is not known or not valid.
+    """
+    models = [] if model is None else [model] if isinstance(model, nn.Module) else list(model)
+    optimizers = (
+        [] if optimizer is None else [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+    )
+    return Guard(models, optimizers, Options.make(**options), writer=writer, quiet=quiet)
+
+
+def wrap(model: ModelT, *, writer: Any = None, quiet: bool = False, **options: Any) -> ModelT:
+    """Guards a model in a loop that stays as it is; the same object comes back, with hooks attached.
+
+    Several models wrapped in one process share one guard; the options of the first count. The summary is printed when
+    the last one is unwrapped or the process ends.
+
+    Args:
+        model: The root model, as the loop calls it (wrap it after torch.compile and DistributedDataParallel, if used).
+        writer: The user's own SummaryWriter.
+        quiet: Whether to print no summary.
+        **options: See `memguard.options.Options`.
+
+    Raises:
+        TypeError: Not a torch.nn.Module, or an unknown option.
+        ValueError: An option is not valid.
+    """
+    _check_model(model)
+    checked = Options.make(**options)
+    if disabled():
+        return model
+    if _wrapped:
+        _wrapped[0].add(model)
+        return model
+    guard = Guard([model], [], checked, writer=writer, quiet=quiet)
+    guard.__enter__()
+    _wrapped.append(guard)
+    atexit.register(_close_wrapped)
+    return model
+
+
+def unwrap(model: ModelT) -> ModelT:
+    """Takes memguard's hooks off a model; the last model unwrapped ends the run.
+
+    Raises:
+        MemGuardError: The model is not wrapped.
+    """
+    for guard in _wrapped:
+        if guard.drop(model):
+            if not guard.models:
+                _close_wrapped()
+            return model
+    if disabled():
+        return model
+    raise MemGuardError(f"this {type(model).__name__} is not wrapped by memguard: unwrap takes what wrap was given")
+
+
+def open_guards() -> list[Guard]:
+    """The guards that are open now, innermost last."""
+    return list(_open)
+
+
+def _close_wrapped() -> None:
+    while _wrapped:
+        _wrapped.pop().close()
+    atexit.unregister(_close_wrapped)
+
+
+def _check_model(model: object) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"memguard guards torch.nn.Module objects, got {type(model).__name__}")
+
+
+def _owners_of(modules: dict[str, object]) -> list[nn.Module]:
+    """The modules whose _modules dictionary this is."""
+    owners: list[nn.Module] = []
+    for state in gc.get_referrers(modules):
+        if type(state) is dict and state.get("_modules") is modules:
+            owners += [owner for owner in gc.get_referrers(state) if issubclass(type(owner), nn.Module)]
+    if not owners:  # from Python 3.13 on, an object's attributes need no dictionary of their own
+        owners = [owner for owner in gc.get_referrers(modules) if issubclass(type(owner), nn.Module)]
+    return [owner for owner in owners if vars(owner).get("_modules") is modules]
+
+
+def _nothing() -> None:
+    pass

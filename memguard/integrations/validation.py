@@ -1,0 +1,176 @@
+"""The validation guard at work: switches grad mode as `NoGradGuard` decides, and tells of it once."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import torch
+from torch import nn
+from torch.optim.optimizer import Optimizer
+
+from memguard.facts import UnusedGraphs
+from memguard.findings import Finding, Severity
+from memguard.guards.no_grad import Decision, Lookout, NoGradGuard, watch_graph
+from memguard.probes.interface import Watch
+from memguard.probes.sites import call_site
+from memguard.probes.stem import is_compiled
+from memguard.recorder import Recorder
+from memguard.stats import Stage
+
+CODE, NAME = "MG001", "validation-guarded"
+
+
+@dataclass(slots=True)
+class _Root:
+    """One root model and the guarded forward that is open on it."""
+
+    guard: NoGradGuard
+    depth: int = 0
+    guarded_at: int = 0
+    """Depth of the forward that runs under the guard; 0 is none."""
+    lookout: Lookout | None = None
+    observe: bool = False
+    prevented: int = 0
+    told: set[tuple[str | None, int | None]] = field(default_factory=set)
+
+
+@final
+class ValidationGuard:
+    """Runs forwards in eval mode without a graph where `NoGradGuard` says so.
+
+    Args:
+        mode: The option: "guard" acts, "warn" and "off" do not.
+        recorder: Told what was done.
+        watch: Knows the optimizers.
+    """
+
+    def __init__(self, mode: str, recorder: Recorder, watch: Watch) -> None:
+        self._acts = mode == "guard"
+        self._recorder, self._watch = recorder, watch
+        self._roots: weakref.WeakKeyDictionary[nn.Module, _Root] = weakref.WeakKeyDictionary()
+        self._add_param_group: Any = None
+        self._noticed = False
+
+    def install(self) -> None:
+        """Listens for new optimizers: who trains a model decides whether its graphs may be wanted."""
+        if not self._acts or self._add_param_group is not None:
+            return
+        original = self._add_param_group = Optimizer.add_param_group
+        roots = self._roots
+
+        def add_param_group(optimizer: Optimizer, param_group: dict[str, Any]) -> None:
+            original(optimizer, param_group)
+            for root in list(roots.values()):
+                root.guard.optimizers_changed()
+
+        Optimizer.add_param_group = add_param_group  # type: ignore[method-assign, assignment]
+
+    def remove(self) -> None:
+        """Takes the listener away."""
+        if self._add_param_group is not None:
+            Optimizer.add_param_group = self._add_param_group  # type: ignore[method-assign]
+            self._add_param_group = None
+
+    def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A root is called: switches gradients off if its graph would be for nobody."""
+        if not self._acts:
+            return
+        root = self._root(model)
+        root.depth += 1
+        if model.training or not torch.is_grad_enabled():
+            return
+        decision = root.guard.decide([*args, *kwargs.values()], self._watch.optimizers)
+        root.observe = decision is not Decision.GUARD
+        if decision is not Decision.GUARD or root.guarded_at:
+            return
+        if root.guard.first and not is_compiled(model):
+            root.lookout = Lookout()
+            root.lookout.__enter__()  # type: ignore[no-untyped-call]
+        root.guarded_at = root.depth
+        torch._C._set_grad_enabled(False)  # what torch.no_grad calls; checked in torch 2.13
+
+    def forward_end(self, model: nn.Module, output: object) -> None:
+        """A root has answered (or failed): gradients come back, and the fate of a graph is followed."""
+        root = self._roots.get(model)
+        if root is None:
+            return
+        depth, root.depth = root.depth, max(root.depth - 1, 0)
+        if root.guarded_at:
+            if depth == root.guarded_at:
+                self._leave(model, root)
+            return
+        if model.training:
+            if output is not None and not root.guard.trained:
+                watch_graph(output, used=root.guard.saw_training_backward, died=_nothing)
+        elif root.observe and output is not None:
+            root.observe = False
+            watch_graph(output, used=root.guard.saw_evaluation_backward, died=root.guard.saw_unused_graph)
+
+    def _leave(self, model: nn.Module, root: _Root) -> None:
+        torch._C._set_grad_enabled(True)
+        root.guarded_at = 0
+        lookout, root.lookout = root.lookout, None
+        if lookout is not None:
+            lookout.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            if lookout.wished:
+                root.guard.saw_engine_inside()
+                return
+        root.guard.passed()
+        root.prevented += 1
+        self._tell(model, root)
+
+    def _tell(self, model: nn.Module, root: _Root) -> None:
+        """Says once for each place what the guard does, and lets MG201 be told."""
+        place = call_site()
+        where = (place.file, place.line)
+        if where in root.told:
+            return
+        root.told.add(where)
+        name = type(model).__name__
+        batch = self._recorder.batch
+        self._recorder.learn(
+            [
+                UnusedGraphs(
+                    batch=batch,
+                    stage=Stage.VALIDATION,
+                    place=place,
+                    module=name,
+                    count=0,
+                    forwards=root.prevented,
+                    prevented=True,
+                )
+            ]
+        )
+        if self._noticed:
+            return
+        self._noticed = True
+        at = f" (first at {place.file}:{place.line})" if place.file else ""
+        self._recorder.add(
+            Finding(
+                code=CODE,
+                name=NAME,
+                severity=Severity.INFO,
+                message=f"forwards of {name} in eval mode run without an autograd graph from here on{at}: "
+                "gradients were enabled there, and nobody uses them.",
+                advice="nothing to do. If you adapt weights or need gradients in eval mode, put that forward under "
+                '`with memguard.allow("grad"):`, or pass validation="warn" to switch the guard off.',
+                file=place.file,
+                line=place.line,
+                function=place.function,
+                holder=name,
+                stage=Stage.VALIDATION,
+                batch=batch,
+            )
+        )
+
+    def _root(self, model: nn.Module) -> _Root:
+        root = self._roots.get(model)
+        if root is None:
+            root = self._roots[model] = _Root(NoGradGuard(model))
+        return root
+
+
+def _nothing() -> None:
+    pass
