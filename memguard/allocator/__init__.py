@@ -1,1 +1,8 @@
 """PyTorch's CUDA caching allocator as a readable model of it; no torch."""
+
+from memguard.allocator.caching import CachingAllocator
+from memguard.allocator.config import AllocatorConfig
+from memguard.allocator.driver import Driver, RisingDriver
+from memguard.allocator.messages import OutOfMemory
+
+__all__ = ["AllocatorConfig", "CachingAllocator", "Driver", "OutOfMemory", "RisingDriver"]
