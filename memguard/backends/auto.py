@@ -1,0 +1,86 @@
+"""Device "auto": the accelerator that the user's program turns out to use, and the host until then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import final
+
+from memguard.backends.host import HostBackend
+from memguard.backends.interface import Backend
+from memguard.stats import MemoryStats, SlowStats
+
+
+@final
+class AutoBackend(Backend):
+    """The host, until the program has initialised an accelerator; from then on that one.
+
+    Whether a program that could use a GPU will do so cannot be known before it does, and asking would touch the GPU.
+
+    Args:
+        find: Returns the backend of an accelerator in use, or None as long as there is none.
+    """
+
+    def __init__(self, find: Callable[[], Backend | None]) -> None:
+        self._find: Callable[[], Backend | None] | None = find
+        self._backend: Backend = HostBackend()
+        self._installed = False
+
+    def follow(self, backend: Backend) -> None:
+        """Ends the search: someone who knows the model's device says what to guard."""
+        self._find = None
+        if self._installed:
+            self._backend.remove()
+            backend.install()
+        self._backend = backend
+
+    @property
+    def device(self) -> str:
+        """The device in use; ``"cpu"`` until there is another."""
+        return self._current().device
+
+    @property
+    def name(self) -> str | None:
+        """The product name of the device in use."""
+        return self._current().name
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Capacity of the device in use; unknown until it is clear which one it is."""
+        backend = self._current()
+        return backend.total_bytes if self._find is None else None
+
+    @property
+    def measures_peaks(self) -> bool:
+        """As the device in use does."""
+        return self._current().measures_peaks
+
+    def read(self) -> MemoryStats:
+        """One look at the device in use."""
+        return self._current().read()
+
+    def boundary(self) -> MemoryStats:
+        """One look and a new stretch."""
+        return self._current().boundary()
+
+    def read_slow(self) -> SlowStats:
+        """The slow statistics; never changes the device, since it runs in another thread."""
+        return self._backend.read_slow()
+
+    def install(self) -> None:
+        """Puts in place what the device in use needs, and later what the one found needs."""
+        self._installed = True
+        self._current().install()
+
+    def remove(self) -> None:
+        """Takes it away."""
+        self._installed = False
+        self._backend.remove()
+
+    def empty_cache(self) -> int | None:
+        """Gives cached memory of the device in use back."""
+        return self._current().empty_cache()
+
+    def _current(self) -> Backend:
+        if self._find is not None and (found := self._find()) is not None:
+            self.follow(found)
+        return self._backend

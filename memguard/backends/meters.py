@@ -1,0 +1,96 @@
+"""Three ways to a batch's peak: shared with all other readers, for us alone, or only watched (option ``peaks``)."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, final
+
+from memguard.backends.counters import Peaks, Reading, peaks_of
+from memguard.backends.peaks import PeakLedger
+
+MODES = ("shared", "exclusive", "off")
+
+
+class Meter(Protocol):
+    """Reads a device's statistics together with the peaks since the last boundary."""
+
+    def read(self) -> tuple[Reading, Peaks]:
+        """The statistics now and the peaks so far."""
+        ...
+
+    def boundary(self) -> tuple[Reading, Peaks]:
+        """The statistics now and the peaks of the stretch, which begins anew."""
+        ...
+
+    def close(self) -> None:
+        """No more peaks are needed."""
+        ...
+
+
+@final
+class Exclusive:
+    """Resets the counters at each boundary, so other readers see the peak of the last batch only."""
+
+    def __init__(self, module: Any, read: str, reset: str, device: int) -> None:
+        self._module, self._read_name, self._reset_name, self._device = module, read, reset, device
+
+    def read(self) -> tuple[Reading, Peaks]:
+        """The statistics now and the peaks since the last reset of anybody's."""
+        reading = getattr(self._module, self._read_name)(self._device)
+        return reading, Peaks(*peaks_of(reading))
+
+    def boundary(self) -> tuple[Reading, Peaks]:
+        """The same, then a reset."""
+        reading = self.read()
+        getattr(self._module, self._reset_name)(self._device)
+        return reading
+
+    def close(self) -> None:
+        """Leaves the counters as they are."""
+
+
+@final
+class Watched:
+    """Never resets: a stretch's peak is known only when it raised the peak since the last reset of anybody's."""
+
+    def __init__(self, module: Any, read: str, device: int) -> None:
+        self._module, self._read_name, self._device = module, read, device
+        self._before: tuple[int, int, int] | None = None
+
+    def read(self) -> tuple[Reading, Peaks]:
+        """The statistics now and the peaks that are certain; None for the others."""
+        reading = getattr(self._module, self._read_name)(self._device)
+        if self._before is None:
+            return reading, Peaks(None, None, None)
+        pairs = zip(peaks_of(reading), self._before, strict=True)
+        return reading, Peaks(*(now if now > before else None for now, before in pairs))
+
+    def boundary(self) -> tuple[Reading, Peaks]:
+        """The same at the end of a stretch."""
+        reading, peaks = self.read()
+        self._before = peaks_of(reading)
+        return reading, peaks
+
+    def close(self) -> None:
+        """Has nothing to leave."""
+
+
+def open_meter(mode: str, module: Any, ledger: PeakLedger, names: tuple[str, str], device: int) -> Meter:
+    """The meter for a value of the option ``peaks``.
+
+    Args:
+        mode: One of `MODES`.
+        module: Where torch's functions are: ``torch._C``.
+        ledger: The process's ledger for this kind of device.
+        names: The functions that read the statistics and that reset the peaks.
+        device: Number of the device.
+
+    Raises:
+        ValueError: The mode is not one of `MODES`.
+    """
+    if mode == "shared":
+        return ledger.open(device)
+    if mode == "exclusive":
+        return Exclusive(module, *names, device)
+    if mode == "off":
+        return Watched(module, names[0], device)
+    raise ValueError(f"peaks must be one of {', '.join(MODES)}, got {mode!r}")

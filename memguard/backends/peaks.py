@@ -1,0 +1,226 @@
+"""Every batch's true peak, while everybody else's view of torch's peak counters stays what it would be without us.
+
+torch keeps one set of peak counters per device for the whole process. A batch's own peak needs a reset at each batch;
+a reset spoils the answer of everybody else: the ``max_memory_allocated()`` at the end of a script, a callback that
+logs `memory_stats()`, a benchmark that resets by itself. So the `PeakLedger` writes down what each of our resets wipes
+out (a peak over a long time is the maximum of the peaks over its parts) and gives it back to whoever asks. Likewise
+it writes down for us what the resets of others wipe out.
+
+It works at the lowest point that Python sees, the functions of ``torch._C``, so it holds for every function above
+them, also for those imported by name before. Names checked with torch 2.13 and 2.15. What it cannot see: names of
+``torch._C`` itself that were imported by name before, and an allocation of another thread within the ten microseconds
+between our reading of the counters and our reset.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, final
+
+from memguard.backends.counters import Peaks, Reading, peaks_of
+
+Read = Callable[[int], Reading]
+
+
+@final
+class Stretch:
+    """The time between two boundaries of one guard on one device, with the peaks that resets of others wiped out."""
+
+    __slots__ = ("_kept", "_ledger", "device")
+
+    def __init__(self, ledger: PeakLedger, device: int) -> None:
+        self.device = device
+        self._ledger = ledger
+        self._kept = (0, 0, 0)
+
+    def read(self) -> tuple[Reading, Peaks]:
+        """The statistics now and the peaks of the stretch so far."""
+        return self._ledger.look(self)
+
+    def boundary(self) -> tuple[Reading, Peaks]:
+        """The statistics now and the peaks of the stretch, which begins anew."""
+        return self._ledger.turn(self)
+
+    def close(self) -> None:
+        """The guard needs no more peaks."""
+        self._ledger.close(self)
+
+    def keep(self, reading: Reading) -> None:
+        """Remembers the peaks of a reading that is about to be reset."""
+        self._kept = tuple(map(max, self._kept, peaks_of(reading)))  # type: ignore[assignment]
+
+    def peaks(self, reading: Reading) -> Peaks:
+        """The peaks of the stretch, given the counters as they stand."""
+        return Peaks(*map(max, self._kept, peaks_of(reading)))
+
+    def restart(self) -> None:
+        """Forgets what was kept."""
+        self._kept = (0, 0, 0)
+
+
+@final
+class PeakLedger:
+    """What our resets of the peak counters wiped out, per device, and the functions that give it back.
+
+    It is in place while a stretch is open. When the last one closes, it goes at once if nobody is owed a peak; else it
+    stays, reading only, until the user's next reset, because a script asks for its peak after the training.
+
+    Args:
+        module: Where torch's functions are: ``torch._C``.
+        readers: Names of the functions that return nested statistics of a device, the fullest first.
+        resetters: Names of the functions that reset the peaks of a device.
+    """
+
+    def __init__(self, module: Any, readers: tuple[str, ...], resetters: tuple[str, ...]) -> None:
+        self._module = module
+        self._readers, self._resetters = readers, resetters
+        self._stretches: dict[int, list[Stretch]] = {}
+        self._wiped: dict[int, Reading] = {}
+        self._patched: dict[str, tuple[Any, Any]] = {}
+        # Re-entrant: a garbage collection or a signal may run a reader of the user's while we hold it.
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        self._read: Read
+        self._reset: Callable[[int], None]
+
+    @property
+    def installed(self) -> bool:
+        """Whether functions of torch are replaced at the moment."""
+        return bool(self._patched)
+
+    def open(self, device: int) -> Stretch:
+        """A new stretch on a device; puts the ledger in place if it is the first."""
+        if self._pid != os.getpid():  # a forked child: the parent's guards are not ours, its lock may be held for ever
+            self._lock, self._pid = threading.RLock(), os.getpid()
+            self._stretches.clear()
+            self._wiped.clear()
+        with self._lock:
+            if not self._patched:
+                self._install()
+            stretch = Stretch(self, device)
+            self._stretches.setdefault(device, []).append(stretch)
+            return stretch
+
+    def close(self, stretch: Stretch) -> None:
+        """Ends a stretch; the last one to go takes the ledger away, unless someone is owed a peak."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            stretches = self._stretches.get(stretch.device, [])
+            if stretch not in stretches:
+                return
+            stretches.remove(stretch)
+            if stretches:
+                return
+            del self._stretches[stretch.device]
+            wiped = self._wiped.get(stretch.device)
+            if wiped is not None and not lift(self._read(stretch.device), wiped):
+                del self._wiped[stretch.device]
+            self._remove_if_idle()
+
+    def look(self, stretch: Stretch) -> tuple[Reading, Peaks]:
+        """The statistics of a stretch's device and its peaks so far."""
+        with self._lock:
+            reading = self._read(stretch.device)
+            return reading, stretch.peaks(reading)
+
+    def turn(self, stretch: Stretch) -> tuple[Reading, Peaks]:
+        """The same at the end of a stretch; the counters are reset, and everybody's loss is written down."""
+        device = stretch.device
+        with self._lock:
+            reading = self._read(device)
+            peaks = stretch.peaks(reading)
+            stretch.restart()
+            stretches = self._stretches[device]
+            if len(stretches) > 1:
+                for other in stretches:
+                    if other is not stretch:
+                        other.keep(reading)
+            wiped = self._wiped.get(device)
+            if wiped is not None:
+                lift(reading, wiped)
+            self._wiped[device] = reading
+            self._reset(device)
+        return reading, peaks
+
+    def _install(self) -> None:
+        self._read = getattr(self._module, self._readers[0])
+        self._reset = getattr(self._module, self._resetters[0])
+        for names, replace in ((self._readers, self._reader), (self._resetters, self._resetter)):
+            for name in names:
+                if (function := getattr(self._module, name, None)) is not None:
+                    replacement = hide_from_dynamo(functools.wraps(function)(replace(function)))
+                    self._patched[name] = function, replacement
+                    setattr(self._module, name, replacement)
+
+    def _remove_if_idle(self) -> None:
+        if self._stretches or self._wiped:
+            return
+        for name, (function, replacement) in self._patched.items():
+            if getattr(self._module, name) is replacement:  # else someone patched over us; ours only passes on then
+                setattr(self._module, name, function)
+        self._patched.clear()
+
+    def _reader(self, function: Read) -> Read:
+        def read(device: int, /) -> Reading:
+            if self._pid != os.getpid():
+                return function(device)
+            with self._lock:
+                reading = function(device)
+                if (wiped := self._wiped.get(device)) is not None:
+                    lift(reading, wiped)
+                return reading
+
+        return read
+
+    def _resetter(self, function: Callable[[int], None]) -> Callable[[int], None]:
+        def reset(device: int, /) -> None:
+            if self._pid != os.getpid():
+                return function(device)
+            with self._lock:
+                for stretch in self._stretches.get(_index(device), ()):
+                    stretch.keep(self._read(stretch.device))
+                function(device)
+                if self._wiped.pop(_index(device), None) is not None:
+                    self._remove_if_idle()
+
+        return reset
+
+
+def lift(reading: Reading, floor: Reading) -> bool:
+    """Raises every peak of a reading to that of another; tells whether one was lower.
+
+    What only one of them has (the pool of a CUDA graph that came or went) stays as it is.
+    """
+    lifted = False
+    for name, lower in floor.items():
+        if type(lower) is dict and (value := reading.get(name)):
+            if "peak" in lower:
+                if value["peak"] < lower["peak"]:
+                    value["peak"] = lower["peak"]
+                    lifted = True
+            elif lift(value, lower):
+                lifted = True
+    return lifted
+
+
+def hide_from_dynamo(function: Any) -> Any:
+    """The same function, marked so that torch.compile never compiles its frame; torch's private switch for that."""
+    try:
+        from torch._C._dynamo.eval_frame import skip_code  # type: ignore[attr-defined]
+    except ImportError:
+        return function
+    skip_code(function.__code__)
+    return function
+
+
+def _index(device: object) -> int:
+    """The device number, or -1 for what torch is about to refuse."""
+    try:
+        return operator.index(device)  # type: ignore[arg-type]
+    except TypeError:
+        return -1

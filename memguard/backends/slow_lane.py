@@ -1,0 +1,82 @@
+"""A thread that asks once a second for what is too dear to ask in every batch."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import final
+
+from memguard.stats import SlowStats
+
+logger = logging.getLogger("memguard")
+
+_SHARE = 0.02
+
+
+@final
+class SlowLane:
+    """Calls a reader about once a second, in a daemon thread, and holds its newest answer.
+
+    It never takes more than a fiftieth of a core: a slow reader is asked less often. A reader that fails is logged once
+    and asked no more; the last answer stays. A forked child has no such thread, only the last answer.
+
+    Args:
+        read: The reader, `Backend.read_slow`.
+        period: Seconds between two readings.
+        wait: Waits some seconds and tells whether the lane was stopped meanwhile; tests bring their own.
+        clock: Seconds, to time the reader.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], SlowStats],
+        *,
+        period: float = 1.0,
+        wait: Callable[[float], bool] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._read, self._period, self._clock = read, period, clock
+        self._stopped = threading.Event()
+        self._wait = wait if wait is not None else self._stopped.wait
+        self._newest = SlowStats()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread is alive in this process."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def newest(self) -> SlowStats:
+        """The newest reading; all unknown before the first."""
+        return self._newest
+
+    def start(self) -> None:
+        """Starts the thread; it reads at once. A second call does nothing."""
+        if self.running:
+            return
+        self._stopped.clear()
+        self._thread = threading.Thread(target=self._run, name="memguard-slow-lane", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops the thread; waits at most a second for a reading under way."""
+        thread, self._thread = self._thread, None
+        self._stopped.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(1.0)
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not (self._stopped.is_set() or (pause and self._wait(pause))):
+            began = self._clock()
+            try:
+                self._newest = self._read()
+            except Exception:
+                if not self._stopped.is_set():
+                    logger.exception(
+                        "memguard's slow lane failed and is off; device use and host memory stay as read last."
+                    )
+                return
+            pause = max(self._period, (self._clock() - began) / _SHARE)
