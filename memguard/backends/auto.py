@@ -50,6 +50,12 @@ class AutoBackend(Backend):
         return backend.total_bytes if self._find is None else None
 
     @property
+    def limit_bytes(self) -> int | None:
+        """What this process may take of it."""
+        backend = self._current()
+        return backend.limit_bytes if self._find is None else None
+
+    @property
     def measures_peaks(self) -> bool:
         """As the device in use does."""
         return self._current().measures_peaks

@@ -38,7 +38,8 @@ def choose_backend(device: str, *, peaks: str = "shared") -> Backend:
             total_bytes = parse_bytes(rest)
         except ValueError as error:
             raise ValueError(f"device {device!r}: {error}") from None
-        return VirtualBackend(total_bytes)
+        backend: Backend = VirtualBackend(total_bytes)
+        return backend
     if kind in ("cuda", "xpu", "mps") and (rest.isdigit() if colon else True):
         _check_built(device, kind)
         return _accelerator(kind, int(rest) if rest else None, peaks)

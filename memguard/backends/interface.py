@@ -30,6 +30,11 @@ class Backend(ABC):
         """Capacity of the device; for the host, what the kernel would kill this process at."""
 
     @property
+    def limit_bytes(self) -> int | None:
+        """What this process may take of the capacity, where that is less than all."""
+        return self.total_bytes
+
+    @property
     def measures_peaks(self) -> bool:
         """Whether `read` knows true peaks between two boundaries, not only samples."""
         return True

@@ -74,14 +74,12 @@ class Watched:
         """Has nothing to leave."""
 
 
-def open_meter(mode: str, module: Any, ledger: PeakLedger, names: tuple[str, str], device: int) -> Meter:
+def open_meter(mode: str, ledger: PeakLedger, device: int) -> Meter:
     """The meter for a value of the option ``peaks``.
 
     Args:
         mode: One of `MODES`.
-        module: Where torch's functions are: ``torch._C``.
         ledger: The process's ledger for this kind of device.
-        names: The functions that read the statistics and that reset the peaks.
         device: Number of the device.
 
     Raises:
@@ -90,7 +88,7 @@ def open_meter(mode: str, module: Any, ledger: PeakLedger, names: tuple[str, str
     if mode == "shared":
         return ledger.open(device)
     if mode == "exclusive":
-        return Exclusive(module, *names, device)
+        return Exclusive(ledger.module, ledger.readers[0], ledger.resetters[0], device)
     if mode == "off":
-        return Watched(module, names[0], device)
+        return Watched(ledger.module, ledger.readers[0], device)
     raise ValueError(f"peaks must be one of {', '.join(MODES)}, got {mode!r}")

@@ -76,8 +76,8 @@ class PeakLedger:
     """
 
     def __init__(self, module: Any, readers: tuple[str, ...], resetters: tuple[str, ...]) -> None:
-        self._module = module
-        self._readers, self._resetters = readers, resetters
+        self.module = module
+        self.readers, self.resetters = readers, resetters
         self._stretches: dict[int, list[Stretch]] = {}
         self._wiped: dict[int, Reading] = {}
         self._patched: dict[str, tuple[Any, Any]] = {}
@@ -148,21 +148,21 @@ class PeakLedger:
         return reading, peaks
 
     def _install(self) -> None:
-        self._read = getattr(self._module, self._readers[0])
-        self._reset = getattr(self._module, self._resetters[0])
-        for names, replace in ((self._readers, self._reader), (self._resetters, self._resetter)):
+        self._read = getattr(self.module, self.readers[0])
+        self._reset = getattr(self.module, self.resetters[0])
+        for names, replace in ((self.readers, self._reader), (self.resetters, self._resetter)):
             for name in names:
-                if (function := getattr(self._module, name, None)) is not None:
+                if (function := getattr(self.module, name, None)) is not None:
                     replacement = hide_from_dynamo(functools.wraps(function)(replace(function)))
                     self._patched[name] = function, replacement
-                    setattr(self._module, name, replacement)
+                    setattr(self.module, name, replacement)
 
     def _remove_if_idle(self) -> None:
         if self._stretches or self._wiped:
             return
         for name, (function, replacement) in self._patched.items():
-            if getattr(self._module, name) is replacement:  # else someone patched over us; ours only passes on then
-                setattr(self._module, name, function)
+            if getattr(self.module, name) is replacement:  # else someone patched over us; ours only passes on then
+                setattr(self.module, name, function)
         self._patched.clear()
 
     def _reader(self, function: Read) -> Read:
