@@ -10,6 +10,7 @@ import platform
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, final
@@ -55,6 +56,7 @@ class Session:
         rank: This process's rank; None reads RANK from the environment.
         world_size: Number of processes; None reads WORLD_SIZE.
         console: Whether findings are printed as they come.
+        record: Whether to write anything to disk.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Session:
         rank: int | None = None,
         world_size: int | None = None,
         console: bool = True,
+        record: bool = True,
     ) -> None:
         self.options = options
         self.logdir: Path = choose_logdir(options, default_logdir, time.strftime("%Y%m%d-%H%M%S"))
@@ -77,12 +80,12 @@ class Session:
         self._host = HostMemory()
         self._lightning = lightning
         sinks: list[Sink] = [ConsoleSink()] if console else []
-        if rank == 0:
+        if rank == 0 and record:
             sinks.append(TensorBoardSink(log_every=options.log_every, writer=writer, logdir=self.logdir))
         self.recorder = Recorder(
             self.backend,
             Run(device=options.device, rank=rank, world_size=world_size),
-            logdir=self.logdir,
+            logdir=self.logdir if record else None,
             detectors=make_detectors(rules=options.rules, ignore=options.ignore),
             sinks=sinks,
             slow=self._slow.newest,
@@ -97,6 +100,8 @@ class Session:
         self._thread = threading.get_ident()
         self._pid = os.getpid()
         self._stages: list[Stage] = []
+        self._planned: int | None = None
+        self._train_batches = 0
         self.on_step: tuple[Callable[[], None], Callable[[], None]] | None = None
         """Called before and after each optimizer step, where a front door needs it."""
 
@@ -138,6 +143,29 @@ class Session:
                 self._slow.stop()
             return summary
         return self.recorder.summary
+
+    def so_far(self) -> Summary:
+        """The run so far."""
+        summary = self.recorder.summary
+        if self.is_open:
+            overhead = self.recorder.overhead()
+            summary.overhead_seconds, summary.overhead_share = overhead["seconds"], overhead["share"]
+            summary.findings = list(self.recorder.findings.values())
+        return summary
+
+    def plan(self, *, num_epochs: int | None = None, max_steps: int | None = None) -> None:
+        """How long the loop means to run, where it tells."""
+        self.recorder.run.num_epochs = num_epochs
+        batches = self.recorder.run.batches_per_epoch.get(Stage.TRAIN)
+        planned = [num_epochs * batches] if num_epochs and batches else []
+        if max_steps:
+            planned.append(max_steps)
+        self._planned = min(planned) if planned else None
+
+    def extra_roots(self, roots: list[tuple[str, object]]) -> None:
+        """Named objects besides frames and models where a holder may hang; held weakly where possible."""
+        references = [(name, weakref.ref(root)) for name, root in roots if root is not None]
+        self.watch.extra_roots = lambda: [(name, root) for name, ref in references if (root := ref()) is not None]
 
     # Stages and batches
 
@@ -241,9 +269,29 @@ class Session:
             if self.on_step is not None:
                 self.on_step[1]()
 
+    def backward_start(self, loss: Any) -> None:
+        """A backward is about to run from this loss."""
+        with self.recorder.part("session"):
+            self.probes.backward_start(loss)
+
+    def backward_end(self) -> None:
+        """The backward is over."""
+        with self.recorder.part("session"):
+            self.probes.backward_end()
+
+    def exception(self, error: BaseException) -> None:
+        """The step failed; the error is not kept."""
+        with self.recorder.part("session"):
+            self.probes.exception(error)
+            self.recorder.learn(self.probes.take())
+
     # Inside
 
     def _after_record(self, record: BatchRecord) -> list[Any]:
+        if record.stage is Stage.TRAIN:
+            self._train_batches += 1
+            if self._planned is not None:
+                self.recorder.run.batches_left = max(self._planned - self._train_batches, 0)
         finding = self.cache.after_batch(record)
         if finding is not None:
             self.recorder.add(finding)

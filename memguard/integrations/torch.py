@@ -109,15 +109,7 @@ class Guard:
 
     def result(self) -> Summary:
         """The run so far as numbers."""
-        if self._disabled:
-            return Summary()
-        recorder = self.session.recorder
-        summary = recorder.summary
-        if not self._closed:
-            overhead = recorder.overhead()
-            summary.overhead_seconds, summary.overhead_share = overhead["seconds"], overhead["share"]
-            summary.findings = self.findings
-        return summary
+        return Summary() if self._disabled else self.session.so_far()
 
     def batches(self, loader: Iterable[BatchT], *, epoch: int | None = None) -> Batches[BatchT]:
         """The loader's batches, with exact boundaries instead of inferred ones, and progress where a terminal shows it.

@@ -1,0 +1,381 @@
+"""Lightning: the `MemGuard` callback, for lightning.pytorch and pytorch_lightning alike.
+
+The two packages have different Callback classes, and a Trainer accepts only its own. `memguard.MemGuard` is therefore
+made on demand from one mixin and whichever of the packages the program has imported; both, if it has both.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from memguard.errors import MemGuardError
+from memguard.integrations.hooks import RootHooks
+from memguard.integrations.progress import ProgressText
+from memguard.integrations.session import Session
+from memguard.options import Options, disabled
+from memguard.report.text import render
+from memguard.stats import BatchRecord, Stage
+from memguard.summary import Summary
+
+_PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+OPTIONS_VARIABLE = "MEMGUARD_OPTIONS"
+"""Options as JSON for the MemGuard that MEMGUARD=1 adds; `memguard run` sets it."""
+_MOST_ROOTS = 16
+
+
+class MemGuardMixin:
+    """Guards a Lightning Trainer: ``Trainer(callbacks=[memguard.MemGuard()])``.
+
+    It records the memory of every batch of fit, validate, test and predict, names what it finds, logs to the Trainer's
+    TensorBoard logger, and prints a summary at the end. Lightning turns gradients off in its own evaluation loops; the
+    validation guard covers what escapes it.
+
+    Args:
+        quiet: Whether to print no summary at the end.
+        **options: See `memguard.options.Options`.
+
+    Raises:
+        ValueError, TypeError: An option is not known or not valid.
+    """
+
+    def __init__(self, *, quiet: bool = False, **options: Any) -> None:
+        self._options = Options.make(**options)
+        self._given, self._quiet = options, quiet
+        self._off = disabled()
+        self._session: Session | None = None
+        self._hooks: list[tuple[nn.Module, RootHooks]] = []
+        self._nested: dict[int, bool] = {}
+        self._sorting = False
+        self._depth = 0
+        self._progress: ProgressText | None = None
+        self._summary = Summary()
+        self._records: list[BatchRecord] = []
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[dict[str, Any]]]:
+        return _remake, ({**self._given, "quiet": self._quiet},)
+
+    # What the user asks
+
+    @property
+    def result(self) -> Summary:
+        """The run so far, or the last one, as numbers."""
+        return self._summary if self._session is None else self._session.so_far()
+
+    @property
+    def records(self) -> list[BatchRecord]:
+        """The newest records of the run, or of the last one (at most 4096), oldest first."""
+        return list(self._session.recorder.records) if self._session is not None else self._records
+
+    def summary(self) -> str:
+        """The run so far, or the last one, in plain words."""
+        return render(self.result)
+
+    # Lightning's hooks, in the order of a run
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """A run begins: the session is made, on every rank alike."""
+        logdir = trainer.log_dir  # a broadcast in Lightning: every rank asks, once, here
+        first = next((callback for callback in trainer.callbacks if isinstance(callback, MemGuardMixin)), self)
+        if self._off or first is not self or self._session is not None:
+            return
+        self._session = Session(
+            self._options,
+            default_logdir=logdir,
+            writer=functools.partial(_tensorboard_writer, trainer),
+            lightning=True,
+            rank=trainer.global_rank,
+            world_size=trainer.world_size,
+            record=not trainer.fast_dev_run,
+        )
+        self._session.open()
+        if self._options.progress:
+            self._progress = ProgressText(trainer, self._session)
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """The model is on its device and wrapped by the strategy."""
+        self._attach(trainer, pl_module)
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Validation begins, in fit or alone."""
+        self._attach(trainer, pl_module)
+        if not trainer.sanity_checking:
+            self._enter(Stage.VALIDATION, trainer)
+
+    def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
+        """The sanity check begins."""
+        self._enter(Stage.SANITY, trainer)
+
+    def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
+        """The sanity check is over."""
+        self._leave(Stage.SANITY)
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Training begins."""
+        self._enter(Stage.TRAIN, trainer, batches=_length(trainer.num_training_batches))
+        if self._session is not None:
+            self._session.plan(num_epochs=_known(trainer.max_epochs), max_steps=_known(trainer.max_steps))
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """An epoch begins."""
+        self._end_checkpoint()
+        if self._session is not None:
+            self._session.recorder.epoch(trainer.current_epoch)
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """A training batch, already on the device, begins."""
+        self._batch_start(batch, batch_idx)
+
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
+        """The loss still carries its graph."""
+        if self._session is not None:
+            self._session.backward_start(loss)
+
+    def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
+        """Gradients are there."""
+        if self._session is not None:
+            self._session.backward_end()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """A training batch is over."""
+        if self._session is not None:
+            self._session.batch_end()
+            if self._sorting:
+                self._keep_outermost()
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """A training epoch is over."""
+        if self._session is not None:
+            self._session.epoch_end()
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
+        """A checkpoint is being put together; Lightning does not tell its end, so the next event is."""
+        if self._session is not None and not self._session.in_stage(Stage.CHECKPOINT):
+            self._session.stage_start(Stage.CHECKPOINT, epoch=trainer.current_epoch)
+
+    def on_validation_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """A validation batch begins."""
+        self._batch_start(batch, batch_idx)
+
+    def on_validation_batch_end(self, trainer: Any, pl_module: Any, *args: Any, **kwargs: Any) -> None:
+        """A validation batch is over."""
+        if self._session is not None:
+            self._session.batch_end()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Validation is over."""
+        self._leave(Stage.VALIDATION)
+
+    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
+        """A test begins."""
+        self._attach(trainer, pl_module)
+        self._enter(Stage.TEST, trainer)
+
+    def on_test_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """A test batch begins."""
+        self._batch_start(batch, batch_idx)
+
+    def on_test_batch_end(self, trainer: Any, pl_module: Any, *args: Any, **kwargs: Any) -> None:
+        """A test batch is over."""
+        if self._session is not None:
+            self._session.batch_end()
+
+    def on_test_end(self, trainer: Any, pl_module: Any) -> None:
+        """The test is over."""
+        self._leave(Stage.TEST)
+
+    def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
+        """Prediction begins."""
+        self._attach(trainer, pl_module)
+        self._enter(Stage.PREDICT, trainer)
+
+    def on_predict_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """A prediction batch begins."""
+        self._batch_start(batch, batch_idx)
+
+    def on_predict_batch_end(self, trainer: Any, pl_module: Any, *args: Any, **kwargs: Any) -> None:
+        """A prediction batch is over."""
+        if self._session is not None:
+            self._session.batch_end()
+
+    def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
+        """Prediction is over."""
+        self._leave(Stage.PREDICT)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Training is over."""
+        self._leave(Stage.TRAIN)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """The run fails; the exception flies on unchanged."""
+        if self._session is not None:
+            self._session.exception(exception)
+            self._close(f"an exception: {type(exception).__name__}")
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """The run is over."""
+        self._close("finished")
+
+    # Inside
+
+    def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A hooked module is called."""
+        session = self._session
+        if session is None or session.is_foreign():
+            return
+        if self._sorting:
+            self._nested[id(model)] = self._nested.get(id(model), True) and self._depth > 0
+        self._depth += 1
+        session.forward_start(model, args, kwargs)
+
+    def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """A hooked module has answered."""
+        session = self._session
+        if session is None or session.is_foreign():
+            return
+        self._depth = max(self._depth - 1, 0)
+        session.forward_end(model, args, output)
+
+    def _attach(self, trainer: Any, pl_module: Any) -> None:
+        """Hooks the module and its parts: LightningModule.forward is often never called, its children are."""
+        if self._session is None or self._hooks:
+            return
+        with self._session.recorder.part("module hooks"):
+            if getattr(pl_module, "_compiler_ctx", None) is not None:  # lightning 2.6: compiled as a whole
+                self._session.watch.compiled = True
+                return
+            roots = [pl_module, *_parts(pl_module)][:_MOST_ROOTS]
+            self._hooks = [(root, RootHooks(root, self)) for root in roots]
+            self._sorting, self._nested = True, {}
+            for root in roots:
+                self._session.add_model(root)
+            self._session.extra_roots([("trainer", trainer), ("datamodule", trainer.datamodule)])
+
+    def _keep_outermost(self) -> None:
+        """After the first training batch, modules that were only called inside another hooked one lose their hooks."""
+        inner = {key for key, nested in self._nested.items() if nested}
+        self._sorting, self._nested = False, {}
+        for root, hooks in self._hooks:
+            if id(root) in inner:
+                hooks.remove()
+        self._hooks = [(root, hooks) for root, hooks in self._hooks if id(root) not in inner]
+
+    def _enter(self, stage: Stage, trainer: Any, batches: int | None = None) -> None:
+        self._end_checkpoint()
+        if self._session is not None:
+            self._session.stage_start(stage, epoch=trainer.current_epoch, batches=batches)
+
+    def _leave(self, stage: Stage) -> None:
+        self._end_checkpoint()
+        if self._session is not None:
+            self._session.stage_end(stage)
+
+    def _batch_start(self, batch: Any, index: int) -> None:
+        self._end_checkpoint()
+        if self._session is not None:
+            self._session.batch_start(index, batch)
+
+    def _end_checkpoint(self) -> None:
+        session = self._session
+        if session is not None and session.in_stage(Stage.CHECKPOINT):
+            session.stage_end(Stage.CHECKPOINT)
+
+    def _close(self, reason: str) -> None:
+        session, self._session = self._session, None
+        for _, hooks in self._hooks:
+            hooks.remove()
+        self._hooks, self._nested, self._sorting, self._depth = [], {}, False, 0
+        if self._progress is not None:
+            self._progress.remove()
+            self._progress = None
+        if session is None:
+            return
+        self._summary = session.close(reason)
+        self._records = list(session.recorder.records)
+        if not self._quiet and session.recorder.run.rank == 0:
+            print(render(self._summary), file=sys.stderr)
+
+
+def memguard_class() -> type[Any]:
+    """The MemGuard class that suits the Lightning packages imported so far.
+
+    Raises:
+        MemGuardError: No Lightning is installed.
+    """
+    bases = tuple(sys.modules[name].Callback for name in _PACKAGES if hasattr(sys.modules.get(name), "Callback"))
+    if not bases:
+        bases = (_import_callback(),)
+    return _make_class(bases)
+
+
+@functools.lru_cache(maxsize=4)
+def _make_class(bases: tuple[type[Any], ...]) -> type[Any]:
+    doc = {"__doc__": MemGuardMixin.__doc__, "__module__": "memguard"}
+    return type("MemGuard", (MemGuardMixin, *bases), doc)
+
+
+def callbacks_from_environment() -> list[Any]:
+    """What the Trainer adds by itself when MEMGUARD=1 is set: the entry point of group ``callbacks_factory``.
+
+    Raises:
+        ValueError: MEMGUARD holds something else than 0, 1, true, false or nothing.
+    """
+    value = os.environ.get("MEMGUARD", "").lower()
+    if value not in ("", "0", "1", "true", "false"):
+        raise ValueError(f"MEMGUARD must be 1 or 0 (or true, false), got {value!r}")
+    if value not in ("1", "true"):
+        return []
+    return [memguard_class()(**json.loads(os.environ.get(OPTIONS_VARIABLE, "{}")))]
+
+
+def _remake(options: dict[str, Any]) -> Any:
+    return memguard_class()(**options)
+
+
+def _import_callback() -> type[Any]:
+    for name in _PACKAGES:
+        try:
+            __import__(name)
+        except ImportError:
+            continue
+        callback: type[Any] = sys.modules[name].Callback
+        return callback
+    raise MemGuardError("MemGuard needs Lightning: pip install 'torch-memguard[lightning]'")
+
+
+def _tensorboard_writer(trainer: Any) -> Any:
+    for logger in trainer.loggers:
+        if type(logger).__name__ == "TensorBoardLogger":
+            return logger.experiment
+    return None
+
+
+def _parts(module: nn.Module) -> list[nn.Module]:
+    """The children that can be called: containers of modules stand for what is in them."""
+    parts: list[nn.Module] = []
+    for child in module.children():
+        if isinstance(child, (nn.ModuleList, nn.ModuleDict)):
+            parts += _parts(child)
+        elif any(True for _ in child.parameters()):
+            parts.append(child)
+    return parts
+
+
+def _length(batches: object) -> int | None:
+    return batches if isinstance(batches, int) else None
+
+
+def _known(number: object) -> int | None:
+    return number if isinstance(number, int) and number > 0 else None
