@@ -4,5 +4,6 @@ from memguard.allocator.caching import CachingAllocator
 from memguard.allocator.config import AllocatorConfig
 from memguard.allocator.driver import Driver, RisingDriver
 from memguard.allocator.messages import OutOfMemory
+from memguard.allocator.segments import OnEvent
 
-__all__ = ["AllocatorConfig", "CachingAllocator", "Driver", "OutOfMemory", "RisingDriver"]
+__all__ = ["AllocatorConfig", "CachingAllocator", "Driver", "OnEvent", "OutOfMemory", "RisingDriver"]

@@ -140,7 +140,7 @@ class BlockPool:
     def remove(self, block: Block) -> None:
         """Takes a block out of the free ones."""
         blocks = self.free[block.stream]
-        del blocks[bisect_left(blocks, (block.size, block.ptr))]  # type: ignore[type-var]
+        del blocks[bisect_left(blocks, (block.size, block.ptr))]
 
     def insert_unmapped(self, block: Block) -> None:
         """Puts a block among the address space without memory."""
@@ -149,7 +149,7 @@ class BlockPool:
     def remove_unmapped(self, block: Block) -> None:
         """Takes a block out of the address space without memory."""
         blocks = self.unmapped[block.stream]
-        del blocks[bisect_left(blocks, (block.ptr,))]  # type: ignore[type-var]
+        del blocks[bisect_left(blocks, (block.ptr,))]
 
     def free_blocks(self) -> Iterator[Block]:
         """The free blocks in the order of the C++ set: by stream, size and address."""

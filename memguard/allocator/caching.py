@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import deque
-from collections.abc import Callable
-from typing import Final, final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, final
 
 from memguard.allocator.blocks import (
     DEFAULT_POOL,
     MIN_BLOCK_BYTES,
-    MIN_LARGE_ALLOC_BYTES,
-    ROUND_LARGE_BYTES,
     SMALL_BYTES,
-    SMALL_SEGMENT_BYTES,
     Block,
     BlockPool,
     PoolId,
@@ -21,15 +17,13 @@ from memguard.allocator.blocks import (
 )
 from memguard.allocator.config import AllocatorConfig
 from memguard.allocator.driver import Driver, RisingDriver
-from memguard.allocator.expandable import ExpandableSegments
-from memguard.allocator.messages import OutOfMemory, out_of_memory_text, rejected_text, too_large_text
+from memguard.allocator.events import StreamEvents
+from memguard.allocator.messages import OutOfMemory, out_of_memory_text, too_large_text
+from memguard.allocator.segments import UNLIMITED, OnEvent, Segments
+from memguard.allocator.state import build_blocks, describe_segments, describe_settings
 from memguard.allocator.statistics import DeviceStatistics
 
-OnEvent = Callable[[str, int, int, int], None]
-"""Called with action, address, size and stream, in the words and order of PyTorch's memory trace."""
-
 _EXBIBYTE: Final = 1 << 60
-_UNLIMITED: Final = 1 << 63
 
 
 @final
@@ -74,7 +68,6 @@ class CachingAllocator:
             total_bytes, context_bytes=context_bytes, others_bytes=reserved_by_others_bytes
         )
         self.total_bytes = total_bytes
-        self.pending = pending
         self.device = device
         self._on_event = on_event
         self._statistics = stats = DeviceStatistics()
@@ -83,18 +76,47 @@ class CachingAllocator:
         self._private: dict[PoolId, PrivatePool] = {}
         self._next_pool = 1
         self._blocks: dict[int, Block] = {}  # handed out, by address
-        self._total_allocated_memory = 0
-        self._limit: int | None = None
-        self._events: dict[int, deque[tuple[Block, int]]] = {}
-        self._num_events = 0
-        self._events_done = 0
+        self._segments = Segments(self.driver, self.config, stats, on_event)
+        self._events = StreamEvents(self._free_block, pending=pending)
         self._captures = 0
-        self._deferred: list[Block] = []
-        self._max_split = self.config.max_split_bytes or _UNLIMITED
-        self._rounds_to_512 = not any(d > 1 for d in self.config.roundup_power2_divisions)
-        self._expandable = ExpandableSegments(self.driver, self.config, self._segment_mapped, self._segment_unmapped)
+        self._max_split = self.config.max_split_bytes or UNLIMITED
+        self._rounds_to_512 = not any(divisions > 1 for divisions in self.config.roundup_power2_divisions)
         if self.config.per_process_memory_fraction < 1.0:
             self.set_memory_fraction(self.config.per_process_memory_fraction)
+
+    @classmethod
+    def from_segments(
+        cls,
+        segments: Iterable[Mapping[str, Any]],
+        total_bytes: int,
+        conf: str = "",
+        torch_version: str | None = None,
+        *,
+        driver: Driver | None = None,
+        **options: Any,
+    ) -> CachingAllocator:
+        """An allocator in a given state, as if its statistics had been reset just now.
+
+        Args:
+            segments: What ``snapshot()["segments"]`` gives, here or in PyTorch. Of a segment are read ``address``,
+                ``total_size``, ``stream``, ``segment_type`` and ``blocks``, and where they are told
+                ``segment_pool_id`` and ``is_expandable``; of a block ``size``, ``state``, ``requested_size``.
+            total_bytes: See the class; likewise ``conf``, ``torch_version`` and the options.
+            conf: May differ from the one the segments grew under.
+            torch_version: See the class.
+            driver: A driver that holds the segments' memory already; by default one that takes it over.
+            **options: See the class.
+        """
+        allocator = cls(total_bytes, conf, torch_version, driver=driver, **options)
+        ordered = sorted(segments, key=lambda segment: int(segment["address"]))
+        if driver is None and isinstance(allocator.driver, RisingDriver):
+            for segment in ordered:
+                allocator.driver.adopt(segment["address"], segment["total_size"])
+        for blocks in build_blocks(ordered, allocator._pool_for, allocator._segments.expandable):
+            allocator._adopt(blocks)
+        allocator.reset_accumulated_stats()
+        allocator.reset_peak_stats()
+        return allocator
 
     def malloc(self, nbytes: int, stream: int = 0, pool: PoolId = DEFAULT_POOL) -> int:
         """The address of a block for ``nbytes``; 0 for zero bytes, which take no memory.
@@ -115,7 +137,7 @@ class CachingAllocator:
                 raise ValueError(f"an allocation cannot have a negative size, got {nbytes} bytes")
             return 0
         if self._events and not self._captures:
-            self._process_events()
+            self._events.process()
         size = (nbytes + 511) & ~511 if self._rounds_to_512 else self.config.round_size(nbytes)
         if pool is not DEFAULT_POOL:
             blocks = self._pool_of(pool, size, nbytes)
@@ -173,9 +195,9 @@ class CachingAllocator:
         if block.stream_uses is None:
             self._free_block(block)
         elif self._captures:
-            self._deferred.append(block)
+            self._events.defer(block)
         else:
-            self._insert_events(block)
+            self._events.insert(block)
 
     def _pool_of(self, pool_id: PoolId, size: int, nbytes: int) -> BlockPool:
         if pool_id == DEFAULT_POOL:
@@ -185,20 +207,23 @@ class CachingAllocator:
 
     def _get_free_block(self, pool: BlockPool, stream: int, size: int) -> Block | None:
         """The smallest free block that is large enough, out of its pool (C++: ``get_free_block``)."""
-        if self._limit is not None and self.config.garbage_collection_threshold > 0:
+        if self._segments.collects_garbage:
             pool.get_free_blocks_call_count += 1
         free = pool.free[stream]
-        at = bisect_left(free, (size,))  # type: ignore[type-var]
+        at = bisect_left(free, (size,))
         if at == len(free):
             return None
         block = free[at][2]
-        if block.segment is not None:
-            # The block that leaves least of its segment unused, memory still to be mapped included.
-            while at + 1 < len(free):
-                following = free[at + 1][2]
-                if block.segment is None or _room(following) >= _room(block):
-                    break
-                at, block = at + 1, following
+        if block.segment is not None and self.config.expandable_segments:
+            # Prefers the block that wastes least of its segment, counting what could be mapped behind it.
+            while at + 1 < len(free) and block.segment is not None and _room(free[at + 1][2]) < _room(block):
+                at += 1
+                block = free[at][2]
+        while block.segment is not None and not self.config.expandable_segments:
+            at += 1
+            if at == len(free):
+                return None
+            block = free[at][2]
         if block.size >= self._max_split and (
             size < self._max_split or block.size >= size + self.config.max_non_split_rounding_bytes
         ):
@@ -219,55 +244,24 @@ class CachingAllocator:
         """A block for which the cache alone had no room; see ``malloc`` for the order of attempts."""
         if nbytes >= _EXBIBYTE:
             raise OutOfMemory(too_large_text(), requested_bytes=nbytes, alloc_bytes=nbytes)
-        alloc_bytes = self._allocation_size(size)
-        if self._limit is not None and self.config.garbage_collection_threshold > 0:
-            self._garbage_collect_cached_blocks()
-        block = self._alloc_block(pool, stream, size, alloc_bytes, nbytes)
+        segments = self._segments
+        if segments.collects_garbage:
+            segments.collect_garbage(self._large)
+        block = segments.alloc_block(pool, stream, size, nbytes)
         if block is None and pool.private is None:
             block = self._borrow(stream, size)
-        if block is None and self._release_available_cached_blocks(pool, stream, size):
-            block = self._alloc_block(pool, stream, size, alloc_bytes, nbytes)
+        if block is None and segments.release_oversize(pool, stream, size):
+            block = segments.alloc_block(pool, stream, size, nbytes)
         if block is None and not self._captures:
             self._release_cached_blocks(DEFAULT_POOL)
             self._statistics.num_alloc_retries += 1
-            block = self._alloc_block(pool, stream, size, alloc_bytes, nbytes)
+            block = segments.alloc_block(pool, stream, size, nbytes)
         if block is None:
             self._statistics.num_ooms += 1
             if self._on_event is not None:
                 self._on_event("oom", self.driver.free_bytes, size, stream)
-            raise OutOfMemory(
-                self._out_of_memory_text(pool, size, alloc_bytes), requested_bytes=nbytes, alloc_bytes=alloc_bytes
-            )
+            raise self._out_of_memory(pool, size, nbytes)
         return block
-
-    def _allocation_size(self, size: int) -> int:
-        """What the driver is asked for (C++: ``get_allocation_size``)."""
-        if size <= SMALL_BYTES:
-            return SMALL_SEGMENT_BYTES
-        if size < MIN_LARGE_ALLOC_BYTES:
-            return self.config.large_segment_bytes
-        return (size + ROUND_LARGE_BYTES - 1) // ROUND_LARGE_BYTES * ROUND_LARGE_BYTES
-
-    def _alloc_block(self, pool: BlockPool, stream: int, size: int, alloc_bytes: int, nbytes: int) -> Block | None:
-        """A block of a new segment, or of an expandable one that grows (C++: ``alloc_block``)."""
-        if self._limit is not None and self._total_allocated_memory + alloc_bytes > self._limit:
-            return None
-        if self.config.throw_on_cudamalloc_oom and self._total_allocated_memory + alloc_bytes > self.total_bytes:
-            self._statistics.num_oom_rejections += 1
-            raise OutOfMemory(rejected_text(alloc_bytes), requested_bytes=nbytes, alloc_bytes=alloc_bytes)
-        if self.config.expandable_segments:
-            return self._expandable.allocate(pool, stream, size)
-        address = self.driver.malloc(alloc_bytes)
-        if address is None:
-            return None
-        self._grow(pool, alloc_bytes)
-        for stats in (self._statistics.all, pool.statistics):
-            stats.segment.increase(1)
-        if alloc_bytes >= self._max_split:
-            self._statistics.oversize_segments.increase(1)
-        if self._on_event is not None:
-            self._on_event("segment_alloc", address, alloc_bytes, stream)
-        return Block(stream, alloc_bytes, address, pool, None)
 
     def _borrow(self, stream: int, size: int) -> Block | None:
         """A free block of a pool that may serve in need (C++: ``try_mempool_fallback``)."""
@@ -305,6 +299,40 @@ class CachingAllocator:
         pool.statistics.change_inactive_split(blocks, nbytes)
         self._statistics.all.change_inactive_split(blocks, nbytes)
 
+    def _pool_for(self, pool_id: PoolId, is_small: bool) -> BlockPool:
+        """The pool of this name and kind, made if a given state names it first."""
+        if pool_id == DEFAULT_POOL:
+            return self._small if is_small else self._large
+        if pool_id not in self._private:
+            self._add_pool(pool_id, use_on_oom=False, no_split=False)
+        private = self._private[pool_id]
+        return private.small if is_small else private.large
+
+    def _adopt(self, blocks: list[Block]) -> None:
+        """Takes over all blocks of one segment."""
+        whole = blocks[0].segment is None
+        mapped = sum(block.size for block in blocks if block.mapped)
+        (self._segments.count_segment if whole else self._segments.grow)(blocks[0].pool, mapped)
+        for block in blocks:
+            statistics = (block.pool.statistics, self._statistics.all)
+            if block.active:
+                for stats in statistics:
+                    stats.hand_out(block.size, block.requested_size)
+                if block.allocated:
+                    self._blocks[block.ptr] = block
+                    if block.size >= self._max_split:
+                        self._statistics.oversize_allocations.increase(1)
+                    continue
+                for stats in statistics:
+                    stats.take_back(block.size)
+                self._events.insert(block)
+            elif block.mapped:
+                block.pool.insert(block)
+                if whole and block.is_split:
+                    self._change_inactive_split(block.pool, 1, block.size)
+            else:
+                block.pool.insert_unmapped(block)
+
     # ---- other streams
 
     def record_stream(self, address: int, stream: int) -> None:
@@ -319,7 +347,7 @@ class CachingAllocator:
 
     def synchronize(self) -> None:
         """Waits for all streams, as ``torch.cuda.synchronize``: what ``pending`` held back is free at the next malloc."""
-        self._events_done = self._num_events
+        self._events.synchronize()
 
     def complete_events(self, address: int) -> None:
         """Ends the wait of one freed block now; how a replay says what a trace calls ``free_completed``.
@@ -327,60 +355,7 @@ class CachingAllocator:
         Raises:
             KeyError: No freed block waits at this address.
         """
-        waiting = [block for block in self._waiting() if block.ptr == address]
-        if not waiting:
-            raise KeyError(address)
-        block = waiting[0]
-        for stream, events in list(self._events.items()):
-            self._events[stream] = events = deque(event for event in events if event[0] is not block)
-            if not events:
-                del self._events[stream]
-        self._deferred = [other for other in self._deferred if other is not block]
-        block.stream_uses, block.event_count = None, 0
-        self._free_block(block)
-
-    def _waiting(self) -> list[Block]:
-        """Blocks that no tensor owns and other streams may still use."""
-        blocks = {block.ptr: block for events in self._events.values() for block, _ in events}
-        return [*blocks.values(), *self._deferred]
-
-    def _insert_events(self, block: Block) -> None:
-        """Records an event on every stream that uses a block (C++: ``insert_events``)."""
-        for stream in sorted(block.stream_uses or ()):
-            self._num_events += 1
-            block.event_count += 1
-            self._events.setdefault(stream, deque()).append((block, self._num_events))
-        block.stream_uses = None
-
-    def _process_events(self) -> None:
-        """Frees the blocks whose events are done, stream by stream in order (C++: ``process_events``)."""
-        done = self._events_done if self.pending else self._num_events
-        for stream in list(self._events):
-            events = self._events[stream]
-            while events and events[0][1] <= done:
-                self._finish_event(events.popleft()[0])
-            if not events:
-                del self._events[stream]
-
-    def _finish_event(self, block: Block) -> None:
-        block.event_count -= 1
-        if block.event_count == 0:
-            self._free_block(block)
-
-    def _synchronize_and_free_events(self, private: PrivatePool | None) -> None:
-        """Waits for the events of one pool, or of all (C++: ``synchronize_and_free_events``)."""
-        self._statistics.num_sync_all_streams += 1
-        for stream, events in list(self._events.items()):
-            kept: deque[tuple[Block, int]] = deque()
-            for block, number in events:
-                if private is None or block.pool.private is private:
-                    self._finish_event(block)
-                else:
-                    kept.append((block, number))
-            if kept:
-                self._events[stream] = kept
-            else:
-                del self._events[stream]
+        self._events.complete(address)
 
     # ---- giving memory back
 
@@ -392,120 +367,26 @@ class CachingAllocator:
         """
         self._release_cached_blocks(pool)
 
-    def _garbage_collect_cached_blocks(self) -> None:
-        """Releases old whole blocks when the limit is near (C++: ``garbage_collect_cached_blocks``)."""
-        assert self._limit is not None
-        threshold = int(self.config.garbage_collection_threshold * self._limit)
-        if self._total_allocated_memory <= threshold:
-            return
-        target = self._total_allocated_memory - threshold
-        calls = self._large.get_free_blocks_call_count
-        candidates = [block for block in self._large.free_blocks() if not block.is_split]
-        count = len(candidates)
-        total_age = float(sum(calls - block.gc_count_base for block in candidates))
-        reclaimed, freed = 0, True
-        while reclaimed < target and freed and count > 0:
-            freed = False
-            threshold_age = total_age / count
-            kept = []
-            for block in candidates:
-                age = calls - block.gc_count_base
-                if block.segment is None and age >= threshold_age:
-                    freed = True
-                    reclaimed += block.size
-                    total_age -= age
-                    count -= 1
-                    self._release_block(block)
-                else:
-                    kept.append(block)
-            candidates = kept
-
-    def _release_available_cached_blocks(self, pool: BlockPool, stream: int, size: int) -> bool:
-        """Releases oversize blocks of this stream until a request fits (C++: ``release_available_cached_blocks``)."""
-        if self.config.max_split_bytes is None:
-            return False
-        needed = max(size, self._max_split)
-        free = pool.free[stream]
-        at = bisect_left(free, (needed,))  # type: ignore[type-var]
-        if at < len(free) and free[at][2].segment is None:
-            self._release_block(free[at][2])
-            return True
-        if at < len(free):
-            return False
-        released = 0
-        while released < needed and free and free[-1][0] >= self._max_split:
-            block = free[-1][2]
-            if block.segment is not None:
-                break
-            released += block.size
-            self._release_block(block)
-        return released >= needed
-
     def _release_cached_blocks(self, pool_id: PoolId) -> None:
-        """Releases every block that can be (C++: ``release_cached_blocks``)."""
+        """Releases every segment and page that can be (C++: ``release_cached_blocks``)."""
         everything = pool_id == DEFAULT_POOL
         if everything and not self._captures:
             self._synchronize_and_free_events(None)
-            self._release_blocks(self._large)
-            self._release_blocks(self._small)
+            self._segments.release_blocks(self._large)
+            self._segments.release_blocks(self._small)
         for private in list(self._private.values()):
             if private.use_count > 0 or not (everything or private.id == pool_id):
                 continue
             if not everything:
                 self._synchronize_and_free_events(private)
-            self._release_blocks(private.small)
-            self._release_blocks(private.large)
+            self._segments.release_blocks(private.small)
+            self._segments.release_blocks(private.large)
             if private.segment_count == 0:
                 del self._private[private.id]
 
-    def _release_blocks(self, pool: BlockPool) -> None:
-        to_unmap = []
-        for block in list(pool.free_blocks()):
-            if block.segment is not None:
-                to_unmap.append(block)
-            elif not block.is_split:
-                self._release_block(block)
-        for block in to_unmap:
-            self._expandable.unmap(block)
-
-    def _release_block(self, block: Block) -> None:
-        """Gives a segment back to the driver (C++: ``release_block``)."""
-        pool = block.pool
-        pool.remove(block)
-        if self._on_event is not None:
-            self._on_event("segment_free", block.ptr, block.size, block.stream)
-        self.driver.free(block.ptr, block.size)
-        self._shrink(pool, block.size)
-        for stats in (self._statistics.all, pool.statistics):
-            stats.segment.decrease(1)
-        if block.size >= self._max_split:
-            self._statistics.oversize_segments.decrease(1)
-
-    def _grow(self, pool: BlockPool, nbytes: int) -> None:
-        self._total_allocated_memory += nbytes
-        self._statistics.num_device_alloc += 1
-        self._statistics.all.reserved_bytes.increase(nbytes)
-        pool.statistics.reserved_bytes.increase(nbytes)
-        if pool.private is not None:
-            pool.private.segment_count += 1
-
-    def _shrink(self, pool: BlockPool, nbytes: int) -> None:
-        self._total_allocated_memory -= nbytes
-        self._statistics.num_device_free += 1
-        self._statistics.all.reserved_bytes.decrease(nbytes)
-        pool.statistics.reserved_bytes.decrease(nbytes)
-        if pool.private is not None:
-            pool.private.segment_count -= 1
-
-    def _segment_mapped(self, pool: BlockPool, stream: int, address: int, nbytes: int) -> None:
-        self._grow(pool, nbytes)
-        if self._on_event is not None:
-            self._on_event("segment_map", address, nbytes, stream)
-
-    def _segment_unmapped(self, pool: BlockPool, stream: int, address: int, nbytes: int) -> None:
-        self._shrink(pool, nbytes)
-        if self._on_event is not None:
-            self._on_event("segment_unmap", address, nbytes, stream)
+    def _synchronize_and_free_events(self, private: PrivatePool | None) -> None:
+        self._statistics.num_sync_all_streams += 1
+        self._events.finish_all(private)
 
     # ---- limits and private pools
 
@@ -517,7 +398,7 @@ class CachingAllocator:
         """
         if not 0.0 <= fraction <= 1.0:
             raise ValueError(f"a memory fraction is from 0.0 to 1.0, got {fraction}")
-        self._limit = int(fraction * self.total_bytes) if fraction < 1.0 else None
+        self._segments.limit = int(fraction * self.total_bytes) if fraction < 1.0 else None
 
     def create_pool(self, *, use_on_oom: bool = False, no_split: bool = False) -> PoolId:
         """The name of a new private pool, as a CUDA graph or ``torch.cuda.MemPool`` has one.
@@ -527,12 +408,15 @@ class CachingAllocator:
             no_split: Its blocks are handed out whole.
         """
         pool_id = (0, self._next_pool)
-        self._next_pool += 1
+        self._add_pool(pool_id, use_on_oom=use_on_oom, no_split=no_split)
+        return pool_id
+
+    def _add_pool(self, pool_id: PoolId, *, use_on_oom: bool, no_split: bool) -> None:
         stats = self._statistics
         self._private[pool_id] = PrivatePool(
             pool_id, stats.small_pool, stats.large_pool, use_on_oom=use_on_oom, no_split=no_split
         )
-        return pool_id
+        self._next_pool = max(self._next_pool, pool_id[1] + 1)
 
     def release_pool(self, pool: PoolId) -> None:
         """Lets a private pool go: its segments are given back with the cache, once no block of them is in use."""
@@ -546,9 +430,7 @@ class CachingAllocator:
         """Ends a capture; blocks freed in it that other streams use begin to wait for them."""
         self._captures -= 1
         if not self._captures:
-            deferred, self._deferred = self._deferred, []
-            for block in deferred:
-                self._insert_events(block)
+            self._events.insert_deferred()
 
     # ---- what it tells
 
@@ -586,28 +468,49 @@ class CachingAllocator:
         """``torch.cuda.max_memory_reserved()``."""
         return self._statistics.all.reserved_bytes.peak
 
-    def _out_of_memory_text(self, pool: BlockPool, size: int, alloc_bytes: int) -> str:
-        stats, driver = self._statistics.all, self.driver
-        expandable = self.config.expandable_segments
-        too_long = expandable and size > self._expandable.segment_bytes(pool)
-        return out_of_memory_text(
+    def snapshot(self) -> dict[str, Any]:
+        """The state of every segment and block, in the format of ``torch.cuda.memory._snapshot()``, without traces."""
+        return {
+            "segments": describe_segments(self._all_blocks(), self.device),
+            "device_traces": [[] for _ in range(self.device + 1)],
+            "allocator_settings": describe_settings(self.config, self.conf),
+            "external_annotations": [],
+        }
+
+    def _pools(self) -> Iterator[BlockPool]:
+        yield self._small
+        yield self._large
+        for private in self._private.values():
+            yield private.small
+            yield private.large
+
+    def _all_blocks(self) -> Iterator[Block]:
+        """Every block that is backed by memory, in no order."""
+        yield from self._blocks.values()
+        yield from self._events.waiting()
+        for pool in self._pools():
+            yield from pool.free_blocks()
+
+    def _out_of_memory(self, pool: BlockPool, size: int, nbytes: int) -> OutOfMemory:
+        stats, driver, expandable = self._statistics.all, self.driver, self._segments.expandable
+        exceeds_reserve = self.config.expandable_segments and size > expandable.segment_bytes(pool)
+        alloc_bytes = self._segments.allocation_size(size)
+        text = out_of_memory_text(
             alloc_bytes=alloc_bytes,
             device=self.device,
             total_bytes=self.total_bytes,
             free_bytes=driver.free_bytes,
             process_bytes=driver.process_bytes,
             others_bytes=self.total_bytes - driver.process_bytes - driver.free_bytes,
-            allowed_bytes=self._limit,
+            allowed_bytes=self._segments.limit,
             allocated_bytes=stats.allocated_bytes.current,
             reserved_bytes=stats.reserved_bytes.current,
             private_free_bytes=sum(
-                block.size
-                for private in self._private.values()
-                for free in (private.small, private.large)
-                for block in free.free_blocks()
+                block.size for free in self._pools() if free.private is not None for block in free.free_blocks()
             ),
-            reserve_bytes=self.config.reserve_bytes(self.total_bytes) if too_long else None,
+            reserve_bytes=self.config.reserve_bytes(self.total_bytes) if exceeds_reserve else None,
         )
+        return OutOfMemory(text, requested_bytes=nbytes, alloc_bytes=alloc_bytes)
 
 
 def _room(block: Block) -> int:
