@@ -7,33 +7,35 @@ import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import torch
 
 from memguard.facts import Place
 from memguard.probes.collector import roots_by_collector
-from memguard.probes.contents import (
-    Contents,
-    Scope,
-    Via,
-    attributes_of,
-    is_user_class,
-    length_of,
-    mro_of,
-    namespace_of,
+from memguard.probes.contents import Contents, Via, length_of
+from memguard.probes.frames import user_frames
+from memguard.probes.names import (
+    NAMES,
+    cached_function,
+    files_of_owner,
+    growing,
+    has_user_name,
+    innermost,
+    place_of,
+    sought_of,
+    text_of,
+    user_files,
 )
-from memguard.probes.frames import is_user_file, user_frames
 from memguard.probes.roots import roots_of
-from memguard.probes.statements import Hints, Sought, Statement, find_collecting, find_statement
+from memguard.probes.statements import Hints, Sought, Statement, find_collecting, find_statement, is_alias
 from memguard.probes.syntax import Sources
-from memguard.probes.walk import MAX_OBJECTS, MAX_SECONDS, Link, Walk, kind_of
+from memguard.probes.walk import MAX_OBJECTS, MAX_SECONDS, Link, Walk
 from memguard.stats import Stage
 
 Judge = Callable[[torch.Tensor], "int | None"]
 """Bytes that a tensor accounts for if it is looked for, else None."""
 
-_NAMES = (Via.LOCAL, Via.GLOBAL, Via.CLOSURE, Via.DEFAULT, Via.ATTRIBUTE)
 _LRU_CACHE = type(functools.lru_cache(lambda: None))
 
 
@@ -69,6 +71,9 @@ class _Group:
 
     def __init__(self, link: Link) -> None:
         self.link = link
+        """The innermost name."""
+        self.name = link
+        """The name to tell: not a mere alias."""
         self.leaves: list[Link] = []
         self.bytes = 0
         self.statement: Statement | None = None
@@ -141,14 +146,14 @@ def find_holders(
     aliases = _aliases(found, groups)
     for group in groups:
         hints = Hints(graph, running, aliases, evaluates)
-        group.statement = _locate(group, walk, frames, sources, hints)
+        _locate(group, walk, frames, sources, hints)
     return tuple(_holder(group) for group in _ranked(groups, passes))
 
 
 def _group(found: Iterable[tuple[Link, int]]) -> list[_Group]:
     groups: dict[tuple[int, object], _Group] = {}
     for leaf, size in found:
-        named = _innermost(leaf)
+        named = innermost(growing(leaf))
         owner = named.parent.value if named.parent is not None else named.value
         key = (id(owner), named.key)
         if key not in groups:
@@ -156,14 +161,6 @@ def _group(found: Iterable[tuple[Link, int]]) -> list[_Group]:
         groups[key].leaves.append(leaf)
         groups[key].bytes += size
     return list(groups.values())
-
-
-def _innermost(leaf: Link) -> Link:
-    """The last link of a trail that has a name."""
-    link = leaf
-    while link.via not in _NAMES and link.parent is not None:
-        link = link.parent
-    return link
 
 
 def _aliases(found: Iterable[tuple[Link, int]], groups: Sequence[_Group]) -> frozenset[str]:
@@ -174,101 +171,49 @@ def _aliases(found: Iterable[tuple[Link, int]], groups: Sequence[_Group]) -> fro
     )
 
 
-def _locate(
-    group: _Group, walk: Walk, frames: Sequence[types.FrameType], sources: Sources, hints: Hints
-) -> Statement | None:
-    """The best statement for a group: for its innermost name, else for the names further out."""
+def _locate(group: _Group, walk: Walk, frames: Sequence[types.FrameType], sources: Sources, hints: Hints) -> None:
+    """Sets a group's statement and name.
+
+    The name of the longest container comes first, then those between it and the tensor, from the inside out, then those
+    around it; the first with a statement that makes it grow is taken, else the innermost with an assignment.
+    """
     files = [frame.f_code.co_filename for frame in frames]
-    leaf = group.leaves[-1]
-    trail = leaf.trail()
-    for index in range(len(trail) - 1, -1, -1):
+    trail = group.leaves[-1].trail()
+    start = trail.index(group.link)
+    for index in [start, *range(len(trail) - 1, start, -1), *range(start - 1, -1, -1)]:
         link = trail[index]
         if type(link.value) is _LRU_CACHE:
-            return _cached_function(link.value, sources)
-        if link.via not in _NAMES:
+            group.name, group.statement = innermost(link), cached_function(link.value, sources)
+            return
+        if link.via not in NAMES:
             continue
-        best: Statement | None = None
-        for name in [link, *walk.others(link)]:
-            sought = _sought(name, trail[index:])
-            if sought is None:
-                continue
-            near = [*files, *_files_of(name)]
-            statement = find_statement(sought, near, sources, hints)
-            if statement is None:
-                statement = find_statement(sought, [*near, *_all_files()], sources, hints)
-            if statement is not None and (best is None or statement.score > best.score):
-                best = statement
-        if best is not None:
-            return best
-    return None
-
-
-def _sought(name: Link, rest: Sequence[Link]) -> Sought | None:
-    """What to look for in the syntax tree, for a name and the trail from its value down to the tensor."""
-    links = [link for link in rest if link.via is not Via.PART]
-    kinds = [kind_of(link.value) for link in links[:-1]] + ["tensor"]
-    keys = [link.key if link.via is Via.ITEM else None for link in links[1:]]
-    lengths = [length_of(link.value) for link in links]
-    grows = lengths.index(max(lengths))
-    parent = name.parent
-    if parent is None or type(name.key) is not str:
-        return None
-    below = {"kinds": tuple(kinds), "keys": tuple(keys), "grows": grows}
-    owner = parent.value
-    if name.via is Via.ATTRIBUTE:
-        base = next((link.key for link in reversed(parent.trail()) if link.via in _NAMES), None)
-        if type(owner) is types.FunctionType:
-            return Sought(name.key, True, base=owner.__name__, **below)  # type: ignore[arg-type]
-        cls = owner if issubclass(type(owner), type) else type(owner)
-        classes = tuple(_name_of(item) for item in mro_of(cls) if item is not object)
-        return Sought(name.key, True, classes=classes, base=base if type(base) is str else None, **below)  # type: ignore[arg-type]
-    if type(owner) is Scope:
-        return Sought(
-            name.key,
-            file=owner.file,
-            first_line=owner.first_line,
-            function=owner.function,
-            **below,  # type: ignore[arg-type]
-        )
-    if type(owner) is types.FunctionType:
-        code = owner.__code__
-        return Sought(name.key, file=code.co_filename, first_line=code.co_firstlineno, function=code.co_name, **below)  # type: ignore[arg-type]
-    return None
-
-
-def _name_of(cls: type) -> str:
-    return str(type.__dict__["__name__"].__get__(cls))
-
-
-def _files_of(name: Link) -> list[str]:
-    """Files of the user's classes that own an attribute."""
-    owner: Any = name.parent.value if name.parent is not None else None
-    cls = owner if issubclass(type(owner), type) else type(owner)
-    files = []
-    for item in mro_of(cls):
-        if not is_user_class(item):
+        names = [(link, trail[index:])]
+        for other in walk.others(link):
+            above = other.trail()
+            name = innermost(other)
+            names.append((name, above[above.index(name) :] + trail[index + 1 :]))
+        known = [(name, what) for name, rest in names if (what := sought_of(name, rest)) is not None]
+        found = [
+            statement
+            for name, what in known
+            if (statement := _statement(what, [*files, *files_of_owner(name)], sources, hints)) is not None
+        ]
+        best = max(found, key=lambda statement: statement.score, default=None)
+        if best is None or (index < start and group.statement is not None and not (best.grows and best.loops)):
             continue
-        for function in list(namespace_of(item).values()):
-            if type(function) is types.FunctionType and is_user_file(function.__code__.co_filename):
-                files.append(function.__code__.co_filename)
-                break
-    return files
+        if not best.grows and group.statement is not None and (group.statement.grows or best.quiet):
+            continue
+        own = [name for name, what in known if what.attribute or not is_alias(what, sources)]
+        group.statement, group.name = best, own[0] if own else link
+        if index < start and has_user_name(group.link):
+            group.name = group.link
+        if best.grows:
+            return
 
 
-def _all_files() -> list[str]:
-    """Files of all the user's modules."""
-    scopes = (root.value for root in roots_of(()))
-    return [scope.file for scope in scopes if type(scope) is Scope and scope.file.endswith(".py")]
-
-
-def _cached_function(wrapper: Any, sources: Sources) -> Statement | None:
-    function = attributes_of(wrapper).get("__wrapped__")
-    if type(function) is not types.FunctionType:
-        return None
-    code = function.__code__
-    source = sources.get(code.co_filename)
-    text = source.text(code.co_firstlineno, code.co_firstlineno) if source is not None else ""
-    return Statement(code.co_filename, code.co_firstlineno, code.co_name, text, True, 3.0)
+def _statement(what: Sought, near: Sequence[str], sources: Sources, hints: Hints) -> Statement | None:
+    found = find_statement(what, near, sources, hints)
+    return found if found is not None else find_statement(what, [*near, *user_files()], sources, hints)
 
 
 def _ranked(
@@ -302,7 +247,7 @@ def _ranked(
 
 
 def _holder(group: _Group) -> Holder:
-    link, statement = group.link, group.statement
+    link, name, statement = group.link, group.name, group.statement
     trail = group.leaves[-1].trail()
     length = max(length_of(item.value) for item in trail[trail.index(link) :])
     if statement is not None:
@@ -310,44 +255,19 @@ def _holder(group: _Group) -> Holder:
             file=statement.file,
             line=statement.line,
             function=statement.function,
-            holder=_text_of(link),
+            holder=text_of(name),
             source=statement.source,
         )
     else:
-        place = _place_of_name(link)
+        place = place_of(name)
     return Holder(
         place=place,
-        kind=link.via.value if link.via in _NAMES else "unnamed",
+        kind=name.via.value if name.via in NAMES else "unnamed",
         tensors=len(group.leaves),
         length=max(length, 1),
         bytes=group.bytes,
         grows=statement is not None and statement.grows,
     )
-
-
-def _text_of(link: Link) -> str:
-    """``history``, ``LitModel.outputs``, ``state.total``: a name as a reader of the program would write it."""
-    if link.via is not Via.ATTRIBUTE or link.parent is None:
-        return str(link.key) if link.key is not None else _name_of(type(link.value))
-    owner = link.parent.value
-    if type(owner) is types.FunctionType:
-        return f"{owner.__name__}.{link.key}"
-    cls = owner if issubclass(type(owner), type) else type(owner)
-    outer = next((item for item in reversed(link.parent.trail()) if item.via in _NAMES), None)
-    if is_user_class(cls) or outer is None:
-        return f"{_name_of(cls)}.{link.key}"
-    return f"{_text_of(outer)}.{link.key}"
-
-
-def _place_of_name(link: Link) -> Place:
-    """Where a name lives, for want of a statement."""
-    owner = link.parent.value if link.parent is not None else None
-    if type(owner) is Scope:
-        return Place(file=owner.file, line=owner.line, function=owner.function, holder=_text_of(link))
-    if type(owner) is types.FunctionType:
-        code = owner.__code__
-        return Place(file=code.co_filename, line=code.co_firstlineno, function=code.co_name, holder=_text_of(link))
-    return Place(holder=_text_of(link))
 
 
 def _collected(statement: Statement) -> Holder:

@@ -7,7 +7,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import final
 
-from memguard.probes.syntax import Accessor, Chain, Function, Site, Source, Sources, Store, chain_of, last_name
+from memguard.probes.syntax import (
+    Accessor,
+    Chain,
+    Function,
+    Site,
+    Source,
+    Sources,
+    Store,
+    chain_of,
+    chains_of,
+    last_name,
+)
 from memguard.probes.values import may_carry
 
 _MUTATORS: dict[str, frozenset[str]] = {
@@ -45,6 +56,8 @@ class Sought:
     """For an attribute: names of the owner's classes, in the order of inheritance."""
     base: str | None = None
     """For an attribute: the name under which its owner was met."""
+    own_classes: tuple[str, ...] = ()
+    """Names of the user's classes of the value itself: a list that logs in methods of its own."""
     kinds: tuple[str, ...] = ()
     """Kinds of the objects from the name's own value down to the tensor, like ("dict", "list", "tensor")."""
     keys: tuple[str | int | None, ...] = ()
@@ -79,7 +92,11 @@ class Statement:
     source: str
     grows: bool
     """Whether it adds to what was there; False for a plain assignment."""
-    score: float = field(compare=False)
+    loops: bool = False
+    """Whether it stands in a loop."""
+    quiet: bool = False
+    """Whether it stands in a function that prepares, like ``__init__``."""
+    score: float = field(default=0.0, compare=False)
 
 
 def find_statement(sought: Sought, files: Iterable[str], sources: Sources, hints: Hints) -> Statement | None:
@@ -103,6 +120,7 @@ class _Search:
         self.found: list[Statement] = []
         self._files: list[str] = []
         self._entered: set[tuple[int, str]] = set()
+        self._getters: set[Accessor] = set()  # properties and methods that return the sought attribute
 
     def everywhere(self, files: list[str]) -> None:
         self._files = list(dict.fromkeys(files))
@@ -110,8 +128,18 @@ class _Search:
             source = self.sources.get(file)
             if source is None:
                 continue
+            for function in source.functions if self.sought.attribute else ():
+                if function.owner in self.sought.classes and self._returns_it(function):
+                    self._getters.add(("attr" if "property" in function.decorators else "call", function.name))
             for function in source.functions:
                 self._in_function(source, function, self._anchor(source, function), 0)
+                if function.owner in self.sought.own_classes and function.params:
+                    self._in_function(source, function, _Anchor(function.params[0], False), 0)
+
+    def _returns_it(self, function: Function) -> bool:
+        """Whether a method of the owner does no more than return the sought attribute."""
+        own = (("name", function.params[0] if function.params else ""), ("attr", self.sought.name))
+        return len(function.returns) == 1 and chain_of(function.returns[0]) == own and not function.stores
 
     def _anchor(self, source: Source, function: Function) -> _Anchor | None:
         """How the sought name looks from inside a function; None where it cannot be seen."""
@@ -187,8 +215,7 @@ class _Search:
             store = Store(target, call.args[2], site.line, False, site.loops, site.no_grad, end_line=site.end_line)
             self._judge_store(source, function, store, anchor, aliases, hops)
             return
-        chain = chain_of(call.func)
-        if chain is not None:
+        for chain in chains_of(call.func):
             for full, rest in self._matches(chain, anchor, aliases, function):
                 if (
                     rest
@@ -203,6 +230,8 @@ class _Search:
                 if level is not None and self._kind(level) in ("list", "deque"):
                     self._add(source, function, site.line, site.end_line, site, True, 3.0, level, full, hops)
                     return
+        for arg in args:
+            self._judge_handed_method(source, function, site, arg, anchor, aliases, hops)
         if hops < MAX_HOPS:
             self._follow_arguments(source, function, call, anchor, aliases, hops)
 
@@ -222,7 +251,7 @@ class _Search:
         if level is None or keys is None or not any(may_carry(a, function, graph=self.hints.graph) for a in args):
             return False
         kind = self._kind(level)
-        if kind in _MUTATORS:
+        if kind in _MUTATORS and not (level == 0 and self.sought.own_classes and method not in _READERS):
             fits = method in _MUTATORS[kind] or (method == "setdefault" and kind == "dict")
         elif kind == "tensor":
             fits = method.endswith("_") and not method.endswith("__")
@@ -230,15 +259,34 @@ class _Search:
             fits = method not in _READERS
         if not fits:
             return False
-        score = (3.0 if kind != "object" else 2.0 if method in _ANY_MUTATOR else 1.5) + keys
+        known = kind == "tensor" or method in _MUTATORS.get(kind, ())
+        score = (3.0 if known else 2.0 if method in _ANY_MUTATOR else 1.5) + keys
         score += 0.5 if site.loops else 0.0
         self._add(source, function, site.line, site.end_line, site, True, score, level, chain, hops)
         return True
+
+    def _judge_handed_method(
+        self,
+        source: Source,
+        function: Function,
+        site: Site,
+        arg: ast.expr,
+        anchor: _Anchor,
+        aliases: _Aliases,
+        hops: int,
+    ) -> None:
+        """``map(history.append, losses)``, ``register_hook(grads.append)``: the call hands the mutator over."""
+        chain = chain_of(arg) if isinstance(arg, ast.Attribute) else None
+        for full, rest in self._matches(chain, anchor, aliases, function) if chain is not None else ():
+            level = self._level(rest[:-1])
+            if rest and level is not None and rest[-1][1] in _MUTATORS.get(self._kind(level), ()):
+                self._add(source, function, site.line, site.end_line, site, True, 2.0, level, full, hops)
 
     def _follow_arguments(
         self, source: Source, function: Function, call: ast.Call, anchor: _Anchor, aliases: _Aliases, hops: int
     ) -> None:
         """Where the holder itself is an argument, the search goes on in the function that is called."""
+        call = _forwarded(call)
         given: list[tuple[int | str, ast.expr]] = list(enumerate(call.args))
         given += [(item.arg, item.value) for item in call.keywords if item.arg]
         for position, arg in given:
@@ -280,12 +328,23 @@ class _Search:
         """The chain, aliases resolved, and what follows the sought name in it."""
         for full in _expand(chain, aliases):
             for index, (kind, name) in enumerate(full):
-                if name != anchor.name or kind != ("attr" if anchor.attribute else "name"):
+                if anchor.attribute:
+                    if not (kind == "attr" and name == anchor.name) and (kind, name) not in self._getters:
+                        continue
+                elif name != anchor.name or kind != "name":
                     continue
                 if anchor.attribute and not self._owner_fits(full[:index], function):
                     continue
-                yield full, full[index + 1 :]
+                yield full, self._items(full[index + 1 :])
                 break
+
+    def _items(self, rest: Chain) -> Chain:
+        """The chain with attributes of a dict read as its items, as classes like AttrDict do."""
+        steps: list[Accessor] = []
+        for kind, key in rest:
+            dicts = self._kind(len(steps)) == "dict" and self.sought.own_classes and key not in _MUTATORS["dict"]
+            steps.append(("item", key) if kind == "attr" and dicts else (kind, key))
+        return tuple(steps)
 
     def _owner_fits(self, base: Chain, function: Function) -> bool:
         """Whether ``base.attribute`` can belong to the owner: ``self`` only in one of its classes."""
@@ -346,6 +405,8 @@ class _Search:
         owner = next((outer.owner for outer in function.enclosing() if outer.owner is not None), None)
         if sought.attribute and owner in sought.classes:
             score += 1.5 - 0.1 * sought.classes.index(owner)
+        elif owner is not None and owner in sought.own_classes:
+            score += 1.5
         elif sought.attribute and sought.base is not None and sought.base in (step[1] for step in chain):
             score += 0.5
         if what.no_grad and hints.graph:
@@ -362,7 +423,12 @@ class _Search:
             score += _phase(function, evaluates=hints.evaluates)
         names = [outer.name for outer in function.enclosing() if outer.parent is not None][::-1]
         text = source.text(line, end_line)
-        self.found.append(Statement(source.file, line, ".".join(names) or "<module>", text, grows, score))
+        quiet = function.name in _QUIET_FUNCTIONS
+        self.found.append(
+            Statement(
+                source.file, line, ".".join(names) or "<module>", text, grows, what.loops, quiet=quiet, score=score
+            )
+        )
 
 
 @final
@@ -384,27 +450,14 @@ def _aliases(function: Function) -> _Aliases:
                 continue
             if outer is not function and function.home_of(store.target.id) is not outer:
                 continue
-            for value in _alternatives(store.value):
-                chain = chain_of(value)
-                if chain is None or chain == (("name", store.target.id),) or chain[-1][0] == "call":
+            for chain in chains_of(store.value):
+                if chain == (("name", store.target.id),) or chain[-1][0] == "call":
                     continue
                 item: tuple[Accessor, ...] = (("item", None),) if store.from_loop else ()
                 chains = found.setdefault(store.target.id, [])
                 if len(chains) < 4:
                     chains.append((*chain, *item))
     return found
-
-
-def _alternatives(node: ast.expr) -> Iterator[ast.expr]:
-    if isinstance(node, ast.IfExp):
-        yield node.body
-        yield node.orelse
-    elif isinstance(node, ast.BoolOp):
-        yield from node.values
-    elif isinstance(node, ast.NamedExpr):
-        yield node.value
-    else:
-        yield node
 
 
 def _expand(chain: Chain, aliases: _Aliases, depth: int = 0) -> Iterator[Chain]:
@@ -441,6 +494,19 @@ def _depends(value: ast.expr, chain: Chain, anchor: _Anchor, function: Function,
     return False
 
 
+def _forwarded(call: ast.Call) -> ast.Call:
+    """The call that ``partial(f, x)``, ``submit(f, x)`` or ``Thread(target=f, args=(x,))`` will make."""
+    name = last_name(call.func)
+    if name in ("partial", "submit", "apply_async", "call_soon") and call.args:
+        return ast.Call(call.args[0], call.args[1:], call.keywords)
+    if name in ("Thread", "Process"):
+        named = {item.arg: item.value for item in call.keywords}
+        target, args = named.get("target"), named.get("args")
+        if target is not None and isinstance(args, (ast.Tuple, ast.List)):
+            return ast.Call(target, args.elts, [])
+    return call
+
+
 def _methods(function: Function, name: str | None) -> Iterator[Function]:
     """Methods of the same class by name."""
     body = next((outer.parent for outer in function.enclosing() if outer.owner is not None), None)
@@ -470,6 +536,18 @@ def _phase(function: Function, *, evaluates: bool) -> float:
     return 0.0
 
 
+def is_alias(sought: Sought, sources: Sources) -> bool:
+    """Whether a variable only stands for something with a name of its own: ``log = self.log``, a loop's variable."""
+    source = sources.get(sought.file) if sought.file is not None else None
+    owner = source.function_at(sought.first_line, sought.function or "<module>") if source is not None else None
+    if owner is None:
+        return False
+    stores = [s for s in owner.stores if isinstance(s.target, ast.Name) and s.target.id == sought.name]
+    return bool(stores) and all(
+        not store.augmented and (store.from_loop or len(chain_of(store.value) or ()) > 1) for store in stores
+    )
+
+
 def find_collecting(running: Iterable[tuple[str, int]], sources: Sources, *, graph: bool = True) -> Statement | None:
     """A comprehension or generator expression that is being evaluated: what it has collected has no name yet.
 
@@ -489,5 +567,5 @@ def find_collecting(running: Iterable[tuple[str, int]], sources: Sources, *, gra
                 parts = [node for node in ast.walk(store.value) if isinstance(node, _COMPREHENSIONS)]
                 if parts and any(may_carry(part.elt, function, graph=graph) for part in parts):
                     text = source.text(store.line, store.end_line)
-                    return Statement(file, store.line, function.name, text, True, 1.0)
+                    return Statement(file, store.line, function.name, text, True, loops=True, score=1.0)
     return None

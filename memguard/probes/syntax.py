@@ -223,8 +223,8 @@ class _Indexer:
                 self._visit(child, function, child, True, off)
             return
         elif isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-            for part in node.generators:
-                self._targets_of_loop(part.target, part.iter, node.lineno, function, off)
+            for clause in node.generators:
+                self._targets_of_loop(clause.target, clause.iter, node.lineno, function, off)
             loops = True
         elif isinstance(node, (ast.With, ast.AsyncWith)):
             for item in node.items:
@@ -246,8 +246,8 @@ class _Indexer:
             function.bound.update((item.asname or item.name).partition(".")[0] for item in node.names)
         elif isinstance(node, ast.ExceptHandler) and node.name:
             function.bound.add(node.name)
-        for child in ast.iter_child_nodes(node):
-            self._visit(child, function, child if isinstance(child, ast.stmt) else stmt, loops, off)
+        for part in ast.iter_child_nodes(node):
+            self._visit(part, function, part if isinstance(part, ast.stmt) else stmt, loops, off)
 
     def _function(
         self, node: ast.FunctionDef | ast.AsyncFunctionDef, function: Function, loops: bool, off: bool
@@ -329,6 +329,37 @@ def _loop_pairs(target: ast.expr, iterable: ast.expr) -> Iterator[tuple[ast.expr
     yield target, iterable
 
 
+def chains_of(node: ast.expr) -> Iterator[Chain]:
+    """The chains an expression may stand for: both of ``(a if train else b).append``."""
+    if isinstance(node, (ast.Attribute, ast.Subscript)):
+        for value in _choices(node.value if isinstance(node, ast.Attribute) else node):
+            chain = chain_of(value)
+            if chain is not None:
+                yield (*chain, ("attr", node.attr)) if isinstance(node, ast.Attribute) else chain
+        return
+    for value in _choices(node):
+        chain = chain_of(value)
+        if chain is not None:
+            yield chain
+
+
+def _choices(node: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(node, ast.IfExp):
+        yield from _choices(node.body)
+        yield from _choices(node.orelse)
+    elif isinstance(node, ast.BoolOp):
+        for value in node.values:
+            yield from _choices(value)
+    elif isinstance(node, ast.NamedExpr):
+        yield from _choices(node.value)
+    elif isinstance(node, ast.Subscript) and isinstance(node.value, (ast.Dict, ast.List, ast.Tuple)):
+        values = node.value.values if isinstance(node.value, ast.Dict) else node.value.elts
+        for value in values:
+            yield from _choices(value)
+    else:
+        yield node
+
+
 def chain_of(node: ast.expr) -> Chain | None:
     """An expression as a chain of accessors, or None if it does not start at a name.
 
@@ -341,6 +372,8 @@ def chain_of(node: ast.expr) -> Chain | None:
         base = chain_of(node.value)
         return None if base is None else (*base, ("attr", node.attr))
     if isinstance(node, ast.Subscript):
+        if isinstance(node.value, ast.Call) and last_name(node.value.func) == "globals":
+            return (("name", _constant(node.slice)),)
         base = chain_of(node.value)
         if base is None:
             return None
@@ -361,6 +394,8 @@ def chain_of(node: ast.expr) -> Chain | None:
             if node.func.id == "getattr" and len(node.args) >= 2:
                 base, name = chain_of(node.args[0]), _constant(node.args[1])
                 return (*base, ("attr", name)) if base is not None and isinstance(name, str) else None
+            if node.func.id == "type" and len(node.args) == 1:
+                return chain_of(node.args[0])
             if node.func.id == "vars" and len(node.args) == 1:
                 base = chain_of(node.args[0])
                 return (*base, ("attr", "__dict__")) if base is not None else None

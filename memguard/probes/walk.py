@@ -95,7 +95,7 @@ class Walk:
                 if known[1]:
                     self._on_target(Link(value, via, key, link, depth))
                 elif id(value) in seen:
-                    if via is not Via.PART and via is not Via.ITEM:
+                    if via is not Via.PART:
                         self._others.setdefault(id(value), []).append(Link(value, via, key, link, depth))
                 elif depth <= self._max_depth:
                     seen[id(value)] = child = Link(value, via, key, link, depth)

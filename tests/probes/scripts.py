@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils._pytree import tree_leaves
 
 from memguard.probes.holders import Holder, find_holders
 from memguard.probes.reach import Reach
@@ -58,7 +59,7 @@ class Ledger:
 
     def after(self, module: torch.nn.Module, args: object, output: object) -> None:
         self.depth -= 1
-        for tensor in output if isinstance(output, (tuple, list)) else (output,):
+        for tensor in tree_leaves(output):
             if not isinstance(tensor, torch.Tensor):
                 continue
             if tensor.grad_fn is not None and KEY not in tensor.grad_fn.metadata:
