@@ -1,5 +1,68 @@
-"""memguard: a guard that rides along any PyTorch training loop."""
+"""memguard: a guard that rides along any PyTorch training loop.
+
+Everything public stands here, and loads what it needs when it is first used: ``import memguard`` itself loads neither
+torch nor lightning nor tensorboard.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from memguard.allow import allow as allow
+    from memguard.errors import MemGuardError as MemGuardError
+    from memguard.findings import Finding as Finding
+    from memguard.findings import Severity as Severity
+    from memguard.integrations.guarded_device import max_memory_allocated as max_memory_allocated
+    from memguard.integrations.guarded_device import max_memory_reserved as max_memory_reserved
+    from memguard.integrations.guarded_device import memory_allocated as memory_allocated
+    from memguard.integrations.guarded_device import memory_reserved as memory_reserved
+    from memguard.integrations.torch import Guard as Guard
+    from memguard.integrations.torch import unwrap as unwrap
+    from memguard.integrations.torch import watch as watch
+    from memguard.integrations.torch import wrap as wrap
+    from memguard.options import Options as Options
+    from memguard.recording import Recording as Recording
+    from memguard.stats import BatchRecord as BatchRecord
+    from memguard.stats import Stage as Stage
+
+    MemGuard: type[Any]
+
+_HOMES = {
+    "allow": "memguard.allow",
+    "BatchRecord": "memguard.stats",
+    "Finding": "memguard.findings",
+    "Guard": "memguard.integrations.torch",
+    "MemGuardError": "memguard.errors",
+    "Options": "memguard.options",
+    "Recording": "memguard.recording",
+    "Severity": "memguard.findings",
+    "Stage": "memguard.stats",
+    "max_memory_allocated": "memguard.integrations.guarded_device",
+    "max_memory_reserved": "memguard.integrations.guarded_device",
+    "memory_allocated": "memguard.integrations.guarded_device",
+    "memory_reserved": "memguard.integrations.guarded_device",
+    "unwrap": "memguard.integrations.torch",
+    "watch": "memguard.integrations.torch",
+    "wrap": "memguard.integrations.torch",
+}
+
+__all__ = ["MemGuard", "__version__", *_HOMES]  # pyright: ignore
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name == "MemGuard":  # not kept: it suits the Lightning packages that are imported at this moment
+        return importlib.import_module("memguard.integrations.lightning").memguard_class()
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'memguard' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -43,6 +43,16 @@ from memguard.sinks.tensorboard import TensorBoardSink
 from memguard.stats import BatchRecord, Run, Stage
 from memguard.summary import Summary
 
+# Sessions that are open in this process, innermost last: `Session.open` adds, `Session.close` takes away.
+_open: list[Session] = []
+# Told of each session's end: `memguard run` adds itself and takes itself away.
+on_close: list[Callable[[Summary], None]] = []
+
+
+def open_sessions() -> list[Session]:
+    """The sessions that are open in this process, innermost last."""
+    return [session for session in _open if session.is_open]
+
 
 @final
 class Session:
@@ -78,7 +88,6 @@ class Session:
         self.backend = choose_backend(options.device, peaks=options.peaks)
         self._slow = SlowLane(self.backend.read_slow)
         self._host = HostMemory()
-        self._lightning = lightning
         sinks: list[Sink] = [ConsoleSink()] if console else []
         if rank == 0 and record:
             sinks.append(TensorBoardSink(log_every=options.log_every, writer=writer, logdir=self.logdir))
@@ -96,6 +105,7 @@ class Session:
         self.probes = Probes(self.watch, PROBES)
         self.cache = CacheGuard(options.empty_cache, self.backend)
         self.validation = ValidationGuard(options.validation, self.recorder, self.watch)
+        self.is_lightning = lightning
         self._handles: list[Any] = []
         self._thread = threading.get_ident()
         self._pid = os.getpid()
@@ -114,6 +124,7 @@ class Session:
         """The run begins."""
         if self._handles:
             return
+        _open.append(self)
         self.recorder.open(_describe(self.options))
         self.recorder.listeners.append(self._after_record)
         with self.recorder.part("slow lane"):
@@ -141,6 +152,10 @@ class Session:
                 self.probes.remove()
             with self.recorder.part("slow lane"):
                 self._slow.stop()
+            if self in _open:
+                _open.remove(self)
+            for listener in on_close:
+                listener(summary)
             return summary
         return self.recorder.summary
 

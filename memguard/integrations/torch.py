@@ -31,8 +31,6 @@ BatchT = TypeVar("BatchT")
 
 # The guard that `wrap` made and not yet closed; `wrap` sets it, the last `unwrap` (or the process's exit) clears it.
 _wrapped: list[Guard] = []
-# Guards that are open now, innermost last.
-_open: list[Guard] = []
 
 
 @final
@@ -78,7 +76,6 @@ class Guard:
     def __enter__(self) -> Guard:
         if not self._disabled:
             self.session.open()
-            _open.append(self)
             while self._models:
                 self.add(self._models.pop())
         return self
@@ -155,8 +152,6 @@ class Guard:
         for stage in (Stage.VALIDATION, Stage.TRAIN):
             self.session.stage_end(stage)
         summary = self.session.close(reason)
-        if self in _open:
-            _open.remove(self)
         if not self._quiet:
             print(render(summary), file=sys.stderr)
         return summary
@@ -357,11 +352,6 @@ def unwrap(model: ModelT) -> ModelT:
     if disabled():
         return model
     raise MemGuardError(f"this {type(model).__name__} is not wrapped by memguard: unwrap takes what wrap was given")
-
-
-def open_guards() -> list[Guard]:
-    """The guards that are open now, innermost last."""
-    return list(_open)
 
 
 def _close_wrapped() -> None:

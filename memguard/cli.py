@@ -1,0 +1,43 @@
+"""The ``memguard`` command: parses, hands over to the sub-command, and turns a bad request into one line and exit 2."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import memguard
+from memguard.commands import demo, doctor, explain, forecast, report, rules, run, snapshot
+from memguard.errors import MemGuardError
+
+_COMMANDS = (run, demo, report, snapshot, forecast, rules, explain, doctor)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        arguments: Those after the program's name; None takes the process's own.
+
+    Returns:
+        The exit code: 0, what the command decides, or 2 for a request that makes no sense.
+    """
+    parser = argparse.ArgumentParser(
+        prog="memguard", description="A guard that rides along any PyTorch training loop.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"memguard {memguard.__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.add(subparsers)
+    given = parser.parse_args(arguments)
+    try:
+        return int(given.run(given))
+    except (MemGuardError, ValueError, TypeError) as error:
+        if getattr(given, "debug", False):
+            raise
+        print(f"memguard: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of our output left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1

@@ -1,0 +1,62 @@
+"""``memguard report``: a recording in words, as JSON or as one HTML file; two runs compared; an exit code for CI."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from memguard.findings import Severity
+from memguard.report.compare import compare
+from memguard.report.runs import RunOnDisk, load_run
+from memguard.report.text import render
+
+_LEVELS = [severity.value for severity in Severity]
+
+
+def add(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Adds the parser."""
+    parser = subparsers.add_parser(
+        "report", help="what a recording tells", description="Explains a recording in words.", allow_abbrev=False
+    )
+    parser.add_argument("logdir", nargs="+", help="the run's directory; several, where ranks had no common disk")
+    parser.add_argument("--json", action="store_true", help="the same as JSON on stdout")
+    parser.add_argument("--html", metavar="FILE", help="write one self-contained HTML page")
+    parser.add_argument("--fail-on", choices=_LEVELS, help="exit with 1 if a finding is at least this severe")
+    parser.add_argument("--compare", metavar="OTHER", help="how this run differs from another one")
+    parser.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Reports, and returns 0; 1 where --fail-on says so."""
+    found = load_run(given.logdir)
+    if given.html:
+        from memguard.report.html import write_html
+
+        write_html(found.recordings, Path(given.html))
+        print(f"memguard: wrote {given.html}", file=sys.stderr)
+    if given.json:
+        data = found.to_json()
+        if given.compare:
+            data["compare"] = compare(load_run([given.compare]).summary, found.summary)
+        print(json.dumps(data, indent=2, default=str))
+    elif not given.html or given.compare:
+        _print(found, given.compare)
+    worst = {finding.severity for finding in found.summary.findings}
+    if given.fail_on and any(Severity(given.fail_on) <= severity for severity in worst):
+        return 1
+    return 0
+
+
+def _print(found: RunOnDisk, other: str | None) -> None:
+    print(render(found.summary))
+    for line in found.rank_lines():
+        print(line)
+    if other is not None:
+        print()
+        difference = compare(load_run([other]).summary, found.summary)
+        print(f"Compared with {other}:")
+        for line in difference["lines"]:
+            print(f"  {line}")

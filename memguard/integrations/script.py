@@ -1,0 +1,205 @@
+"""Any training script under memguard, without a change in its code: `memguard run`.
+
+A Lightning script is served by the callback that MEMGUARD=1 adds. In a plain one, the root models are those modules
+with parameters that are called while no other module is running: global hooks find them, and are taken away again
+except in one batch of sixteen, since they cost every module of the process a microsecond.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import runpy
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, final
+
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from memguard.integrations.lightning import OPTIONS_VARIABLE
+from memguard.integrations.session import on_close, open_sessions
+from memguard.integrations.torch import Guard
+from memguard.options import Options, disabled
+from memguard.probes.panel import in_transform
+from memguard.probes.stem import is_compiled
+from memguard.summary import Summary
+
+DENSE_BATCHES = 64
+INTERVAL = 16
+
+
+@final
+class ScriptGuard:
+    """Guards whatever root models a program calls, until it ends.
+
+    Args:
+        options: The settings; validation should be "warn" or "off", for a script run from outside is only observed.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._guard: Guard | None = None
+        self._handles: list[Any] = []
+        self._thread, self._pid = threading.get_ident(), os.getpid()
+        self._depth = 0
+        self._calls = 0
+        self._compiled = False
+
+    def install(self) -> None:
+        """Begins to look for root models; a virtual device is there from the very beginning."""
+        if self._options.device.startswith("virtual:"):
+            self._begin()
+        self._arm()
+
+    def remove(self, reason: str) -> Summary | None:
+        """Ends the run, if one began."""
+        self._disarm()
+        guard, self._guard = self._guard, None
+        return guard.close(reason) if guard is not None else None
+
+    def _begin(self) -> Guard:
+        if self._guard is None:
+            self._guard = Guard([], [], self._options, quiet=True)
+            self._guard.__enter__()
+            self._guard.session.recorder.listeners.append(self._after_record)
+        return self._guard
+
+    def _arm(self) -> None:
+        if not self._handles and not self._compiled:
+            self._depth = 0
+            self._handles = [
+                register_module_forward_pre_hook(self._before),
+                register_module_forward_hook(self._after, always_call=True),
+            ]
+
+    def _disarm(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _before(self, module: nn.Module, args: Any) -> None:
+        if in_transform() or threading.get_ident() != self._thread or os.getpid() != self._pid:
+            return
+        self._depth += 1
+        if self._depth > 1 or any(session.is_lightning for session in open_sessions()):
+            return
+        if next(module.parameters(), None) is None:
+            return
+        guard = self._begin()
+        if module in guard.models:
+            return
+        if is_compiled(module):
+            self._compiled = True
+            self._disarm()
+        guard.add(module)
+        guard.forward_start(module, args, {})  # this call's own hooks were collected before ours were there
+
+    def _after(self, module: nn.Module, args: Any, output: object) -> None:
+        if in_transform() or threading.get_ident() != self._thread or os.getpid() != self._pid:
+            return
+        self._depth = max(self._depth - 1, 0)
+
+    def _after_record(self, record: object) -> list[Any]:
+        self._calls += 1
+        if self._calls == DENSE_BATCHES or (self._calls > DENSE_BATCHES and self._calls % INTERVAL == 1):
+            self._disarm()
+        elif self._calls > DENSE_BATCHES and self._calls % INTERVAL == 0:
+            self._arm()
+        return []
+
+
+def run_script(
+    target: str, arguments: Sequence[str], options: dict[str, Any], *, module: bool
+) -> tuple[int, list[Summary]]:
+    """Runs a script or module as its own main program, guarded.
+
+    Args:
+        target: Path of the script, or name of the module.
+        arguments: The script's own.
+        options: Settings by name, as given on the command line.
+        module: Whether the target is a module.
+
+    Returns:
+        The script's exit code, and the summary of each guarded run in it.
+
+    Raises:
+        ValueError: There is no such script.
+    """
+    if not module and not Path(target).is_file():
+        raise ValueError(f"there is no script {target!r}; give the path of a Python file, or -m MODULE")
+    checked = Options.make(**options)
+    if disabled():
+        return _execute(target, arguments, module=module)[0], []
+    summaries: list[Summary] = []
+    guard = ScriptGuard(checked)
+    with _environment({"MEMGUARD": "1", OPTIONS_VARIABLE: json.dumps({**options, "quiet": True}, default=str)}):
+        on_close.append(summaries.append)
+        try:
+            guard.install()
+            code, reason = _execute(target, arguments, module=module)
+            guard.remove(reason)
+        finally:
+            guard.remove("finished")
+            on_close.remove(summaries.append)
+    return code, summaries
+
+
+def _execute(target: str, arguments: Sequence[str], *, module: bool) -> tuple[int, str]:
+    """Runs the program; its exit code, and how it ended in words."""
+    argv, path = sys.argv, list(sys.path)
+    sys.argv = [target, *arguments]
+    try:
+        if module:
+            sys.path.insert(0, os.getcwd())
+            runpy.run_module(target, run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(Path(target).resolve().parent))
+            runpy.run_path(target, run_name="__main__")
+    except SystemExit as leave:
+        return _exit_code(leave.code), "finished" if not leave.code else f"exit code {_exit_code(leave.code)}"
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        return 128 + signal.SIGINT, "an exception: KeyboardInterrupt"
+    except BaseException as error:
+        sys.excepthook(type(error), error, _without_ours(error.__traceback__))
+        return 1, f"an exception: {type(error).__name__}"
+    finally:
+        sys.argv, sys.path[:] = argv, path
+    return 0, "finished"
+
+
+def _exit_code(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _without_ours(tb: TracebackType | None) -> TracebackType | None:
+    """The traceback from the script's own first frame on: the one that plain Python shows."""
+    ours = (__file__, runpy.__file__, "<frozen runpy>")
+    while tb is not None and tb.tb_frame.f_code.co_filename in ours and tb.tb_next is not None:
+        tb = tb.tb_next
+    return tb
+
+
+@contextlib.contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
