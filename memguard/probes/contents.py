@@ -8,6 +8,7 @@ import functools
 import gc
 import itertools
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -122,6 +123,8 @@ def namespace_of(cls: type) -> Mapping[str, Any]:
 
 def attributes_of(obj: object) -> dict[str, Any]:
     """The instance attributes of an object: its `__dict__`, or an empty dict; never one that a property made up."""
+    if type(obj) is threading.local:  # keeps a dict for each thread and has no descriptor for it
+        return dict(threading.local.__getattribute__(obj, "__dict__"))
     for base in mro_of(type(obj)):
         slot = namespace_of(base).get("__dict__")
         if type(slot) in (types.GetSetDescriptorType, types.MemberDescriptorType):

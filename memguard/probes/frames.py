@@ -35,6 +35,8 @@ _LIBRARIES = frozenset(
     ]
 )
 _DEBUGGERS = frozenset({"bdb.py", "pdb.py", "pydevd.py", "pydevd_frame.py"})
+_PYTEST = "@py_builtins"
+"""Stands in the code of functions whose asserts pytest rewrote; the ``locals()`` in it runs only after a failure."""
 _SNAPSHOTS = sys.version_info < (3, 13)
 """Before PEP 667 `frame.f_locals` of a function stays on the frame, as a dict that keeps every local alive."""
 
@@ -99,7 +101,7 @@ def read_locals(frame: FrameType) -> dict[str, object]:
         return dict(frame.f_locals)
     if not _SNAPSHOTS:
         return dict(frame.f_locals)
-    if "locals" in code.co_names:
+    if "locals" in code.co_names and _PYTEST not in code.co_names:
         return {}
     snapshot = frame.f_locals
     found = dict(snapshot)

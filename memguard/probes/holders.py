@@ -20,7 +20,6 @@ from memguard.probes.names import (
     cached_function,
     files_of_owner,
     growing,
-    has_user_name,
     innermost,
     place_of,
     sought_of,
@@ -205,8 +204,6 @@ def _locate(group: _Group, walk: Walk, frames: Sequence[types.FrameType], source
             continue
         own = [name for name, what in known if what.attribute or not is_alias(what, sources)]
         group.statement, group.name = best, own[0] if own else link
-        if index < start and has_user_name(group.link):
-            group.name = group.link
         if best.grows:
             return
 

@@ -191,11 +191,11 @@ class _Search:
                 fits = kind in ("tensor", "list", "deque", "dict", "set", "tuple", "object")
             elif rest and rest[-1][0] == "item":
                 outer = self._kind(level - 1)
-                grows = rest[-1][1] is None or self._mentions(store.value, chain, anchor, function)
+                grows = rest[-1][1] is None or self._mentions(store.value, store.line, anchor, function)
                 fits = outer in ("dict", "list", "tensor", "object", "deque")
                 level -= 1
             else:
-                grows = self._mentions(store.value, chain, anchor, function)
+                grows = self._mentions(store.value, store.line, anchor, function) and not self._fresh(function, anchor)
                 fits = True
             if fits:
                 base = (3.0 if grows else 1.0) + (0.5 if store.loops else 0.0) + keys
@@ -248,7 +248,7 @@ class _Search:
         method = str(rest[-1][1])
         level = self._level(rest[:-1])
         keys = self._keys_fit(rest[:-1])
-        if level is None or keys is None or not any(may_carry(a, function, graph=self.hints.graph) for a in args):
+        if level is None or keys is None or not self._carries(args, function):
             return False
         kind = self._kind(level)
         if kind in _MUTATORS and not (level == 0 and self.sought.own_classes and method not in _READERS):
@@ -264,6 +264,9 @@ class _Search:
         score += 0.5 if site.loops else 0.0
         self._add(source, function, site.line, site.end_line, site, True, score, level, chain, hops)
         return True
+
+    def _carries(self, args: Iterable[ast.expr], function: Function) -> bool:
+        return any(may_carry(arg, function, graph=self.hints.graph) for arg in args)
 
     def _judge_handed_method(
         self,
@@ -381,9 +384,14 @@ class _Search:
             bonus += 1.0
         return bonus
 
-    def _mentions(self, value: ast.expr, chain: Chain, anchor: _Anchor, function: Function) -> bool:
+    def _mentions(self, value: ast.expr, line: int, anchor: _Anchor, function: Function) -> bool:
         """Whether a value is made from what the holder held before, directly or through names of this function."""
-        return _depends(value, chain, anchor, function, set(), 0)
+        return _depends(value, line, anchor, function, set(), 0)
+
+    def _fresh(self, function: Function, anchor: _Anchor) -> bool:
+        """Whether a variable is a loop's: each turn gives it a new value, so nothing is carried over."""
+        home = function.home_of(anchor.name)
+        return not anchor.attribute and any(from_loop for _, _, from_loop in home.feeds(anchor.name))
 
     def _add(
         self,
@@ -467,7 +475,8 @@ def _expand(chain: Chain, aliases: _Aliases, depth: int = 0) -> Iterator[Chain]:
             yield from _expand((*other, *chain[1:]), aliases, depth + 1)
 
 
-def _depends(value: ast.expr, chain: Chain, anchor: _Anchor, function: Function, seen: set[str], depth: int) -> bool:
+def _depends(value: ast.expr, line: int, anchor: _Anchor, function: Function, seen: set[str], depth: int) -> bool:
+    """Whether an expression on a line uses the anchor, directly or through variables set on lines before it."""
     if depth > 6:
         return False
     names = set()
@@ -478,18 +487,22 @@ def _depends(value: ast.expr, chain: Chain, anchor: _Anchor, function: Function,
             if not anchor.attribute and node.id == anchor.name:
                 return True
             names.add(node.id)
-        elif isinstance(node, ast.Call) and anchor.attribute:
-            # self.h = self.step(x): the method may read the attribute itself.
-            method = last_name(node.func)
-            for other in _methods(function, method):
-                for site in [store.value for store in other.stores] + other.returns + [c.node for c in other.calls]:
-                    if any(isinstance(part, ast.Attribute) and part.attr == anchor.name for part in ast.walk(site)):
-                        return True
+        elif isinstance(node, ast.Call) and anchor.attribute and _method_uses(function, last_name(node.func), anchor):
+            return True  # self.h = self.step(x)
     for name in names - seen:
         seen.add(name)
-        for store in function.stores:
-            same = isinstance(store.target, ast.Name) and store.target.id == name
-            if same and _depends(store.value, chain, anchor, function, seen, depth + 1):
+        for fed, before, from_loop in function.feeds(name):
+            if (before < line or from_loop) and _depends(fed, before, anchor, function, seen, depth + 1):
+                return True
+    return False
+
+
+def _method_uses(function: Function, name: str | None, anchor: _Anchor) -> bool:
+    """Whether a method of the same class mentions the anchor's attribute."""
+    for other in _methods(function, name):
+        parts = [*(s.value for s in other.stores), *other.returns, *(site.node for site in other.calls)]
+        for part in parts:
+            if any(isinstance(node, ast.Attribute) and node.attr == anchor.name for node in ast.walk(part)):
                 return True
     return False
 

@@ -45,6 +45,20 @@ class Function:
         """Whether a name is a local variable of this function."""
         return name in self.bound and name not in self.outer
 
+    def feeds(self, name: str) -> Iterator[tuple[ast.expr, int, bool]]:
+        """What flows into a local variable: (expression, line, whether the variable is a loop's)."""
+        for store in self.stores:
+            target = store.target
+            while isinstance(target, (ast.Subscript, ast.Attribute)):
+                target = target.value
+            if isinstance(target, ast.Name) and target.id == name:
+                yield store.value, store.line, store.from_loop
+        for site in self.calls:
+            method = site.node.func
+            if isinstance(method, ast.Attribute) and isinstance(method.value, ast.Name) and method.value.id == name:
+                for arg in site.node.args:
+                    yield arg, site.line, False
+
     def enclosing(self) -> Iterator[Function]:
         """This function and those around it whose names it can see; class bodies are passed over."""
         function: Function | None = self

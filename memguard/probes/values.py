@@ -147,13 +147,6 @@ def _name_may_carry(node: ast.Name, function: Function, *, graph: bool, depth: i
     home = function.home_of(node.id)
     if node.id in home.params or (home.parent is None and home is not function):
         return True
-    values = [
-        store.value
-        for store in home.stores
-        if isinstance(store.target, ast.Name) and store.target.id == node.id
-        # total = total + ... : what it adds decides
-    ]
-    if not values:
-        return True
     inner = depth + MAX_DEPTH // 3
-    return any(may_carry(value, home, graph=graph, depth=inner) for value in values)
+    values = [value for value, _, _ in home.feeds(node.id)]
+    return not values or any(may_carry(value, home, graph=graph, depth=inner) for value in values)

@@ -95,7 +95,12 @@ class Walk:
                 if known[1]:
                     self._on_target(Link(value, via, key, link, depth))
                 elif id(value) in seen:
-                    if via is not Via.PART:
+                    if via is Via.PART:
+                        continue
+                    met = seen[id(value)]
+                    if met.via is Via.ROOT and met not in link.trail():
+                        met.via, met.key, met.parent = via, key, link  # a root by itself has no name; here it gets one
+                    else:
                         self._others.setdefault(id(value), []).append(Link(value, via, key, link, depth))
                 elif depth <= self._max_depth:
                     seen[id(value)] = child = Link(value, via, key, link, depth)

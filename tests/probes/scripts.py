@@ -113,10 +113,14 @@ def run(
     with user_module(text, path, "script") as module:
         more = []
         for name, other in (others or {}).items():
-            context = user_module(textwrap.dedent(other), tmp_path / f"{name}.py", name)
+            file = tmp_path / f"{name}.py"
+            if name.startswith("installed_"):
+                file = tmp_path / "site-packages" / f"{name}.py"
+                file.parent.mkdir()
+            context = user_module(textwrap.dedent(other), file, name)
             loaded = context.__enter__()
             more.append(context)
-            exec(compile(textwrap.dedent(other), str(tmp_path / f"{name}.py"), "exec"), loaded.__dict__)
+            exec(compile(textwrap.dedent(other), str(file), "exec"), loaded.__dict__)
         ledger = Ledger(
             graph=graph, at=at, stage=stage, extra=None if extra is None else lambda: eval(extra, module.__dict__)
         )

@@ -1050,7 +1050,9 @@ def fit(model):
 fit(nn.Linear(8, 1))
 """,
 )
-GRAPHS["linked list"] = ("head", """
+GRAPHS["linked list"] = (
+    "head",
+    """
 class Node:
     def __init__(self, value, prev):
         self.value = value
@@ -1060,8 +1062,11 @@ def fit(model):
     for x, y in batches():
         head = Node(model(x), head)  # <-
 fit(nn.Linear(8, 1))
-""")
-GRAPHS["list of records"] = ("results", """
+""",
+)
+GRAPHS["list of records"] = (
+    "results",
+    """
 from dataclasses import dataclass
 @dataclass
 class Result:
@@ -1073,8 +1078,11 @@ def fit(model):
         loss = F.mse_loss(model(x), y)
         results.append(Result(i, loss))  # <-
 fit(nn.Linear(8, 1))
-""")
-GRAPHS["states of several modules"] = ("Cell.h", """
+""",
+)
+GRAPHS["states of several modules"] = (
+    "Cell.h",
+    """
 class Cell(nn.Module):
     def __init__(self):
         super().__init__()
@@ -1088,8 +1096,11 @@ def fit(cells):
         for cell in cells:
             x = cell(x)
 fit([Cell(), Cell(), Cell(), Cell()])
-""")
-GRAPHS["transformer memories"] = ("mems", """
+""",
+)
+GRAPHS["transformer memories"] = (
+    "mems",
+    """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -1103,8 +1114,11 @@ def fit(model):
         ret = model(x, *mems)
         loss, mems = ret[0], ret[1:]  # <-
 fit(Model())
-""")
-GRAPHS["states in a dict"] = ("states", """
+""",
+)
+GRAPHS["states in a dict"] = (
+    "states",
+    """
 def fit(cell):
     states = {}
     for i, (x, y) in enumerate(batches()):
@@ -1112,8 +1126,11 @@ def fit(cell):
         h = cell(x, h)
         states["env0"] = h  # <-
 fit(nn.GRUCell(8, 8))
-""")
-GRAPHS["list of layer states"] = ("Stack.hs", """
+""",
+)
+GRAPHS["list of layer states"] = (
+    "Stack.hs",
+    """
 class Stack(nn.Module):
     def __init__(self):
         super().__init__()
@@ -1129,8 +1146,11 @@ class Stack(nn.Module):
 model = Stack()
 for x, y in batches():
     model(x)
-""")
-GRAPHS["policy gradient"] = ("Policy.saved_log_probs", """
+""",
+)
+GRAPHS["policy gradient"] = (
+    "Policy.saved_log_probs",
+    """
 class Policy(nn.Module):
     def __init__(self):
         super().__init__()
@@ -1149,8 +1169,11 @@ policy = Policy()
 for x, y in batches():
     select_action(policy, x)
     policy.rewards.append(1.0)
-""")
-GRAPHS["replay buffer"] = ("ReplayBuffer.memory", """
+""",
+)
+GRAPHS["replay buffer"] = (
+    "ReplayBuffer.memory",
+    """
 import random
 from collections import deque, namedtuple
 Transition = namedtuple("Transition", "state action value")
@@ -1172,8 +1195,11 @@ class Agent:
 agent = Agent()
 for x, y in batches():
     agent.act(x)
-""")
-GRAPHS["teacher centre"] = ("DinoLoss.center", """
+""",
+)
+GRAPHS["teacher centre"] = (
+    "DinoLoss.center",
+    """
 class DinoLoss(nn.Module):
     def __init__(self):
         super().__init__()
@@ -1189,8 +1215,11 @@ def fit(student, teacher, criterion):
     for x, y in batches():
         loss = criterion(student(x), teacher(x))
 fit(nn.Linear(8, 1), nn.Linear(8, 1), DinoLoss())
-""")
-GRAPHS["memory queue by slices"] = ("Moco.queue", """
+""",
+)
+GRAPHS["memory queue by slices"] = (
+    "Moco.queue",
+    """
 class Moco(nn.Module):
     def __init__(self):
         super().__init__()
@@ -1209,8 +1238,11 @@ class Moco(nn.Module):
 model = Moco()
 for x, y in batches():
     model(x)
-""")
-GRAPHS["memory bank by cat"] = ("Bank.feats", """
+""",
+)
+GRAPHS["memory bank by cat"] = (
+    "Bank.feats",
+    """
 class Bank:
     def __init__(self):
         self.feats = torch.empty(0, 1)
@@ -1219,8 +1251,11 @@ class Bank:
 model, bank = nn.Linear(8, 1), Bank()
 for x, y in batches():
     bank.add(model(x))
-""")
-GRAPHS["logger of metrics"] = ("Logger.data", """
+""",
+)
+GRAPHS["logger of metrics"] = (
+    "Logger.data",
+    """
 from collections import defaultdict
 class Logger:
     def __init__(self):
@@ -1236,8 +1271,11 @@ def fit(model, logger):
         loss.backward()
         logger.log_metrics({"loss": loss, "lr": 0.1}, step=i)
 fit(nn.Linear(8, 1), Logger())
-""")
-GRAPHS["smoothed values"] = ("SmoothedValue.total", """
+""",
+)
+GRAPHS["smoothed values"] = (
+    "SmoothedValue.total",
+    """
 from collections import defaultdict, deque
 class SmoothedValue:
     def __init__(self, window=5):
@@ -1245,7 +1283,7 @@ class SmoothedValue:
         self.total = 0.0
         self.count = 0
     def update(self, value, n=1):
-        self.deque.append(float(value))
+        self.deque.append(value.item() if n > 1 else 0.0)
         self.count += n
         self.total += value * n  # <-
 class MetricLogger:
@@ -1261,8 +1299,11 @@ def train_one_epoch(model, loader):
         loss.backward()
         metric_logger.update(loss=loss, lr=0.1)
 train_one_epoch(nn.Linear(8, 1), batches())
-""")
-GRAPHS["sums by key in a loop"] = ("epoch_losses", """
+""",
+)
+GRAPHS["sums by key in a loop"] = (
+    "epoch_losses",
+    """
 def fit(model):
     epoch_losses = {"a": 0.0, "b": 0.0}
     for x, y in batches():
@@ -1272,16 +1313,22 @@ def fit(model):
         for key in losses:
             epoch_losses[key] += losses[key]  # <-
 fit(nn.Linear(8, 1))
-""")
-GRAPHS["dict comprehension sums"] = ("totals", """
+""",
+)
+GRAPHS["dict comprehension sums"] = (
+    "totals",
+    """
 def fit(model):
     totals = {"a": 0.0}
     for x, y in batches():
         losses = {"a": model(x).mean()}
         totals = {k: totals[k] + losses[k] for k in losses}  # <-
 fit(nn.Linear(8, 1))
-""")
-GRAPHS["closure counter"] = ("total", """
+""",
+)
+GRAPHS["closure counter"] = (
+    "total",
+    """
 def make_tracker():
     total = 0
     def add(value):
@@ -1293,8 +1340,11 @@ add = make_tracker()
 model = nn.Linear(8, 1)
 for x, y in batches():
     add(model(x).mean())
-""")
-GRAPHS["decorator that remembers"] = ("results", """
+""",
+)
+GRAPHS["decorator that remembers"] = (
+    "results",
+    """
 import functools
 def remember(fn):
     results = []
@@ -1310,8 +1360,11 @@ def step(model, x, y):
 model = nn.Linear(8, 1)
 for x, y in batches():
     step(model, x, y)
-""")
-GRAPHS["closure of LBFGS"] = ("trace", """
+""",
+)
+GRAPHS["closure of LBFGS"] = (
+    "trace",
+    """
 def fit(model):
     opt = torch.optim.LBFGS(model.parameters(), max_iter=2)
     trace = []
@@ -1324,8 +1377,11 @@ def fit(model):
             return loss
         opt.step(closure)
 fit(nn.Linear(8, 1))
-""")
-GRAPHS["loss module that remembers"] = ("Criterion.history", """
+""",
+)
+GRAPHS["loss module that remembers"] = (
+    "Criterion.history",
+    """
 class Criterion(nn.Module):
     def __init__(self):
         super().__init__()
@@ -1338,22 +1394,31 @@ def fit(model, criterion):
     for x, y in batches():
         criterion(model(x), y).backward()
 fit(nn.Linear(8, 1), Criterion())
-""")
-GRAPHS["either of two lists"] = ("train_hist", """
+""",
+)
+GRAPHS["either of two lists"] = (
+    "train_hist",
+    """
 def fit(model):
     train_hist, val_hist = [], []
     for i, (x, y) in enumerate(batches()):
         (train_hist if i >= 0 else val_hist).append(model(x))  # <-
 fit(nn.Linear(8, 1))
-""")
-GRAPHS["dict of lists by literal"] = ("train", """
+""",
+)
+GRAPHS["dict of lists by literal"] = (
+    "train",
+    """
 def fit(model):
     train, val = [], []
     for x, y in batches():
         {"train": train, "val": val}["train"].append(model(x))  # <-
 fit(nn.Linear(8, 1))
-""")
-GRAPHS["attribute dict"] = ("state", """
+""",
+)
+GRAPHS["attribute dict"] = (
+    "state",
+    """
 class AttrDict(dict):
     __getattr__ = dict.__getitem__
     __setattr__ = dict.__setitem__
@@ -1363,8 +1428,11 @@ def fit(model):
         state.n += 1
         state.total += model(x).mean()  # <-
 fit(nn.Linear(8, 1))
-""")
-GRAPHS["attribute dict of lists"] = ("logs", """
+""",
+)
+GRAPHS["attribute dict of lists"] = (
+    "logs",
+    """
 class Munch(dict):
     __getattr__ = dict.__getitem__
 def fit(model):
@@ -1373,8 +1441,11 @@ def fit(model):
         logs.lr.append(0.1)
         logs.loss.append(model(x).mean())  # <-
 fit(nn.Linear(8, 1))
-""")
-GRAPHS["type of self"] = ("Tracker.history", """
+""",
+)
+GRAPHS["type of self"] = (
+    "Tracker.history",
+    """
 class Tracker:
     history = []
     def add(self, v):
@@ -1383,8 +1454,11 @@ t = Tracker()
 model = nn.Linear(8, 1)
 for x, y in batches():
     t.add(model(x))
-""")
-GRAPHS["operator"] = ("Meter.values", """
+""",
+)
+GRAPHS["operator"] = (
+    "Meter.values",
+    """
 class Meter:
     def __init__(self):
         self.values = []
@@ -1396,8 +1470,11 @@ def fit(model):
     for x, y in batches():
         meter += model(x).mean()
 fit(nn.Linear(8, 1))
-""")
-GRAPHS["named tuple replaced"] = ("state", """
+""",
+)
+GRAPHS["named tuple replaced"] = (
+    "state",
+    """
 from typing import NamedTuple
 class State(NamedTuple):
     loss: object
@@ -1407,8 +1484,11 @@ def fit(model):
     for x, y in batches():
         state = state._replace(loss=state.loss + model(x).mean(), n=state.n + 1)  # <-
 fit(nn.Linear(8, 1))
-""")
-GRAPHS["last element's list"] = ("epochs", """
+""",
+)
+GRAPHS["last element's list"] = (
+    "epochs",
+    """
 def fit(model):
     epochs = []
     for epoch in range(2):
@@ -1417,8 +1497,11 @@ def fit(model):
             loss = F.mse_loss(model(x), y)
             epochs[-1].append(loss)  # <-
 fit(nn.Linear(8, 1))
-""")
-GRAPHS["epoch results"] = ("epoch_outputs", """
+""",
+)
+GRAPHS["epoch results"] = (
+    "epoch_outputs",
+    """
 def train_epoch(model):
     epoch_outputs = []
     it = iter(batches())
@@ -1435,16 +1518,22 @@ def train_epoch(model):
         epoch_outputs.append(batch)  # <-
     return epoch_outputs
 train_epoch(nn.Linear(8, 1))
-""")
-GRAPHS["thread local"] = ("tls.losses", """
+""",
+)
+GRAPHS["thread local"] = (
+    "tls.losses",
+    """
 import threading
 tls = threading.local()
 tls.losses = []
 model = nn.Linear(8, 1)
 for x, y in batches():
     tls.losses.append(model(x))  # <-
-""")
-GRAPHS["event handlers"] = ("outputs", """
+""",
+)
+GRAPHS["event handlers"] = (
+    "outputs",
+    """
 class Engine:
     def __init__(self, step):
         self.step, self.handlers = step, []
@@ -1465,8 +1554,11 @@ def main():
         outputs.append(engine.output)  # <-
     engine.run(batches())
 main()
-""")
-GRAPHS["stored exceptions"] = ("errors", """
+""",
+)
+GRAPHS["stored exceptions"] = (
+    "errors",
+    """
 def step(model, x):
     out = model(x)
     raise ValueError("bad batch")
@@ -1478,8 +1570,11 @@ def fit(model):
         except ValueError as e:
             errors.append(e)  # <-
 fit(nn.Linear(8, 1))
-""")
-GRAPHS["second level attribute"] = ("Trainer.callback_metrics", """
+""",
+)
+GRAPHS["second level attribute"] = (
+    "Trainer.callback_metrics",
+    """
 class Trainer:
     def __init__(self):
         self.callback_metrics = {}
@@ -1497,8 +1592,11 @@ class Lit(nn.Module):
 lit = Lit(Trainer())
 for x, y in batches():
     lit.training_step(x)
-""")
-GRAPHS["running average by division"] = ("Ray._total_loss", """
+""",
+)
+GRAPHS["running average by division"] = (
+    "Ray._total_loss",
+    """
 class Ray:
     def __init__(self, model):
         self.model = model
@@ -1515,16 +1613,22 @@ class Ray:
 worker = Ray(nn.Linear(8, 1))
 for b in batches():
     worker.learn(b)
-""")
-GRAPHS["dict of tuples"] = ("best", """
+""",
+)
+GRAPHS["dict of tuples"] = (
+    "best",
+    """
 def fit(model):
     best = {}
     for i, (x, y) in enumerate(batches()):
         out = model(x)
         best[f"step{i}"] = (i, out.mean())  # <-
 fit(nn.Linear(8, 1))
-""")
-GRAPHS["two functions, one grows"] = ("seen", """
+""",
+)
+GRAPHS["two functions, one grows"] = (
+    "seen",
+    """
 seen = []
 def show():
     for s in seen:
@@ -1538,8 +1642,11 @@ model = nn.Linear(8, 1)
 for x, y in batches():
     add(model(x))
     show()
-""")
-GRAPHS["no_grad twin"] = ("Learner.losses", """
+""",
+)
+GRAPHS["no_grad twin"] = (
+    "Learner.losses",
+    """
 class Learner:
     def __init__(self):
         self.model = nn.Linear(8, 1)
@@ -1554,8 +1661,11 @@ class Learner:
 learner = Learner()
 for x, y in batches():
     learner.train(x, y)
-""")
-GRAPHS["multi line"] = ("Trainer.history", """
+""",
+)
+GRAPHS["multi line"] = (
+    "Trainer.history",
+    """
 class Trainer:
     def __init__(self):
         self.history = {}
@@ -1580,7 +1690,8 @@ class Trainer:
                 loss=loss,
             )
 Trainer().run()
-""")
+""",
+)
 
 
 @pytest.mark.parametrize("case", GRAPHS)
