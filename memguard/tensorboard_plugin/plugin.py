@@ -1,0 +1,235 @@
+"""The Memory tab's server side: the page's files, and the recordings in windows. No torch on its path."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, final
+
+from tensorboard.backend import http_util
+from tensorboard.plugins import base_plugin
+from werkzeug import wrappers
+
+from memguard.errors import MemGuardError
+from memguard.report.html_details import chart_head
+from memguard.report.html_ranks import over_ranks
+from memguard.report.html_rows import RowIndex, pack
+from memguard.report.html_snapshot import snapshot_map
+from memguard.tensorboard_plugin.files import is_remote
+from memguard.tensorboard_plugin.loader import NAME
+from memguard.tensorboard_plugin.store import Process, Store
+
+STATIC = Path(__file__).parent / "static"
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
+_LARGEST_SNAPSHOT = 256 << 20
+_PATIENCE = 0.4
+_BINARY = "application/octet-stream"
+
+
+class BadRequest(MemGuardError):
+    """A request that the page would never send; answered with 400 and this text."""
+
+
+@final
+class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard has no types
+    """The Memory tab.
+
+    Args:
+        context: TensorBoard's: logdir, flags, data provider.
+    """
+
+    plugin_name = NAME
+
+    def __init__(self, context: Any) -> None:
+        flags = getattr(context, "flags", None)
+        self._store = Store(context.logdir or "", str(getattr(flags, "logdir_spec", "") or ""))
+
+    def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
+        """The routes below /data/plugin/memguard."""
+        return {
+            "/runs": self._app(self._runs),
+            "/details": self._app(self._details),
+            "/series": self._app(self._series),
+            "/ranks": self._app(self._ranks),
+            "/owners": self._app(self._owners),
+            "/snapshot": self._app(self._snapshot),
+            "/download": self._app(self._download),
+            "/static/*": self._app(self._static),
+        }
+
+    def is_active(self) -> bool:
+        """Whether any run has a recording."""
+        return bool(self._store.runs())
+
+    def frontend_metadata(self) -> Any:
+        """The page's module and the tab's name."""
+        return base_plugin.FrontendMetadata(es_module_path="/static/index.js", tab_name="Memory")
+
+    def data_plugin_names(self) -> tuple[str, ...]:
+        """Whose events turn the tab on."""
+        return (NAME,)
+
+    def _app(self, answer: Callable[[wrappers.Request], Any]) -> Callable[..., Any]:
+        """A WSGI application that answers, and says 400 with one line where it cannot."""
+
+        @wrappers.Request.application
+        def application(request: wrappers.Request) -> Any:
+            try:
+                return answer(request)
+            except MemGuardError as error:
+                return http_util.Respond(request, {"error": str(error)[:2000]}, "application/json", 400)
+
+        return application
+
+    def _runs(self, request: wrappers.Request) -> Any:
+        """All runs with what the overview shows; those that could not be read in time are pending."""
+        until = time.monotonic() + _PATIENCE
+        listed, pending = [], 0
+        runs = self._store.runs()
+        wanted = request.args.get("first")
+        for name in sorted(runs, key=lambda name: (name != wanted, name)):
+            ranks = []
+            for rank, processes in sorted(runs[name].processes.items()):
+                newest = processes[0]
+                if newest.ready or time.monotonic() < until:
+                    newest.refresh()
+                    ranks.append({"rank": rank, "starts": [each.name for each in processes], **newest.summary()})
+                else:
+                    pending += 1
+                    ranks.append({"rank": rank, "starts": [each.name for each in processes], "pending": True})
+            listed.append({"name": name, "ranks": ranks})
+        listed.sort(key=lambda run: run["name"])
+        return self._json(request, {"runs": listed, "pending": pending, "time": time.time()})
+
+    def _details(self, request: wrappers.Request) -> Any:
+        process = self._process(request)
+        version = f"{process.name}:{process.version}"
+        if request.args.get("version") == version:
+            return self._json(request, {"version": version, "same": True})
+        return self._json(request, {"version": version, **process.details()})
+
+    def _series(self, request: wrappers.Request) -> Any:
+        process = self._process(request)
+        first, last, buckets = _window(request)
+        with process.lock:
+            index = _index(process)
+            rows, total = index.window(first, last, buckets)
+            data = pack(rows, chart_head(index, first, last, buckets, total))
+        return self._binary(request, data)
+
+    def _ranks(self, request: wrappers.Request) -> Any:
+        run = self._store.runs().get(request.args.get("run", ""))
+        if run is None:
+            raise BadRequest("there is no such run below the logdir")
+        start = _whole(request, "start", 0)
+        first, last, buckets = _window(request)
+        indexes: dict[int, RowIndex] = {}
+        for rank in run.processes:
+            process = run.process(rank, start)
+            if process is not None:
+                process.refresh()
+                if process.index is not None:
+                    indexes[rank] = process.index
+        return self._json(request, over_ranks(indexes, first, last, buckets))
+
+    def _owners(self, request: wrappers.Request) -> Any:
+        process = self._process(request)
+        with process.lock:
+            return self._json(request, {"owners": process.lines.owners_at(_whole(request, "batch", 0))})
+
+    def _snapshot(self, request: wrappers.Request) -> Any:
+        """A snapshot as a map: one that was dropped on the page, or a post-mortem's own."""
+        if request.method == "POST":
+            length = request.content_length
+            if length is None or length > _LARGEST_SNAPSHOT:
+                raise BadRequest(
+                    f"a snapshot of at most {_LARGEST_SNAPSHOT >> 20} MiB can be shown here; "
+                    "for a larger one run: memguard snapshot FILE"
+                )
+            return self._json(request, snapshot_map(request.get_data(cache=False)))
+        path = self._snapshot_path(request)
+        if os.path.getsize(path) > _LARGEST_SNAPSHOT:
+            raise BadRequest(f"{os.path.basename(path)} is too large to be shown here; run: memguard snapshot FILE")
+        return self._json(request, snapshot_map(Path(path).read_bytes()))
+
+    def _download(self, request: wrappers.Request) -> Any:
+        path = self._snapshot_path(request)
+        name = "".join(char if char.isalnum() or char in "-_." else "_" for char in os.path.basename(path))
+        attachment = [("Content-Disposition", f'attachment; filename="{name}"')]
+        return http_util.Respond(request, Path(path).read_bytes(), _BINARY, headers=attachment)
+
+    def _snapshot_path(self, request: wrappers.Request) -> str:
+        """Where a post-mortem's snapshot lies: only ever inside its run's own folder."""
+        process = self._process(request)
+        wanted = request.args.get("id", "")
+        for oom in process.lines.ooms:
+            name = oom.get("snapshot")
+            if oom.get("id") != wanted or not isinstance(name, str) or is_remote(process.folder) or "\0" in name:
+                continue
+            home = os.path.realpath(process.folder)
+            for folder in (os.path.join(home, str(wanted)), home, os.path.dirname(home)):
+                path = os.path.realpath(os.path.join(folder, name))
+                if path.startswith(home + os.sep) and path.endswith(".pickle") and os.path.isfile(path):
+                    return path
+        raise BadRequest("there is no such snapshot beside the recording")
+
+    def _static(self, request: wrappers.Request) -> Any:
+        name = request.path.partition("/static/")[2]
+        path = (STATIC / name).resolve()
+        kind = _TYPES.get(path.suffix)
+        if kind is None or "\0" in name or STATIC.resolve() not in path.parents or not path.is_file():
+            return http_util.Respond(request, "not found", "text/plain", 404)
+        return http_util.Respond(request, path.read_bytes(), kind)
+
+    def _process(self, request: wrappers.Request) -> Process:
+        run = request.args.get("run", "")
+        process = self._store.process(run, _whole(request, "rank", 0), _whole(request, "start", 0))
+        if process is None:
+            raise BadRequest("there is no such run, rank and start below the logdir")
+        return process
+
+    def _json(self, request: wrappers.Request, value: dict[str, Any]) -> Any:
+        return http_util.Respond(request, value, "application/json")
+
+    def _binary(self, request: wrappers.Request, data: bytes) -> Any:
+        if "gzip" not in request.headers.get("Accept-Encoding", ""):
+            return http_util.Respond(request, data, _BINARY)
+        return http_util.Respond(request, gzip.compress(data, 1, mtime=0), _BINARY, content_encoding="gzip")
+
+
+def _index(process: Process) -> RowIndex:
+    if process.index is None:
+        raise BadRequest(process.problem)
+    return process.index
+
+
+def _whole(request: wrappers.Request, name: str, default: int) -> int:
+    text = request.args.get(name, str(default))
+    try:
+        value = int(text)
+    except ValueError:
+        raise BadRequest(f"{name} must be a whole number, got {text[:40]!r}") from None
+    if not 0 <= value < 2**53:
+        raise BadRequest(f"{name} must be from 0 to 2**53, got {text[:40]}")
+    return value
+
+
+def _window(request: wrappers.Request) -> tuple[float | None, float | None, int]:
+    """The window of batches that is asked for, and the chart's width in pixels."""
+    ends: list[float | None] = []
+    for name in ("x0", "x1"):
+        text = request.args.get(name)
+        try:
+            value = None if text is None else float(text)
+        except ValueError:
+            value = math.nan
+        if value is not None and not abs(value) <= 2**53:
+            raise BadRequest(f"{name} must be a batch number, got {str(text)[:40]!r}")
+        ends.append(value)
+    if ends[0] is not None and ends[1] is not None and ends[0] > ends[1]:
+        raise BadRequest(f"x0 must not be above x1, got {ends[0]:g} and {ends[1]:g}")
+    return ends[0], ends[1], min(4000, max(50, _whole(request, "px", 1000)))

@@ -1,0 +1,238 @@
+// The page: which run is looked at and through which view; keeps both up to date while the run goes on.
+
+import { findings } from "./findings.js";
+import { h, replace } from "./dom.js";
+import { oom } from "./oom.js";
+import { overview } from "./overview.js";
+import { snapshot } from "./snapshot.js";
+import { followTheme, onTheme } from "./theme.js";
+import { timeline } from "./timeline.js";
+
+const VIEWS = { overview: ["Overview", overview], timeline: ["Timeline", timeline], findings: ["Findings", findings], oom: ["Out of memory", oom], snapshot: ["Snapshot", snapshot] };
+const KEPT = ["view", "run", "rank", "filter"];
+const POLL = 5000;
+
+export async function start(source, root) {
+  followTheme();
+  const page = new Page(source, root);
+  await page.open();
+  return page;
+}
+
+class Page {
+  constructor(source, root) {
+    this.source = source;
+    this.runs = [];
+    this.details = null;
+    this.view = null;
+    this.failure = "";
+    this.state = { view: "", run: null, rank: 0, start: 0, pinned: null, x0: null, x1: null, filter: "", oom: null };
+    for (const name of KEPT) this.state[name] = remembered(name) ?? this.state[name];
+    this.header = h("header", { className: "bar" });
+    this.main = h("main", { tabIndex: -1 });
+    this.note = h("p", { className: "problem", role: "alert", hidden: true });
+    replace(root, this.header, this.note, this.main);
+    root.classList.add("memguard");
+    this.root = root;
+  }
+
+  async open() {
+    await this.refresh();
+    onTheme(() => this.show());
+    await this.show();
+    if (this.source.live) setTimeout(() => this.poll(), POLL);
+  }
+
+  get at() {
+    return { run: this.state.run, rank: this.state.rank === "all" ? this.worstRank() : this.state.rank, start: this.state.start };
+  }
+
+  get run() {
+    return this.runs.find((run) => run.name === this.state.run);
+  }
+
+  worstRank() {
+    const peak = (rank) => rank.peak?.allocated_peak_bytes ?? -1;
+    return (this.run?.ranks ?? []).reduce((worst, rank) => (!worst || peak(rank) > peak(worst) ? rank : worst), null)?.rank ?? 0;
+  }
+
+  // Goes to a view, with some of the state changed.
+  async go(view, changes = {}) {
+    const run = this.state.run;
+    Object.assign(this.state, { view }, changes);
+    if (this.state.run !== run) Object.assign(this.state, { rank: 0, start: 0, pinned: null, x0: null, x1: null, oom: null }, changes);
+    for (const name of KEPT) remember(name, this.state[name]);
+    await this.load();
+    await this.show();
+    window.scrollTo(0, 0);
+  }
+
+  // Reads the list of runs and the details of the one looked at; true if anything changed.
+  async refresh() {
+    try {
+      let list = await this.source.runs(this.state.run);
+      for (let tries = 0; list.pending && tries < 100; tries += 1) {
+        if (this.runs.length && tries) break;
+        this.runs = list.runs;
+        if (list.runs.some((run) => run.name === this.state.run && !run.ranks.some((rank) => rank.pending))) break;
+        list = await this.source.runs(this.state.run);
+      }
+      this.runs = list.runs;
+      this.pending = list.pending;
+      this.time = list.time;
+      this.tell("");
+    } catch (error) {
+      this.tell(`The server does not answer: ${error.message}`);
+      return false;
+    }
+    if (!this.run) {
+      this.state.run = mostTelling(this.runs)?.name ?? null;
+      if (!this.state.view || this.state.run === null) this.state.view = this.runs.length > 1 ? "overview" : "timeline";
+    }
+    if (!VIEWS[this.state.view]) this.state.view = "timeline";
+    const ranks = this.run?.ranks.map((rank) => rank.rank) ?? [];
+    if (this.state.rank !== "all" && !ranks.includes(this.state.rank)) this.state.rank = ranks[0] ?? 0;
+    return this.load();
+  }
+
+  async load() {
+    if (this.state.run === null) return false;
+    const key = JSON.stringify(this.at);
+    const version = this.detailsKey === key ? this.details?.version : undefined;
+    try {
+      const fresh = await this.source.details(this.at, version);
+      if (fresh.same) return false;
+      this.details = fresh;
+      this.detailsKey = key;
+    } catch (error) {
+      this.details = null;
+      this.detailsKey = null;
+      this.tell(error.message);
+    }
+    return true;
+  }
+
+  async show() {
+    this.view?.destroy?.();
+    this.view = null;
+    this.root.dataset.ready = "";
+    this.drawHeader();
+    if (this.state.run === null) {
+      replace(this.main, empty());
+    } else if (this.state.view !== "overview" && this.state.view !== "snapshot" && !this.details) {
+      replace(this.main, h("p", { className: "calm" }, "This recording cannot be shown."));
+    } else {
+      replace(this.main);
+      const view = VIEWS[this.state.view][1];
+      try {
+        this.view = await view(this, this.main);
+      } catch (error) {
+        this.tell(error.message);
+      }
+    }
+    this.root.dataset.ready = this.state.run === null ? "empty" : this.state.view;
+  }
+
+  drawHeader() {
+    const counts = { findings: this.details?.findings.length, oom: this.details?.ooms.length };
+    const tabs = Object.entries(VIEWS).filter(([name]) => this.source.live || name !== "overview").filter(([name]) => this.source.live || name !== "snapshot" || this.details?.ooms.some((each) => each.map));
+    const buttons = tabs.map(([name, [title]]) => h("button", {
+      className: "tab", role: "tab", data: { view: name }, "aria-selected": String(name === this.state.view), tabIndex: name === this.state.view ? 0 : -1,
+      onclick: () => this.go(name), onkeydown: (event) => moveFocus(event),
+    }, title, counts[name] ? h("span", { className: `count ${name}` }, String(counts[name])) : null));
+    replace(this.header, h("nav", { role: "tablist", "aria-label": "Views" }, buttons), h("div", { className: "choices" }, this.selectors()));
+  }
+
+  selectors() {
+    const chosen = this.run;
+    if (!chosen) return [];
+    if (!this.source.live && this.runs.length === 1 && chosen.ranks.length === 1) return [h("span", { className: "muted" }, chosen.name)];
+    const choice = (label, id, value, entries, change) => h("label", null, h("span", { className: "muted" }, label), h("select", { id, onchange: (event) => change(event.target.value) },
+      entries.map(([each, text]) => h("option", { value: each, selected: String(each) === String(value) }, text))));
+    const made = [choice("Run", "run", chosen.name, this.runs.map((run) => [run.name, shorten(run.name)]), (run) => this.go(this.state.view === "overview" ? "timeline" : this.state.view, { run }))];
+    if (chosen.ranks.length > 1) {
+      const ranks = chosen.ranks.map((rank) => [rank.rank, `rank ${rank.rank}`]);
+      made.push(choice("Rank", "rank", this.state.rank, [["all", "all ranks"], ...ranks], (rank) => this.go(this.state.view, { rank: rank === "all" ? "all" : Number(rank), pinned: null })));
+    }
+    const starts = chosen.ranks.find((rank) => rank.rank === this.at.rank)?.starts ?? [];
+    if (starts.length > 1) {
+      made.push(choice("Start", "start", this.state.start, starts.map((name, number) => [number, startText(name, number)]), (begin) => this.go(this.state.view, { start: Number(begin), pinned: null, x0: null, x1: null })));
+    }
+    return made;
+  }
+
+  async poll() {
+    try {
+      if (window.innerHeight > 0 && document.visibilityState === "visible") {
+        const before = this.state.run;
+        const changed = await this.refresh();
+        if (before === null && this.state.run !== null) await this.show();
+        else if (changed && this.view?.update) {
+          if (!this.header.contains(document.activeElement)) this.drawHeader();
+          await this.view.update();
+        }
+      }
+    } catch (error) {
+      this.tell(error.message);
+    }
+    setTimeout(() => this.poll(), this.pending ? 300 : POLL);
+  }
+
+  tell(text) {
+    this.note.textContent = text;
+    this.note.hidden = !text;
+  }
+}
+
+// The run to open with: the worst finding, then the newest.
+function mostTelling(runs) {
+  const weight = (run) => Math.max(...run.ranks.map((rank) => (rank.ooms ? 8 : 0) + (rank.findings?.critical ? 4 : 0) + (rank.findings?.warning ? 2 : 0)));
+  const time = (run) => Math.max(...run.ranks.map((rank) => rank.time ?? 0));
+  return [...runs].sort((a, b) => weight(b) - weight(a) || time(b) - time(a))[0];
+}
+
+function shorten(name) {
+  return name.length > 60 ? `${name.slice(0, 28)} \u2026 ${name.slice(-28)}` : name;
+}
+
+function startText(name, number) {
+  const match = /(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)/.exec(name);
+  const time = match ? `${match[1]}-${match[2]}-${match[3]} ${match[4]}:${match[5]}:${match[6]}` : shorten(name);
+  return number === 0 ? `${time} (newest)` : time;
+}
+
+function moveFocus(event) {
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (!step) return;
+  const tabs = [...event.target.parentElement.children];
+  tabs[(tabs.indexOf(event.target) + step + tabs.length) % tabs.length].focus();
+  event.preventDefault();
+}
+
+function empty() {
+  const code = (text) => h("pre", null, text);
+  return h("section", { className: "empty" },
+    h("h1", null, "No recording here yet"),
+    h("p", null, "memguard records the memory of every batch. Add it to a training, and this page fills by itself:"),
+    h("h2", null, "Lightning"), code("trainer = Trainer(callbacks=[memguard.MemGuard()])"),
+    h("h2", null, "Plain PyTorch"), code("model = memguard.wrap(model)"),
+    h("h2", null, "A script you do not want to change"), code("memguard run --logdir runs/first train.py"),
+    h("p", { className: "muted" }, "TensorBoard must look at the same directory: tensorboard --logdir runs"));
+}
+
+function remembered(name) {
+  try {
+    const value = sessionStorage.getItem(`memguard.${location.pathname}.${name}`);
+    return value === null ? null : JSON.parse(value);
+  } catch {
+    return null;
+  }
+}
+
+function remember(name, value) {
+  try {
+    sessionStorage.setItem(`memguard.${location.pathname}.${name}`, JSON.stringify(value));
+  } catch {
+    // Without storage every visit begins anew.
+  }
+}

@@ -1,0 +1,97 @@
+// What is wrong: the headline, the flags above the chart, and the list grouped by severity.
+
+import { h, replace } from "./dom.js";
+import { formatBytes, formatCount, formatPlace } from "./format.js";
+
+const TITLES = { critical: "Critical", warning: "Warnings", info: "Good to know" };
+
+export function showFinding(page, finding) {
+  const { first_batch: begin = 0, last_batch: end = 1 } = page.details;
+  const pad = Math.max(20, 0.25 * (finding.last_batch - finding.first_batch));
+  const x0 = Math.floor(Math.max(begin, finding.first_batch - pad));
+  const x1 = Math.ceil(Math.min(end, finding.last_batch + pad));
+  const whole = x0 <= begin && x1 >= end;
+  return page.go("timeline", { x0: whole ? null : x0, x1: whole ? null : x1, pinned: finding.first_batch, rank: finding.rank === page.at.rank ? page.state.rank : page.at.rank });
+}
+
+// The one sentence a newcomer needs: what, which line, since when.
+export function headline(page) {
+  const { findings, ooms, peak } = page.details;
+  const worst = findings.find((finding) => finding.severity !== "info");
+  if (!worst) {
+    return h("section", { className: "headline calm" }, h("h1", null, ooms.length ? `Out of memory in batch ${formatCount(ooms[ooms.length - 1].batch)}` : "Nothing to worry about"),
+      h("p", null, peak ? "memguard found no memory trouble in this run." : "No batch is recorded yet."));
+  }
+  const oom = ooms[ooms.length - 1];
+  return h("section", { className: `headline ${worst.severity}` },
+    h("div", { className: "grow" },
+      h("h1", null, worst.file ? h("code", { className: "place", title: `${worst.file}:${worst.line}` }, formatPlace(worst.file, worst.line)) : null, worst.holder ? h("code", null, worst.holder) : null,
+        h("span", null, `${String(worst.name).replaceAll("-", " ")} since batch ${formatCount(worst.first_batch)}`)),
+      h("p", null, String(worst.message)), h("p", { className: "advice" }, h("strong", null, "Fix: "), String(worst.advice))),
+    h("div", { className: "acts" }, h("button", { className: "primary", onclick: () => showFinding(page, worst) }, "Show where it began"),
+      oom ? h("button", { onclick: () => page.go("oom", { oom: oom.id ?? null }) }, `Out of memory in batch ${formatCount(oom.batch)}`) : null,
+      findings.length > 1 ? h("button", { onclick: () => page.go("findings") }, `All ${findings.length} findings`) : null));
+}
+
+// Flags over the chart where each finding began, in up to two lines without overlap.
+export function chips(container, page, place, width) {
+  const ends = [0, 0];
+  const made = [];
+  const found = [...page.details.findings].filter((each) => each.severity !== "info").sort((a, b) => a.first_batch - b.first_batch);
+  for (const finding of found) {
+    const at = place(finding.first_batch);
+    if (at === null) continue;
+    const text = [finding.code, finding.name, formatPlace(finding.file, finding.line)].filter(Boolean).join(" \u00b7 ");
+    const size = text.length * 6.3 + 22;
+    const left = Math.max(0, Math.min(at, width - size));
+    const line = ends.findIndex((end) => end <= left);
+    if (line < 0) continue;
+    ends[line] = left + size + 6;
+    made.push(h("button", { className: `chip ${finding.severity}`, style: { left: `${left}px`, top: `${line * 24}px` }, title: String(finding.message), onclick: () => showFinding(page, finding) }, text));
+  }
+  for (const oom of page.details.ooms) {
+    const at = place(oom.batch);
+    if (at === null) continue;
+    const left = Math.max(0, Math.min(at, width - 104));
+    const line = ends.findIndex((end) => end <= left);
+    if (line < 0) continue;
+    ends[line] = left + 110;
+    made.push(h("button", { className: "chip oom", style: { left: `${left}px`, top: `${line * 24}px` }, title: String(oom.message ?? ""), onclick: () => page.go("oom", { oom: oom.id ?? null }) }, "out of memory"));
+  }
+  container.style.height = `${made.length ? (ends[1] ? 48 : 24) : 0}px`;
+  replace(container, made);
+}
+
+function card(page, finding) {
+  const facts = [
+    finding.file ? ["Line", h("code", { title: finding.file }, `${finding.file}:${finding.line ?? "?"}`)] : null,
+    finding.function ? ["Function", h("code", null, `${finding.function}()`)] : null,
+    finding.holder ? ["Held by", h("code", null, finding.holder)] : null,
+    ["Batches", finding.first_batch === finding.last_batch ? formatCount(finding.first_batch) : `${formatCount(finding.first_batch)} to ${formatCount(finding.last_batch)}`],
+    finding.bytes ? ["Memory", formatBytes(finding.bytes)] : null,
+    finding.bytes_per_batch ? ["Growth", `${formatBytes(finding.bytes_per_batch)} per batch`] : null,
+    finding.count > 1 ? ["Seen", `${formatCount(finding.count)} times`] : null,
+  ].filter(Boolean);
+  return h("article", { className: `finding ${finding.severity}`, data: { code: String(finding.code) } },
+    h("header", null, h("span", { className: `badge ${finding.severity}` }, String(finding.code)), h("h3", null, String(finding.name).replaceAll("-", " ")), h("span", { className: "grow" }),
+      h("button", { onclick: () => showFinding(page, finding) }, "Show on the timeline")),
+    h("p", null, String(finding.message)),
+    h("p", { className: "advice" }, h("strong", null, "Fix: "), String(finding.advice)),
+    h("dl", null, facts.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))));
+}
+
+export function findings(page, container) {
+  function draw() {
+    const found = page.details.findings;
+    if (!found.length) {
+      replace(container, h("section", { className: "empty" }, h("h1", null, "No findings"), h("p", null, "memguard watched this run and found no memory trouble.")));
+      return;
+    }
+    replace(container, Object.entries(TITLES).map(([severity, title]) => {
+      const cards = found.filter((finding) => finding.severity === severity);
+      return cards.length ? h("section", null, h("h2", null, title, h("span", { className: "muted" }, ` ${cards.length}`)), cards.map((finding) => card(page, finding))) : null;
+    }));
+  }
+  draw();
+  return { update: draw };
+}

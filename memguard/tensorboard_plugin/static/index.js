@@ -1,0 +1,20 @@
+// What TensorBoard's plugin frame imports: render() is called once.
+
+import { start } from "./app.js";
+import { server } from "./server.js";
+
+export async function render() {
+  for (const name of ["vendor/uPlot.min.css", "app.css"]) {
+    const link = document.createElement("link");
+    link.rel = "stylesheet";
+    link.href = new URL(name, import.meta.url).href;
+    const loaded = new Promise((done) => {
+      link.onload = done;
+      link.onerror = done;
+    });
+    document.head.append(link);
+    await loaded;
+  }
+  document.documentElement.lang = "en";
+  await start(server, document.body);
+}

@@ -1,0 +1,56 @@
+// Out of memory: the post-mortem as a page.
+
+import { h, replace, table } from "./dom.js";
+import { formatBytes, formatCount, formatPlace } from "./format.js";
+import { markdown } from "./markdown.js";
+import { list, ownersBar } from "./peak.js";
+import { snapshotMap } from "./snapshot.js";
+
+export function oom(page, container) {
+  function draw() {
+    const reports = page.details.ooms;
+    if (!reports.length) {
+      replace(container, h("section", { className: "empty" }, h("h1", null, "This run has not run out of memory"), h("p", null, "If it does, the whole story stands here: what asked, what held the memory, and what to change.")));
+      return;
+    }
+    const chosen = reports.find((each) => each.id === page.state.oom) ?? reports[reports.length - 1];
+    const choice = reports.length > 1 ? h("div", { className: "row" }, reports.map((each) => h("button", { "aria-pressed": String(each === chosen), onclick: () => page.go("oom", { oom: each.id }) }, `Batch ${formatCount(each.batch)}`))) : null;
+    replace(container, choice, report(page, chosen));
+  }
+  draw();
+  return { update() {} };
+}
+
+function report(page, told) {
+  const objects = (value) => (Array.isArray(value) ? value.filter((each) => each && typeof each === "object") : []);
+  const advice = objects(told.advice);
+  const replay = objects(told.replay);
+  const place = h("div");
+  const around = 60;
+  const whole = page.details.last_batch - page.details.first_batch <= 2 * around;
+  const show = () => page.go("timeline", { x0: whole ? null : Math.max(page.details.first_batch, told.batch - around), x1: whole ? null : Math.min(page.details.last_batch, told.batch + around), pinned: told.batch });
+  const map = h("button", { onclick: async () => {
+    replace(place, h("p", { className: "muted" }, "Reading the snapshot \u2026"));
+    try {
+      snapshotMap(place, told.map ?? (await page.source.snapshot(page.at, told.id)));
+    } catch (error) {
+      replace(place, h("p", { className: "problem" }, error.message));
+    }
+  } }, "Show the snapshot as a map");
+  return h("article", { className: "oom" },
+    h("section", { className: "headline critical" }, h("div", { className: "grow" },
+      h("h1", null, `Out of memory in batch ${formatCount(told.batch)}`, told.stage ? h("span", { className: "muted" }, ` ${told.stage}`) : null),
+      told.cause ? h("p", null, String(told.cause)) : null, told.requested_bytes ? h("p", { className: "muted" }, `${formatBytes(told.requested_bytes)} were asked for.`) : null),
+      h("div", { className: "acts" }, h("button", { className: "primary", onclick: show }, "Show on the timeline"),
+        told.snapshot && page.source.download ? h("a", { className: "button", href: page.source.download(page.at, told.id), download: "" }, "Download the snapshot") : null,
+        told.map || (told.snapshot && page.source.live) ? map : null)),
+    place,
+    advice.length ? h("section", { className: "panel" }, h("h2", null, "What to change"), h("ol", { className: "advice-list" }, advice.map((each) => h("li", null, h("span", null, String(each.text ?? "")), each.gain_bytes ? h("span", { className: "gain" }, `saves about ${formatBytes(each.gain_bytes)}`) : null)))) : null,
+    h("div", { className: "columns" },
+      h("section", { className: "panel" }, h("h2", null, "What held the memory"), told.owners && typeof told.owners === "object" ? ownersBar(told.owners) : h("p", { className: "muted" }, "Owners are not known."),
+        list("Top lines", told.lines, (each) => [h("code", { title: String(each[0]) }, `${formatPlace(each[0], each[1])} ${each[2] ? `${each[2]}()` : ""}`), each[3]])),
+      h("section", { className: "panel" }, h("h2", null, "With what settings it would have fitted"),
+        replay.length ? table(["PYTORCH_CUDA_ALLOC_CONF", "Fits", "Reserved peak"], replay.map((each) => [h("code", null, String(each.conf ?? "")), each.fits ? h("span", { className: "yes" }, "\u2713 yes") : h("span", { className: "no" }, "\u2717 no"), formatBytes(each.reserved_peak_bytes)]), { numeric: [2], className: "replay" }) : h("p", { className: "muted" }, "No trace was recorded to replay."))),
+    told.text ? h("section", { className: "panel report" }, markdown(String(told.text))) : null,
+    told.message ? h("section", { className: "panel" }, h("h2", null, "PyTorch said"), h("pre", { className: "wrap" }, String(told.message))) : null);
+}

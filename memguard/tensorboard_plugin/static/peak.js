@@ -1,0 +1,95 @@
+// Explain the peak: who owned the memory of one batch, and how it differed from the median batch of its stage.
+
+import { h, replace, table } from "./dom.js";
+import { formatBytes, formatCount, formatDifference, formatPlace, formatSeconds, formatShare } from "./format.js";
+
+const OWNERS = [
+  ["parameters_bytes", "Parameters"],
+  ["gradients_bytes", "Gradients"],
+  ["optimizer_bytes", "Optimizer states"],
+  ["buffers_bytes", "Buffers"],
+  ["activations_bytes", "Activations"],
+  ["other_bytes", "Other"],
+];
+const NOTABLE = 0.03;
+
+export async function peakPanel(container, page, row, capacity, isHighest) {
+  const ticket = (container.dataset.ticket = String(Number(container.dataset.ticket ?? 0) + 1));
+  const owners = page.details.owners.length ? await page.source.owners(page.at, row.batch) : null;
+  if (container.dataset.ticket !== ticket) return;
+  const title = isHighest ? "Explain the peak: the highest of the run" : "Explain the peak";
+  replace(container,
+    h("div", { className: "row" }, h("h2", null, title), h("span", { className: "grow" }),
+      isHighest ? h("span", { className: "muted" }, "Click a batch in the chart to explain that one") : h("button", { onclick: () => page.view.pin?.(null) }, "Back to the highest peak")),
+    h("p", { className: "lead", id: "peak-lead" }, h("strong", null, `Batch ${formatCount(row.batch)}`), ` (${row.stage}) peaked at `, h("strong", { id: "peak-bytes" }, formatBytes(row.allocated_peak_bytes)),
+      capacity ? `, ${formatShare(row.allocated_peak_bytes, capacity)} of ${formatBytes(capacity)}. ` : ". ", sentence(page, row)),
+    h("div", { className: "columns" }, h("div", null, owners ? ownersPart(owners, row, page) : h("p", { className: "muted" }, "Owners were not recorded in this run.")), differences(page, row)));
+  container.dataset.batch = row.batch;
+}
+
+// How much of the peak stood there before the batch began, and how much the batch itself added.
+function sentence(page, row) {
+  const median = page.details.medians[row.stage];
+  if (!median || row.allocated_peak_bytes === null || median.allocated_peak_bytes === null || row.allocated_start_bytes === null || median.allocated_start_bytes === null) return "";
+  const above = row.allocated_peak_bytes - median.allocated_peak_bytes;
+  if (Math.abs(above) < NOTABLE * row.allocated_peak_bytes) return `That is an ordinary ${row.stage} batch of this run.`;
+  const floor = row.allocated_start_bytes - median.allocated_start_bytes;
+  const text = `That is ${formatBytes(Math.abs(above))} ${above > 0 ? "above" : "below"} the median ${row.stage} batch: `;
+  const during = above - floor;
+  const parts = [];
+  if (Math.abs(floor) >= NOTABLE * Math.abs(above)) parts.push(`${formatBytes(Math.abs(floor))} ${floor > 0 ? "more" : "less"} was allocated before it began`);
+  if (Math.abs(during) >= NOTABLE * Math.abs(above)) parts.push(`the batch itself took ${formatBytes(Math.abs(during))} ${during > 0 ? "more" : "less"}`);
+  const cause = floor > 0.3 * above && above > 0 ? page.details.findings.find((each) => each.bytes_per_batch && each.first_batch <= row.batch) : null;
+  return `${text}${parts.join(", and ")}.${cause ? ` See ${cause.code}${cause.file ? ` in ${formatPlace(cause.file, cause.line)}` : ""}.` : ""}`;
+}
+
+export function ownersBar(owners, total) {
+  const known = OWNERS.filter(([name]) => owners[name] > 0);
+  const sum = known.reduce((all, [name]) => all + owners[name], 0);
+  const whole = Math.max(total ?? 0, sum) || 1;
+  return h("div", { className: "owners" },
+    h("div", { className: "stack", role: "img", "aria-label": known.map(([name, label]) => `${label} ${formatBytes(owners[name])}`).join(", ") },
+      known.map(([name, label]) => h("div", { className: `owner ${name}`, style: { width: `${(100 * owners[name]) / whole}%` }, title: `${label}: ${formatBytes(owners[name])}` }))),
+    h("ul", null, known.map(([name, label]) => h("li", { data: { owner: name } }, h("span", { className: `swatch ${name}` }), h("span", { className: "grow" }, label), h("span", { className: "number" }, formatBytes(owners[name])), h("span", { className: "number muted share" }, formatShare(owners[name], sum))))));
+}
+
+function ownersPart(owners, row) {
+  const where = owners.batch === row.batch ? "Owned by" : `Owned by, as recorded at batch ${formatCount(owners.batch)}`;
+  return [h("h3", null, where), ownersBar(owners), list("Top modules", owners.modules, (each) => [h("code", null, String(each[0])), each[1]]),
+    list("Top lines", owners.lines, (each) => [h("code", { title: String(each[0]) }, `${formatPlace(each[0], each[1])} ${each[2] ? `${each[2]}()` : ""}`), each[3]])];
+}
+
+export function list(title, entries, read) {
+  if (!Array.isArray(entries) || !entries.length) return null;
+  const rows = entries.filter(Array.isArray).slice(0, 8).map(read).filter(([, nbytes]) => Number.isFinite(nbytes));
+  const most = Math.max(...rows.map(([, nbytes]) => nbytes), 1);
+  return h("div", { className: "bars" }, h("h3", null, title), rows.map(([label, nbytes]) => h("div", { className: "barline" }, h("div", { className: "fill", style: { width: `${(100 * nbytes) / most}%` } }), label, h("span", { className: "grow" }), h("span", { className: "number" }, formatBytes(nbytes)))));
+}
+
+function differences(page, row) {
+  const median = page.details.medians[row.stage];
+  if (!median) return null;
+  const sizes = [
+    ["Allocated at start", row.allocated_start_bytes, median.allocated_start_bytes],
+    ["Added by the batch", minus(row.allocated_peak_bytes, row.allocated_start_bytes), minus(median.allocated_peak_bytes, median.allocated_start_bytes)],
+    ["Peak", row.allocated_peak_bytes, median.allocated_peak_bytes],
+    ["Kept at its end", minus(row.allocated_end_bytes, row.allocated_start_bytes), minus(median.allocated_end_bytes, median.allocated_start_bytes)],
+    ["Reserved", row.reserved_peak_bytes, median.reserved_peak_bytes],
+    ["Reserved, not allocated", minus(row.reserved_peak_bytes, row.allocated_peak_bytes), minus(median.reserved_peak_bytes, median.allocated_peak_bytes)],
+    ["Host RAM", row.host_rss_bytes, median.host_rss_bytes],
+  ].filter(([, mine]) => mine !== null);
+  const scale = row.allocated_peak_bytes || 1;
+  const rows = sizes.map(([name, mine, usual]) => {
+    const more = minus(mine, usual);
+    const level = more !== null && Math.abs(more) > NOTABLE * scale ? (more > 0 ? "more" : "less") : "muted";
+    return [name, formatBytes(mine), formatBytes(usual), h("span", { className: level }, more === null ? "" : formatDifference(more))];
+  });
+  const shapes = page.details.shapes;
+  if (row.shapes !== null) rows.push(["Input", shapes[row.shapes] ?? `number ${row.shapes}`, shapes[median.shapes] ?? "", row.shapes === median.shapes ? h("span", { className: "muted" }, "same") : h("span", { className: "more" }, "other")]);
+  rows.push(["Duration", formatSeconds(row.seconds), formatSeconds(median.seconds), ""]);
+  return h("div", null, h("h3", null, `What differed from the median ${row.stage} batch`), table(["", "This batch", "Median", "Difference"], rows, { numeric: [1, 2, 3], className: "differences" }));
+}
+
+function minus(a, b) {
+  return a === null || b === null || a === undefined || b === undefined ? null : a - b;
+}

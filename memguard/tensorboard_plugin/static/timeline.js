@@ -1,0 +1,335 @@
+// The timeline: what is wrong in one sentence, the run in four numbers, the memory of every batch, and why it peaked.
+
+import { memoryChart } from "./chart.js";
+import { h, replace } from "./dom.js";
+import { chips, headline } from "./findings.js";
+import { formatBytes, formatCount, formatShare } from "./format.js";
+import { peakPanel } from "./peak.js";
+import { rankBand } from "./ranks.js";
+import { nearestRow, rowAt } from "./rows.js";
+import { overviewStrip } from "./strip.js";
+import { color } from "./theme.js";
+
+// Column, name, colour, what it means, style of the line.
+const CURVES = [
+  ["reserved_peak_bytes", "Reserved", "reserved", "Held by PyTorch's allocator, its cache included", { width: 1.25 }],
+  ["device_used_bytes", "Device used", "device", "In use on the device by all processes", { width: 1.25, dash: [2, 3] }],
+  ["allocated_peak_bytes", "Peak", "peak", "Highest allocated memory during the batch", { width: 1.5 }],
+  ["allocated_end_bytes", "End", "end", "Allocated when the batch ended", { width: 1, show: false }],
+  ["allocated_start_bytes", "Start", "start", "Allocated when the batch began: what stays between batches", { width: 1.75 }],
+];
+const HEIGHT = 330;
+
+export async function timeline(page, container) {
+  const view = new Timeline(page, container);
+  await view.open();
+  return view;
+}
+
+class Timeline {
+  constructor(page, container) {
+    this.page = page;
+    this.capacity = page.details.session.device_total_bytes ?? page.details.session.limit_bytes ?? null;
+    this.shown = new Set(CURVES.filter((curve) => curve[4].show !== false).map((curve) => curve[0]));
+    this.series = null;
+    this.hovered = null;
+    this.wanted = 0;
+    this.head = h("div");
+    this.tiles = h("div", { className: "tiles" });
+    this.readout = h("div", { className: "readout", "aria-live": "off" });
+    this.legend = h("div", { className: "legend" });
+    this.plot = h("div", { className: "plot", tabIndex: 0, role: "application", "aria-label": "Memory over batches. Arrow keys pan, plus and minus zoom, Home shows the whole run, Enter explains the highest peak in view, bracket keys step through batches.", onkeydown: (event) => this.key(event) });
+    this.chips = h("div", { className: "chips" });
+    this.status = h("span", { className: "status muted" });
+    this.strip = h("div", { className: "strip" });
+    this.host = h("div", { className: "host" });
+    this.peak = h("section", { className: "panel", "aria-label": "Explain the peak" });
+    const button = (label, title, act) => h("button", { className: "tool", title, "aria-label": title, onclick: act }, label);
+    this.panel = h("section", { className: "panel chart", "aria-label": "Timeline" },
+      h("div", { className: "row" }, this.readout, h("span", { className: "grow" }), this.status,
+        button("\u2212", "Zoom out (\u2212)", () => this.scale(2)), button("+", "Zoom in (+)", () => this.scale(0.5)), button("Whole run", "Show the whole run (Home)", () => this.zoom(null, null))),
+      this.legend, this.chips, this.plot, this.host, this.strip);
+    replace(container, this.head, this.tiles, this.panel, this.peak);
+  }
+
+  get whole() {
+    const { first_batch: first, last_batch: last } = this.page.details;
+    return [first ?? 0, Math.max(last ?? 1, (first ?? 0) + 1)];
+  }
+
+  get window() {
+    const { x0, x1 } = this.page.state;
+    return x0 === null ? this.whole : [x0, x1];
+  }
+
+  async open() {
+    this.drawHead();
+    if (!this.page.details.count) {
+      replace(this.panel, h("p", { className: "calm" }, "The run has begun; its first batch is still to come."));
+      this.peak.hidden = true;
+      return;
+    }
+    this.observer = new ResizeObserver(() => this.resize());
+    if (this.page.state.rank === "all") {
+      this.band = await rankBand(this.page, this.panel, HEIGHT, (rank, batch) => this.page.go("timeline", { rank, pinned: batch }));
+      this.peak.hidden = true;
+      return;
+    }
+    await this.fetch();
+    this.makeCharts();
+    this.observer.observe(this.plot);
+    await this.makeStrip();
+    await this.explain();
+  }
+
+  drawHead() {
+    const { details } = this.page;
+    const { session, peak } = details;
+    const bytes = peak?.allocated_peak_bytes ?? null;
+    const room = this.capacity !== null && bytes !== null ? this.capacity - Math.max(bytes, 0) : null;
+    const tile = (name, value, note, id) => h("div", { className: "tile" }, h("div", { className: "muted" }, name), h("div", { className: "value", id }, value), h("div", { className: "muted small" }, note ?? ""));
+    replace(this.head, headline(this.page));
+    const stages = Object.entries(details.stage_batches).sort((a, b) => b[1] - a[1]).map(([stage, count]) => `${formatCount(count)} ${stage}`);
+    const meter = this.capacity && bytes !== null ? h("div", { className: "meter", title: "peak of capacity" }, h("div", { style: { width: `${Math.min(100, (100 * bytes) / this.capacity)}%` } })) : null;
+    replace(this.tiles,
+      h("div", { className: "tile" }, h("div", { className: "muted" }, "Peak allocated"), h("div", { className: "value", id: "tile-peak" }, formatBytes(bytes)), meter ?? "",
+        h("div", { className: "muted small" }, peak ? `in batch ${formatCount(peak.batch)}, ${peak.stage}` : "")),
+      tile("Capacity", formatBytes(this.capacity), [session.device_name, session.device].filter(Boolean).join(" \u00b7 "), "tile-capacity"),
+      tile("Headroom", formatBytes(room), room === null ? "" : `${formatShare(room, this.capacity)} of the device was never used`, "tile-headroom"),
+      tile("Batches", formatCount(details.count), stages.join(" \u00b7 "), "tile-batches"));
+    if (details.notes.length) this.tiles.append(h("p", { className: "notes" }, details.notes.join(" \u00b7 ")));
+  }
+
+  async fetch() {
+    const ticket = ++this.wanted;
+    const { x0, x1 } = this.page.state;
+    const px = Math.max(200, Math.round((this.plot.clientWidth || 900) - 76));
+    const series = await this.page.source.series(this.page.at, x0, x1, px);
+    if (ticket !== this.wanted) return false;
+    this.series = series;
+    const { rows, total } = series;
+    this.panel.dataset.rows = rows;
+    this.panel.dataset.total = total;
+    const full = rows >= total;
+    this.status.textContent = full ? `${formatCount(total)} batches, all drawn` : `${formatCount(total)} batches, every maximum kept; zoom in for all`;
+    return true;
+  }
+
+  get columns() {
+    return [this.series.columns.batch, ...CURVES.map(([name]) => this.series.columns[name])];
+  }
+
+  makeCharts() {
+    this.chart?.destroy();
+    this.hostChart?.destroy();
+    const [peakAt, startAt] = ["allocated_peak_bytes", "allocated_start_bytes"].map((name) => CURVES.findIndex((curve) => curve[0] === name) + 1);
+    const common = {
+      width: this.plot.clientWidth,
+      capacity: this.capacity,
+      sync: "memguard",
+      onZoom: (from, to) => this.zoom(from, to),
+      onPick: (batch, reach) => this.pick(batch, reach),
+      onReset: () => this.zoom(null, null),
+    };
+    this.chart = memoryChart(this.plot, {
+      ...common,
+      height: HEIGHT,
+      labels: true,
+      series: CURVES.map(([name, label, hue, , style]) => ({ ...style, label, color: color(hue), show: this.shown.has(name), fill: name === "allocated_start_bytes" ? color("start-fill") : undefined })),
+      bands: [{ series: [peakAt, startAt], fill: color("peak-fill") }],
+      state: () => this.marks(),
+      onCursor: (position, over) => this.hover(over ? position : null),
+    }, this.columns);
+    this.makeHost(common);
+    this.scaleX();
+    this.drawLegend();
+    this.drawChips();
+  }
+
+  makeHost(common) {
+    const values = this.series.columns.host_rss_bytes;
+    this.host.hidden = !values.some((value) => value > 0);
+    replace(this.host);
+    this.hostChart = null;
+    if (this.host.hidden) return;
+    this.host.append(h("div", { className: "muted small caption" }, "Host RAM of this process"));
+    this.hostChart = memoryChart(this.host, {
+      ...common,
+      capacity: null,
+      floor: "fit",
+      height: 96,
+      series: [{ label: "Host RAM", color: color("host"), width: 1.5 }],
+      state: () => ({ ...this.marks(), marks: {}, acts: [], findings: [] }),
+    }, [this.series.columns.batch, values]);
+  }
+
+  marks() {
+    return { bands: this.series.bands, stages: this.series.stages, marks: this.series.marks, acts: this.page.details.acts, findings: this.page.details.findings.filter((each) => each.severity !== "info"), pinned: this.page.state.pinned };
+  }
+
+  scaleX() {
+    const [min, max] = this.window;
+    for (const chart of [this.chart, this.hostChart]) chart?.setScale("x", { min, max });
+  }
+
+  // What the cursor stands on, else the pinned batch, else the highest peak in view.
+  drawLegend() {
+    const position = this.hovered ?? this.pinnedPosition();
+    const row = position === null ? null : rowAt(this.series, position);
+    if (row) {
+      const shapes = this.page.details.shapes[row.shapes];
+      const parts = [row.stage, row.epoch === null ? null : `epoch ${row.epoch}`, row.index === null ? null : `index ${row.index}`, shapes, row.num_alloc_retries ? `${row.num_alloc_retries} allocation retries` : null];
+      replace(this.readout, h("strong", null, `Batch ${formatCount(row.batch)}`), h("span", { className: "muted" }, parts.filter(Boolean).join(" \u00b7 ")));
+      this.readout.dataset.batch = row.batch;
+    }
+    replace(this.legend, [...CURVES].reverse().map(([name, label, hue, meaning]) => {
+      if (!this.series.columns[name].some((value) => !Number.isNaN(value))) return null;
+      return h("button", { className: "key", title: meaning, data: { column: name }, "aria-pressed": String(this.shown.has(name)), onclick: () => this.toggle(name) },
+        h("span", { className: "swatch", style: { background: color(hue) } }), label, h("span", { className: "number" }, row ? formatBytes(row[name]) : ""));
+    }));
+  }
+
+  pinnedPosition() {
+    const { columns } = this.series;
+    if (!columns.batch.length) return null;
+    const { pinned } = this.page.state;
+    if (pinned !== null) return nearestRow(this.series, pinned, 0);
+    let best = 0;
+    for (let at = 1; at < columns.batch.length; at += 1) if (columns.allocated_peak_bytes[at] > columns.allocated_peak_bytes[best]) best = at;
+    return best;
+  }
+
+  hover(position) {
+    if (!this.series || position === this.hovered) return;
+    this.hovered = position;
+    this.drawLegend();
+  }
+
+  toggle(name) {
+    if (!this.shown.delete(name)) this.shown.add(name);
+    const at = CURVES.findIndex((curve) => curve[0] === name) + 1;
+    this.chart.setSeries(at, { show: this.shown.has(name) });
+    this.drawLegend();
+    this.legend.querySelector(`[data-column="${name}"]`)?.focus();
+  }
+
+  drawChips() {
+    chips(this.chips, this.page, (batch) => {
+      const [low, high] = this.window;
+      return batch < low || batch > high ? null : this.chart.valToPos(batch, "x") + this.chart.over.offsetLeft;
+    }, this.plot.clientWidth);
+  }
+
+  async zoom(from, to) {
+    const [low, high] = this.whole;
+    const { state } = this.page;
+    if (from === null || (from <= low && to >= high)) {
+      [state.x0, state.x1] = [null, null];
+    } else {
+      const width = Math.max(4, to - from);
+      const start = Math.min(Math.max(low, from), Math.max(low, high - width));
+      [state.x0, state.x1] = [Math.floor(start), Math.ceil(Math.min(high, start + width))];
+    }
+    this.scaleX();
+    this.brush?.draw();
+    if (await this.fetch()) this.refill();
+  }
+
+  refill() {
+    this.hovered = null;
+    this.chart.setData(this.columns, false);
+    this.hostChart?.setData([this.series.columns.batch, this.series.columns.host_rss_bytes], false);
+    this.scaleX();
+    this.drawLegend();
+    this.drawChips();
+  }
+
+  scale(factor) {
+    const [from, to] = this.window;
+    const middle = (from + to) / 2;
+    const half = ((to - from) * factor) / 2;
+    return this.zoom(middle - half, middle + half);
+  }
+
+  pan(share) {
+    const [from, to] = this.window;
+    return this.zoom(from + share * (to - from), to + share * (to - from));
+  }
+
+  key(event) {
+    const acts = {
+      ArrowLeft: () => this.pan(-0.2), ArrowRight: () => this.pan(0.2), "+": () => this.scale(0.5), "=": () => this.scale(0.5), "-": () => this.scale(2), Home: () => this.zoom(null, null),
+      Enter: () => this.pinHighest(), "[": () => this.step(-1), "]": () => this.step(1), Escape: () => this.pin(null),
+    };
+    if (!acts[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    acts[event.key]();
+  }
+
+  pick(batch, reach) {
+    const at = nearestRow(this.series, batch, reach);
+    if (at >= 0) this.pin(this.series.columns.batch[at]);
+  }
+
+  pinHighest() {
+    this.page.state.pinned = null;
+    return this.pin(this.series.columns.batch[this.pinnedPosition()]);
+  }
+
+  step(direction) {
+    const at = (this.pinnedPosition() ?? 0) + direction;
+    if (at >= 0 && at < this.series.columns.batch.length) this.pin(this.series.columns.batch[at]);
+  }
+
+  async pin(batch) {
+    this.page.state.pinned = batch;
+    this.hovered = null;
+    this.chart.redraw(false);
+    this.drawLegend();
+    await this.explain();
+  }
+
+  async explain() {
+    const { pinned } = this.page.state;
+    let row = this.page.details.peak;
+    if (pinned !== null) {
+      let series = this.series;
+      let at = nearestRow(series, pinned, 0);
+      if (series.columns.batch[at] !== pinned) {
+        series = await this.page.source.series(this.page.at, pinned, pinned, 200);
+        at = 0;
+      }
+      if (series.rows) row = rowAt(series, at);
+    }
+    if (row) await peakPanel(this.peak, this.page, row, this.capacity, pinned === null);
+  }
+
+  async makeStrip() {
+    this.brush = await overviewStrip(this.strip, this.page, () => this.window, () => this.whole, (from, to) => this.zoom(from, to));
+  }
+
+  resize() {
+    const width = this.plot.clientWidth;
+    if (!width || window.innerHeight === 0 || width === this.chart.width) return;
+    this.chart.setSize({ width, height: HEIGHT });
+    this.hostChart?.setSize({ width, height: 96 });
+    this.brush?.draw();
+    this.drawChips();
+  }
+
+  async update() {
+    this.drawHead();
+    if (!this.chart) return this.band ? this.band.update() : this.page.show();
+    if (await this.fetch()) this.refill();
+    await this.brush?.update();
+    if (this.page.state.pinned === null) await this.explain();
+  }
+
+  destroy() {
+    this.wanted += 1;
+    this.observer?.disconnect();
+    this.chart?.destroy();
+    this.hostChart?.destroy();
+    this.band?.destroy();
+  }
+}

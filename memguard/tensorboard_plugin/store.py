@@ -1,0 +1,180 @@
+"""All recordings below the logdir, found again and again, each read only as far as it grew."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from memguard.errors import RecordingError
+from memguard.report.html_details import LineIndex, as_json, details
+from memguard.report.html_rows import RowIndex
+from memguard.tensorboard_plugin.files import GrowingFile, LocalFile, RemoteFile, is_remote, roots, run_name, walk
+
+_NAME = re.compile(r"rank(\d+)-(.+)\.bin")
+_SPARKLINE = 120
+
+
+@final
+class Process:
+    """One process's run: its records and its lines, read as they grow.
+
+    Args:
+        folder: The ``memguard`` folder it lies in.
+        data, lines: Its two files.
+        name: The name of the .bin file.
+    """
+
+    def __init__(self, folder: str, data: GrowingFile, lines: GrowingFile, name: str) -> None:
+        self.folder, self.name = folder, name
+        self._data, self._lines = data, lines
+        self.lines = LineIndex(lines.read, name.removesuffix(".bin") + ".jsonl")
+        self.index: RowIndex | None = None
+        self.problem = ""
+        """Why it cannot be read; empty if it can."""
+        self.version = 0
+        """Grows with every change."""
+        self.ready = False
+        """Whether it was read once."""
+        self.lock = threading.RLock()
+
+    def refresh(self) -> None:
+        """Reads what was appended to both files."""
+        with self.lock:
+            size = self._data.size()
+            changed = not self.ready
+            if self.index is None:
+                try:
+                    self.index = RowIndex(self._data.read, self.name)
+                    self.problem = ""
+                except RecordingError as error:
+                    self.problem = str(error)
+            if self.index is not None:
+                changed |= self.index.refresh(size)
+            changed |= self.lines.refresh(self._lines.size())
+            self.version += changed
+            self.ready = True
+
+    def details(self) -> dict[str, Any]:
+        """All that the page shows besides curves and owners."""
+        with self.lock:
+            if self.index is None:
+                raise RecordingError(self.problem)
+            return details(self.index, self.lines, [])
+
+    def summary(self) -> dict[str, Any]:
+        """What the list of runs shows."""
+        with self.lock:
+            if self.index is None:
+                return {"problem": self.problem}
+            session, findings = self.lines.session, self.lines.findings
+            counts = {level: sum(each["severity"] == level for each in findings) for level in _LEVELS}
+            line = self.index.window(None, None, _SPARKLINE)[0]
+            width = max(1, len(line) // _SPARKLINE)
+            peaks = line["allocated_peak_bytes"]
+            spark = [int(peaks[at : at + width].max()) for at in range(0, len(peaks), width)]
+            return {
+                "count": self.index.count,
+                "device": session.get("device"),
+                "device_name": session.get("device_name"),
+                "device_total_bytes": session.get("device_total_bytes"),
+                "peak": as_json(self.index.peak_row(), self.index.stages),
+                "findings": counts,
+                "worst": findings[0] if findings else None,
+                "ooms": len(self.lines.ooms),
+                "end": (self.lines.end or {}).get("reason"),
+                "time": float(self.index.last_row()["time"]) if self.index.count else session.get("time"),
+                "sparkline": spark,
+            }
+
+
+_LEVELS = ("critical", "warning", "info")
+
+
+@dataclass(slots=True)
+class Run:
+    """A run's processes: for each start, newest first, its ranks."""
+
+    folder: str
+    processes: dict[int, list[Process]] = field(default_factory=dict)
+    """By rank; the newest start first."""
+
+    def process(self, rank: int, start: int) -> Process | None:
+        """One rank's process; start 0 is its newest."""
+        known = self.processes.get(rank, [])
+        return known[start] if 0 <= start < len(known) else None
+
+
+@final
+class Store:
+    """The recordings of all runs; safe to ask from many threads.
+
+    Args:
+        logdir: ``--logdir``, or empty.
+        logdir_spec: ``--logdir_spec``, or empty.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(self, logdir: str, logdir_spec: str = "", *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._roots = roots(logdir, logdir_spec)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._runs: dict[str, Run] = {}
+        self._scanned = -1e9
+        self._patience = 2.0
+
+    def runs(self) -> dict[str, Run]:
+        """All runs by name; the directories are looked at again every two seconds (rarer where that is slow)."""
+        with self._lock:
+            now = self._clock()
+            if now - self._scanned >= self._patience:
+                self._scan()
+                self._scanned = self._clock()
+                self._patience = max(2.0, 10 * (self._scanned - now))
+            return self._runs
+
+    def process(self, run: str, rank: int, start: int) -> Process | None:
+        """One process, read up to date; None if there is none such."""
+        known = self.runs().get(run)
+        process = known.process(rank, start) if known else None
+        if process is not None:
+            process.refresh()
+        return process
+
+    def _scan(self) -> None:
+        gfile = _gfile() if any(is_remote(root) for _, root in self._roots) else None
+        runs: dict[str, Run] = {}
+        for prefix, root in self._roots:
+            try:
+                for folder, names in walk(root, gfile):
+                    if names:
+                        self._take(runs, run_name(prefix, root, folder), folder, names, gfile)
+            except Exception as error:  # a file system of any kind
+                if not is_remote(root):
+                    raise
+                del error
+        self._runs = dict(sorted(runs.items()))
+
+    def _take(self, runs: dict[str, Run], name: str, folder: str, names: list[str], gfile: Any) -> None:
+        known = self._runs.get(name)
+        old = {each.name: each for rank in known.processes.values() for each in rank} if known else {}
+        run = runs.setdefault(name, Run(folder))
+        for file in reversed(names):  # names carry the time: newest first
+            match = _NAME.fullmatch(file)
+            if match is None:
+                continue
+            process = old.get(file)
+            if process is None or process.folder != folder:
+                paths = [f"{folder}/{file}", f"{folder}/{file.removesuffix('.bin')}.jsonl"]
+                opened = [RemoteFile(path, gfile) if is_remote(path) else LocalFile(path) for path in paths]
+                process = Process(folder, opened[0], opened[1], file)
+            run.processes.setdefault(int(match[1]), []).append(process)
+
+
+def _gfile() -> Any:
+    from tensorboard.compat import tf
+
+    return tf.io.gfile
