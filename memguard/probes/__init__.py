@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from memguard.probes.graphs import GraphsProbe
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.panel import Probes
+from memguard.probes.stem import StemProbe
 
-PROBES: tuple[type[Probe], ...] = ()
+PROBES: tuple[type[Probe], ...] = (GraphsProbe, StemProbe)
 """Every probe, in the order in which events reach them."""
 
 __all__ = ["PROBES", "Probe", "Probes", "Watch"]

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from abc import ABC
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
-from memguard.facts import Fact, Place
+from memguard.facts import Fact
+from memguard.probes.holders import Holder, find_holders
 from memguard.stats import MemoryStats, Stage
-
-Culprit = Callable[[torch.Tensor], bool]
-"""Whether a live tensor is one of those whose holder is asked for; must not keep the tensor."""
 
 
 def _no_stats() -> MemoryStats:
@@ -24,10 +23,6 @@ def _no_stats() -> MemoryStats:
 
 def _no_roots() -> Iterable[tuple[str, object]]:
     return ()
-
-
-def _no_names(culprit: Culprit) -> list[Place]:
-    return []
 
 
 def _no_stem(module: nn.Module, output: object) -> None:
@@ -50,8 +45,6 @@ class Watch:
     """Whether a watched model is compiled: then only its outermost module is hooked."""
     read: Callable[[], MemoryStats] = _no_stats
     """One look at the device, without consequences (the backend's `read`)."""
-    name: Callable[[Culprit], list[Place]] = _no_names
-    """Who holds the tensors that a culprit test picks, the likeliest first; the namer, in one line of wiring."""
     stem_end: Callable[[nn.Module, object], None] = _no_stem
     """Where the stem's hook reports; set by `Probes`."""
     extra_roots: Callable[[], Iterable[tuple[str, object]]] = _no_roots
@@ -97,6 +90,19 @@ class Watch:
         self.dense_until = max(self.dense_until, self.batch + batches)
 
 
+def has_optimizer(watch: Watch) -> bool:
+    """Whether any optimizer holds a parameter of a watched model; searches the process, so it is asked rarely."""
+    if watch.optimizers:
+        return True
+    own = {id(parameter) for model in watch.models for parameter in model.parameters()}
+    for thing in gc.get_objects():
+        if issubclass(type(thing), torch.optim.Optimizer):
+            groups = vars(thing).get("param_groups", ())
+            if any(id(parameter) in own for group in groups for parameter in group.get("params", ())):
+                return True
+    return False
+
+
 class Probe(ABC):
     """One kind of look. A subclass overrides the events it needs; the rest cost nothing.
 
@@ -113,6 +119,27 @@ class Probe(ABC):
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         self.watch = watch
         self.report = report
+
+    def holders(
+        self,
+        judge: Callable[[torch.Tensor], int | None],
+        *,
+        graph: bool,
+        passes: Callable[[torch.Tensor, Collection[torch.Tensor]], bool] | None = None,
+        collector: bool = True,
+        stage: Stage | None = None,
+    ) -> tuple[Holder, ...]:
+        """Who holds the tensors that a judge recognises, the likeliest cause first (`memguard.probes.holders`)."""
+        watch = self.watch
+        return find_holders(
+            judge,
+            models=watch.models,
+            extra=watch.extra_roots(),
+            stage=stage,
+            graph=graph,
+            passes=passes,
+            collector=collector,
+        )
 
     def install(self) -> None:  # noqa: B027 - most probes install nothing
         """Puts in place what the probe needs in the process (a gc callback)."""

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Any, final
 
 import torch
-from torch import nn
 
 from memguard.facts import Place
 from memguard.stats import Stage

@@ -59,7 +59,8 @@ def saved_storages(node: Any, limit: int = MAX_NODES) -> dict[int, int]:
 
 def saved_tensors(node: Any) -> Iterator[torch.Tensor]:
     """The tensors that one node saved, as they lie there."""
-    for name in _saved_names(type(node)):
+    kind: Any = type(node)
+    for name in _saved_names(kind):
         try:
             raw = getattr(node, name)
         except (RuntimeError, AttributeError):

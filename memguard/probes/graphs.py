@@ -1,0 +1,240 @@
+"""Graphs of earlier batches that stay alive: kept losses and outputs, carried state, saved tensors after backward."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+
+from memguard.facts import NOWHERE, Fact, Place, RetainedGraphs, SavedAfterBackward
+from memguard.probes.holders import Holder
+from memguard.probes.interface import Probe, Watch, has_optimizer
+from memguard.probes.ledger import KEY, Ledger, Mark, Sentinel, tensors_in
+from memguard.probes.reach import Reach
+from memguard.probes.sizes import owned_storages, saved_storages, storages_of, walk
+
+MIN_BATCHES = 8
+"""Batches of which a graph must be alive."""
+MIN_STEPS = 3
+"""Optimizer steps that each must have survived."""
+AGAIN = 4
+"""A cause is looked at again when so many times more graphs are alive."""
+RETAINED_LOOKS = 3
+"""How often a graph whose saved tensors outlived the backward is sized."""
+
+
+@final
+class GraphsProbe(Probe):
+    """Marks the graph of every forward, and finds those that outlive what they were built for.
+
+    A graph that survived three optimizer steps is out of date: the weights it was built on have changed. Graphs of
+    eight batches are no last-k window any more. Before the first optimizer step nothing is concluded in training.
+    """
+
+    name: ClassVar[str] = "graphs"
+    always: ClassVar[frozenset[str]] = frozenset({"on_optimizer_step_end"})
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self.ledger = Ledger()
+        self._open: list[tuple[int, Mark]] = []
+        self._again: dict[bool, int] = {}
+        self._carried = False
+        self._last: dict[int, Mark] = {}
+        self._retained_told = 0
+        self._idle: bool | None = None
+        self._trained = False
+
+    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Opens the mark of this forward, and looks whether the last one's saved tensors are still there."""
+        watch = self.watch
+        last = self._last.get(id(module))
+        if last is not None and last.alive and last.batch != watch.batch and last.kept is not None:
+            self._look_at_retained(last)
+        if len(self._open) > 32:
+            self._open.clear()  # forwards that failed without an end
+        mark = Mark(
+            module=id(module),
+            batch=watch.batch,
+            stage=watch.stage,
+            training=module.training,
+            steps=watch.optimizer_steps,
+        )
+        self._open.append((id(module), mark))
+
+    def on_stem_end(self, module: nn.Module, output: object) -> None:
+        """Marks the graph at its upstream end."""
+        if self._open and torch.is_grad_enabled():
+            self.ledger.mark(tensors_in(output, 3), self._open[-1][1])
+
+    def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """Marks the graph at the model's output."""
+        mark = None
+        while self._open:
+            key, mark = self._open.pop()
+            if key == id(module):
+                break
+        if mark is None or output is None or not torch.is_grad_enabled():
+            return
+        self.ledger.mark(tensors_in(output), mark, site=True)
+        if mark.alive and mark.training:
+            self._last[mark.module] = mark
+        if not self._carried and len(self._old(mark.training)) >= MIN_BATCHES - 1:
+            self._carried = self._reaches_old(output)
+
+    def on_backward_start(self, loss: torch.Tensor) -> None:
+        """Marks the loss, where the integration shows it: the models' outputs may be all it saw."""
+        watch = self.watch
+        mark = Mark(module=0, batch=watch.batch, stage=watch.stage, training=True, steps=watch.optimizer_steps)
+        self.ledger.mark(tensors_in(loss), mark)
+
+    def on_batch_end(self) -> None:
+        """Concludes."""
+        if len(self._last) > 64:
+            self._last.clear()
+        if not self.ledger.live:
+            return
+        for training in (True, False):
+            old = self._old(training)
+            batches = {mark.batch for mark in old}
+            if training and len(batches) >= 2:
+                self.watch.look_closely(4 * MIN_BATCHES)
+            if len(batches) >= self._again.get(training, MIN_BATCHES) and self._certain(training):
+                self._again[training] = AGAIN * len(batches)
+                self._diagnose(old, batches, training)
+
+    def remove(self) -> None:
+        """Forgets all graphs."""
+        self.ledger.forget()
+        self._open.clear()
+        self._last.clear()
+
+    # Old graphs
+
+    def _old(self, training: bool) -> list[Mark]:
+        """The marks of graphs that should be gone; those of evaluation count from the next batch on."""
+        watch = self.watch
+        steps = watch.optimizer_steps
+        found = []
+        for mark in list(self.ledger.live.values()):
+            if mark.used and mark.training:
+                self._trained = True
+            if mark.batch >= watch.batch - 1:
+                continue
+            if steps - mark.steps >= MIN_STEPS:
+                if training:
+                    found.append(mark)
+            elif not training and not mark.training and not mark.used:
+                found.append(mark)
+        return found
+
+    def _certain(self, training: bool) -> bool:
+        """Whether nothing legitimate holds so many graphs: without a step yet, only where nothing can train."""
+        watch = self.watch
+        if training:
+            return watch.optimizer_steps >= MIN_STEPS
+        if watch.lightning:
+            return watch.stage.evaluates
+        if watch.optimizer_steps and self._trained:
+            return True
+        if self._idle is None:
+            self._idle = not has_optimizer(watch)
+        return self._idle
+
+    def _reaches_old(self, output: object) -> bool:
+        old = {id(mark) for training in (True, False) for mark in self._old(training)}
+        for tensor in tensors_in(output):
+            if tensor.grad_fn is None:
+                continue
+            for node in walk(tensor.grad_fn):
+                sentinel = node.metadata.get(KEY)
+                if type(sentinel) is Sentinel and id(sentinel.mark) in old:
+                    return True
+        return False
+
+    def _diagnose(self, old: list[Mark], batches: set[int], training: bool) -> None:
+        watch = self.watch
+        keys = {id(mark) for mark in old}
+        reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)
+        judge = _Judge(reach, owned_storages(watch.models))
+        holders = self.holders(judge, graph=True, passes=reach.passes, stage=old[0].stage)
+        held = judge.total()
+        del judge, reach
+        if not holders and not any(mark.alive for mark in old):
+            return  # the look itself freed them: garbage, which the cycles probe tells
+        steps = watch.optimizer_steps - max(mark.steps for mark in old)
+        used = sum(mark.used for mark in old) * 2 > len(old)
+        for place in _places(holders):
+            self.report(
+                RetainedGraphs(
+                    batch=watch.batch,
+                    stage=old[0].stage,
+                    place=place,
+                    graphs=len(batches),
+                    first_batch=min(batches),
+                    last_batch=max(batches),
+                    optimizer_steps=max(steps, 0),
+                    bytes=held,
+                    backward=used,
+                    carried=self._carried,
+                    node=None if holders else old[0].node,
+                )
+            )
+
+    # Saved tensors after backward
+
+    def _look_at_retained(self, last: Mark) -> None:
+        """Sizes what a backward with retain_graph left behind: it stands beside the graph that is now built."""
+        place, last.kept = last.kept, None
+        output = last.output() if last.output is not None else None
+        if self._retained_told >= RETAINED_LOOKS or place is None:
+            return
+        self._retained_told += 1
+        saved: dict[int, int] = {}
+        if output is not None and output.grad_fn is not None:
+            saved = saved_storages(output.grad_fn)
+            for key in owned_storages(self.watch.models):
+                saved.pop(key, None)
+        self.report(
+            SavedAfterBackward(
+                batch=self.watch.batch,
+                stage=last.stage,
+                place=place,
+                bytes=sum(saved.values()),
+                tensors=len(saved),
+            )
+        )
+
+
+@final
+class _Judge:
+    """Recognises tensors that carry old graphs, and adds up what they hold, each storage once."""
+
+    def __init__(self, reach: Reach, owned: dict[int, int]) -> None:
+        self._reach, self._owned = reach, owned
+        self._held: dict[int, int] = {}
+        self._sized: deque[int] = deque(maxlen=64)
+
+    def __call__(self, tensor: torch.Tensor) -> int | None:
+        if self._reach(tensor) is None:
+            return None
+        held = storages_of([tensor])
+        if len(self._sized) < 64 and tensor.grad_fn is not None:
+            self._sized.append(1)
+            held.update(saved_storages(tensor.grad_fn))
+        held = {key: size for key, size in held.items() if key not in self._owned}
+        self._held.update(held)
+        return sum(held.values())
+
+    def total(self) -> int:
+        """Bytes held by all of them together."""
+        return sum(self._held.values())
+
+
+def _places(holders: tuple[Holder, ...]) -> list[Place]:
+    """The causes among the holders: those that grow or carry; only the first where none is known to."""
+    growing = [holder.place for holder in holders if holder.grows]
+    return growing or [holder.place for holder in holders[:1]] or [NOWHERE]

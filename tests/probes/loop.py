@@ -1,0 +1,70 @@
+"""A tiny integration for tests: hooks models, and delivers to probes the events that a loop makes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from memguard.facts import Fact
+from memguard.probes.interface import Probe, Watch
+from memguard.probes.panel import Probes
+from memguard.probes.stem import StemProbe
+from memguard.stats import Stage
+
+
+class Loop:
+    """Use as a context; `batches(n)` brackets each pass of a loop as one batch; `facts` is what was seen."""
+
+    def __init__(self, *models: nn.Module, kinds: Sequence[type[Probe]], **watch: Any) -> None:
+        self.models = models
+        self.failures: list[str] = []
+        self.facts: list[Fact] = []
+        self.watch = Watch(**watch)
+        self.probes = Probes(
+            self.watch, (*kinds, StemProbe), on_failure=lambda name, error: self.failures.append(f"{name}: {error!r}")
+        )
+        self.batch = 0
+        self._handles: list[Any] = []
+
+    def __enter__(self) -> Loop:
+        self.probes.install()
+        for model in self.models:
+            self.probes.add_model(model)
+            self._handles += [
+                model.register_forward_pre_hook(self.probes.forward_start, with_kwargs=True),
+                model.register_forward_hook(self.probes.forward_end, always_call=True),
+            ]
+        self._handles += [
+            register_optimizer_step_pre_hook(lambda optimizer, a, k: self.probes.optimizer_step_start(optimizer)),
+            register_optimizer_step_post_hook(lambda optimizer, a, k: self.probes.optimizer_step_end(optimizer)),
+        ]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self.probes.remove()
+        assert not self.failures
+
+    def batches(self, count: int, stage: Stage = Stage.TRAIN) -> Iterator[int]:
+        """Numbers from 0; each pass of the for loop is one batch of the stage."""
+        self.probes.stage_start(stage)
+        for index in itertools.count():
+            if index:
+                self.probes.batch_end()
+                self.batch += 1
+                self.facts += self.probes.take()
+            if index == count:
+                break
+            self.probes.batch_start(batch=self.batch, stage=stage)
+            yield index
+        self.probes.stage_end(stage)
+        self.facts += self.probes.take()
+
+    def of(self, kind: type[Fact]) -> list[Any]:
+        """The facts of one kind."""
+        return [fact for fact in self.facts if type(fact) is kind]

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import copy
+import pickle
+from collections import deque
+
+import torch
+from torch import nn
+
+from memguard.facts import RetainedGraphs, SavedAfterBackward
+from memguard.probes.graphs import GraphsProbe
+from memguard.stats import Stage
+from tests.probes.loop import Loop
+
+
+def make() -> tuple[nn.Module, torch.optim.Optimizer, torch.Tensor]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+    return model, torch.optim.SGD(model.parameters(), lr=0.01), torch.randn(8, 16)
+
+
+def step(optimizer: torch.optim.Optimizer, loss: torch.Tensor, **backward: bool) -> None:
+    optimizer.zero_grad()
+    loss.backward(**backward)
+    optimizer.step()
+
+
+def line_of(marker: str) -> int:
+    with open(__file__) as file:
+        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
+
+
+def test_a_summed_loss_is_found_with_its_line_by_batch_12() -> None:
+    """`total += loss` is reported once eight graphs survived three steps, with variable and statement."""
+    model, optimizer, x = make()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        total = torch.zeros(())
+        for _ in loop.batches(12):
+            loss = model(x).square().mean()
+            step(optimizer, loss)
+            total += loss  # summed
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.batch <= 12
+    assert fact.graphs == 8
+    assert fact.place.holder == "total"
+    assert fact.place.line == line_of("summed")
+    assert fact.backward and not fact.carried
+    assert float(total.detach()) > 0
+
+
+def test_appended_outputs_are_sized() -> None:
+    """Outputs kept without a backward count with all that their graphs saved, parameters left out."""
+    model, optimizer, x = make()
+    kept = []
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(14):
+            kept.append(model(x))  # appended
+            step(optimizer, model(x).sum())
+    (fact,) = loop.of(RetainedGraphs)
+    assert (fact.place.holder, fact.place.line) == ("kept", line_of("appended"))
+    assert not fact.backward
+    # Per batch: the output (8 x 4) and what relu saved (8 x 16); the input is shared by all.
+    assert fact.bytes >= fact.graphs * (8 * 4 + 8 * 16) * 4
+
+
+def test_a_hook_that_keeps_activations_is_found() -> None:
+    """An intermediate activation is upstream of the output; the stem's mark catches it."""
+    model, optimizer, x = make()
+    feats: list[torch.Tensor] = []
+    model[1].register_forward_hook(lambda module, args, output: feats.append(output))  # hooked
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(14):
+            step(optimizer, model(x).sum())
+    (fact,) = loop.of(RetainedGraphs)
+    assert (fact.place.holder, fact.place.line) == ("feats", line_of("hooked"))
+
+
+def test_healthy_loops_are_silent() -> None:
+    """Last-k windows, accumulation, a roll-out before its step and detached histories hold no old graphs."""
+    model, optimizer, x = make()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        recent: deque[torch.Tensor] = deque(maxlen=5)
+        history = []
+        for _ in loop.batches(20):
+            loss = model(x).sum()
+            step(optimizer, loss)
+            recent.append(loss)
+            history.append(loss.detach())
+        rollout = []
+        for index in loop.batches(40):
+            rollout.append(model(x).sum())
+            if index % 20 == 19:
+                step(optimizer, torch.stack(rollout).mean())
+                rollout.clear()
+    assert loop.of(RetainedGraphs) == []
+
+
+def test_before_the_first_step_nothing_is_concluded_in_training() -> None:
+    """Many graphs before any optimizer step are a roll-out or an inner loop."""
+    model, _, x = make()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        kept = [model(x).sum() for _ in loop.batches(30)]
+    assert len(kept) == 30 and loop.of(RetainedGraphs) == []
+
+
+def test_evaluation_outputs_with_graph_are_found_where_nothing_trains() -> None:
+    """In eval mode, with no optimizer in sight, kept graphs are told at once."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 4)).eval(), torch.randn(8, 16)
+    outputs: list[torch.Tensor] = []
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(12, Stage.VALIDATION):
+            outputs += [model(x)]  # evaluated
+    (fact,) = loop.of(RetainedGraphs)
+    assert (fact.place.holder, fact.place.line) == ("outputs", line_of("evaluated"))
+    assert fact.optimizer_steps == 0
+
+
+def test_a_carried_state_is_told_apart() -> None:
+    """A recurrent state that goes from batch to batch makes each graph reach the older ones."""
+    torch.manual_seed(0)
+    cell, x = nn.RNN(4, 4), torch.randn(3, 2, 4)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    with Loop(cell, kinds=[GraphsProbe]) as loop:
+        hidden = torch.zeros(1, 2, 4)
+        for _ in loop.batches(14):
+            out, hidden = cell(x, hidden)  # carried
+            optimizer.step()
+    fact = loop.of(RetainedGraphs)[0]
+    assert fact.carried
+    assert (fact.place.holder, fact.place.line) == ("hidden", line_of("carried"))
+    assert out.shape == (3, 2, 4)
+
+
+def test_saved_tensors_after_backward_are_told() -> None:
+    """`retain_graph=True` leaves the saved tensors behind while the next forward runs; a plain backward does not."""
+    model, optimizer, x = make()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(4):
+            out = model(x)
+            step(optimizer, out.square().mean())
+        assert loop.of(SavedAfterBackward) == []
+        for _ in loop.batches(5):
+            out = model(x)
+            optimizer.zero_grad()
+            out.square().mean().backward(retain_graph=True)  # retained
+            optimizer.step()
+    facts = loop.of(SavedAfterBackward)
+    assert facts and facts[0].place.line == line_of("retained")
+    assert facts[0].bytes >= 8 * 16 * 4
+
+
+def test_two_backwards_on_one_graph_are_healthy_when_the_last_one_frees() -> None:
+    """Several losses on one graph may retain it for all but the last."""
+    model, optimizer, x = make()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(6):
+            out = model(x)
+            out.sum().backward(retain_graph=True)
+            out.square().sum().backward()
+            optimizer.step()
+    assert loop.of(SavedAfterBackward) == []
+
+
+def test_nothing_is_kept_alive_and_copies_are_inert() -> None:
+    """The ledger holds no graph, and a deep copy or pickle of the model carries no working hook."""
+    model, optimizer, x = make()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        probe = loop.probes._probes[0]
+        assert isinstance(probe, GraphsProbe)
+        for _ in loop.batches(5):
+            step(optimizer, model(x).sum())
+            assert not [mark for mark in probe.ledger.live.values() if mark.batch < loop.batch]
+        stem_hooks = model[0]._forward_hooks
+        assert len(stem_hooks) == 1
+        twin = copy.deepcopy(model[0])
+        twin(x)
+        pickle.loads(pickle.dumps(model[0]))(x)
+    assert model[0]._forward_hooks == {}
+
+
+def test_torch_func_and_compile_are_left_alone() -> None:
+    """Under functional transforms and in compiled models nothing fails and nothing breaks the graph."""
+    model, optimizer, x = make()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(2):
+            step(optimizer, model(x).sum())
+        for _ in loop.batches(2):
+            params = dict(model.named_parameters())
+            torch.func.grad(lambda p: torch.func.functional_call(model, p, (x,)).sum())(params)
+            torch.vmap(model)(x.unsqueeze(0))
+        explained = torch._dynamo.explain(model)(x)
+    assert explained.graph_break_count == 0
