@@ -15,10 +15,10 @@ from memguard.allocator.blocks import (
     PoolId,
     PrivatePool,
 )
-from memguard.allocator.config import AllocatorConfig
+from memguard.allocator.config import AllocatorConfig, parse_version
 from memguard.allocator.driver import Driver, RisingDriver
 from memguard.allocator.events import StreamEvents
-from memguard.allocator.messages import OutOfMemory, out_of_memory_text, too_large_text
+from memguard.allocator.messages import EXPANDABLE_ADVICE, FRAGMENTATION_ADVICE, OutOfMemory, out_of_memory_text, reserve_advice, too_large_text
 from memguard.allocator.segments import UNLIMITED, OnEvent, Segments
 from memguard.allocator.state import build_blocks, describe_segments, describe_settings
 from memguard.allocator.statistics import DeviceStatistics
@@ -64,6 +64,7 @@ class CachingAllocator:
     ) -> None:
         self.config = AllocatorConfig.parse(conf, torch_version)
         self.conf = conf
+        self._version = parse_version(torch_version)
         self.driver: Driver = driver or RisingDriver(
             total_bytes, context_bytes=context_bytes, others_bytes=reserved_by_others_bytes
         )
@@ -132,10 +133,8 @@ class CachingAllocator:
         Raises:
             OutOfMemory: Every attempt failed.
         """
-        if nbytes <= 0:
-            if nbytes < 0:
-                raise ValueError(f"an allocation cannot have a negative size, got {nbytes} bytes")
-            return 0
+        if not 0 < nbytes < _EXBIBYTE:
+            return self._refuse(nbytes)
         if self._events and not self._captures:
             self._events.process()
         size = (nbytes + 511) & ~511 if self._rounds_to_512 else self.config.round_size(nbytes)
@@ -205,6 +204,14 @@ class CachingAllocator:
         private = self._private[pool_id]
         return private.small if size <= SMALL_BYTES else private.large
 
+    def _refuse(self, nbytes: int) -> int:
+        """The answer to a size that never reaches the pools: 0, or above an exbibyte."""
+        if nbytes < 0:
+            raise ValueError(f"an allocation cannot have a negative size, got {nbytes} bytes")
+        if nbytes > 0:
+            raise OutOfMemory(too_large_text(), requested_bytes=nbytes, alloc_bytes=nbytes)
+        return 0
+
     def _get_free_block(self, pool: BlockPool, stream: int, size: int) -> Block | None:
         """The smallest free block that is large enough, out of its pool (C++: ``get_free_block``)."""
         if self._segments.collects_garbage:
@@ -242,8 +249,6 @@ class CachingAllocator:
 
     def _get_new_block(self, pool: BlockPool, stream: int, size: int, nbytes: int) -> Block:
         """A block for which the cache alone had no room; see ``malloc`` for the order of attempts."""
-        if nbytes >= _EXBIBYTE:
-            raise OutOfMemory(too_large_text(), requested_bytes=nbytes, alloc_bytes=nbytes)
         segments = self._segments
         if segments.collects_garbage:
             segments.collect_garbage(self._large)
@@ -346,7 +351,7 @@ class CachingAllocator:
             block.stream_uses = (block.stream_uses or set()) | {stream}
 
     def synchronize(self) -> None:
-        """Waits for all streams, as ``torch.cuda.synchronize``: what ``pending`` held back is free at the next malloc."""
+        """Waits for all streams, as ``torch.cuda.synchronize``; the next malloc frees what ``pending`` held back."""
         self._events.synchronize()
 
     def complete_events(self, address: int) -> None:
@@ -366,6 +371,19 @@ class CachingAllocator:
             pool: Only the segments of this released private pool.
         """
         self._release_cached_blocks(pool)
+
+    def release_segment(self, address: int) -> None:
+        """Gives one free segment back; how a replay follows a garbage collection, whose limit no trace tells.
+
+        Raises:
+            KeyError: No segment without a block in use begins at this address.
+        """
+        for pool in self._pools():
+            for block in pool.free_blocks():
+                if block.ptr == address and block.segment is None and not block.is_split:
+                    self._segments.release_block(block)
+                    return
+        raise KeyError(f"no free segment begins at address {address:#x}")
 
     def _release_cached_blocks(self, pool_id: PoolId) -> None:
         """Releases every segment and page that can be (C++: ``release_cached_blocks``)."""
@@ -492,8 +510,7 @@ class CachingAllocator:
             yield from pool.free_blocks()
 
     def _out_of_memory(self, pool: BlockPool, size: int, nbytes: int) -> OutOfMemory:
-        stats, driver, expandable = self._statistics.all, self.driver, self._segments.expandable
-        exceeds_reserve = self.config.expandable_segments and size > expandable.segment_bytes(pool)
+        stats, driver = self._statistics.all, self.driver
         alloc_bytes = self._segments.allocation_size(size)
         text = out_of_memory_text(
             alloc_bytes=alloc_bytes,
@@ -508,9 +525,16 @@ class CachingAllocator:
             private_free_bytes=sum(
                 block.size for free in self._pools() if free.private is not None for block in free.free_blocks()
             ),
-            reserve_bytes=self.config.reserve_bytes(self.total_bytes) if exceeds_reserve else None,
+            advice=self._advice(pool, size),
         )
         return OutOfMemory(text, requested_bytes=nbytes, alloc_bytes=alloc_bytes)
+
+    def _advice(self, pool: BlockPool, size: int) -> str:
+        if not self.config.expandable_segments or self._version < (2, 15):
+            return FRAGMENTATION_ADVICE
+        if size > self._segments.expandable.segment_bytes(pool):
+            return reserve_advice(self.config.reserve_bytes(self.total_bytes), self._segments.allocation_size(size))
+        return EXPANDABLE_ADVICE
 
 
 def _room(block: Block) -> int:

@@ -6,6 +6,7 @@ import os
 import stat
 from typing import Any, NamedTuple
 
+from memguard.allocator.blocks import DEFAULT_POOL, PoolId
 from memguard.allocator.snapshot_pickle import load_plain_pickle
 from memguard.errors import SnapshotError
 
@@ -17,9 +18,6 @@ INACTIVE = "inactive"
 """State of a free block."""
 
 _STATES = {ACTIVE: ACTIVE, PENDING: PENDING, "active_awaiting_free": PENDING, INACTIVE: INACTIVE}
-
-PoolId = tuple[int, int]
-DEFAULT_POOL: PoolId = (0, 0)
 
 
 class Frame(NamedTuple):

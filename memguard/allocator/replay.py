@@ -1,0 +1,385 @@
+"""A recorded trace through the simulated allocator: does it do what PyTorch's did, to the byte?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final, final
+
+from memguard.allocator.blocks import DEFAULT_POOL, PoolId
+from memguard.allocator.caching import CachingAllocator
+from memguard.allocator.config import AllocatorConfig
+from memguard.allocator.messages import OutOfMemory
+from memguard.allocator.replay_driver import RecordedDriver
+from memguard.allocator.replay_state import AllocatorState, blocks_with_sizes, segments_of_state, state_before
+from memguard.allocator.snapshot import INACTIVE, Snapshot, TraceEntry
+
+WAITS: Final = -1
+"""The stream that a freed block waits for; a trace does not tell which one it was."""
+_MAX_ATTEMPTS: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """How a replay compares with its record."""
+
+    exact: bool
+    """Every address, every segment event and the reserved bytes at the end came out as recorded."""
+    events: int
+    """Events of the trace."""
+    address_mismatches: int
+    segment_mismatches: int
+    reserved_bytes: int
+    """At the end."""
+    recorded_reserved_bytes: int
+    reserved_peak_bytes: int
+    allocated_peak_bytes: int
+    num_alloc_retries: int
+    num_ooms: int
+
+    def __add__(self, other: Replay) -> Replay:
+        """Two devices together."""
+        sums = {
+            field.name: getattr(self, field.name) + getattr(other, field.name)
+            for field in fields(self)
+            if field.name != "exact"
+        }
+        return Replay(exact=self.exact and other.exact, **sums)
+
+
+def replay(snapshot: Snapshot, device: int) -> Replay:
+    """One device's trace through the simulated allocator, from the state in which the trace began.
+
+    Args:
+        snapshot: A snapshot with a trace of the device.
+        device: Its index.
+    """
+    trace = snapshot.trace_of(device)
+    segments = snapshot.segments_of(device)
+    conf = recorded_conf(snapshot.settings)
+    state = state_before(segments, trace)
+    recorded_reserved = sum(segment.size for segment in segments)
+    tails: dict[int, int] = {}
+    best: Replay | None = None
+    for _ in range(_MAX_ATTEMPTS):
+        run = _Run(state, trace, conf, tails)
+        result = run.replay(recorded_reserved)
+        if best is None or _distance(result) < _distance(best):
+            best = result
+        if result.exact or not run.learn_tail():
+            break
+    assert best is not None
+    return best
+
+
+def recorded_conf(settings: dict[str, Any]) -> str:
+    """A snapshot's allocator settings as text for ``PYTORCH_CUDA_ALLOC_CONF``.
+
+    The parsed settings count where they are told, since versions read the same text differently. The limit of the
+    process is left out: where it was met, the trace shows it.
+    """
+    parts = []
+    if settings.get("expandable_segments") is True:
+        parts.append("expandable_segments:True")
+    max_split = settings.get("max_split_size")
+    if isinstance(max_split, int) and 20 << 20 <= max_split < 1 << 62:
+        parts.append(f"max_split_size_mb:{max_split >> 20}")
+    threshold = settings.get("garbage_collection_threshold")
+    if isinstance(threshold, float) and 0.0 < threshold < 1.0:
+        parts.append(f"garbage_collection_threshold:{threshold}")
+    divisions = settings.get("roundup_power2_divisions")
+    if isinstance(divisions, dict) and any(divisions.values()):
+        parts.append("roundup_power2_divisions:[" + ",".join(f"{mib}:{d}" for mib, d in divisions.items()) + "]")
+    text = settings.get("PYTORCH_CUDA_ALLOC_CONF")
+    if isinstance(text, str):
+        pairs = text.replace(" ", "").split(",")
+        parts += [pair for pair in pairs if pair.startswith(("large_segment_size_mb:", "max_non_split_rounding_mb:"))]
+    return checked_conf(",".join(parts))
+
+
+def checked_conf(conf: str) -> str:
+    """The text if it is valid, else an empty one: the settings of a damaged file."""
+    try:
+        AllocatorConfig.parse(conf)
+    except ValueError:
+        return ""
+    return conf
+
+
+def _distance(result: Replay) -> int:
+    return result.address_mismatches + result.segment_mismatches
+
+
+@dataclass(slots=True)
+class _Mismatch:
+    """The first allocation that got another address."""
+
+    address: int
+    """Where the simulator put it."""
+    room: int
+    """Size of the free block that it took."""
+    size: int
+    """What it needed."""
+
+
+@final
+class _Run:
+    """One pass over a trace. The simulator acts by itself; the driver alone follows the record."""
+
+    def __init__(self, state: AllocatorState, trace: Sequence[TraceEntry], conf: str, tails: dict[int, int]) -> None:
+        self._trace = trace
+        self._pools = state.pools
+        self._config = AllocatorConfig.parse(conf)
+        self._tails = tails
+        self._sizes, self._guessed = blocks_with_sizes(state, trace, self._config, tails)
+        self._driver = RecordedDriver()
+        self._allocator = CachingAllocator.from_segments(
+            segments_of_state(state, self._sizes),
+            self._driver.total_bytes,
+            conf,
+            driver=self._driver,
+            pending=True,
+            on_event=self._on_event,
+        )
+        # Recorded address -> the simulator's; they differ only after a mismatch.
+        self._held = {block.address: block.address for block in state.blocks if block.allocated}
+        self._waiting = {block.address: block.address for block in state.blocks if not block.allocated}
+        self._pool_ids = {held.pool: held.pool for held in state.ranges}
+        self._address_mismatches = self._segment_mismatches = self._retries = self._ooms = 0
+        self._first: _Mismatch | None = None
+        self._let_go: set[PoolId] = set()
+        self._reserved_at_start = self._allocator.reserved_bytes
+        self._peak: int | None = None
+
+    def replay(self, recorded_reserved_bytes: int) -> Replay:
+        """Runs the whole trace."""
+        trace = self._trace
+        calls: list[int] = []  # segment events whose cause comes after them
+        for at, entry in enumerate(trace):
+            action = entry.action
+            if action == "alloc" or action == "oom":
+                self._malloc(at, calls)
+                calls = []
+            elif action == "free_requested":
+                if calls and not self._takes(calls):
+                    self._release(calls)
+                    calls = []
+                self._free(at)
+            elif action == "free_completed":
+                if calls and not self._completes(at - 1, entry.address):
+                    calls.append(at)
+                else:
+                    self._complete(entry.address)
+            elif action.startswith("segment_"):
+                calls.append(at)
+        if calls:
+            self._release(calls)
+        stats = self._allocator.stats()
+        reserved = stats["reserved_bytes.all.current"]
+        mismatches = self._address_mismatches + self._segment_mismatches
+        return Replay(
+            exact=mismatches == 0 and reserved == recorded_reserved_bytes,
+            events=len(trace),
+            address_mismatches=self._address_mismatches,
+            segment_mismatches=self._segment_mismatches,
+            reserved_bytes=reserved,
+            recorded_reserved_bytes=recorded_reserved_bytes,
+            reserved_peak_bytes=stats["reserved_bytes.all.peak"],
+            allocated_peak_bytes=stats["allocated_bytes.all.peak"],
+            num_alloc_retries=self._retries,
+            num_ooms=self._ooms,
+        )
+
+    def learn_tail(self) -> bool:
+        """Finds a tail that explains the first mismatch; False if there is none.
+
+        A free block that the simulator took and PyTorch did not was too small in truth: the block before it, whose
+        size is a guess, has a tail.
+        """
+        if self._first is None:
+            return False
+        for address in self._guessed | self._tails.keys():
+            if address + self._sizes[address] == self._first.address:
+                tail = self._tails.get(address, 0) + self._first.room - self._first.size + 512
+                if tail > 1 << 20:
+                    return False
+                self._tails[address] = tail
+                return True
+        return False
+
+    def _on_event(self, action: str, address: int, size: int, stream: int) -> None:
+        if action.startswith("segment_"):
+            self._driver.saw((action, address, size, stream))
+
+    # ---- allocations
+
+    def _malloc(self, at: int, calls: list[int]) -> None:
+        entry = self._trace[at]
+        pool = self._pool(self._pools[at])
+        failed = entry.action == "oom"
+        released = 0
+        while released < len(calls) and not self._trace[calls[released]].action.endswith(("_alloc", "_map")):
+            released += 1
+        if released and self._is_retry(calls[:released], entry):
+            self._retries += 1
+        if released and self._released_everything(calls[:released]):
+            self._release(calls[:released])
+            calls = calls[released:]
+        elif released and self._config.garbage_collection_threshold > 0:
+            self._collect(calls[:released])
+            calls = calls[released:]
+        elif released:
+            self._release_pools(calls[:released])
+        # A capture never gives memory back, and a trace tells of captures only by what does not happen.
+        capturing = failed and not calls and not released and pool != DEFAULT_POOL
+        if failed and not capturing:
+            self._retries += 1
+        self._driver.expect([self._trace[call] for call in calls], out_of_memory=failed)
+        if capturing:
+            self._allocator.begin_capture()
+        address = None
+        try:
+            address = self._allocator.malloc(entry.size, entry.stream, pool)
+        except OutOfMemory:
+            self._ooms += failed
+        if capturing:
+            self._allocator.end_capture()
+        self._segment_mismatches += self._driver.mismatches()
+        for call in calls:
+            if self._trace[call].action == "free_completed":
+                self._waiting.pop(self._trace[call].address, None)
+        if failed:
+            if address is not None:
+                self._miss(address, entry)
+                self._allocator.free(address)
+            return
+        if address != entry.address:
+            self._miss(address, entry)
+        if address is not None:
+            self._held[entry.address] = address
+
+    def _miss(self, address: int | None, entry: TraceEntry) -> None:
+        self._address_mismatches += 1
+        if self._first is None:
+            size = self._config.round_size(entry.size)
+            self._first = _Mismatch(address or 0, self._room_at(address or 0), size)
+
+    def _room_at(self, address: int) -> int:
+        """The size that the free block at an address had before it was taken."""
+        for segment in self._allocator.snapshot()["segments"]:
+            blocks = segment["blocks"]
+            for block, behind in zip(blocks, [*blocks[1:], None], strict=True):
+                if block["address"] == address:
+                    free_behind = behind["size"] if behind and behind["state"] == INACTIVE else 0
+                    return int(block["size"] + free_behind)
+        return 0
+
+    def _pool(self, recorded: PoolId) -> PoolId:
+        if recorded == DEFAULT_POOL:
+            return DEFAULT_POOL
+        if recorded not in self._pool_ids:
+            self._pool_ids[recorded] = self._allocator.create_pool()
+        return self._pool_ids[recorded]
+
+    # ---- frees
+
+    def _free(self, at: int) -> None:
+        address = self._trace[at].address
+        held = self._held.pop(address, None)
+        if held is None:
+            return
+        done = at + 1 < len(self._trace) and self._completes(at, self._trace[at + 1].address)
+        if not (done and self._trace[at + 1].action == "free_completed"):
+            self._allocator.record_stream(held, WAITS)
+            self._waiting[address] = held
+        self._allocator.free(held)
+
+    def _completes(self, at: int, address: int) -> bool:
+        """Whether the event asks for the block at this address to be freed."""
+        return at >= 0 and self._trace[at].action == "free_requested" and self._trace[at].address == address
+
+    def _complete(self, address: int) -> None:
+        waiting = self._waiting.pop(address, None)
+        if waiting is not None:
+            self._allocator.complete_events(waiting)
+
+    # ---- memory given back
+
+    def _takes(self, calls: list[int]) -> bool:
+        return any(self._trace[call].action in ("segment_alloc", "segment_map") for call in calls)
+
+    def _is_retry(self, released: list[int], entry: TraceEntry) -> bool:
+        """Whether the allocation itself gave memory back, and not ``empty_cache`` before it.
+
+        One call has one stack. Without stacks: could the allocation have failed, with no more reserved than at peak?
+        """
+        stacks = [self._trace[call].stack for call in released if self._trace[call].stack]
+        if stacks:
+            return stacks[-1] == entry.stack and entry.action != "oom"
+        if entry.action == "oom":
+            return False
+        reserved = self._allocator.reserved_bytes
+        return reserved + entry.size > self._reserved_peak()
+
+    def _reserved_peak(self) -> int:
+        """The most that was ever reserved, of which the record is proof that it was possible."""
+        if self._peak is None:
+            change = peak = 0
+            for entry in self._trace:
+                if entry.action in ("segment_alloc", "segment_map"):
+                    change += entry.size
+                    peak = max(peak, change)
+                elif entry.action in ("segment_free", "segment_unmap"):
+                    change -= entry.size
+            self._peak = self._reserved_at_start + peak
+        return self._peak
+
+    def _released_everything(self, released: list[int]) -> bool:
+        """Whether all that could be given back was: by ``empty_cache``, or by an allocation's last resort."""
+        if self._config.max_split_bytes is None and self._config.garbage_collection_threshold == 0:
+            return True
+        if self._config.expandable_segments:
+            return True
+        self._release_pools(released)
+        freed = {self._trace[call].address for call in released if self._trace[call].action == "segment_free"}
+        return freed == {
+            segment["address"]
+            for segment in self._allocator.snapshot()["segments"]
+            if segment["segment_pool_id"] == DEFAULT_POOL
+            and not any(block["state"] == "active_allocated" for block in segment["blocks"])
+        }
+
+    def _release(self, calls: list[int]) -> None:
+        """Does what ``empty_cache`` does, for these events."""
+        pools = self._release_pools(calls)
+        self._driver.expect([self._trace[call] for call in calls])
+        if len(pools) == 1 and DEFAULT_POOL not in pools:
+            self._allocator.empty_cache(pools.pop())
+        else:
+            self._allocator.empty_cache()
+        self._segment_mismatches += self._driver.mismatches()
+        for call in calls:
+            if self._trace[call].action == "free_completed":
+                self._waiting.pop(self._trace[call].address, None)
+
+    def _release_pools(self, calls: list[int]) -> set[PoolId]:
+        """Lets the private pools go whose segments were given back; they must have been released by then."""
+        pools = {self._pool(self._pools[call]) for call in calls if self._trace[call].action != "free_completed"}
+        for pool in pools - {DEFAULT_POOL} - self._let_go:
+            self._allocator.release_pool(pool)
+            self._let_go.add(pool)
+        return pools
+
+    def _collect(self, calls: list[int]) -> None:
+        """Gives back what the garbage collector chose; by which limit, no trace tells."""
+        self._driver.expect([self._trace[call] for call in calls])
+        for call in calls:
+            entry = self._trace[call]
+            if entry.action == "free_completed":
+                self._complete(entry.address)
+                continue
+            try:
+                self._allocator.release_segment(entry.address)
+            except KeyError:
+                pass
+        self._segment_mismatches += self._driver.mismatches()

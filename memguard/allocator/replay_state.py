@@ -1,0 +1,305 @@
+"""The allocator's state when a trace began, found by walking the trace backwards from the segments at its end."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from memguard.allocator.blocks import DEFAULT_POOL, SMALL_BYTES, SMALL_SEGMENT_BYTES, PoolId
+from memguard.allocator.config import AllocatorConfig
+from memguard.allocator.snapshot import ACTIVE, INACTIVE, PENDING, Segment, TraceEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Memory of one kind: a segment, or mapped pages of an expandable one."""
+
+    address: int
+    size: int
+    stream: int
+    small: bool
+    expandable: bool
+    pool: PoolId
+
+    @property
+    def end(self) -> int:
+        """The address behind it."""
+        return self.address + self.size
+
+    def like(self, other: Range) -> bool:
+        """Whether two ranges that touch are one."""
+        return (
+            self.expandable
+            and other.expandable
+            and (self.stream, self.small, self.pool) == (other.stream, other.small, other.pool)
+        )
+
+
+@dataclass(slots=True)
+class ActiveBlock:
+    """A block in use, or waiting for another stream."""
+
+    address: int
+    requested_size: int
+    size: int | None
+    """None where only the request is known: the block was freed later, and is not among the segments at the end."""
+    allocated: bool
+    """Owned by a tensor; else freed already, and still waiting for another stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorState:
+    """Memory held and blocks in use at one moment; what lies between the blocks is free."""
+
+    ranges: tuple[Range, ...]
+    """By address, without overlap."""
+    blocks: tuple[ActiveBlock, ...]
+    """By address."""
+    pools: tuple[PoolId, ...]
+    """The pool of each event of the trace behind this moment."""
+
+
+def state_before(segments: Sequence[Segment], trace: Sequence[TraceEntry], index: int = 0) -> AllocatorState:
+    """The state before an event of a trace.
+
+    Args:
+        segments: The segments of the device when the trace ended.
+        trace: The device's events, oldest first.
+        index: The event; 0 for the state in which the trace began.
+    """
+    walk = _Backwards(segments, trace)
+    for at in range(len(trace) - 1, index - 1, -1):
+        walk.undo(trace[at])
+    return walk.state()
+
+
+@final
+class _Backwards:
+    def __init__(self, segments: Sequence[Segment], trace: Sequence[TraceEntry]) -> None:
+        self._ranges: list[Range] = []
+        self._blocks: dict[int, ActiveBlock] = {}
+        self._pools: list[PoolId] = []
+        self._small_pages = _addresses_of_small_pages(segments, trace)
+        for segment in segments:
+            self._add(
+                Range(segment.address, segment.size, segment.stream, segment.small, segment.expandable, segment.pool)
+            )
+            for block in segment.blocks:
+                if block.state != INACTIVE:
+                    self._blocks[block.address] = ActiveBlock(
+                        block.address, block.requested_size, block.size, block.state != PENDING
+                    )
+
+    def undo(self, entry: TraceEntry) -> None:
+        action, address = entry.action, entry.address
+        pool = entry.pool
+        if action == "alloc":
+            self._blocks.pop(address, None)
+            if pool is None:
+                pool = self._pool_at(address)
+        elif action == "free_completed":
+            self._blocks[address] = ActiveBlock(address, entry.size, None, allocated=False)
+        elif action == "free_requested":
+            block = self._blocks.get(address)
+            if block is None:  # freed and completed within one event, as the oldest traces tell it
+                block = self._blocks[address] = ActiveBlock(address, entry.size, None, allocated=True)
+            block.allocated = True
+        elif action in ("segment_alloc", "segment_map"):
+            if pool is None:
+                pool = self._pool_at(address)
+            self._take(address, address + entry.size)
+        elif action in ("segment_free", "segment_unmap"):
+            expandable = action == "segment_unmap"
+            small = address in self._small_pages if expandable else entry.size == SMALL_SEGMENT_BYTES
+            pool = pool or DEFAULT_POOL
+            self._add(Range(address, entry.size, entry.stream, small, expandable, pool))
+        self._pools.append(pool or DEFAULT_POOL)
+
+    def state(self) -> AllocatorState:
+        blocks = tuple(self._blocks[address] for address in sorted(self._blocks))
+        return AllocatorState(tuple(self._ranges), blocks, tuple(reversed(self._pools)))
+
+    def _at(self, address: int) -> int:
+        """Index of the range that holds an address, or -1."""
+        at = bisect_right(self._ranges, address, key=lambda held: held.address) - 1
+        return at if at >= 0 and address < self._ranges[at].end else -1
+
+    def _pool_at(self, address: int) -> PoolId:
+        at = self._at(address)
+        return self._ranges[at].pool if at >= 0 else DEFAULT_POOL
+
+    def _add(self, new: Range) -> None:
+        ranges = self._ranges
+        at = bisect_right(ranges, new.address, key=lambda held: held.address)
+        if at < len(ranges) and new.end == ranges[at].address and new.like(ranges[at]):
+            new = replace(new, size=new.size + ranges.pop(at).size)
+        if at > 0 and ranges[at - 1].end == new.address and ranges[at - 1].like(new):
+            at -= 1
+            new = replace(ranges[at], size=ranges.pop(at).size + new.size)
+        ranges.insert(at, new)
+
+    def _take(self, begin: int, end: int) -> None:
+        at = self._at(begin)
+        if at < 0:
+            return
+        held = self._ranges.pop(at)
+        if end < held.end:
+            self._ranges.insert(at, replace(held, address=end, size=held.end - end))
+        if held.address < begin:
+            self._ranges.insert(at, replace(held, size=begin - held.address))
+
+
+def _addresses_of_small_pages(segments: Sequence[Segment], trace: Sequence[TraceEntry]) -> frozenset[int]:
+    """Where unmapped pages belonged to a small pool, which the event itself does not tell.
+
+    A block of the same address space does: of a stream, small and large pages lie in address spaces far apart, so the
+    nearest address with a known kind decides.
+    """
+    known: dict[int, list[tuple[int, bool]]] = {}
+    for segment in segments:
+        if segment.expandable:
+            known.setdefault(segment.stream, []).append((segment.address, segment.small))
+    unmapped = [entry for entry in trace if entry.action == "segment_unmap"]
+    if not unmapped:
+        return frozenset()
+    for entry in trace:
+        if entry.action == "segment_map":
+            # A small pool maps one page of 2 MiB for a request; a large one at least ten times as much.
+            known.setdefault(entry.stream, []).append((entry.address, entry.size == SMALL_SEGMENT_BYTES))
+        elif entry.action in ("alloc", "free_completed") and entry.size > SMALL_BYTES:
+            known.setdefault(entry.stream, []).append((entry.address, False))
+    for places in known.values():
+        places.sort()
+    small = set()
+    for entry in unmapped:
+        places = known.get(entry.stream, [])
+        at = bisect_right(places, entry.address, key=lambda place: place[0])
+        nearest = min(places[max(at - 1, 0) : at + 1], key=lambda place: abs(place[0] - entry.address), default=None)
+        if nearest is not None and nearest[1]:
+            small.add(entry.address)
+    return frozenset(small)
+
+
+def blocks_with_sizes(
+    state: AllocatorState, trace: Sequence[TraceEntry], config: AllocatorConfig, tails: dict[int, int]
+) -> tuple[dict[int, int], frozenset[int]]:
+    """The size of every block of a state by its address, and the addresses of those whose size is a guess.
+
+    The trace tells what was asked, and a block of a large pool may be up to 1 MiB larger than that: an unsplit tail.
+    Free blocks of a large pool are larger than 1 MiB, so a smaller gap behind a block is its tail. If the gap is
+    larger, the tail shows in the address of the first later allocation there, which begins where the free block began.
+    If there is none, no tail is the guess.
+
+    Args:
+        state: The state in which the trace begins.
+        trace: The events from there on.
+        config: The allocator's settings.
+        tails: Tails known otherwise, by the address of their block.
+    """
+    sizes: dict[int, int] = {}
+    uncertain: dict[int, int] = {}  # address of a block with an unknown tail -> where its known part ends
+    for held, inside in blocks_by_range(state):
+        whole = not held.expandable and config.max_split_bytes is not None and held.size >= config.max_split_bytes
+        for block, following in zip(inside, [*inside[1:], None], strict=False):
+            end = following.address if following else held.end
+            room = end - block.address
+            size = block.size or min(config.round_size(max(block.requested_size, 1)), room)
+            if block.size is None and not held.small and not held.expandable:
+                if room - size <= SMALL_BYTES or (whole and len(inside) == 1):
+                    size = room
+                elif block.address in tails:
+                    size += tails[block.address]
+                else:
+                    uncertain[block.address] = block.address + size
+            sizes[block.address] = size
+    found = _tails_seen(state, trace, uncertain)
+    for address, tail in found.items():
+        sizes[address] += tail
+    return sizes, frozenset(uncertain.keys() - found.keys())
+
+
+def blocks_by_range(state: AllocatorState) -> list[tuple[Range, tuple[ActiveBlock, ...]]]:
+    """Each range with the blocks in it."""
+    result = []
+    blocks, at = state.blocks, 0
+    for held in state.ranges:
+        while at < len(blocks) and blocks[at].address < held.address:  # in memory that the file does not tell of
+            at += 1
+        begin = at
+        while at < len(blocks) and blocks[at].address < held.end:
+            at += 1
+        result.append((held, blocks[begin:at]))
+    return result
+
+
+def segments_of_state(state: AllocatorState, sizes: dict[int, int]) -> list[dict[str, Any]]:
+    """A state in the form of PyTorch's snapshots, the gaps between its blocks as free blocks.
+
+    Args:
+        state: The state.
+        sizes: The size of each block, by address.
+    """
+    segments = []
+    for held, inside in blocks_by_range(state):
+        blocks: list[dict[str, Any]] = []
+        at = held.address
+        for block in inside:
+            if at < block.address:
+                blocks.append({"address": at, "size": block.address - at, "state": INACTIVE})
+            size = sizes[block.address]
+            blocks.append(
+                {
+                    "address": block.address,
+                    "size": size,
+                    "requested_size": block.requested_size,
+                    "state": ACTIVE if block.allocated else PENDING,
+                }
+            )
+            at = block.address + size
+        if at < held.end:
+            blocks.append({"address": at, "size": held.end - at, "state": INACTIVE})
+        segments.append(
+            {
+                "address": held.address,
+                "total_size": held.size,
+                "stream": held.stream,
+                "segment_type": "small" if held.small else "large",
+                "segment_pool_id": held.pool,
+                "is_expandable": held.expandable,
+                "blocks": blocks,
+            }
+        )
+    return segments
+
+
+def _tails_seen(state: AllocatorState, trace: Sequence[TraceEntry], uncertain: dict[int, int]) -> dict[int, int]:
+    """Tails that later allocations show."""
+    found: dict[int, int] = {}
+    if not uncertain:
+        return found
+    active = [block.address for block in state.blocks]
+    bounds = [held.address for held in state.ranges]
+    open_ends = dict(uncertain)
+    for entry in trace:
+        if not open_ends:
+            break
+        if entry.action == "alloc":
+            at = bisect_right(active, entry.address)
+            before = active[at - 1] if at else None
+            if before in open_ends:
+                tail = entry.address - open_ends[before]
+                same = bisect_right(bounds, before) == bisect_right(bounds, entry.address)
+                if same and 0 <= tail <= SMALL_BYTES:
+                    found[before] = tail
+                if same:
+                    del open_ends[before]
+            if before != entry.address:
+                active.insert(at, entry.address)
+        elif entry.action == "free_completed":
+            at = bisect_right(active, entry.address) - 1
+            if at >= 0 and active[at] == entry.address:
+                del active[at]
+            open_ends.pop(entry.address, None)
+    return found
