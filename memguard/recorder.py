@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, final
 
-from memguard.allow import allowed, allowed_lately
+from memguard.allowing import allowed, allowed_lately
 from memguard.backends.interface import Backend
 from memguard.detectors.interface import Detector
 from memguard.facts import Fact

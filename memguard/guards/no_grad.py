@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from memguard.allow import GRAD, allowed
+from memguard.allowing import GRAD, allowed
 from memguard.guards.differentiates import differentiates
 
 

@@ -1,0 +1,48 @@
+"""What every test relies on: no hook, thread or patch of memguard's survives a test."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails a test that leaves a global hook, a patched method, a gc callback, a thread or an open guard."""
+    for variable in ("MEMGUARD", "MEMGUARD_DISABLE", "MEMGUARD_LOGDIR", "MEMGUARD_OPTIONS", "RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(variable, raising=False)
+    before = _traces()
+    yield
+    after = _traces()
+    assert after == before
+
+
+def _traces() -> dict[str, object]:
+    traces: dict[str, object] = {
+        "gc callbacks": [
+            callback for callback in gc.callbacks if "memguard" in str(getattr(callback, "__module__", ""))
+        ],
+        "threads": [thread.name for thread in threading.enumerate() if thread.name.startswith("memguard")],
+    }
+    if "torch" in sys.modules:
+        import torch
+        from torch.nn.modules import module
+        from torch.optim import Optimizer
+
+        optimizer = sys.modules["torch.optim.optimizer"]
+        traces["module hooks"] = len(module._global_forward_hooks) + len(module._global_forward_pre_hooks)
+        traces["optimizer hooks"] = len(optimizer._global_optimizer_pre_hooks) + len(
+            optimizer._global_optimizer_post_hooks
+        )
+        traces["add_param_group"] = Optimizer.add_param_group
+        traces["grad mode"] = torch.is_grad_enabled()
+        traces["function modes"] = torch._C._len_torch_function_stack()
+        traces["dispatch modes"] = torch._C._len_torch_dispatch_stack()
+    if "memguard.integrations.session" in sys.modules:
+        traces["sessions"] = list(sys.modules["memguard.integrations.session"]._open)
+        traces["listeners"] = list(sys.modules["memguard.integrations.session"].on_close)
+    return traces

@@ -1,0 +1,206 @@
+import logging
+from pathlib import Path
+
+import pytest
+
+import memguard
+from memguard.facts import Fact
+from memguard.findings import Severity
+from memguard.recorder import Recorder
+from memguard.recording import Recording
+from memguard.stats import Run, Stage
+from tests.fakes import MIB, ListSink, ScriptedBackend, ScriptedDetector, finding
+
+
+def make(backend: ScriptedBackend | None = None, **settings: object) -> Recorder:
+    recorder = Recorder(backend or ScriptedBackend(), Run(device="scripted:0"), **settings)  # type: ignore[arg-type]
+    recorder.open({})
+    return recorder
+
+
+def train(recorder: Recorder, batches: int) -> None:
+    recorder.stage_start(Stage.TRAIN, epoch=0)
+    for index in range(batches):
+        recorder.batch_start(index)
+        recorder.batch_end()
+    recorder.stage_end(Stage.TRAIN)
+
+
+def test_a_batch_becomes_a_record_with_what_was_there_before_and_after() -> None:
+    """Start is the previous boundary's level, end and peak are the batch's own."""
+    recorder = make(ScriptedBackend([(1, 1), (2, 2), (5, 9)]))
+    train(recorder, 1)
+    record = recorder.records[0]
+    levels = (record.allocated_start_bytes, record.allocated_peak_bytes, record.allocated_end_bytes)
+    assert levels == (2 * MIB, 9 * MIB, 5 * MIB)
+    assert (record.stage, record.epoch, record.index, record.batch) == (Stage.TRAIN, 0, 0, 0)
+    recorder.close()
+
+
+def test_a_spike_between_two_stages_gets_a_record_of_its_own() -> None:
+    """What rose and fell between stages is neither lost nor blamed on a batch."""
+    recorder = make(ScriptedBackend([(1, 1), (1, 1), (1, 3), (1, 1), (1, 50), (1, 1)]))
+    train(recorder, 1)
+    recorder.stage_start(Stage.VALIDATION)
+    recorder.stage_end(Stage.VALIDATION)
+    assert [(r.stage, r.allocated_peak_bytes) for r in recorder.records] == [
+        (Stage.TRAIN, 3 * MIB),
+        (Stage.OTHER, 50 * MIB),
+    ]
+    recorder.close()
+
+
+def test_a_checkpoint_is_a_record() -> None:
+    """Saving shows up as a stretch of its own."""
+    recorder = make()
+    recorder.stage_start(Stage.TRAIN)
+    recorder.stage_start(Stage.CHECKPOINT)
+    recorder.stage_end(Stage.CHECKPOINT)
+    assert [record.stage for record in recorder.records] == [Stage.CHECKPOINT]
+    recorder.close()
+
+
+def test_counters_are_told_as_differences_and_survive_a_reset_by_others() -> None:
+    """A cumulative counter that somebody set back to zero never counts negative."""
+    backend = ScriptedBackend()
+    recorder = make(backend)
+    recorder.stage_start(Stage.TRAIN)
+    seen = []
+    for retries in (3, 3, 1):
+        backend.retries = retries
+        recorder.batch_start()
+        recorder.batch_end()
+        seen.append(recorder.records[-1].num_alloc_retries)
+    assert seen == [3, 0, 1]
+    recorder.close()
+
+
+def test_one_cause_is_told_once_and_counted() -> None:
+    """The same rule, place and holder is one finding; sinks hear of it once."""
+    sink = ListSink()
+    recorder = make(detectors=[ScriptedDetector(lambda record, run: [finding(batch=record.batch)])], sinks=[sink])
+    train(recorder, 5)
+    summary = recorder.close()
+    assert [(f.count, f.batch) for f in summary.findings] == [(5, 0)]
+    assert len(sink.findings) == 1
+    assert sink.closed == 1
+
+
+def test_a_finding_that_becomes_worse_is_told_again() -> None:
+    """A higher severity replaces the finding and reaches the sinks."""
+    sink = ListSink()
+    recorder = make(sinks=[sink])
+    for severity in (Severity.INFO, Severity.CRITICAL, Severity.WARNING):
+        recorder.add(finding(severity=severity))
+    assert [f.severity for f in sink.findings] == [Severity.INFO, Severity.CRITICAL]
+    assert recorder.close().findings[0].count == 3
+
+
+def test_a_failing_detector_is_logged_once_with_its_traceback_and_switched_off(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Law 1: the run goes on, the other parts too."""
+
+    def fail(record: object, run: object) -> list[object]:
+        raise RuntimeError("a bug of ours")
+
+    sink = ListSink()
+    recorder = make(detectors=[ScriptedDetector(fail)], sinks=[sink])  # type: ignore[arg-type]
+    with caplog.at_level(logging.ERROR, "memguard"):
+        train(recorder, 5)
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+    assert len(recorder.records) == 5
+    assert len(sink.records) == 4
+    assert "a bug of ours" in recorder.close().notes[0]
+
+
+def test_a_failing_backend_ends_the_records_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    """Without numbers there are no records; the events still pass."""
+    backend = ScriptedBackend()
+    recorder = make(backend)
+    backend._boundaries = []
+    train(recorder, 3)
+    assert len(recorder.records) == 0
+    assert "backend" in recorder.close().notes[0]
+
+
+def test_interrupts_of_the_user_pass_through() -> None:
+    """KeyboardInterrupt inside a detector is the user's, not ours."""
+
+    def interrupt(record: object, run: object) -> list[object]:
+        raise KeyboardInterrupt
+
+    recorder = make(detectors=[ScriptedDetector(interrupt)])  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        train(recorder, 1)
+    recorder.close()
+
+
+def test_an_unwritable_logdir_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The training goes on without a recording."""
+    (tmp_path / "file").write_text("in the way")
+    recorder = make(logdir=tmp_path / "file")
+    train(recorder, 3)
+    assert len(recorder.records) == 3
+    assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 1
+    assert recorder.close().recording is None
+
+
+def test_a_disk_that_fills_silences_the_recording_and_keeps_what_was_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write cut short stays the last thing in the file; the reader drops it."""
+    import os
+
+    recorder = make(logdir=tmp_path)
+    train(recorder, 2)
+    assert recorder.recording is not None
+    path, write = recorder.recording.path, os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:50]))
+    train(recorder, 3)
+    monkeypatch.undo()
+    recorder.close()
+    read = Recording.open(path)
+    assert len(read) == 2
+    assert "torn" in read.notes[0]
+    assert len([record for record in caplog.records if "recording stopped" in record.message]) == 1
+
+
+def test_facts_reach_the_detectors() -> None:
+    """What a listener returns is learned."""
+    recorder = make(detectors=[ScriptedDetector(lambda record, run: [])])
+    recorder.listeners.append(lambda record: [Fact(batch=record.batch)])
+    train(recorder, 1)
+    assert [f.message for f in recorder.close().findings] == ["learned"]
+
+
+def test_allow_silences_a_rule_in_the_batches_its_block_touches() -> None:
+    """A finding made at the end of a batch in which the block was open is dropped; later ones are told."""
+    recorder = make(detectors=[ScriptedDetector(lambda record, run: [finding(line=record.batch)])])
+    recorder.stage_start(Stage.TRAIN)
+    recorder.batch_start()
+    with memguard.allow("MG999"):
+        pass
+    recorder.batch_end()
+    recorder.batch_start()
+    recorder.batch_end()
+    assert [f.line for f in recorder.close().findings] == [1]
+
+
+def test_a_closed_recorder_ignores_events() -> None:
+    """Events after the end change nothing."""
+    recorder = make()
+    summary = recorder.close()
+    train(recorder, 2)
+    assert recorder.close() is summary
+    assert summary.batches == 0
+
+
+def test_the_input_shapes_of_the_peak_stand_in_the_summary() -> None:
+    """The batch that set the peak is told by its shapes."""
+    recorder = make(ScriptedBackend([(1, 1), (1, 1), (1, 3), (1, 9), (1, 2), (1, 1)]))
+    recorder.stage_start(Stage.TRAIN)
+    for length in (10, 99, 20):
+        recorder.batch_start(length, (("x", (4, length), "float32"),))
+        recorder.batch_end()
+    assert recorder.close().peak.shapes == [["x", (4, 99), "float32"]]
