@@ -1,0 +1,71 @@
+"""``memguard forecast``: will this training step fit that GPU? Traced here, without one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def add(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Adds the parser."""
+    parser = subparsers.add_parser(
+        "forecast",
+        help="will a training step fit a GPU?",
+        description="Runs a training step on fake tensors and replays its allocations: what it needs, on which GPU it fits.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "target",
+        metavar="FILE.py:FUNCTION",
+        help="a function without arguments that returns (model, optimizer, step), or a LightningModule",
+    )
+    parser.add_argument("--device", help="a size like 24GiB or a card like nvidia-h200; the GPU of this machine if it has one")
+    parser.add_argument("--steps", type=int, default=3, help="steps to look at (default: 3)")
+    parser.add_argument("--batch", type=int, metavar="N", help="the step's batch size; asks for the largest that fits")
+    parser.add_argument("--suggest", action="store_true", help="re-forecast what would make it fit")
+    parser.add_argument("--cards", help="also judge these cards, with commas; or all")
+    parser.add_argument("--torch-version", help="the PyTorch that will run it (default: the one installed)")
+    parser.add_argument("--alloc-conf", help="PYTORCH_CUDA_ALLOC_CONF of that run (default: the environment's)")
+    parser.add_argument("--others", metavar="SIZE", help="what other processes hold on the GPU, like 2GiB")
+    parser.add_argument("--json", action="store_true", help="the same as JSON on stdout")
+    parser.add_argument("--html", metavar="FILE", help="write one self-contained HTML page with the plot")
+    parser.add_argument("--png", metavar="FILE", help="write the plot as an image")
+    parser.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
+    parser.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Forecasts, and returns 0 whatever the verdict."""
+    from memguard.forecast.asked import forecast_target
+    from memguard.units import parse_bytes
+
+    found = forecast_target(
+        given.target,
+        device=given.device,
+        steps=given.steps,
+        batch=given.batch,
+        suggest=given.suggest,
+        cards=given.cards.split(",") if given.cards else (),
+        torch_version=given.torch_version,
+        alloc_conf=given.alloc_conf,
+        reserved_by_others_bytes=parse_bytes(given.others) if given.others else 0,
+        progress=sys.stderr.isatty(),
+    )
+    if given.html:
+        from memguard.report.forecast_html import write_forecast_html
+
+        write_forecast_html(found, Path(given.html))
+        print(f"memguard: wrote {given.html}", file=sys.stderr)
+    if given.png:
+        from memguard.report.forecast_png import write_forecast_png
+
+        write_forecast_png(found, Path(given.png))
+        print(f"memguard: wrote {given.png}", file=sys.stderr)
+    if given.json:
+        print(json.dumps(found.to_json(), indent=2))
+    else:
+        print(found)
+    return 0

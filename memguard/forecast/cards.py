@@ -1,0 +1,117 @@
+"""The common GPUs: what PyTorch sees of their memory, and what a process needs of it before the first tensor.
+
+Capacities are those of ``torch.cuda.get_device_properties().total_memory``, which drivers and ECC settings change by
+about one per cent. The context is what a process holds outside PyTorch's allocator: CUDA's context, loaded kernels and
+libraries. It depends on the driver and grows as kernels load, so it is a range.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, final
+
+from memguard.units import GIB, MIB, format_bytes, parse_bytes
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A GPU model, or a bare amount of memory."""
+
+    name: str
+    """As it is asked for: ``"nvidia-h200"``."""
+    title: str
+    """As people write it."""
+    total_bytes: int
+    compute_capability: tuple[int, int]
+    multiprocessors: int
+    """Number of streaming multiprocessors: decides the scratch memory of large reductions."""
+    threads_per_multiprocessor: int = 2048
+    context_bytes: tuple[int, int, int] = (0, 0, 0)
+    """Low, typical, high."""
+    exact_model: bool = True
+    """False for a bare amount of memory, whose compute capability is an assumption."""
+
+    @property
+    def usable_bytes(self) -> int:
+        """What is left for PyTorch beside a typical context."""
+        return self.total_bytes - self.context_bytes[1]
+
+
+def _card(name: str, title: str, gib: float, capability: tuple[int, int], sms: int, threads: int = 2048) -> Card:
+    # Contexts reported since CUDA 11.7 (lazy loading): 200 to 700 MiB; larger chips keep more per multiprocessor.
+    low, typical, high = (180, 300, 500) if sms < 60 else (250, 420, 700) if sms < 120 else (300, 520, 800)
+    return Card(
+        name=name,
+        title=title,
+        total_bytes=int(gib * GIB),
+        compute_capability=capability,
+        multiprocessors=sms,
+        threads_per_multiprocessor=threads,
+        context_bytes=(low * MIB, typical * MIB, high * MIB),
+    )
+
+
+CARDS: Final = (
+    _card("nvidia-gtx-1080-ti", "GeForce GTX 1080 Ti", 10.91, (6, 1), 28),
+    _card("nvidia-p100-16gb", "Tesla P100 16 GB", 15.89, (6, 0), 56),
+    _card("nvidia-v100-16gb", "Tesla V100 16 GB", 15.77, (7, 0), 80),
+    _card("nvidia-v100-32gb", "Tesla V100 32 GB", 31.74, (7, 0), 80),
+    _card("nvidia-t4", "Tesla T4", 14.56, (7, 5), 40, 1024),
+    _card("nvidia-rtx-2080-ti", "GeForce RTX 2080 Ti", 10.75, (7, 5), 68, 1024),
+    _card("nvidia-rtx-3060", "GeForce RTX 3060 12 GB", 11.76, (8, 6), 28, 1536),
+    _card("nvidia-rtx-3080", "GeForce RTX 3080 10 GB", 9.77, (8, 6), 68, 1536),
+    _card("nvidia-rtx-3090", "GeForce RTX 3090", 23.69, (8, 6), 82, 1536),
+    _card("nvidia-a10g", "A10G", 22.06, (8, 6), 80, 1536),
+    _card("nvidia-rtx-a6000", "RTX A6000", 47.53, (8, 6), 84, 1536),
+    _card("nvidia-a100-40gb", "A100 40 GB", 39.39, (8, 0), 108),
+    _card("nvidia-a100-80gb", "A100 80 GB", 79.15, (8, 0), 108),
+    _card("nvidia-l4", "L4", 22.03, (8, 9), 58, 1536),
+    _card("nvidia-l40s", "L40S", 44.40, (8, 9), 142, 1536),
+    _card("nvidia-rtx-4060-ti-16gb", "GeForce RTX 4060 Ti 16 GB", 15.59, (8, 9), 34, 1536),
+    _card("nvidia-rtx-4080", "GeForce RTX 4080", 15.70, (8, 9), 76, 1536),
+    _card("nvidia-rtx-4090", "GeForce RTX 4090", 23.64, (8, 9), 128, 1536),
+    _card("nvidia-h100", "H100 80 GB", 79.10, (9, 0), 132),
+    _card("nvidia-gh200", "GH200 96 GB", 94.50, (9, 0), 132),
+    _card("nvidia-h200", "H200", 139.72, (9, 0), 132),
+    _card("nvidia-b200", "B200", 178.35, (10, 0), 148),
+    _card("nvidia-rtx-5090", "GeForce RTX 5090", 31.36, (12, 0), 170, 1536),
+)
+"""Oldest first."""
+
+
+def find_card(device: str | int) -> Card:
+    """The GPU that a text names: a card, in any usual spelling, or an amount of memory like ``"24GiB"``.
+
+    A bare amount is all PyTorch's: nothing is taken off for a context. Its compute capability is taken to be 8.0.
+
+    Raises:
+        ValueError: Neither a card nor an amount.
+    """
+    if isinstance(device, int):
+        device = str(device)
+    wanted = _plain(device)
+    for card in CARDS:
+        if wanted in (_plain(card.name), _plain(card.name.removeprefix("nvidia-")), _plain(card.title)):
+            return card
+    shorter = [card for card in CARDS if wanted and wanted in _plain(card.name)]
+    if len(shorter) == 1:
+        return shorter[0]
+    try:
+        total = parse_bytes(device.removeprefix("virtual:"))
+    except ValueError:
+        names = ", ".join(card.name for card in CARDS)
+        raise ValueError(f"{device!r} is neither a size like 24GiB nor a known card; known are {names}") from None
+    return Card(
+        name=device,
+        title=f"a GPU with {format_bytes(total)}",
+        total_bytes=total,
+        compute_capability=(8, 0),
+        multiprocessors=108,
+        exact_model=False,
+    )
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())

@@ -1,0 +1,144 @@
+"""The answer of a forecast: figures, verdict, and what they are made of. Plain data; knows no torch."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, final
+
+from memguard.forecast.simulate import StepMemory
+
+FITS = "fits"
+FITS_WITH_RETRIES = "fits only with retries"
+DOES_NOT_FIT = "does not fit"
+VERDICTS = (FITS, FITS_WITH_RETRIES, DOES_NOT_FIT)
+"""The allocator flushes its cache and tries again before it gives up; a step that needs it is over the edge already."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one owner, module or line holds at the peak."""
+
+    name: str
+    bytes: int
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line of the user's code, and what was allocated there and is alive at the peak."""
+
+    file: str | None
+    line: int | None
+    function: str | None
+    source: str | None
+    module: str
+    phase: str
+    bytes: int
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """A change of the training step, and what the forecast says of it."""
+
+    name: str
+    change: str
+    """What to write."""
+    cost: str
+    """What it costs."""
+    allocated_peak_bytes: int
+    reserved_peak_bytes: int
+    verdict: str
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRow:
+    """One batch size on one card."""
+
+    batch: int
+    card: str
+    allocated_peak_bytes: int
+    reserved_peak_bytes: int
+    verdict: str
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlotPoint:
+    """Allocated memory at one moment of the last step, by owner."""
+
+    event: int
+    phase: str
+    owners: dict[str, int]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What a training step will need on a GPU, before the GPU is touched."""
+
+    device: str
+    """The card, or the amount of memory, as people write it."""
+    device_total_bytes: int | None
+    context_bytes: int
+    """Taken off the total: what the process holds outside PyTorch's allocator."""
+    reserved_by_others_bytes: int
+    torch_version: str
+    alloc_conf: str
+    steps: tuple[StepMemory, ...]
+    allocated_peak_bytes: int
+    reserved_peak_bytes: int
+    allocated_peak_bytes_range: tuple[int, int]
+    reserved_peak_bytes_range: tuple[int, int]
+    range_sources: tuple[str, ...]
+    """Where the ranges come from."""
+    verdict: str | None
+    """One of `VERDICTS`; None without a device to judge."""
+    num_alloc_retries: int
+    out_of_memory: str | None
+    """PyTorch's own text, if the step runs out of memory."""
+    peak_step: int
+    peak_phase: str
+    peak_line: Line | None
+    """The allocation at which the peak is reached."""
+    owners: tuple[Share, ...]
+    modules: tuple[Share, ...]
+    lines: tuple[Line, ...]
+    batch: int | None = None
+    largest_batch: int | None = None
+    """The largest that runs without running out of memory, confirmed by a trace; None if it was not asked for."""
+    largest_batch_without_retries: int | None = None
+    suggestions: tuple[Suggestion, ...] = ()
+    table: tuple[TableRow, ...] = ()
+    plot: tuple[PlotPoint, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the trace had to assume."""
+    operators: int = 0
+    seconds: float = 0.0
+    method: str = field(default="the step itself on fake CUDA tensors, its allocations replayed through the allocator")
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the step runs on the device without retries; None without a device."""
+        return None if self.verdict is None else self.verdict == FITS
+
+    @property
+    def first_step(self) -> StepMemory:
+        """The first step, in which the optimizer makes its states."""
+        return self.steps[0]
+
+    @property
+    def steady_step(self) -> StepMemory:
+        """The last step, as all later ones."""
+        return self.steps[-1]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same under the same names, as JSON has it."""
+        return {"version": 1, "fits": self.fits, **asdict(self)}
+
+    def __str__(self) -> str:
+        from memguard.report.forecast_text import forecast_text
+
+        return forecast_text(self)

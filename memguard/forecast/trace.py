@@ -1,0 +1,83 @@
+"""A traced step as plain data: every allocation and free in order, and where each came from. Knows no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple, final
+
+
+class Kind(IntEnum):
+    """What one event of a trace is."""
+
+    ALLOC = 0
+    FREE = 1
+    GEMM = 2
+    """A matrix product through cuBLAS; `block` is 1 on the autograd engine's thread. Its workspace depends on torch."""
+    EPILOGUE_GEMM = 3
+    """A matrix product with a bias through cuBLASLt."""
+    RECORD_STREAM = 4
+    EMPTY_CACHE = 5
+    STEP = 6
+    """A step begins; `nbytes` is its number from 0. The end of the last one is the end of the trace."""
+    CONVOLUTION = 7
+    """A convolution; `nbytes` is what it reads and writes."""
+
+
+class Event(NamedTuple):
+    """One event; `site` indexes `Trace.sites`, `stream` is 0 for the default stream."""
+
+    kind: int
+    block: int
+    nbytes: int
+    stream: int
+    site: int
+
+
+class Site(NamedTuple):
+    """Where an allocation was made: the user's line, the module and the phase of the step."""
+
+    file: str | None
+    line: int | None
+    function: str | None
+    module: str
+    """Qualified name in the model, "" for the model itself and outside it."""
+    phase: str
+    """"setup", "forward", "backward" or "optimizer"."""
+
+
+OWNERS = (
+    "parameters",
+    "buffers",
+    "gradients",
+    "optimizer states",
+    "activations",
+    "inputs",
+    "workspaces",
+    "temporaries",
+)
+"""What a block of memory is for, in the order in which it is reported."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """The memory of several training steps, independent of the GPU's size and of the allocator's settings."""
+
+    events: list[Event]
+    sites: list[Site]
+    owners: list[str]
+    """Owner of each block, by its number."""
+    steps: int
+    compute_capability: tuple[int, int]
+    torch_version: str
+    operators: int
+    notes: tuple[str, ...] = field(default=())
+    """What the trace had to assume, for people."""
+    batch: int | None = None
+    """The batch size at which it was traced, when the caller named one."""
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks that the trace allocates."""
+        return len(self.owners)

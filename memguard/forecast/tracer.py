@@ -1,0 +1,303 @@
+"""The dispatch mode that watches every operator of a step on fake CUDA tensors and writes down the memory events."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any, final
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from memguard.errors import MemGuardError
+from memguard.forecast import fake_gpu
+from memguard.forecast.device_guard import engine_code
+from memguard.forecast.kernels import KERNELS
+from memguard.forecast.scratch import scratch_of
+from memguard.forecast.sites import Sites
+from memguard.forecast.trace import Event, Kind, Trace
+
+_CPU = torch.device("cpu")
+_CUDA = torch.device("cuda", 0)
+_ENGINE = engine_code()
+_PRIM_DEVICE = torch.ops.prim.device.default
+_ADD = torch.ops.aten.add.Tensor
+_TO_COPY = torch.ops.aten._to_copy.default
+_LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
+_MOST_READS = 100_000
+_ALIAS = torch.ops.aten.alias.default
+
+
+@final
+class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Everything that a step allocates on the fake GPU, in order.
+
+    Storages are followed by weak reference, so that a free is recorded when PyTorch would free. Enter it inside its
+    `fake_mode`.
+
+    Args:
+        fake_mode: The mode that runs the operators on fake tensors.
+        compute_capability: Of the GPU to imitate.
+        everything_on_gpu: The user's code names no device: what it creates on the CPU is taken to be on the GPU.
+    """
+
+    def __init__(
+        self, fake_mode: FakeTensorMode, *, compute_capability: tuple[int, int], everything_on_gpu: bool = False
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.fake_mode = fake_mode
+        self.compute_capability = compute_capability
+        self.everything_on_gpu = everything_on_gpu
+        self.events: list[Event] = []
+        self.owners: list[str] = []
+        self.sites = Sites()
+        self.allocated_bytes = 0
+        self.operators = 0
+        self.notes: dict[str, None] = {}
+        self._values_read: dict[int, int] = {}
+        self._live: dict[int, tuple[int, int, Any]] = {}
+        """Storage address -> block, bytes, weak reference."""
+        self._copies: dict[int, tuple[Any, FakeTensor]] = {}
+        """Real or host tensor -> its fake on the GPU."""
+        self._meta_storages: dict[int, torch.UntypedStorage] = {}
+        self._accumulated: tuple[int, tuple[int, ...]] | None = None
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # PyTorch would wrap __torch_dispatch__, and hide the frame of its caller
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        return True  # as FakeTensorMode, it is no user's mode
+
+    # -- what the operators say ------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        frame = sys._getframe(1)
+        if func is _PRIM_DEVICE:
+            return self._device_of(args[0], frame)
+        kwargs = kwargs or {}
+        self.operators += 1
+        args, kwargs = self._on_gpu(func, args, kwargs, frame)
+        site = self.sites.index(frame)
+        kernel = KERNELS.get(func)
+        if kernel is None:
+            out = func(*args, **kwargs)
+        else:
+            out = kernel(self, site, func, args, kwargs)
+        scratch = scratch_of(func)
+        if scratch is None:
+            self._outputs(out, site)
+        else:
+            scratch(self, site, args, kwargs, out)
+        if func is _ADD and frame.f_code is _ENGINE:
+            self._accumulation(args, out)
+        else:
+            self._accumulated = None
+        return out
+
+    def _device_of(self, tensor: Any, frame: FrameType) -> torch.device:
+        if frame.f_code is _ENGINE or not isinstance(tensor, FakeTensor):
+            return _CPU
+        if tensor.fake_mode.in_kernel_invocation:
+            return torch.device("meta")
+        return tensor.fake_device
+
+    def _on_gpu(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments as fakes; if the user names no device, as fakes on the GPU."""
+        if func in _LIFTS and not (self.everything_on_gpu and not self.sites.in_host_code(frame)):
+            return args, kwargs  # a literal, whose value the fake mode keeps
+        for value in args:
+            kind = type(value)
+            if kind is FakeTensor:
+                if value.fake_device is not _CUDA and self.everything_on_gpu and value.fake_device.type == "cpu":
+                    break
+                continue
+            if (isinstance(value, torch.Tensor)) or kind is list or kind is tuple:
+                break
+        else:
+            if "device" not in kwargs and not self.everything_on_gpu:
+                return args, kwargs
+        if self.everything_on_gpu and not self.sites.in_host_code(frame):
+            args = tuple(self._move(value) for value in args)
+            if "device" in kwargs and (kwargs["device"] is None or kwargs["device"].type == "cpu"):
+                kwargs = {**kwargs, "device": _CUDA}
+        else:
+            args = tuple(self._fake(value) for value in args)
+        device = kwargs.get("device")
+        if device is not None and device.type == "cuda":
+            kwargs = {**kwargs, "device": _CUDA}
+            for value in args:
+                if isinstance(value, FakeTensor):
+                    value.constant = None
+        return args, kwargs
+
+    def _fake(self, value: Any) -> Any:
+        if isinstance(value, FakeTensor):
+            return value
+        if isinstance(value, torch.Tensor):
+            return self.copy_of(value, _CUDA if value.is_cuda else _CPU)
+        if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
+            return [self._fake(item) for item in value]
+        return value
+
+    def _move(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if isinstance(value, FakeTensor) and value.fake_device.type == "cuda":
+                return value
+            if value.device.type == "meta":
+                return value
+            return self.copy_of(value, _CUDA)
+        if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
+            return [self._move(item) for item in value]
+        return value
+
+    def copy_of(self, tensor: torch.Tensor, device: torch.device) -> FakeTensor:
+        """The fake of a real (or host) tensor on `device`; the same one as long as the tensor lives."""
+        known = self._copies.get(id(tensor))
+        if known is not None and known[0]() is tensor:
+            return known[1]
+        fake = self.fake_of(tensor, device)
+        identity = id(tensor)
+
+        def forget(_: object) -> None:
+            self._copies.pop(identity, None)
+
+        self._copies[identity] = (weakref.ref(tensor, forget), fake)
+        return fake
+
+    def fake_of(self, tensor: torch.Tensor, device: torch.device) -> FakeTensor:
+        """A new fake of a real (or host) tensor on `device`; tensors that share memory go on doing so."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        with _disable_current_modes():
+            meta_storage = self._meta_storages.get(key)
+            if meta_storage is None:
+                meta_storage = torch.UntypedStorage(storage.nbytes(), device="meta")  # type: ignore[no-untyped-call]
+                self._meta_storages[key] = meta_storage
+            meta = torch.empty(0, dtype=tensor.dtype, device="meta")
+            meta.set_(meta_storage, tensor.storage_offset(), tensor.size(), tensor.stride())  # type: ignore[call-overload]
+            fake = FakeTensor(self.fake_mode, meta, device)
+            if device.type == "cpu" and not isinstance(tensor, FakeTensor) and tensor.numel() <= 1:
+                fake.constant = tensor.detach()
+        if device.type == "cuda":
+            self._outputs(fake, self.sites.setup)
+        return fake
+
+    # -- blocks ----------------------------------------------------------------------------------------------------
+
+    def _outputs(self, out: Any, site: int) -> None:
+        if isinstance(out, FakeTensor):
+            if out.fake_device.type == "cuda":
+                self.storage(out, site)
+        elif isinstance(out, (list, tuple)):
+            for item in out:
+                self._outputs(item, site)
+
+    def storage(self, tensor: torch.Tensor, site: int) -> int:
+        """The block of a tensor's storage, allocated now if it is new."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        nbytes = storage.nbytes()
+        known = self._live.get(key)
+        if known is not None:
+            if known[1] == nbytes:
+                return known[0]
+            self._free(key)
+        block = len(self.owners)
+        self.owners.append("")
+        if nbytes:
+            self.events.append(Event(Kind.ALLOC, block, nbytes, fake_gpu.current_stream(), site))
+            self.allocated_bytes += nbytes
+        self._live[key] = (block, nbytes, weakref.ref(storage, lambda _: self._free(key)))
+        return block
+
+    def block_of(self, tensor: torch.Tensor) -> int | None:
+        """The block that holds a tensor, or None for a host tensor."""
+        known = self._live.get(tensor.untyped_storage()._cdata)
+        return known[0] if known is not None else None
+
+    def _free(self, key: int) -> None:
+        entry = self._live.pop(key, None)
+        if entry is None or not entry[1]:
+            return
+        block, nbytes, _ = entry
+        self.allocated_bytes -= nbytes
+        if self._accumulated is not None:
+            made, operands = self._accumulated
+            self._accumulated = None
+            last = self.events[-1]
+            if block in operands and last.block == made and last.nbytes == nbytes:
+                # The engine would have added in place: the sum takes the operand's block.
+                self.events.pop()
+                for address, (live, size, reference) in self._live.items():
+                    if live == made:
+                        self._live[address] = (block, size, reference)
+                        break
+                return
+        self.events.append(Event(Kind.FREE, block, 0, 0, 0))
+
+    def _accumulation(self, args: tuple[Any, ...], out: Any) -> None:
+        """The engine sums two gradients: on ordinary tensors in place, on fake ones out of place."""
+        operands = tuple(
+            block
+            for value in args[:2]
+            if isinstance(value, torch.Tensor) and (block := self.block_of(value)) is not None
+        )
+        made = self.block_of(out)
+        self._accumulated = None
+        if made is not None and self.events and self.events[-1].block == made and self.events[-1].kind == Kind.ALLOC:
+            self._accumulated = (made, operands)
+
+    def scratch(self, site: int, nbytes: int) -> Callable[[], None]:
+        """Memory that a kernel takes for itself; the function returned gives it back."""
+        block = len(self.owners)
+        self.owners.append("workspaces")
+        self.events.append(Event(Kind.ALLOC, block, nbytes, fake_gpu.current_stream(), site))
+        return lambda: self.events.append(Event(Kind.FREE, block, 0, 0, 0))
+
+    def library_call(self, kind: Kind, site: int, nbytes: int = 0) -> None:
+        """A call of a matrix or convolution library, which may take a workspace of its thread."""
+        on_engine = int(torch._C._current_autograd_node() is not None)
+        self.events.append(Event(kind, on_engine, nbytes, fake_gpu.current_stream(), site))
+
+    def mark(self, kind: Kind, site: int = 0, *, nbytes: int = 0, block: int = 0) -> None:
+        """An event without memory of its own."""
+        self.events.append(Event(kind, block, nbytes, fake_gpu.current_stream(), site))
+
+    def note(self, text: str) -> None:
+        """Something that the trace had to assume, said once."""
+        self.notes.setdefault(text)
+
+    def note_value(self, site: int, dtype: torch.dtype) -> None:
+        """A value was read from the GPU; the step went on with a stand-in."""
+        place = self.sites.table[site]
+        self._values_read[site] = count = self._values_read.get(site, 0) + 1
+        where = f"{place.file}:{place.line}" if place.file else "PyTorch itself"
+        if count > _MOST_READS:
+            raise MemGuardError(f"{where} read more than {_MOST_READS} values: a loop there waits for a value")
+        if place.file:
+            self.note(
+                f"{where} reads a value from the GPU (.item() or a test): {'False' if dtype == torch.bool else 0} was assumed"
+            )
+
+    def trace(self, *, steps: int, batch: int | None) -> Trace:
+        """What was recorded, as plain data."""
+        return Trace(
+            events=self.events,
+            sites=self.sites.table,
+            owners=self.owners,
+            steps=steps,
+            compute_capability=self.compute_capability,
+            torch_version=torch.__version__,
+            operators=self.operators,
+            notes=tuple(self.notes),
+            batch=batch,
+        )

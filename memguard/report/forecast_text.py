@@ -1,0 +1,95 @@
+"""A forecast in words, for a terminal."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from memguard.units import format_bytes
+
+if TYPE_CHECKING:
+    from memguard.forecast.result import Forecast, Line
+
+_MOST = 6
+
+
+def forecast_text(forecast: Forecast) -> str:
+    """Verdict first, then the peaks, what holds them, and what would help."""
+    lines = [*_verdict(forecast), "", *_peaks(forecast), "", *_shares(forecast)]
+    if forecast.suggestions:
+        lines += ["", "What would help, cheapest first:"]
+        for suggestion in forecast.suggestions:
+            lines.append(
+                f"  {suggestion.name}: {format_bytes(suggestion.reserved_peak_bytes)} reserved, {suggestion.verdict}"
+                f" ({suggestion.change}; {suggestion.cost})"
+            )
+    if forecast.table:
+        lines += ["", *_table(forecast)]
+    if forecast.notes:
+        lines += ["", "Assumed:", *(f"  {note}" for note in forecast.notes)]
+    lines += ["", f"From {forecast.operators} operators in {forecast.seconds:.1f} s: {forecast.method}."]
+    return "\n".join(lines)
+
+
+def _verdict(forecast: Forecast) -> list[str]:
+    lines = []
+    if forecast.verdict is None:
+        lines.append("No GPU was named, so there is no verdict; name one with device=.")
+    else:
+        usable = (forecast.device_total_bytes or 0) - forecast.context_bytes - forecast.reserved_by_others_bytes
+        lines.append(
+            f"The step {forecast.verdict} on {forecast.device}: it reserves {format_bytes(forecast.reserved_peak_bytes)}"
+            f" of {format_bytes(usable)} that PyTorch can have."
+        )
+        if forecast.out_of_memory:
+            lines.append(f"  {forecast.out_of_memory.split(' GPU ')[0].rstrip('.')} when memory ran out.")
+    if forecast.largest_batch is not None:
+        lines.append(f"Largest batch that runs: {forecast.largest_batch}")
+        if forecast.largest_batch_without_retries != forecast.largest_batch:
+            lines[-1] += f" (without retries: {forecast.largest_batch_without_retries})"
+        lines[-1] += "."
+    return lines
+
+
+def _peaks(forecast: Forecast) -> list[str]:
+    first, steady = forecast.first_step, forecast.steady_step
+    lines = [
+        f"Peak allocated {format_bytes(forecast.allocated_peak_bytes)} (between {_range(forecast.allocated_peak_bytes_range)})",
+        f"Peak reserved  {format_bytes(forecast.reserved_peak_bytes)} (between {_range(forecast.reserved_peak_bytes_range)})",
+        *(f"  {source}" for source in forecast.range_sources),
+        f"First step {format_bytes(first.allocated_peak_bytes)}, later steps {format_bytes(steady.allocated_peak_bytes)}"
+        f" (between steps {format_bytes(steady.allocated_end_bytes)}).",
+    ]
+    if forecast.peak_line is not None:
+        lines.append(
+            f"The peak is reached in step {forecast.peak_step + 1}, {forecast.peak_phase}, {_place(forecast.peak_line)}."
+        )
+    return lines
+
+
+def _shares(forecast: Forecast) -> list[str]:
+    lines = ["At the peak, by owner:"]
+    lines += [f"  {share.name:<17}{format_bytes(share.bytes):>12}" for share in forecast.owners]
+    lines.append("by module:")
+    lines += [f"  {format_bytes(share.bytes):>12}  {share.name}" for share in forecast.modules[:_MOST]]
+    lines.append("by line:")
+    lines += [f"  {format_bytes(line.bytes):>12}  {_place(line)}" for line in forecast.lines[:_MOST]]
+    return lines
+
+
+def _table(forecast: Forecast) -> list[str]:
+    lines = ["Reserved by batch size:"]
+    for row in forecast.table:
+        lines.append(f"  {row.batch:>6}  {format_bytes(row.reserved_peak_bytes):>10}  {row.card}: {row.verdict}")
+    return lines
+
+
+def _place(line: Line) -> str:
+    if line.file is None:
+        return "set up before the steps"
+    text = f"{os.path.basename(line.file)}:{line.line}"
+    return f"{text}  {line.source}" if line.source else text
+
+
+def _range(bounds: tuple[int, int]) -> str:
+    return f"{format_bytes(bounds[0])} and {format_bytes(bounds[1])}"
