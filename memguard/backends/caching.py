@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import torch
-
-from memguard.backends.counters import Events, stats_of
+from memguard.backends.counters import Events, Peaks, Reading, stats_of
 from memguard.backends.host import HostMemory
 from memguard.backends.interface import Backend
-from memguard.backends.meters import MODES, Meter, Watched, open_meter
+from memguard.backends.meters import MODES, Meter, open_meter
 from memguard.backends.peaks import PeakLedger
 from memguard.stats import MemoryStats, SlowStats
 
@@ -128,7 +127,7 @@ class CachingBackend(Backend):
     def _empty_cache(self) -> None:
         """Calls torch's own function."""
 
-    def _look(self, measure: Any) -> MemoryStats:
+    def _look(self, measure: Callable[[], tuple[Reading, Peaks]]) -> MemoryStats:
         try:
             reading, peaks = measure()
         except RuntimeError as error:  # no such device, or an allocator of the user's that does not count
@@ -152,6 +151,6 @@ class CachingBackend(Backend):
             self._meter = open_meter(self._peaks, self.ledger, self._index or 0)
         return True
 
-    def _watched(self) -> Watched:
+    def _watched(self) -> Meter:
         """For a look while not installed, which must have no consequences."""
-        return Watched(torch._C, self.ledger.readers[0], self._index or 0)
+        return open_meter("off", self.ledger, self._index or 0)

@@ -48,7 +48,8 @@ def _group_limits(proc: Path, groups: Path) -> list[HostLimit]:
         return []
     limits = []
     for line in lines:
-        number, controllers, path = line.split(":", 2)
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
         if number == "0" and not controllers:
             root, names = groups, ("memory.max", "memory.current", "inactive_file")
         elif "memory" in controllers.split(","):
@@ -56,11 +57,11 @@ def _group_limits(proc: Path, groups: Path) -> list[HostLimit]:
         else:
             continue
         # In a container the path may be one of the host's that is not mounted here: then its parents fit.
-        folder = root / path.strip("/")
+        folder = root if ".." in path else root / path.strip("/")
         while True:
             if (limit := _read_group(folder, *names)) is not None:
                 limits.append(limit)
-            if folder == root or root not in folder.parents:
+            if folder == root:
                 break
             folder = folder.parent
     return limits

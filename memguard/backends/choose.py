@@ -32,15 +32,15 @@ def choose_backend(device: str, *, peaks: str = "shared") -> Backend:
     if device == "cpu":
         return HostBackend()
     if kind == "virtual" and colon:
-        from memguard.backends.virtual import VirtualBackend
-
         try:
             total_bytes = parse_bytes(rest)
         except ValueError as error:
             raise ValueError(f"device {device!r}: {error}") from None
+        from memguard.backends.virtual import VirtualBackend
+
         backend: Backend = VirtualBackend(total_bytes)
         return backend
-    if kind in ("cuda", "xpu", "mps") and (rest.isdigit() if colon else True):
+    if device in ("mps", "mps:0") or (kind in ("cuda", "xpu") and (rest.isdigit() or not colon)):
         _check_built(device, kind)
         return _accelerator(kind, int(rest) if rest else None, peaks)
     raise ValueError(f"device {device!r} is not known; the valid ones are {VALID}")

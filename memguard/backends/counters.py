@@ -27,6 +27,15 @@ def peaks_of(reading: Reading) -> tuple[int, int, int]:
     )
 
 
+def held_in(reading: Reading) -> tuple[int, int, int]:
+    """The allocated, reserved and active bytes over all pools."""
+    return (
+        reading["allocated_bytes"]["all"]["current"],
+        reading["reserved_bytes"]["all"]["current"],
+        reading["active_bytes"]["all"]["current"],
+    )
+
+
 @final
 class Events:
     """The allocator's event counters, made to only ever grow.

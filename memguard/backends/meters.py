@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, final
 
-from memguard.backends.counters import Peaks, Reading, peaks_of
+from memguard.backends.counters import Peaks, Reading, held_in, peaks_of
 from memguard.backends.peaks import PeakLedger
 
 MODES = ("shared", "exclusive", "off")
@@ -32,17 +32,19 @@ class Exclusive:
 
     def __init__(self, module: Any, read: str, reset: str, device: int) -> None:
         self._module, self._read_name, self._reset_name, self._device = module, read, reset, device
+        self._start = (0, 0, 0)
 
     def read(self) -> tuple[Reading, Peaks]:
         """The statistics now and the peaks since the last reset of anybody's."""
         reading = getattr(self._module, self._read_name)(self._device)
-        return reading, Peaks(*peaks_of(reading))
+        return reading, Peaks(*map(max, self._start, peaks_of(reading)))
 
     def boundary(self) -> tuple[Reading, Peaks]:
         """The same, then a reset."""
-        reading = self.read()
+        reading, peaks = self.read()
         getattr(self._module, self._reset_name)(self._device)
-        return reading
+        self._start = held_in(reading)
+        return reading, peaks
 
     def close(self) -> None:
         """Leaves the counters as they are."""

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, final
 
-from memguard.backends.counters import Peaks, Reading, peaks_of
+from memguard.backends.counters import Peaks, Reading, held_in, peaks_of
 
 Read = Callable[[int], Reading]
 
@@ -57,9 +57,9 @@ class Stretch:
         """The peaks of the stretch, given the counters as they stand."""
         return Peaks(*map(max, self._kept, peaks_of(reading)))
 
-    def restart(self) -> None:
-        """Forgets what was kept."""
-        self._kept = (0, 0, 0)
+    def restart(self, reading: Reading) -> None:
+        """Begins anew, with what is held now: the driver's own allocator counts its peaks from zero after a reset."""
+        self._kept = held_in(reading)
 
 
 @final
@@ -134,7 +134,7 @@ class PeakLedger:
         with self._lock:
             reading = self._read(device)
             peaks = stretch.peaks(reading)
-            stretch.restart()
+            stretch.restart(reading)
             stretches = self._stretches[device]
             if len(stretches) > 1:
                 for other in stretches:

@@ -1,0 +1,136 @@
+import logging
+import os
+import threading
+
+import pytest
+
+from memguard.backends.slow_lane import SlowLane
+from memguard.stats import SlowStats
+
+
+class Gate:
+    """A wait that the test opens, turn by turn; it notes the seconds it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self.stopped = False
+        self._waiting, self._go = threading.Semaphore(0), threading.Semaphore(0)
+
+    def __call__(self, seconds: float) -> bool:
+        self.asked.append(seconds)
+        self._waiting.release()
+        self._go.acquire(timeout=10)
+        return self.stopped
+
+    def await_wait(self) -> None:
+        """Returns when the lane waits."""
+        assert self._waiting.acquire(timeout=10)
+
+    def open(self) -> None:
+        self._go.release()
+
+    def end(self, lane: SlowLane) -> None:
+        self.stopped = True
+        self.open()
+        lane.stop()
+
+
+def test_it_reads_at_once_and_then_again_after_each_wait():
+    """The first reading comes without a wait; the newest is what is told."""
+    gate, numbers = Gate(), iter(range(1, 100))
+    lane = SlowLane(lambda: SlowStats(open_files=next(numbers)), wait=gate)
+    assert lane.newest() == SlowStats()
+    lane.start()
+    gate.await_wait()
+    assert lane.newest().open_files == 1
+    gate.open()
+    gate.await_wait()
+    assert lane.newest().open_files == 2
+    assert gate.asked == [1.0, 1.0]
+    gate.end(lane)
+    assert not lane.running
+    assert lane.newest().open_files == 2
+
+
+def test_a_slow_reader_is_asked_less_often():
+    """A reading of 200 ms is followed by a wait of 10 s: a fiftieth of a core at most."""
+    gate, ticks = Gate(), iter([0.0, 0.2])
+    lane = SlowLane(SlowStats, wait=gate, clock=lambda: next(ticks))
+    lane.start()
+    gate.await_wait()
+    assert gate.asked == [pytest.approx(10.0)]
+    gate.end(lane)
+
+
+def test_a_failure_is_logged_once_and_ends_the_lane(caplog):
+    """An exception in the reader never spreads; the last answer stays."""
+    gate = Gate()
+    answers = iter([SlowStats(open_files=7)])
+    lane = SlowLane(lambda: next(answers), wait=gate)
+    lane.start()
+    gate.await_wait()
+    thread = lane._thread
+    with caplog.at_level(logging.WARNING, logger="memguard"):
+        gate.open()
+        assert thread is not None
+        thread.join(10)
+    assert not lane.running
+    assert lane.newest().open_files == 7
+    assert len(caplog.records) == 1
+    assert "slow lane" in caplog.text
+    lane.stop()
+
+
+def test_start_and_stop_may_be_called_twice():
+    """There is one thread at a time, a daemon, and it can be started again."""
+    lane = SlowLane(SlowStats)
+    lane.stop()
+    lane.start()
+    thread = lane._thread
+    lane.start()
+    assert thread is lane._thread and thread is not None and thread.daemon
+    lane.stop()
+    lane.stop()
+    assert not thread.is_alive()
+    lane.start()
+    assert lane.running
+    lane.stop()
+
+
+def test_stop_does_not_wait_for_a_reader_that_hangs():
+    """A driver that hangs does not keep the training from ending."""
+    hang = threading.Event()
+    reading = threading.Event()
+
+    def read() -> SlowStats:
+        reading.set()
+        hang.wait(30)
+        return SlowStats()
+
+    lane = SlowLane(read)
+    lane.start()
+    assert reading.wait(10)
+    thread = lane._thread
+    lane.stop()
+    assert thread is not None and thread.is_alive()
+    hang.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_child_has_the_last_answer_and_no_thread():
+    """A DataLoader worker does not inherit the lane."""
+    gate = Gate()
+    lane = SlowLane(lambda: SlowStats(open_files=7), wait=gate)
+    lane.start()
+    gate.await_wait()
+    child = os.fork()
+    if child == 0:
+        fine = not lane.running and lane.newest().open_files == 7
+        lane.stop()
+        os._exit(0 if fine else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert lane.running
+    gate.end(lane)
