@@ -111,7 +111,7 @@ class Block:
 
 
 FreeList = list[tuple[int, int, Block]]
-"""Free blocks of one stream as ``(size, ptr, block)``, in this order: the first that is large enough is the best fit."""
+"""Free blocks of one stream as ``(size, ptr, block)``, in this order: the first one large enough fits best."""
 
 
 @final

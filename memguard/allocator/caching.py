@@ -18,7 +18,14 @@ from memguard.allocator.blocks import (
 from memguard.allocator.config import AllocatorConfig, parse_version
 from memguard.allocator.driver import Driver, RisingDriver
 from memguard.allocator.events import StreamEvents
-from memguard.allocator.messages import EXPANDABLE_ADVICE, FRAGMENTATION_ADVICE, OutOfMemory, out_of_memory_text, reserve_advice, too_large_text
+from memguard.allocator.messages import (
+    EXPANDABLE_ADVICE,
+    FRAGMENTATION_ADVICE,
+    OutOfMemory,
+    out_of_memory_text,
+    reserve_advice,
+    too_large_text,
+)
 from memguard.allocator.segments import UNLIMITED, OnEvent, Segments
 from memguard.allocator.state import build_blocks, describe_segments, describe_settings
 from memguard.allocator.statistics import DeviceStatistics

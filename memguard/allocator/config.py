@@ -38,13 +38,13 @@ class AllocatorConfig:
     """
 
     large_segment_bytes: int = 20 * MIB
-    """What the driver is asked for when a request is between 1 and 10 MiB; also the page of large expandable segments."""
+    """What the driver is asked for by a request of 1 to 10 MiB; also the page of large expandable segments."""
     max_split_bytes: int | None = None
     """Blocks of at least this size are never split; None splits every size."""
     max_non_split_rounding_bytes: int = 20 * MIB
     """How much larger than asked an unsplittable block may be."""
     garbage_collection_threshold: float = 0.0
-    """Share of the memory limit above which old cached blocks are released first; 0 is off, as it is without a limit."""
+    """Share of the memory limit above which old cached blocks are released; 0 is off, and so is it without a limit."""
     roundup_power2_divisions: tuple[int, ...] = field(default=(0,) * ROUNDUP_INTERVALS)
     """Steps between two powers of two that sizes are rounded up to, per interval; 0 and 1 round to 512 bytes."""
     expandable_segments: bool = False

@@ -99,9 +99,10 @@ class ExpandableSegments:
                     break
                 at = at.next
         nbytes = self.segment_bytes(pool)
-        if size > nbytes:
-            return None
         segment = ExpandableSegment(self._driver.reserve(nbytes), nbytes, self.page_bytes(pool))
+        if size > nbytes:
+            self._driver.unreserve(segment.ptr, nbytes)
+            return None
         block = Block(stream, nbytes, segment.ptr, pool, segment)
         block.mapped = False
         pool.insert_unmapped(block)
@@ -131,7 +132,7 @@ class ExpandableSegments:
         return block
 
     def unmap(self, block: Block) -> None:
-        """Gives back the whole pages in a free block (C++: ``unmap_block``); the ends of other pages stay free blocks."""
+        """Gives back the whole pages in a free block (C++: ``unmap_block``); parts of other pages stay free blocks."""
         segment, pool = block.segment, block.pool
         assert segment is not None
         ptr, size = segment.pages_within(block.ptr, block.size)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Final, final
 
-_ADVICE: Final = (
+FRAGMENTATION_ADVICE: Final = (
     "If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to "
     "avoid fragmentation.  See documentation for Memory Management  "
     "(https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
 )
+EXPANDABLE_ADVICE: Final = (
+    "expandable_segments is enabled. If instead the process is running out of virtual address space (VSZ), expandable "
+    "segments may be over-reserving VA (each segment reserves ~9/8 of device memory, times the number of streams); "
+    "reduce it via PYTORCH_CUDA_ALLOC_CONF expandable_segments_reserve / expandable_segments_reserve_by_class."
+)
+"""What PyTorch says from 2.15 on where segments are expandable already."""
 
 
 @final
@@ -49,7 +55,7 @@ def out_of_memory_text(
     allocated_bytes: int,
     reserved_bytes: int,
     private_free_bytes: int,
-    reserve_bytes: int | None,
+    advice: str,
 ) -> str:
     """The text of a failed allocation.
 
@@ -64,7 +70,7 @@ def out_of_memory_text(
         allocated_bytes: In blocks that tensors own.
         reserved_bytes: In segments.
         private_free_bytes: In free blocks of private pools; the text counts them as allocated.
-        reserve_bytes: Addresses of an expandable segment if the block is larger than that, else None.
+        advice: What to do; see the functions below.
     """
     allocated = allocated_bytes + private_free_bytes
     parts = [
@@ -81,16 +87,23 @@ def out_of_memory_text(
     if private_free_bytes:
         parts.append(f"with {format_size(private_free_bytes)} allocated in private pools (e.g., CUDA Graphs), ")
     parts.append(f"and {format_size(reserved_bytes - allocated)} is reserved by PyTorch but unallocated. ")
-    if reserve_bytes is None:
-        parts.append(_ADVICE)
-    else:
-        parts.append(
-            f"This allocation exceeds the expandable-segment reserve of {format_size(reserve_bytes)} for this stream, "
-            "and a single allocation cannot span expandable segments. Raise PYTORCH_CUDA_ALLOC_CONF "
-            "expandable_segments_reserve or expandable_segments_reserve_by_class (or unset it) so that a segment is "
-            f"at least {format_size(alloc_bytes)}."
-        )
+    parts.append(advice)
     return "".join(parts)
+
+
+def reserve_advice(reserve_bytes: int, alloc_bytes: int) -> str:
+    """What to do where a block is larger than the addresses that an expandable segment may take.
+
+    Args:
+        reserve_bytes: Those addresses, before rounding to pages.
+        alloc_bytes: What would have been asked of the driver.
+    """
+    return (
+        f"This allocation exceeds the expandable-segment reserve of {format_size(reserve_bytes)} for this stream, and "
+        "a single allocation cannot span expandable segments. Raise PYTORCH_CUDA_ALLOC_CONF "
+        "expandable_segments_reserve or expandable_segments_reserve_by_class (or unset it) so that a segment is at "
+        f"least {format_size(alloc_bytes)}."
+    )
 
 
 def too_large_text() -> str:

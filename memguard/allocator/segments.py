@@ -80,7 +80,7 @@ class Segments:
             return None
         if self._config.throw_on_cudamalloc_oom and self._total_allocated_memory + nbytes > self._driver.total_bytes:
             self._statistics.num_oom_rejections += 1
-            raise OutOfMemory(rejected_text(nbytes), requested_bytes=requested, alloc_bytes=nbytes)
+            raise OutOfMemory(rejected_text(requested), requested_bytes=requested, alloc_bytes=nbytes)
         if self._config.expandable_segments:
             return self.expandable.allocate(pool, stream, size)
         address = self._driver.malloc(nbytes)
@@ -177,6 +177,8 @@ class Segments:
         pool.statistics.reserved_bytes.increase(nbytes)
         if pool.private is not None:
             pool.private.segment_count += 1
+            for stat in self._statistics.reserved_by(pool.private.id, pool.is_small):
+                stat.increase(nbytes)
 
     def _shrink(self, pool: BlockPool, nbytes: int) -> None:
         self._total_allocated_memory -= nbytes
@@ -185,6 +187,8 @@ class Segments:
         pool.statistics.reserved_bytes.decrease(nbytes)
         if pool.private is not None:
             pool.private.segment_count -= 1
+            for stat in self._statistics.reserved_by(pool.private.id, pool.is_small):
+                stat.decrease(nbytes)
 
     def _mapped(self, pool: BlockPool, stream: int, address: int, nbytes: int) -> None:
         self.grow(pool, nbytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 from memguard.allocator.blocks import DEFAULT_POOL, Block, BlockPool, PoolId
@@ -138,6 +139,6 @@ def _gap(before: Block, end: int | None) -> list[Block]:
 
 
 def _chain(blocks: list[Block]) -> list[Block]:
-    for before, after in zip(blocks, blocks[1:], strict=False):
+    for before, after in pairwise(blocks):
         before.next, after.prev = after, before
     return blocks

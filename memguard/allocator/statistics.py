@@ -138,7 +138,15 @@ class DeviceStatistics:
         "num_device_free",
         "num_oom_rejections",
     )
-    __slots__ = (*COUNTERS, "all", "large_pool", "oversize_allocations", "oversize_segments", "small_pool")
+    __slots__ = (
+        *COUNTERS,
+        "_reserved_by_private_pools",
+        "all",
+        "large_pool",
+        "oversize_allocations",
+        "oversize_segments",
+        "small_pool",
+    )
 
     def __init__(self) -> None:
         self.all = PoolStatistics()
@@ -146,6 +154,7 @@ class DeviceStatistics:
         self.large_pool = PoolStatistics()
         self.oversize_allocations = Stat()
         self.oversize_segments = Stat()
+        self._reserved_by_private_pools: dict[tuple[int, int], dict[str, Stat]] = {}
         self.num_alloc_retries = 0
         self.num_ooms = 0
         self.num_sync_all_streams = 0
@@ -153,12 +162,23 @@ class DeviceStatistics:
         self.num_device_free = 0
         self.num_oom_rejections = 0
 
+    def reserved_by(self, pool_id: tuple[int, int], is_small: bool) -> tuple[Stat, Stat]:
+        """The bytes that a private pool holds: in all, and in its small or its large pool."""
+        stats = self._reserved_by_private_pools.get(pool_id)
+        if stats is None:
+            stats = {kind: Stat() for kind in ("all", "small_pool", "large_pool")}
+            self._reserved_by_private_pools[pool_id] = stats
+        return stats["all"], stats["small_pool" if is_small else "large_pool"]
+
     def _named(self) -> dict[str, Stat]:
         named = {
             f"{key}.{kind}": stat
             for kind in ("all", "small_pool", "large_pool")
             for key, stat in getattr(self, kind).stats().items()
         }
+        for (owner, number), stats in self._reserved_by_private_pools.items():
+            for kind, stat in stats.items():
+                named[f"reserved_bytes_by_private_pools.{owner}_{number}.{kind}"] = stat
         return named | {
             "oversize_allocations": self.oversize_allocations,
             "oversize_segments": self.oversize_segments,
