@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from memguard.detectors.graph_buffers import CreateGraphCycle, FunctionContext, RetainGraph
 from memguard.detectors.interface import Detector
+from memguard.detectors.retained_graphs import CarriedState, RetainedGraph
 from memguard.detectors.select import choose
+from memguard.detectors.unused_graphs import EvalGraph, FrozenModelGraph
 
-DETECTORS: tuple[type[Detector], ...] = ()
+DETECTORS: tuple[type[Detector], ...] = (
+    RetainedGraph,
+    CarriedState,
+    RetainGraph,
+    CreateGraphCycle,
+    FunctionContext,
+    EvalGraph,
+    FrozenModelGraph,
+)
 """Every rule, sorted by code. A new rule is one file and one line here."""
 
 

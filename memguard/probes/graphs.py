@@ -11,8 +11,8 @@ from torch import nn
 
 from memguard.facts import NOWHERE, Fact, Place, RetainedGraphs, SavedAfterBackward
 from memguard.probes.holders import Holder
-from memguard.probes.interface import Probe, Watch, has_optimizer
-from memguard.probes.ledger import KEY, Ledger, Mark, Sentinel, tensors_in
+from memguard.probes.interface import Probe, Watch, is_optimized
+from memguard.probes.ledger import KEY, Mark, Sentinel, tensors_in
 from memguard.probes.reach import Reach
 from memguard.probes.sizes import owned_storages, saved_storages, storages_of, walk
 
@@ -35,12 +35,9 @@ class GraphsProbe(Probe):
     """
 
     name: ClassVar[str] = "graphs"
-    always: ClassVar[frozenset[str]] = frozenset({"on_optimizer_step_end"})
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self.ledger = Ledger()
-        self._open: list[tuple[int, Mark]] = []
         self._again: dict[bool, int] = {}
         self._carried = False
         self._last: dict[int, Mark] = {}
@@ -49,53 +46,26 @@ class GraphsProbe(Probe):
         self._trained = False
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Opens the mark of this forward, and looks whether the last one's saved tensors are still there."""
-        watch = self.watch
+        """Looks whether the saved tensors of this model's last graph are still there."""
         last = self._last.get(id(module))
-        if last is not None and last.alive and last.batch != watch.batch and last.kept is not None:
+        if last is not None and last.alive and last.batch != self.watch.batch and last.kept is not None:
             self._look_at_retained(last)
-        if len(self._open) > 32:
-            self._open.clear()  # forwards that failed without an end
-        mark = Mark(
-            module=id(module),
-            batch=watch.batch,
-            stage=watch.stage,
-            training=module.training,
-            steps=watch.optimizer_steps,
-        )
-        self._open.append((id(module), mark))
-
-    def on_stem_end(self, module: nn.Module, output: object) -> None:
-        """Marks the graph at its upstream end."""
-        if self._open and torch.is_grad_enabled():
-            self.ledger.mark(tensors_in(output, 3), self._open[-1][1])
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
-        """Marks the graph at the model's output."""
-        mark = None
-        while self._open:
-            key, mark = self._open.pop()
-            if key == id(module):
-                break
-        if mark is None or output is None or not torch.is_grad_enabled():
+        """Where old graphs are about to be told: asks whether this one reaches them."""
+        mark = self.watch.ledger.current
+        if mark is None:
             return
-        self.ledger.mark(tensors_in(output), mark, site=True)
-        if mark.alive and mark.training:
+        if mark.training:
             self._last[mark.module] = mark
         if not self._carried and len(self._old(mark.training)) >= MIN_BATCHES - 1:
             self._carried = self._reaches_old(output)
-
-    def on_backward_start(self, loss: torch.Tensor) -> None:
-        """Marks the loss, where the integration shows it: the models' outputs may be all it saw."""
-        watch = self.watch
-        mark = Mark(module=0, batch=watch.batch, stage=watch.stage, training=True, steps=watch.optimizer_steps)
-        self.ledger.mark(tensors_in(loss), mark)
 
     def on_batch_end(self) -> None:
         """Concludes."""
         if len(self._last) > 64:
             self._last.clear()
-        if not self.ledger.live:
+        if not self.watch.ledger.live:
             return
         for training in (True, False):
             old = self._old(training)
@@ -107,9 +77,7 @@ class GraphsProbe(Probe):
                 self._diagnose(old, batches, training)
 
     def remove(self) -> None:
-        """Forgets all graphs."""
-        self.ledger.forget()
-        self._open.clear()
+        """Forgets the last graphs."""
         self._last.clear()
 
     # Old graphs
@@ -119,7 +87,7 @@ class GraphsProbe(Probe):
         watch = self.watch
         steps = watch.optimizer_steps
         found = []
-        for mark in list(self.ledger.live.values()):
+        for mark in list(watch.ledger.live.values()):
             if mark.used and mark.training:
                 self._trained = True
             if mark.batch >= watch.batch - 1:
@@ -141,7 +109,7 @@ class GraphsProbe(Probe):
         if watch.optimizer_steps and self._trained:
             return True
         if self._idle is None:
-            self._idle = not has_optimizer(watch)
+            self._idle = not is_optimized(watch, watch.models)
         return self._idle
 
     def _reaches_old(self, output: object) -> bool:

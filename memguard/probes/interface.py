@@ -14,6 +14,7 @@ from torch import nn
 
 from memguard.facts import Fact
 from memguard.probes.holders import Holder, find_holders
+from memguard.probes.ledger import Ledger
 from memguard.stats import MemoryStats, Stage
 
 
@@ -58,6 +59,8 @@ class Watch:
     optimizer_steps: int = 0
     dense_until: int = 0
     """Batch number up to which every batch is looked at, whatever the sampling says."""
+    ledger: Ledger = field(default_factory=Ledger)
+    """The graphs of all forwards; kept by the marks probe."""
     _models: list[weakref.ref[nn.Module]] = field(default_factory=list)
     _optimizers: list[weakref.ref[torch.optim.Optimizer]] = field(default_factory=list)
 
@@ -90,17 +93,17 @@ class Watch:
         self.dense_until = max(self.dense_until, self.batch + batches)
 
 
-def has_optimizer(watch: Watch) -> bool:
-    """Whether any optimizer holds a parameter of a watched model; searches the process, so it is asked rarely."""
-    if watch.optimizers:
+def is_optimized(watch: Watch, models: Iterable[nn.Module]) -> bool:
+    """Whether any optimizer holds a parameter of the models; may search the process, so it is asked rarely."""
+    own = {id(parameter) for model in models for parameter in model.parameters()}
+    if any(_holds(optimizer, own) for optimizer in watch.optimizers):
         return True
-    own = {id(parameter) for model in watch.models for parameter in model.parameters()}
-    for thing in gc.get_objects():
-        if issubclass(type(thing), torch.optim.Optimizer):
-            groups = vars(thing).get("param_groups", ())
-            if any(id(parameter) in own for group in groups for parameter in group.get("params", ())):
-                return True
-    return False
+    return any(_holds(thing, own) for thing in gc.get_objects() if issubclass(type(thing), torch.optim.Optimizer))
+
+
+def _holds(optimizer: torch.optim.Optimizer, parameters: set[int]) -> bool:
+    groups = vars(optimizer).get("param_groups", ())
+    return any(id(parameter) in parameters for group in groups for parameter in group.get("params", ()))
 
 
 class Probe(ABC):

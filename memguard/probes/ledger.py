@@ -56,6 +56,7 @@ class Mark:
         "kept",
         "module",
         "node",
+        "outer",
         "output",
         "site",
         "stage",
@@ -81,6 +82,8 @@ class Mark:
         self.node: str | None = None
         self.site: Place | None = None
         """Where the model was called."""
+        self.outer: Mark | None = None
+        """The forward that this one is a part of."""
         self.output: weakref.ref[torch.Tensor] | None = None
 
 
@@ -99,23 +102,26 @@ class Ledger:
 
     Attributes:
         live: Forwards of which a node is alive.
-        dead: Forwards whose graph died since somebody last took them; bounded.
+        died: Forwards whose graph died between the last two calls of `settle`.
+        current: The forward that ended just now, if it built a graph.
         collecting: Whether the cyclic garbage collector runs right now (kept up to date by the cycles probe).
     """
 
     def __init__(self) -> None:
         self.live: dict[int, Mark] = {}
-        self.dead: deque[Mark] = deque(maxlen=1024)
+        self.died: list[Mark] = []
+        self.current: Mark | None = None
         self.collecting = False
+        self._dead: deque[Mark] = deque(maxlen=1024)
         self._lives: dict[int, _Life] = {}
 
-    def mark(self, tensors: Iterator[torch.Tensor], mark: Mark, *, site: bool = False) -> None:
+    def mark(self, tensors: Iterator[torch.Tensor], mark: Mark, *, output: bool = False) -> None:
         """Puts a sentinel into the graph of each tensor that has one.
 
         Args:
             tensors: What the forward gave.
             mark: The forward.
-            site: Whether a tensor's weak reference is kept, to size the graph later.
+            output: Whether these are the model's outputs; one is remembered weakly, to size the graph later.
         """
         if len(self.live) >= MAX_LIVE:
             return
@@ -134,15 +140,24 @@ class Ledger:
                 self.live[id(mark)] = mark
                 mark.node = node.name()
             mark.alive += 1
-            if site and mark.output is None:
+            if output and mark.output is None:
                 mark.output = weakref.ref(tensor)
             node.register_prehook(_Used(mark))
+
+    def settle(self) -> None:
+        """Moves what died since the last call to `died`."""
+        dead, died = self._dead, []
+        while dead:
+            died.append(dead.popleft())
+        self.died = died
 
     def forget(self) -> None:
         """Lets go of everything; sentinels still in graphs die unheard."""
         self._lives.clear()
         self.live.clear()
-        self.dead.clear()
+        self._dead.clear()
+        self.died = []
+        self.current = None
 
 
 def _died(life: _Life) -> None:
@@ -152,7 +167,7 @@ def _died(life: _Life) -> None:
     mark.alive -= 1
     if mark.alive <= 0 and ledger.live.pop(id(mark), None) is not None:
         mark.collected = ledger.collecting
-        ledger.dead.append(mark)
+        ledger._dead.append(mark)
 
 
 @final

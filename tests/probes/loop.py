@@ -11,6 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from memguard.facts import Fact
 from memguard.probes.interface import Probe, Watch
+from memguard.probes.marks import MarksProbe
 from memguard.probes.panel import Probes
 from memguard.probes.stem import StemProbe
 from memguard.stats import Stage
@@ -25,7 +26,9 @@ class Loop:
         self.facts: list[Fact] = []
         self.watch = Watch(**watch)
         self.probes = Probes(
-            self.watch, (*kinds, StemProbe), on_failure=lambda name, error: self.failures.append(f"{name}: {error!r}")
+            self.watch,
+            (MarksProbe, StemProbe, *kinds),
+            on_failure=lambda name, error: self.failures.append(f"{name}: {error!r}"),
         )
         self.batch = 0
         self._handles: list[Any] = []

@@ -166,11 +166,9 @@ def test_nothing_is_kept_alive_and_copies_are_inert() -> None:
     """The ledger holds no graph, and a deep copy or pickle of the model carries no working hook."""
     model, optimizer, x = make()
     with Loop(model, kinds=[GraphsProbe]) as loop:
-        probe = loop.probes._probes[0]
-        assert isinstance(probe, GraphsProbe)
         for _ in loop.batches(5):
             step(optimizer, model(x).sum())
-            assert not [mark for mark in probe.ledger.live.values() if mark.batch < loop.batch]
+            assert not [mark for mark in loop.watch.ledger.live.values() if mark.batch < loop.batch]
         stem_hooks = model[0]._forward_hooks
         assert len(stem_hooks) == 1
         twin = copy.deepcopy(model[0])

@@ -1,0 +1,132 @@
+"""MG103, MG104 and MG105: saved tensors and gradients that outlive a backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, final
+
+from memguard.detectors.interface import Detector
+from memguard.detectors.telling import at, from_fact, plural
+from memguard.facts import Fact, FunctionContextHolds, GradientsWithGraph, SavedAfterBackward
+from memguard.findings import Finding, Severity
+from memguard.stats import Run
+from memguard.units import format_bytes
+
+
+@final
+class RetainGraph(Detector):
+    """Saved tensors are still held after backward.
+
+    What: the last backward through a graph ran with ``retain_graph=True`` (or a second backward kept its buffers), and
+    the graph is still there when the next forward begins.
+
+    Why it matters: backward normally frees each saved activation as it goes. Retained, the whole graph of the last
+    batch stands beside the one that is being built: the peak holds two.
+
+    How to fix: add the losses up and call backward once, or leave ``retain_graph=True`` out of the last backward of
+    each batch; ``del loss`` before the next forward helps too.
+    """
+
+    code: ClassVar[str] = "MG103"
+    name: ClassVar[str] = "retain-graph"
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Concludes when it happened in two batches: once may be a look at the graph."""
+        if not isinstance(fact, SavedAfterBackward):
+            return
+        self._seen += 1
+        if self._seen < 2:
+            return
+        size = f"{format_bytes(fact.bytes)} in {plural(fact.tensors, 'tensor')}" if fact.bytes else "its saved tensors"
+        where = at(fact.place)
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"the backward{f' at {where}' if where else ''} keeps its graph: {size} are still held when the next "
+            "forward begins, so two graphs stand side by side.",
+            "drop retain_graph=True from the last backward of the batch, or sum the losses and call backward once.",
+            nbytes=fact.bytes or None,
+        )
+
+
+@final
+class CreateGraphCycle(Detector):
+    """``backward(create_graph=True)`` ties parameters and gradients into a cycle.
+
+    What: gradients carry a graph of their own at the end of a batch, so a parameter holds its gradient, whose graph
+    holds the parameter.
+
+    Why it matters: reference counting cannot free that cycle. The graphs of many batches wait for the garbage
+    collector, which does not know how large they are.
+
+    How to fix: use ``torch.autograd.grad(loss, parameters, create_graph=True)`` instead, or set every ``.grad`` to None
+    when the batch is done.
+    """
+
+    code: ClassVar[str] = "MG104"
+    name: ClassVar[str] = "create-graph-cycle"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Concludes from gradients that carry a graph."""
+        if not isinstance(fact, GradientsWithGraph):
+            return
+        where = at(fact.place)
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"the gradients of {plural(fact.parameters, 'parameter')} carry a graph at the end of the batch"
+            f"{f' (the backward at {where})' if where else ''}: create_graph=True ties parameter and gradient into a "
+            f"cycle that only the garbage collector frees ({format_bytes(fact.bytes)} of gradients, and their graphs).",
+            "use torch.autograd.grad(..., create_graph=True), or set p.grad = None for all parameters after the step "
+            "(optimizer.zero_grad() does).",
+            nbytes=fact.bytes,
+        )
+
+
+@final
+class FunctionContext(Detector):
+    """A custom autograd.Function stores tensors on ctx.
+
+    What: the forward of a ``torch.autograd.Function`` keeps tensors as attributes (``ctx.x = x``) instead of with
+    ``ctx.save_for_backward``.
+
+    Why it matters: backward frees what was saved with save_for_backward, not attributes: they live as long as the
+    graph. If one of them is the function's own output, node and tensor hold each other, and only the garbage collector
+    frees them.
+
+    How to fix: ``ctx.save_for_backward(x)`` in forward and ``x, = ctx.saved_tensors`` in backward; only numbers, shapes
+    and flags belong on ctx.
+    """
+
+    code: ClassVar[str] = "MG105"
+    name: ClassVar[str] = "function-context"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Concludes from tensors found on a node's context."""
+        if not isinstance(fact, FunctionContextHolds):
+            return
+        names = ", ".join(f"ctx.{name}" for name in fact.attributes[:4])
+        how = (
+            "one is its own output: a cycle that only the garbage collector frees"
+            if fact.cycle
+            else "backward does not free them"
+        )
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"{fact.function_name} keeps {names} ({format_bytes(fact.bytes)} a call) as attributes of its context; "
+            f"{how}.",
+            f"pass them to ctx.save_for_backward(...) in {fact.function_name}.forward and read ctx.saved_tensors in "
+            "backward.",
+            nbytes=fact.bytes,
+            name=f"{fact.function_name} ctx.{fact.attributes[0]}" if fact.attributes else fact.function_name,
+        )

@@ -1,0 +1,129 @@
+"""MG101 and MG102: graphs of earlier batches that something keeps alive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, final
+
+from memguard.detectors.interface import Detector
+from memguard.detectors.telling import Room, from_fact, holder, plural
+from memguard.facts import Fact, RetainedGraphs
+from memguard.findings import Finding, Severity
+from memguard.stats import BatchRecord, Run
+from memguard.units import format_bytes
+
+
+@final
+class RetainedGraph(Detector):
+    """Graphs of earlier batches are kept alive.
+
+    What: a tensor that carries an autograd graph is stored for longer than its batch: a running sum
+    (``total += loss``), a list of losses or outputs, a dictionary, a meter, a hook that collects activations. Graphs of
+    at least eight batches are alive although the weights were changed three times since they were built.
+
+    Why it matters: each stored tensor keeps its whole graph. If no backward ran through it, that is every activation
+    of its forward, on the device; after a backward it is the graph's nodes, in host memory, and the tensor itself. It
+    grows with every batch until memory is full.
+
+    How to fix: store a value, not a graph: ``total += loss.detach()`` or ``losses.append(loss.detach())``;
+    ``loss.item()`` if a number will do and a synchronisation is acceptable; ``.detach().cpu()`` for large outputs.
+    """
+
+    code: ClassVar[str] = "MG101"
+    name: ClassVar[str] = "retained-graph"
+
+    def __init__(self) -> None:
+        self._room = Room()
+
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+        """Learns how much room is left."""
+        self._room.observe(record)
+        return ()
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Concludes from retained graphs that no recurrent state carries."""
+        if not isinstance(fact, RetainedGraphs) or fact.carried:
+            return
+        per_batch = fact.bytes / fact.graphs if fact.bytes is not None else None
+        message = f"{_who(fact)} keeps the graphs of {plural(fact.graphs, 'batch')} alive{_since(fact)}{_cost(fact)}."
+        name = fact.place.holder or "it"
+        advice = (
+            f"store the value without its graph: detach what goes into {name} (x.detach(), or x.item() for a number)"
+        )
+        if not fact.backward:
+            advice += "; if it is evaluation, run it under torch.no_grad()"
+        yield from_fact(
+            self,
+            fact,
+            run,
+            self._room.severity(run, per_batch, None),
+            message,
+            advice + ".",
+            nbytes=fact.bytes,
+            bytes_per_batch=per_batch,
+        )
+
+
+@final
+class CarriedState(Detector):
+    """A recurrent state is carried over batches without detach.
+
+    What: a hidden state, memory or running tensor that one batch computes goes into the next batch's forward with its
+    graph, so that every new graph contains all the earlier ones.
+
+    Why it matters: memory and the time of backward grow with every batch; a backward either fails on weights that were
+    changed in place, or runs through the whole past.
+
+    How to fix: cut the graph where the batch ends: ``hidden = hidden.detach()``, for a tuple
+    ``hidden = tuple(h.detach() for h in hidden)``.
+    """
+
+    code: ClassVar[str] = "MG102"
+    name: ClassVar[str] = "carried-state"
+
+    def __init__(self) -> None:
+        self._room = Room()
+
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+        """Learns how much room is left."""
+        self._room.observe(record)
+        return ()
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Concludes from retained graphs that the newest graph reaches."""
+        if not isinstance(fact, RetainedGraphs) or not fact.carried:
+            return
+        per_batch = fact.bytes / fact.graphs if fact.bytes is not None else None
+        name = fact.place.holder or "the state"
+        yield from_fact(
+            self,
+            fact,
+            run,
+            max(self._room.severity(run, per_batch, None), Severity.WARNING),
+            f"{_who(fact)} carries the graph from batch to batch: the graph of this forward reaches back over "
+            f"{plural(fact.graphs, 'batch')}{_cost(fact)}.",
+            f"cut the graph between batches: {name} = {name}.detach() (of a tuple, each part).",
+            nbytes=fact.bytes,
+            bytes_per_batch=per_batch,
+        )
+
+
+def _who(fact: RetainedGraphs) -> str:
+    if fact.place.file is None and fact.place.holder is None:
+        node = f" (seen at {fact.node})" if fact.node else ""
+        return f"something outside Python's sight, in C++ or another thread{node},"
+    return holder(fact.place)
+
+
+def _since(fact: RetainedGraphs) -> str:
+    batches = f" (batches {fact.first_batch} to {fact.last_batch})"
+    if fact.optimizer_steps:
+        return f"{batches}, {plural(fact.optimizer_steps, 'optimizer step')} after the last of them was built"
+    return batches
+
+
+def _cost(fact: RetainedGraphs) -> str:
+    size = f": {format_bytes(fact.bytes)} so far" if fact.bytes else ""
+    if fact.backward:
+        return f"{size}, and the graphs' nodes in host memory"
+    return f"{size}, every saved activation included"

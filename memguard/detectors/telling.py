@@ -1,0 +1,137 @@
+"""How a rule says what it found: places in words, findings from facts, severity from what is still free."""
+
+from __future__ import annotations
+
+import os
+from typing import final
+
+from memguard.detectors.interface import Detector
+from memguard.facts import Fact, Place
+from memguard.findings import Finding, Severity
+from memguard.stats import BatchRecord, Run
+
+
+def at(place: Place) -> str:
+    """A place in words: ``train.py:41 in main()``, or an empty text."""
+    if place.file is None:
+        return ""
+    where = os.path.basename(place.file) + (f":{place.line}" if place.line else "")
+    named = place.function and not place.function.startswith("<")
+    return f"{where} in {place.function}()" if named else where
+
+
+def holder(place: Place, otherwise: str = "something") -> str:
+    """Who holds it, in words: ```losses` (train.py:41 in main())``."""
+    name, where = f"`{place.holder}`" if place.holder else otherwise, at(place)
+    return f"{name} ({where})" if where else name
+
+
+def plural(number: int, noun: str) -> str:
+    """``"1 batch"``, ``"3 batches"``."""
+    if number == 1:
+        return f"{number} {noun}"
+    return f"{number} {noun}" + ("es" if noun.endswith(("ch", "s", "x")) else "s")
+
+
+def from_fact(
+    rule: Detector,
+    fact: Fact,
+    run: Run,
+    severity: Severity,
+    message: str,
+    advice: str,
+    *,
+    nbytes: int | None = None,
+    bytes_per_batch: float | None = None,
+    name: str | None = None,
+) -> Finding:
+    """A finding at the place of a fact.
+
+    Args:
+        rule: The rule that concludes.
+        fact: Its evidence.
+        run: The run.
+        severity: How much it matters.
+        message: What happened and why it matters.
+        advice: The fix.
+        nbytes: Bytes it concerns.
+        bytes_per_batch: How fast they grow.
+        name: The holder, where it is not the place's.
+    """
+    place = fact.place
+    return Finding(
+        code=rule.code,
+        name=rule.name,
+        severity=severity,
+        message=message,
+        advice=advice,
+        file=place.file,
+        line=place.line,
+        function=place.function,
+        holder=name or place.holder,
+        stage=fact.stage,
+        epoch=run.epoch,
+        batch=fact.batch,
+        bytes=nbytes,
+        bytes_per_batch=bytes_per_batch,
+        rank=run.rank,
+    )
+
+
+def from_record(
+    rule: Detector,
+    record: BatchRecord,
+    run: Run,
+    severity: Severity,
+    message: str,
+    advice: str,
+    *,
+    nbytes: int | None = None,
+    bytes_per_batch: float | None = None,
+) -> Finding:
+    """A finding that rests on the records alone; the arguments are those of `from_fact`."""
+    return Finding(
+        code=rule.code,
+        name=rule.name,
+        severity=severity,
+        message=message,
+        advice=advice,
+        stage=record.stage,
+        epoch=record.epoch,
+        batch=record.batch,
+        bytes=nbytes,
+        bytes_per_batch=bytes_per_batch,
+        rank=run.rank,
+    )
+
+
+@final
+class Room:
+    """What is left of the device above the highest peak seen lately."""
+
+    __slots__ = ("_peak",)
+
+    def __init__(self) -> None:
+        self._peak: int | None = None
+
+    def observe(self, record: BatchRecord) -> None:
+        """Learns one more peak."""
+        if record.allocated_peak_bytes is not None and record.allocated_peak_bytes > (self._peak or 0):
+            self._peak = record.allocated_peak_bytes
+
+    def left(self, run: Run) -> int | None:
+        """Bytes between the highest peak and the limit; None where either is unknown."""
+        limit = limit_of(run)
+        return None if limit is None or self._peak is None else max(limit - self._peak, 0)
+
+    def severity(self, run: Run, bytes_per_batch: float | None, batches_left: int | None) -> Severity:
+        """Critical if so much more with every batch will not fit, else a warning."""
+        left, batches = self.left(run), run.batches_left if batches_left is None else batches_left
+        if left is None or batches is None or not bytes_per_batch:
+            return Severity.WARNING
+        return Severity.CRITICAL if bytes_per_batch * batches > left else Severity.WARNING
+
+
+def limit_of(run: Run) -> int | None:
+    """What the process may take of the device."""
+    return run.limit_bytes if run.limit_bytes is not None else run.device_total_bytes

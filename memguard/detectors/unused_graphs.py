@@ -1,0 +1,99 @@
+"""MG201 and MG202: graphs that nobody used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, final
+
+from memguard.detectors.interface import Detector
+from memguard.detectors.telling import at, from_fact, plural
+from memguard.facts import Fact, UnusedGraphs
+from memguard.findings import Finding, Severity
+from memguard.stats import Run
+from memguard.units import format_bytes
+
+
+@final
+class EvalGraph(Detector):
+    """An evaluation built a graph that nobody used.
+
+    What: forwards in eval mode ran with gradients enabled, and their graphs died without any backward.
+    ``model.eval()`` switches dropout and batch norm, not autograd.
+
+    Why it matters: every activation of the forward is saved for a backward that never comes. Evaluation then needs
+    about as much memory as training, often more, for its batches are larger, and the variable that holds the last
+    output keeps a second graph during the next forward.
+
+    How to fix: put the loop under ``with torch.inference_mode():`` (or ``torch.no_grad()``), or decorate the function
+    with ``@torch.no_grad()``.
+    """
+
+    code: ClassVar[str] = "MG201"
+    name: ClassVar[str] = "eval-graph"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Concludes from graphs of the evaluated model."""
+        if not isinstance(fact, UnusedGraphs) or fact.frozen:
+            return
+        where = at(fact.place)
+        called = f"{fact.module}{f', called at {where},' if where else ''}"
+        advice = "put the evaluation under `with torch.no_grad():`, or decorate its function with @torch.no_grad()."
+        if fact.prevented:
+            yield from_fact(
+                self,
+                fact,
+                run,
+                Severity.WARNING,
+                f"{called} was evaluated with gradients enabled: its graph would save every activation for a backward "
+                "that never comes. memguard does it for you: such forwards run without a graph from now on.",
+                advice,
+                name=fact.module,
+            )
+            return
+        size = f", {format_bytes(fact.bytes)} each" if fact.bytes else ""
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"{called} built {plural(fact.count, 'graph')} in eval mode that died without a backward{size}: gradients "
+            "are enabled there, and every activation was saved for nothing.",
+            advice,
+            nbytes=fact.bytes,
+            name=fact.module,
+        )
+
+
+@final
+class FrozenModelGraph(Detector):
+    """A frozen model or teacher builds a graph that nobody used.
+
+    What: in every training step a second model (a teacher, a reference or target network, a frozen encoder) runs with
+    gradients enabled, and no backward ever runs through its graph.
+
+    Why it matters: all its activations are saved until its output dies: with a teacher larger than the student that
+    is most of the step's memory.
+
+    How to fix: call it under ``with torch.no_grad():`` and freeze it with ``teacher.requires_grad_(False)``.
+    """
+
+    code: ClassVar[str] = "MG202"
+    name: ClassVar[str] = "frozen-model-graph"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Concludes from graphs of a model that others are trained beside."""
+        if not isinstance(fact, UnusedGraphs) or not fact.frozen:
+            return
+        where = at(fact.place)
+        size = f" ({format_bytes(fact.bytes)} each)" if fact.bytes else ""
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"{fact.module}{f', called at {where},' if where else ''} built {plural(fact.count, 'graph')}{size} during "
+            "training that no backward ever used, while other models are trained: it serves as a frozen model.",
+            f"call it under `with torch.no_grad():`, and freeze it once: {fact.module.lower()}.requires_grad_(False).",
+            nbytes=fact.bytes,
+            name=fact.module,
+        )

@@ -1,0 +1,170 @@
+"""Graphs that died without any backward: evaluation with gradients enabled, teachers that nobody trains."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from torch import nn
+
+from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.probes.interface import Probe, Watch, is_optimized
+from memguard.probes.ledger import Mark, tensors_in
+from memguard.probes.sites import call_site
+from memguard.probes.sizes import owned_storages, saved_storages
+from memguard.stats import Stage
+
+MIN_UNUSED = 3
+"""Unused graphs before something is told of evaluation."""
+MIN_FROZEN = 4
+"""Unused graphs of a model beside another that is trained."""
+
+
+@final
+@dataclass(slots=True)
+class _Model:
+    """What is known of one model's graphs, by the mode they were built in."""
+
+    ref: weakref.ref[nn.Module]
+    name: str
+    forwards: int = 0
+    unused: int = 0
+    used: int = 0
+    beside: int = 0
+    """Unused graphs of batches in which another model was trained."""
+    bytes: int | None = None
+    place: Place = NOWHERE
+    told: int = 0
+    optimized: bool | None = None
+
+
+@final
+class EvaluationProbe(Probe):
+    """Follows each forward's graph to its end, and asks whether a backward ran through it.
+
+    One backward ever through a graph of this model and mode (attribution, forces, training in eval mode) silences it
+    for good.
+    """
+
+    name: ClassVar[str] = "evaluation"
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._models: dict[tuple[int, bool], _Model] = {}
+        self._inner: list[Mark] = []
+        self._used_batches: dict[int, int] = {}
+
+    def on_forward_end(self, module: nn.Module, args: tuple[object, ...], output: object) -> None:
+        """Notes who called; sizes one graph for each model."""
+        mark = self.watch.ledger.current
+        if mark is None:
+            return
+        model = self._model(module)
+        model.forwards += 1
+        if model.used or model.told >= 2:
+            return
+        if mark.outer is not None:  # the line that matters is the one that called the outermost model
+            self._inner.append(mark)
+        else:
+            mark.site = call_site()
+            for inner in self._inner:
+                inner.site = mark.site
+            self._inner.clear()
+        if model.bytes is None and model.forwards == 2:
+            model.bytes = _graph_bytes(module, output)
+
+    def on_batch_start(self) -> None:
+        """Looks at what died since, and concludes."""
+        self._inner.clear()
+        self._settle()
+
+    def on_batch_end(self) -> None:
+        """Looks at what died since, and concludes."""
+        self._settle()
+
+    def on_stage_end(self, stage: Stage) -> None:
+        """Looks at what died with the stage's last variables."""
+        self._settle()
+
+    def _settle(self) -> None:
+        marks = self.watch.ledger.died
+        if not marks:
+            return
+        changed: dict[tuple[int, bool], _Model] = {}
+        for mark in (*marks, *list(self.watch.ledger.live.values())):
+            if mark.used and mark.module:
+                self._used_batches[mark.batch] = mark.module
+                model = self._models.get((mark.module, mark.training))
+                if model is not None:
+                    model.used += 1
+        for mark in marks:
+            model = self._models.get((mark.module, mark.training))
+            if model is None or mark.used:
+                continue
+            model.unused += 1
+            if mark.site is not None and mark.site.file is not None:
+                model.place = mark.site
+            if self._used_batches.get(mark.batch, mark.module) != mark.module:
+                model.beside += 1
+            changed[(mark.module, mark.training)] = model
+        if len(self._used_batches) > 256:
+            for batch in sorted(self._used_batches)[:-128]:
+                del self._used_batches[batch]
+        for key, model in changed.items():
+            self._conclude(key, model)
+
+    def _conclude(self, key: tuple[int, bool], model: _Model) -> None:
+        number, training = key
+        if model.used or model.told >= 2:
+            return
+        other = self._models.get((number, not training))
+        if other is not None and other.used:
+            frozen = False
+        elif model.unused < MIN_UNUSED:
+            return
+        else:
+            frozen = model.beside > 0 and not self._optimized(model)
+        if training and not frozen:
+            return  # a training forward whose loss was thrown away (a critic's step, a search): no rule
+        enough = MIN_FROZEN if frozen else MIN_UNUSED
+        if (model.beside if frozen else model.unused) < (enough if model.told == 0 else 16 * enough):
+            return
+        model.told += 1
+        self.report(
+            UnusedGraphs(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=model.place,
+                module=model.name,
+                count=model.unused,
+                forwards=model.forwards,
+                bytes=model.bytes,
+                frozen=frozen,
+            )
+        )
+
+    def _optimized(self, model: _Model) -> bool:
+        if model.optimized is None:
+            module = model.ref()
+            model.optimized = module is not None and is_optimized(self.watch, [module])
+        return model.optimized
+
+    def _model(self, module: nn.Module) -> _Model:
+        key = (id(module), module.training)
+        model = self._models.get(key)
+        if model is None or model.ref() is not module:
+            model = self._models[key] = _Model(weakref.ref(module), type(module).__name__)
+        return model
+
+
+def _graph_bytes(module: nn.Module, output: object) -> int | None:
+    """What the graph of an output saved on top of the model's own tensors."""
+    saved: dict[int, int] = {}
+    for tensor in tensors_in(output):
+        if tensor.grad_fn is not None:
+            saved.update(saved_storages(tensor.grad_fn))
+    for key in owned_storages([module]):
+        saved.pop(key, None)
+    return sum(saved.values()) or None

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from memguard.facts import UnusedGraphs
+from memguard.probes.evaluation import EvaluationProbe
+from memguard.stats import Stage
+from tests.probes.loop import Loop
+
+
+def make(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
+def line_of(marker: str) -> int:
+    with open(__file__) as file:
+        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
+
+
+def test_evaluation_with_gradients_is_found_by_the_fourth_batch() -> None:
+    """Graphs that die unused in eval mode are told at the line that calls the model, with what one held."""
+    model, x = make().eval(), torch.randn(8, 8)
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(4, Stage.VALIDATION):
+            out = model(x)  # called
+        assert out.grad_fn is not None
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.batch <= 3 and fact.count >= 3
+    assert (fact.module, fact.place.line) == ("Sequential", line_of("called"))
+    assert fact.bytes == 8 * 16 * 4 + 8 * 8 * 4  # relu's result and the input
+    assert not fact.frozen
+
+
+def test_no_grad_and_gradients_in_evaluation_are_silent() -> None:
+    """Under no_grad there is no graph; attribution and forces use theirs."""
+    model, x = make().eval(), torch.randn(8, 8, requires_grad=True)
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(6, Stage.VALIDATION):
+            with torch.no_grad():
+                model(x)
+        for _ in loop.batches(6, Stage.VALIDATION):
+            torch.autograd.grad(model(x).sum(), x)
+    assert loop.of(UnusedGraphs) == []
+
+
+def test_features_used_from_the_inside_count_as_used() -> None:
+    """A perceptual loss reads features by a hook and ignores the output: its backward passes the stem."""
+    model, x = make().eval().requires_grad_(False), torch.randn(8, 8, requires_grad=True)
+    features: list[torch.Tensor] = []
+    model[1].register_forward_hook(lambda module, args, output: features.append(output))
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(8):
+            model(x)
+            features.pop().sum().backward()
+    assert loop.of(UnusedGraphs) == []
+
+
+def test_a_teacher_with_gradients_is_a_frozen_model() -> None:
+    """Beside a student that is trained, a model whose graphs nobody uses is told as frozen, in either mode."""
+    for training in (True, False):
+        student, teacher, x = make(), make(1).train(training), torch.randn(8, 8)
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
+        with Loop(student, teacher, kinds=[EvaluationProbe]) as loop:
+            for _ in loop.batches(10):
+                target = teacher(x).detach()  # taught
+                loss = (student(x) - target).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        (fact,) = loop.of(UnusedGraphs)
+        assert fact.frozen and fact.place.line == line_of("taught")
+
+
+def test_a_critics_steps_are_no_frozen_generator() -> None:
+    """A generator whose output is detached for many critic steps has an optimizer of its own."""
+    generator, critic, noise = make(), make(1), torch.randn(8, 8)
+    critic_optimizer = torch.optim.SGD(critic.parameters(), lr=0.01)
+    generator_optimizer = torch.optim.SGD(generator.parameters(), lr=0.01)
+    with Loop(generator, critic, kinds=[EvaluationProbe]) as loop:
+        for index in loop.batches(12):
+            fake = generator(noise)
+            if index < 10:
+                critic(fake.detach().repeat(1, 2)).mean().backward()
+                critic_optimizer.step()
+            else:
+                critic(fake.repeat(1, 2)).mean().backward()
+                generator_optimizer.step()
+    assert loop.of(UnusedGraphs) == []
+
+
+def test_training_in_eval_mode_is_silent() -> None:
+    """Fine-tuning with batch norm frozen by eval() runs backward through its graphs."""
+    model, x = make().eval(), torch.randn(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(6):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+    assert loop.of(UnusedGraphs) == []
+
+
+def test_sampling_between_training_batches_is_evaluation() -> None:
+    """A trained model called in eval mode with gradients from the training loop is told as evaluation."""
+    model, x = make(), torch.randn(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(8):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+            model.eval()
+            sample = model(x)  # sampled
+            model.train()
+        assert sample.shape == (8, 4)
+    (fact,) = loop.of(UnusedGraphs)
+    assert not fact.frozen and fact.place.line == line_of("sampled")
