@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, final
 
 from memguard.allocator.blocks import DEFAULT_POOL, PoolId
 from memguard.allocator.caching import CachingAllocator
 from memguard.allocator.config import AllocatorConfig
 from memguard.allocator.messages import OutOfMemory
+from memguard.allocator.replay_causes import TAKES, causes_of
 from memguard.allocator.replay_driver import RecordedDriver
 from memguard.allocator.replay_state import AllocatorState, blocks_with_sizes, segments_of_state, state_before
 from memguard.allocator.snapshot import INACTIVE, Snapshot, TraceEntry
@@ -45,6 +46,10 @@ class Replay:
             if field.name != "exact"
         }
         return Replay(exact=self.exact and other.exact, **sums)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same under the names of the fields."""
+        return asdict(self)
 
 
 def replay(snapshot: Snapshot, device: int) -> Replay:
@@ -148,8 +153,7 @@ class _Run:
         self._address_mismatches = self._segment_mismatches = self._retries = self._ooms = 0
         self._first: _Mismatch | None = None
         self._let_go: set[PoolId] = set()
-        self._reserved_at_start = self._allocator.reserved_bytes
-        self._peak: int | None = None
+        self._retried = causes_of(trace).retried
 
     def replay(self, recorded_reserved_bytes: int) -> Replay:
         """Runs the whole trace."""
@@ -218,9 +222,9 @@ class _Run:
         pool = self._pool(self._pools[at])
         failed = entry.action == "oom"
         released = 0
-        while released < len(calls) and not self._trace[calls[released]].action.endswith(("_alloc", "_map")):
+        while released < len(calls) and self._trace[calls[released]].action not in TAKES:
             released += 1
-        if released and self._is_retry(calls[:released], entry):
+        if at in self._retried:
             self._retries += 1
         if released and self._released_everything(calls[:released]):
             self._release(calls[:released])
@@ -306,33 +310,7 @@ class _Run:
     # ---- memory given back
 
     def _takes(self, calls: list[int]) -> bool:
-        return any(self._trace[call].action in ("segment_alloc", "segment_map") for call in calls)
-
-    def _is_retry(self, released: list[int], entry: TraceEntry) -> bool:
-        """Whether the allocation itself gave memory back, and not ``empty_cache`` before it.
-
-        One call has one stack. Without stacks: could the allocation have failed, with no more reserved than at peak?
-        """
-        stacks = [self._trace[call].stack for call in released if self._trace[call].stack]
-        if stacks:
-            return stacks[-1] == entry.stack and entry.action != "oom"
-        if entry.action == "oom":
-            return False
-        reserved = self._allocator.reserved_bytes
-        return reserved + entry.size > self._reserved_peak()
-
-    def _reserved_peak(self) -> int:
-        """The most that was ever reserved, of which the record is proof that it was possible."""
-        if self._peak is None:
-            change = peak = 0
-            for entry in self._trace:
-                if entry.action in ("segment_alloc", "segment_map"):
-                    change += entry.size
-                    peak = max(peak, change)
-                elif entry.action in ("segment_free", "segment_unmap"):
-                    change -= entry.size
-            self._peak = self._reserved_at_start + peak
-        return self._peak
+        return any(self._trace[call].action in TAKES for call in calls)
 
     def _released_everything(self, released: list[int]) -> bool:
         """Whether all that could be given back was: by ``empty_cache``, or by an allocation's last resort."""

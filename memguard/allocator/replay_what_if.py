@@ -1,0 +1,200 @@
+"""A recorded trace under another configuration of the allocator, or on another card."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, final
+
+from memguard.allocator.analysis_lines import Lines
+from memguard.allocator.blocks import DEFAULT_POOL, PoolId
+from memguard.allocator.caching import CachingAllocator
+from memguard.allocator.config import AllocatorConfig
+from memguard.allocator.messages import OutOfMemory
+from memguard.allocator.replay import WAITS, recorded_conf
+from memguard.allocator.replay_causes import GIVES, TAKES, causes_of
+from memguard.allocator.replay_state import blocks_by_range, blocks_with_sizes, segments_of_state, state_before
+from memguard.allocator.snapshot import Snapshot
+
+_UNLIMITED_BYTES: Final = 1 << 44
+_SUMMED: Final = (
+    "reserved_bytes",
+    "reserved_peak_bytes",
+    "allocated_peak_bytes",
+    "num_segments",
+    "recorded_num_segments",
+    "num_alloc_retries",
+    "num_ooms",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstOutOfMemory:
+    """The allocation at which the program would have ended."""
+
+    event: int
+    """Index in the trace; -1 for the memory in use before it."""
+    size_bytes: int
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """What would have happened. Behind a failure the rest is replayed as if the program had gone on without it."""
+
+    conf: str
+    capacity_bytes: int | None
+    """None: unlimited."""
+    reserved_bytes: int
+    """At the end."""
+    reserved_peak_bytes: int
+    allocated_peak_bytes: int
+    num_segments: int
+    """At the end; of expandable segments, ranges of mapped pages."""
+    recorded_num_segments: int
+    num_alloc_retries: int
+    num_ooms: int
+    first_oom: FirstOutOfMemory | None
+
+    def __add__(self, other: WhatIf) -> WhatIf:
+        """Two devices together; the first failure is that of the first device that has one."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMMED}
+        return replace(self, first_oom=self.first_oom or other.first_oom, **sums)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same under the names of the fields."""
+        return asdict(self)
+
+
+def what_if(snapshot: Snapshot, device: int, *, conf: str | None = None, capacity_bytes: int | None = None) -> WhatIf:
+    """One device's trace under another configuration, or with another capacity.
+
+    Under another configuration, the memory in use when the trace began is laid out anew, in the order of its addresses:
+    what an allocator so configured would have made of it. Under the recorded one it stands as it stood.
+
+    Args:
+        snapshot: A snapshot with a trace of the device.
+        device: Its index.
+        conf: What would stand in ``PYTORCH_CUDA_ALLOC_CONF``; None for the recorded one.
+        capacity_bytes: What the card has for PyTorch; None takes what the recorded one had where the trace tells it
+            (it does where memory ran out), else there is no limit.
+
+    Raises:
+        ValueError: ``conf`` is not valid.
+    """
+    recorded = recorded_conf(snapshot.settings)
+    run = _Run(snapshot, device, recorded, recorded if conf is None else conf, capacity_bytes)
+    return run.run()
+
+
+@final
+class _Run:
+    def __init__(
+        self, snapshot: Snapshot, device: int, recorded_conf: str, conf: str, capacity_bytes: int | None
+    ) -> None:
+        self._trace, self._segments = snapshot.trace_of(device), snapshot.segments_of(device)
+        self._conf = conf
+        self._state = state_before(self._segments, self._trace)
+        self._capacity = capacity_bytes or self._recorded_capacity()
+        self._failures: list[FirstOutOfMemory] = []
+        # From the recorded address to the simulator's.
+        self._held: dict[int, int] = {}
+        self._waiting: dict[int, int] = {}
+        self._pools: dict[PoolId, PoolId] = {DEFAULT_POOL: DEFAULT_POOL}
+        total = self._capacity or _UNLIMITED_BYTES
+        if conf == recorded_conf:
+            config = AllocatorConfig.parse(conf)
+            sizes, _ = blocks_with_sizes(self._state, self._trace, config, {})
+            segments = segments_of_state(self._state, sizes)
+            self._allocator = CachingAllocator.from_segments(segments, total, conf, pending=True)
+            self._pools |= {held.pool: held.pool for held in self._state.ranges}
+            for block in self._state.blocks:
+                (self._held if block.allocated else self._waiting)[block.address] = block.address
+        else:
+            self._allocator = CachingAllocator(total, conf, pending=True)
+            self._lay_out_anew()
+        self._allocator.reset_accumulated_stats()
+
+    def run(self) -> WhatIf:
+        trace = self._trace
+        emptied = causes_of(trace).emptied
+        lines = Lines()
+        for at, entry in enumerate(trace):
+            if at in emptied:
+                self._allocator.empty_cache()
+            if entry.action in ("alloc", "oom"):
+                if not self._malloc(entry.address, entry.size, entry.stream, self._state.pools[at]):
+                    self._failed(at, entry.size, str(lines.of(entry.stack)))
+                elif entry.action == "oom":  # what the program did with it, nobody knows
+                    self._allocator.free(self._held.pop(entry.address))
+            elif entry.action == "free_requested":
+                following = trace[at + 1] if at + 1 < len(trace) else None
+                done = following and following.action == "free_completed" and following.address == entry.address
+                self._free(entry.address, done=bool(done))
+            elif entry.action == "free_completed":
+                self._complete(entry.address)
+        if len(trace) in emptied:
+            self._allocator.empty_cache()
+        stats = self._allocator.stats()
+        return WhatIf(
+            conf=self._conf,
+            capacity_bytes=self._capacity,
+            reserved_bytes=stats["reserved_bytes.all.current"],
+            reserved_peak_bytes=stats["reserved_bytes.all.peak"],
+            allocated_peak_bytes=stats["allocated_bytes.all.peak"],
+            num_segments=len(self._allocator.snapshot()["segments"]),
+            recorded_num_segments=len(self._segments),
+            num_alloc_retries=stats["num_alloc_retries"],
+            num_ooms=len(self._failures),
+            first_oom=self._failures[0] if self._failures else None,
+        )
+
+    def _recorded_capacity(self) -> int | None:
+        """What PyTorch could have had: what it held and what was left, where an allocation failed."""
+        reserved = sum(held.size for held in self._state.ranges)
+        for entry in self._trace:
+            if entry.action in TAKES:
+                reserved += entry.size
+            elif entry.action in GIVES:
+                reserved -= entry.size
+            elif entry.action == "oom" and entry.device_free is not None:
+                return reserved + entry.device_free
+        return None
+
+    def _lay_out_anew(self) -> None:
+        """Allocates what was in use when the trace began."""
+        for held, inside in blocks_by_range(self._state):
+            for block in inside:
+                if not self._malloc(block.address, block.requested_size, held.stream, held.pool):
+                    self._failed(-1, block.requested_size, "what was in use before the trace began")
+                elif not block.allocated:
+                    self._free(block.address, done=False)
+
+    def _failed(self, event: int, size: int, where: str) -> None:
+        self._failures.append(FirstOutOfMemory(event=event, size_bytes=size, where=where))
+
+    def _malloc(self, address: int, size: int, stream: int, pool: PoolId) -> bool:
+        if pool not in self._pools:
+            self._pools[pool] = self._allocator.create_pool()
+        try:
+            self._held[address] = self._allocator.malloc(max(size, 1), stream, self._pools[pool])
+        except OutOfMemory:
+            return False
+        return True
+
+    def _free(self, address: int, *, done: bool) -> None:
+        held = self._held.pop(address, None)
+        if held is None:
+            return
+        if not done:
+            self._allocator.record_stream(held, WAITS)
+            self._waiting[address] = held
+        self._allocator.free(held)
+
+    def _complete(self, address: int) -> None:
+        waiting = self._waiting.pop(address, None)
+        if waiting is None:
+            return
+        try:
+            self._allocator.complete_events(waiting)
+        except KeyError:  # a retry has waited for it already
+            pass

@@ -1,0 +1,87 @@
+"""``memguard snapshot``: a PyTorch memory snapshot read safely, explained in words, and replayed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from memguard.allocator.analysis import DeviceAnalysis, analyse
+from memguard.allocator.config import AllocatorConfig
+from memguard.allocator.replay import Replay, replay
+from memguard.allocator.replay_what_if import WhatIf, what_if
+from memguard.allocator.snapshot import Snapshot, read_snapshot
+from memguard.errors import SnapshotError
+from memguard.report.snapshot_text import render_device, render_replay, render_what_if
+from memguard.units import parse_bytes
+
+
+def add(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Adds the parser."""
+    parser = subparsers.add_parser(
+        "snapshot",
+        help="what a memory snapshot of PyTorch tells",
+        description="Explains a file of torch.cuda.memory._dump_snapshot in words. Nothing in the file can run.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", help="the snapshot, usually *.pickle")
+    parser.add_argument("--json", action="store_true", help="the same as JSON on stdout")
+    parser.add_argument("--top", type=int, default=10, metavar="N", help="lines in each list (default: 10)")
+    parser.add_argument("--replay", action="store_true", help="run the history through the simulated allocator")
+    parser.add_argument(
+        "--alloc-conf", metavar="CONF", help="and under another PYTORCH_CUDA_ALLOC_CONF, e.g. expandable_segments:True"
+    )
+    parser.add_argument("--capacity", metavar="SIZE", help="and on a card with this much memory, e.g. 24GiB")
+    parser.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Explains the file, and returns 0.
+
+    Raises:
+        SnapshotError: The file is not a memory snapshot, or holds no history to replay.
+        ValueError: An option makes no sense.
+    """
+    if given.top < 1:
+        raise ValueError(f"--top must be at least 1, got {given.top}")
+    if given.alloc_conf is not None:
+        AllocatorConfig.parse(given.alloc_conf)
+    capacity = None if given.capacity is None else parse_bytes(given.capacity)
+    hypothetical = given.alloc_conf is not None or capacity is not None
+
+    snapshot = read_snapshot(given.file)
+    found = [analyse(snapshot, device, given.top) for device in snapshot.devices]
+    replays: list[Replay] = []
+    others: list[WhatIf] = []
+    if given.replay or hypothetical:
+        traced = _traced(snapshot, given.file)
+        replays = [replay(snapshot, device) for device in traced]
+        if hypothetical:
+            others = [what_if(snapshot, device, conf=given.alloc_conf, capacity_bytes=capacity) for device in traced]
+    if given.json:
+        print(json.dumps(_json(given.file, found, replays, others), indent=2))
+        return 0
+    parts = [f"Memory snapshot {given.file}"]
+    parts += [render_device(device) for device in found] or ["It holds no memory and no history."]
+    parts += [render_replay(replayed) for replayed in replays]
+    parts += [render_what_if(replayed, other) for replayed, other in zip(replays, others, strict=False)]
+    print("\n\n".join(parts))
+    return 0
+
+
+def _traced(snapshot: Snapshot, file: str) -> list[int]:
+    traced = [device for device in snapshot.devices if snapshot.trace_of(device)]
+    if not traced:
+        raise SnapshotError(
+            f"{file}: no history to replay; call torch.cuda.memory._record_memory_history() before the part in question"
+        )
+    return traced
+
+
+def _json(file: str, found: list[DeviceAnalysis], replays: list[Replay], others: list[WhatIf]) -> dict[str, Any]:
+    data: dict[str, Any] = {"version": 1, "file": file, "devices": [device.to_json() for device in found]}
+    if replays:
+        data["replay"] = sum(replays[1:], replays[0]).to_json()
+    if others:
+        data["replay"]["what_if"] = sum(others[1:], others[0]).to_json()
+    return data
