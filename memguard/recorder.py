@@ -129,6 +129,7 @@ class Recorder:
             try:
                 self.recording = RecordingWriter(self._logdir, {**session, **described})
                 self.summary.recording = str(self.recording.path)
+                self._batch = self.recording.first_batch
             except OSError as error:
                 self._recording_failed(error)
 
@@ -203,7 +204,7 @@ class Recorder:
             pass
         self._spent += time.perf_counter() - began
 
-    def epoch(self, epoch: int) -> None:
+    def epoch(self, epoch: int | None) -> None:
         """The current stage goes into another epoch."""
         if self._stages:
             self._stages[-1] = (self._stages[-1][0], epoch)

@@ -80,6 +80,8 @@ class RecordingWriter:
         folder.mkdir(parents=True, exist_ok=True)
         self.start = time.time()
         self._pid = os.getpid()
+        self.first_batch = _continue_from(folder, int(session.get("rank", 0)))
+        """One more than the last batch of this rank's earlier recordings in the directory: numbers only ever grow."""
         self._data, self.path = _create(folder, int(session.get("rank", 0)), self.start)
         self._lines = os.open(self.path.with_suffix(".jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         header = {
@@ -151,6 +153,17 @@ def _create(folder: Path, rank: int, start: float) -> tuple[int, Path]:
         except FileExistsError:
             continue
     raise OSError(f"no free name for a recording in {folder}: a thousand begin at this very second")
+
+
+def _continue_from(folder: Path, rank: int) -> int:
+    """The number after the last whole record of the rank's newest recording; 0 where there is none."""
+    for path in sorted(folder.glob(f"rank{rank:05d}-*.bin"), reverse=True):
+        with open(path, "rb") as file:
+            count = (file.seek(0, os.SEEK_END) - HEADER_BYTES) // RECORD_BYTES
+            if count > 0:
+                file.seek(HEADER_BYTES + (count - 1) * RECORD_BYTES)
+                return int(_PACK.unpack(file.read(RECORD_BYTES))[0]) + 1
+    return 0
 
 
 def parse_header(data: bytes, source: str = "the recording") -> dict[str, Any]:

@@ -42,7 +42,7 @@ def _traces() -> dict[str, object]:
         traces["grad mode"] = torch.is_grad_enabled()
         traces["function modes"] = torch._C._len_torch_function_stack()
         traces["dispatch modes"] = torch._C._len_torch_dispatch_stack()
-    if "memguard.integrations.session" in sys.modules:
-        traces["sessions"] = list(sys.modules["memguard.integrations.session"]._open)
-        traces["listeners"] = list(sys.modules["memguard.integrations.session"].on_close)
+    session = sys.modules.get("memguard.integrations.session")
+    traces["sessions"] = list(getattr(session, "_open", ()))
+    traces["listeners"] = list(getattr(session, "on_close", ()))
     return traces

@@ -60,6 +60,7 @@ class Guard:
         self._depth = 0
         self._pid = os.getpid()
         self._forwards = 0
+        self._epoch: int | None = None
         self._looked_for_compiled = False
         self._closed = False
         if self._disabled:
@@ -188,10 +189,8 @@ class Guard:
         """The loop goes into a stage; evaluation lies inside training."""
         if stage is Stage.TRAIN:
             self.session.stage_end(Stage.VALIDATION)
-            if not self.session.in_stage(Stage.TRAIN):
-                self.session.stage_start(Stage.TRAIN)
-        else:
-            self.session.stage_start(stage)
+        if not self.session.in_stage(stage):
+            self.session.stage_start(stage, epoch=self._epoch)
 
     def begin(self, index: int | None) -> None:
         """A batch begins."""
@@ -204,6 +203,8 @@ class Guard:
     def start_batches(self, loader: object, epoch: int | None) -> None:
         """A `batches` loop begins."""
         self._loop.end()
+        self._epoch = epoch
+        self.session.recorder.epoch(epoch)
         self._loop.explicit += 1
 
     def next_batch(self, index: int, batch: object) -> None:
@@ -217,6 +218,7 @@ class Guard:
         """A `batches` loop is over."""
         self._loop.end()
         self._loop.explicit -= 1
+        self._epoch = None
 
     def _step_start(self) -> None:
         self._loop.step_start()

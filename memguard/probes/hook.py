@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, final
 
+import torch
+
 
 @final
 class Hook:
@@ -21,8 +23,9 @@ class Hook:
         self._call = call
 
     def __call__(self, *args: Any) -> None:
-        """What torch calls."""
-        self._call(*args)
+        """What torch calls; inside a graph being compiled it does nothing, so that it breaks none."""
+        if not torch.compiler.is_compiling():
+            self._call(*args)
 
     def __deepcopy__(self, memo: object) -> Callable[..., None]:
         return contextlib.nullcontext().__exit__

@@ -1,0 +1,77 @@
+from memguard.integrations.loop import BatchInference
+from memguard.stats import Stage
+
+
+class Told:
+    """Writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def enter(self, stage: Stage) -> None:
+        self.events.append(stage.value)
+
+    def begin(self, index: int | None) -> None:
+        self.events.append("(" if index is None else f"({index}")
+
+    def finish(self) -> None:
+        self.events.append(")")
+
+
+def infer(events: str) -> str:
+    """Plays events.
+
+    T and E are forwards of model 1 in training and evaluation, t and e of model 2, b a backward, [ and ] an optimizer
+    step's begin and end.
+    """
+    told = Told()
+    loop = BatchInference(told)
+    for event in events.replace(" ", ""):
+        if event in "TEte":
+            loop.forward(1 if event.isupper() else 2, training=event in "Tt")
+        elif event == "b":
+            loop.backward()
+        else:
+            {"[": loop.step_start, "]": loop.step_end}[event]()
+    loop.end()
+    return " ".join(told.events)
+
+
+def test_an_ordinary_loop_has_a_batch_a_step() -> None:
+    """Forward, backward, step: the step closes the batch."""
+    assert infer("Tb[] Tb[]") == "train ( ) ( )"
+
+
+def test_accumulation_has_a_batch_a_backward() -> None:
+    """Micro-batches are batches; the step closes the last one."""
+    assert infer("Tb Tb[] Tb") == "train ( ) ( ) ( )"
+
+
+def test_several_forwards_before_one_backward_are_one_batch() -> None:
+    """Siamese nets and view pairs call the model twice."""
+    assert infer("TTb[] TTb[]") == "train ( ) ( )"
+
+
+def test_a_closure_belongs_to_its_step() -> None:
+    """LBFGS runs the model inside the step."""
+    assert infer("T [TbTbTb] T [Tb]") == "train ( ) ( )"
+
+
+def test_two_optimizers_that_step_one_after_the_other_make_two_batches_at_most() -> None:
+    """A step without a forward before it opens nothing."""
+    assert infer("Ttb[][] Ttb[][]") == "train ( ) ( )"
+
+
+def test_evaluation_has_a_batch_a_forward() -> None:
+    """Every forward in eval mode is a batch of validation, and training goes on after it."""
+    assert infer("Tb[] EE Tb[]") == "train ( ) validation ( ) ( ) train ( )"
+
+
+def test_a_teacher_in_eval_mode_belongs_to_the_training_batch() -> None:
+    """Another model's forward in eval mode, while a training batch is open, is part of it."""
+    assert infer("Teb[] Teb[]") == "train ( ) ( )"
+
+
+def test_no_optimizer_at_all_still_has_batches() -> None:
+    """Weights updated by hand: a forward after a backward is the next batch."""
+    assert infer("Tb Tb Tb") == "train ( ) ( ) ( )"

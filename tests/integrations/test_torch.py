@@ -1,0 +1,224 @@
+import copy
+import io
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import memguard
+from memguard.recording import Recording, find_recordings
+from memguard.stats import Stage
+from tests.integrations.programs import batches, net
+
+
+def steps(model: nn.Module, optimizer: torch.optim.Optimizer, count: int) -> None:
+    for x, y in batches(count):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def traces_of(model: nn.Module) -> list[object]:
+    """Everything that hooks leave on the modules of a model."""
+    return [
+        (name, key, len(value))
+        for name, module in model.named_modules()
+        for key, value in vars(module).items()
+        if "hook" in key and isinstance(value, dict) and value
+    ]
+
+
+def test_wrap_gives_the_same_object_back_and_unwrap_leaves_no_trace(tmp_path: Path) -> None:
+    """The loop stays as it is; afterwards the model is as it was."""
+    model = net()
+    state, before = {k: v.clone() for k, v in model.state_dict().items()}, traces_of(model)
+    assert memguard.wrap(model, logdir=tmp_path, quiet=True) is model
+    assert list(model.state_dict()) == list(state)
+    steps(model, torch.optim.SGD(model.parameters(), lr=0.1), 70)
+    assert memguard.unwrap(model) is model
+    assert traces_of(model) == before
+    assert len(Recording.open(find_recordings(tmp_path)[0])) == 70
+
+
+def test_unwrapping_what_is_not_wrapped_says_so() -> None:
+    """A clear error instead of silence."""
+    with pytest.raises(memguard.MemGuardError, match="Sequential is not wrapped"):
+        memguard.unwrap(net())
+
+
+def test_what_is_no_module_is_refused() -> None:
+    """The type is named."""
+    with pytest.raises(TypeError, match="list"):
+        memguard.wrap([net()])
+
+
+def test_wrapping_twice_changes_nothing(tmp_path: Path) -> None:
+    """Two wraps of one model count as one."""
+    model = net()
+    memguard.wrap(model, logdir=tmp_path, quiet=True)
+    hooks = traces_of(model)
+    memguard.wrap(model)
+    assert traces_of(model) == hooks
+    memguard.unwrap(model)
+
+
+def test_several_models_share_one_guard(tmp_path: Path) -> None:
+    """The second wrap joins the first; the last unwrap ends the run."""
+    first, second = net(), net()
+    memguard.wrap(first, logdir=tmp_path, quiet=True)
+    memguard.wrap(second)
+    memguard.unwrap(first)
+    assert Recording.open(find_recordings(tmp_path)[0]).end is None
+    memguard.unwrap(second)
+    recordings = find_recordings(tmp_path)
+    assert len(recordings) == 1
+    assert Recording.open(recordings[0]).end is not None
+
+
+def test_copies_and_pickles_carry_no_live_hook(tmp_path: Path) -> None:
+    """An EMA copy reports nothing; a pickle and torch.save load without memguard."""
+    model = net()
+    with memguard.watch(model, logdir=tmp_path, quiet=True) as guard:
+        twins = [copy.deepcopy(model), pickle.loads(pickle.dumps(model))]
+        buffer = io.BytesIO()
+        torch.save(model, buffer)
+        twins.append(torch.load(io.BytesIO(buffer.getvalue()), weights_only=False))
+        for twin in twins:
+            twin(torch.randn(2, 8))
+        assert guard.records == []
+        assert not guard.session.recorder.batch_is_open
+        assert b"memguard" not in pickle.dumps(model)
+        assert b"memguard" not in buffer.getvalue()
+
+
+def test_watch_needs_no_model(tmp_path: Path) -> None:
+    """A device can be watched alone, with exact batches."""
+    with memguard.watch(device="cpu", logdir=tmp_path, quiet=True) as guard:
+        for _ in guard.batches([torch.ones(3), torch.ones(4)]):
+            pass
+    assert [(record.stage, record.index) for record in guard.records] == [(Stage.OTHER, 0), (Stage.OTHER, 1)]
+
+
+def test_batches_are_exact_and_hold_nothing(tmp_path: Path) -> None:
+    """The iterator counts every batch of the loader, whatever the loop does with it, and keeps none alive."""
+    import weakref
+
+    model, alive = net(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    class Batch:
+        def __init__(self, size: int) -> None:
+            self.x = torch.ones(size, 8)
+
+    def make(size: int) -> Batch:
+        batch = Batch(size)
+        alive.append(weakref.ref(batch))
+        return batch
+
+    with memguard.watch(model, optimizer, logdir=tmp_path, quiet=True) as guard:
+        for batch in guard.batches(map(make, (2, 3, 4)), epoch=5):
+            for _ in range(2):
+                model(batch.x).sum().backward()
+                optimizer.step()
+            del batch
+            assert alive[-1]() is None
+    assert [(r.index, r.epoch, r.stage) for r in guard.records] == [(i, 5, Stage.TRAIN) for i in range(3)]
+
+
+def test_leaving_a_batches_loop_early_is_fine(tmp_path: Path) -> None:
+    """After a break, inference takes over again."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with memguard.watch(model, optimizer, logdir=tmp_path, quiet=True) as guard:
+        for x, _ in guard.batches(list(batches(5))):
+            model(x).sum().backward()
+            break
+        steps(model, optimizer, 3)
+    assert len(guard.records) == 4
+
+
+def test_an_exception_of_the_user_passes_and_the_recording_is_closed(tmp_path: Path) -> None:
+    """The same exception object arrives, and the end says why."""
+    model, error = net(), RuntimeError("the user's own")
+    with pytest.raises(RuntimeError) as caught, memguard.watch(model, logdir=tmp_path, quiet=True):
+        raise error
+    assert caught.value is error
+    end = Recording.open(find_recordings(tmp_path)[0]).end
+    assert end is not None and "RuntimeError" in end["reason"]
+
+
+def test_an_exception_inside_a_guarded_forward_brings_gradients_back(tmp_path: Path) -> None:
+    """Grad mode is as it was, however the forward ends."""
+
+    class Fails(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise ValueError("in the forward")
+
+    model = Fails().eval()
+    with memguard.watch(model, logdir=tmp_path, quiet=True):
+        with pytest.raises(ValueError, match="in the forward"):
+            model(torch.ones(1, 2))
+        assert torch.is_grad_enabled()
+
+
+def test_memguard_disable_makes_everything_a_no_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No hook, no file, no summary."""
+    monkeypatch.setenv("MEMGUARD_DISABLE", "1")
+    model = net()
+    memguard.wrap(model, logdir=tmp_path)
+    with memguard.watch(model, logdir=tmp_path) as guard:
+        assert list(guard.batches([1, 2])) == [1, 2]
+    memguard.unwrap(model)
+    assert traces_of(model) == []
+    assert list(tmp_path.iterdir()) == []
+    assert "disabled" in guard.summary()
+
+
+def test_the_summary_tells_stages_and_cost(tmp_path: Path) -> None:
+    """What stands at the end, in words."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with memguard.watch(model, optimizer, logdir=tmp_path, quiet=True, device="cpu") as guard:
+        steps(model, optimizer, 3)
+        model.eval()
+        model(torch.ones(1, 8))
+    text = guard.summary()
+    assert "4 batches" in text
+    assert "train" in text and "validation" in text
+    assert "of the run's time" in text
+    assert str(guard.recording) in text
+
+
+def test_the_second_run_in_a_directory_goes_on_counting(tmp_path: Path) -> None:
+    """Steps of our TensorBoard events only ever grow: a resumed run begins where the last one ended."""
+    for expected in ([0, 1], [2, 3]):
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with memguard.watch(model, optimizer, logdir=tmp_path, quiet=True) as guard:
+            steps(model, optimizer, 2)
+        assert [record.batch for record in guard.records] == expected
+
+
+@pytest.mark.parametrize("order", ["wrap then compile", "compile then wrap"])
+def test_compile_has_no_extra_graph_break(order: str, tmp_path: Path) -> None:
+    """Batches are still recorded, and dynamo sees one whole graph."""
+    torch._dynamo.reset()
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    guarded = model if order == "wrap then compile" else torch.compile(model, backend="eager")
+    with memguard.watch(guarded, optimizer, logdir=tmp_path, quiet=True) as guard:
+        compiled = torch.compile(model, backend="eager") if guarded is model else guarded
+        steps(compiled, optimizer, 5)
+    assert sum(counters["graph_break"].values()) == 0
+    assert counters["stats"]["unique_graphs"] == 1
+    assert len(guard.records) >= 4
+    torch._dynamo.reset()
