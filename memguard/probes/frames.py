@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import os
@@ -94,7 +95,7 @@ def read_locals(frame: FrameType) -> dict[str, object]:
 
     On Python 3.12 and before, the snapshot that reading leaves on the frame is emptied again, unless somebody else has
     it: a debugger at work, or the user who called ``locals()`` (such a frame is not read at all, for reading would
-    change the user's dict).
+    change the user's dict). While a trace function written in Python runs, the interpreter itself fills it anew.
     """
     code = frame.f_code
     if not code.co_flags & inspect.CO_OPTIMIZED:  # a module or a class body: the dict is the namespace itself
@@ -109,6 +110,11 @@ def read_locals(frame: FrameType) -> dict[str, object]:
     if type(snapshot) is dict and sys.getrefcount(snapshot) <= 3 and not _in_debugger():
         snapshot.clear()
     return found
+
+
+@functools.lru_cache(maxsize=256)
+def _calls_locals(code: CodeType) -> bool:
+    return any(step.argval == "locals" and step.opname == "LOAD_GLOBAL" for step in dis.get_instructions(code))
 
 
 def _in_debugger() -> bool:

@@ -198,14 +198,27 @@ def _locate(group: _Group, walk: Walk, frames: Sequence[types.FrameType], source
             if (statement := _statement(what, [*files, *files_of_owner(name)], sources, hints)) is not None
         ]
         best = max(found, key=lambda statement: statement.score, default=None)
-        if best is None or (index < start and group.statement is not None and not (best.grows and best.loops)):
-            continue
-        if not best.grows and group.statement is not None and (group.statement.grows or best.quiet):
+        if best is None or not _better(best, group.statement, outside=index < start):
             continue
         own = [name for name, what in known if what.attribute or not is_alias(what, sources)]
         group.statement, group.name = best, own[0] if own else link
-        if best.grows:
+        if best.grows and best.certain:
             return
+
+
+def _better(new: Statement, old: Statement | None, *, outside: bool) -> bool:
+    """Whether a statement for a further name explains more than the one for the names before.
+
+    Args:
+        new: The statement for the further name.
+        old: The best so far.
+        outside: Whether the further name lies around those before, not between them and the tensor.
+    """
+    if old is None:
+        return True
+    if outside:
+        return new.grows and new.certain and new.loops and not old.grows
+    return new.grows > old.grows or (new.grows == old.grows and new.certain >= old.certain and not new.quiet)
 
 
 def _statement(what: Sought, near: Sequence[str], sources: Sources, hints: Hints) -> Statement | None:

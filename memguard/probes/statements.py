@@ -96,6 +96,8 @@ class Statement:
     """Whether it stands in a loop."""
     quiet: bool = False
     """Whether it stands in a function that prepares, like ``__init__``."""
+    certain: bool = True
+    """False for a call that only may store what it is given, like ``metric(output)`` of an installed class."""
     score: float = field(default=0.0, compare=False)
 
 
@@ -217,12 +219,13 @@ class _Search:
             return
         for chain in chains_of(call.func):
             for full, rest in self._matches(chain, anchor, aliases, function):
-                if (
-                    rest
-                    and rest[-1][0] == "attr"
-                    and self._judge_method(source, function, site, full, rest, args, hops)
-                ):
+                method = rest and rest[-1][0] == "attr"
+                if method and self._judge_method(source, function, site, full, rest, args, hops):
                     return
+                level = self._level(rest)
+                if level is not None and self._kind(level) == "object" and self._carries(args, function):
+                    self._add(source, function, site.line, site.end_line, site, True, 1.0, level, full, hops)
+                    return  # metric(output, target)
         if name in _FIRST_ARGUMENT_MUTATORS and len(call.args) >= 2:
             first = chain_of(call.args[0])
             for full, rest in self._matches(first, anchor, aliases, function) if first else ():
@@ -407,6 +410,8 @@ class _Search:
         hops: int,
     ) -> None:
         sought, hints = self.sought, self.hints
+        if grows and level < sought.grows and "object" in sought.kinds[level + 1 : sought.grows]:
+            return  # it only puts the object in its place whose container grows
         score -= 0.1 * hops
         if (source.file, function.first_line) in hints.running:
             score += 1.0
@@ -432,9 +437,18 @@ class _Search:
         names = [outer.name for outer in function.enclosing() if outer.parent is not None][::-1]
         text = source.text(line, end_line)
         quiet = function.name in _QUIET_FUNCTIONS
+        certain = isinstance(what, Store) or self._kind(level) != "object" or last_name(what.node.func) in _ANY_MUTATOR
         self.found.append(
             Statement(
-                source.file, line, ".".join(names) or "<module>", text, grows, what.loops, quiet=quiet, score=score
+                source.file,
+                line,
+                ".".join(names) or "<module>",
+                text,
+                grows,
+                what.loops,
+                quiet=quiet,
+                certain=certain,
+                score=score,
             )
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 import types
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,13 +47,13 @@ class Ledger:
         self.graph, self.at, self.stage, self.extra = graph, at, stage, extra
         self.depth = self.step = 0
         self.outputs: list[tuple[int, StorageWeakRef]] = []
-        self.roots: dict[int, torch.nn.Module] = {}
+        self.roots: dict[int, weakref.ref[torch.nn.Module]] = {}
         self.holders: tuple[Holder, ...] | None = None
 
     def before(self, module: torch.nn.Module, args: object) -> None:
         if self.depth == 0:
             self.step += 1
-            self.roots[id(module)] = module
+            self.roots[id(module)] = weakref.ref(module)
             if self.step == self.at and self.holders is None:
                 self.name()
         self.depth += 1
@@ -69,10 +70,12 @@ class Ledger:
 
     def name(self) -> None:
         extra = self.extra() if self.extra is not None else ()
+        frame = sys._getframe(2)  # the script's caller of the model, past this ledger's own frames
+        models = [model for ref in self.roots.values() if (model := ref()) is not None]
         if self.graph:
             reach = Reach(KEY, lambda mark: mark.step <= self.step - 3)
             self.holders = find_holders(
-                reach, models=self.roots.values(), stage=self.stage, extra=extra, passes=reach.passes
+                reach, models=models, stage=self.stage, extra=extra, passes=reach.passes, frame=frame
             )
             return
         old = {ref.cdata for step, ref in self.outputs if step <= self.step - 3 and not ref.expired()}
@@ -81,7 +84,7 @@ class Ledger:
             storage = tensor.untyped_storage()
             return storage.nbytes() if storage._cdata in old else None
 
-        self.holders = find_holders(judge, models=self.roots.values(), stage=self.stage, extra=extra, graph=False)
+        self.holders = find_holders(judge, models=models, stage=self.stage, extra=extra, graph=False, frame=frame)
 
 
 @contextmanager
