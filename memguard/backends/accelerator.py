@@ -27,7 +27,7 @@ class XpuBackend(CachingBackend):
     kind = "xpu"
     ledger = PeakLedger(
         torch._C,
-        ("_xpu_memoryStats", "_accelerator_getDeviceStats"),
+        ("_accelerator_getDeviceStats", "_xpu_memoryStats"),  # the second tells four statistics only
         ("_xpu_resetPeakMemoryStats", "_accelerator_resetPeakStats"),
     )
 
@@ -37,6 +37,7 @@ class XpuBackend(CachingBackend):
     def _awake(self, index: int | None) -> tuple[int, Any]:
         if index is None:
             index = torch.xpu.current_device()
+        self._native = False  # of splits and events, XPU's allocator keeps no count
         return index, torch.xpu.get_device_properties(index)
 
     def _read_driver(self, index: int) -> dict[str, Any]:

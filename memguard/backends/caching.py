@@ -130,11 +130,11 @@ class CachingBackend(Backend):
     def _look(self, measure: Callable[[], tuple[Reading, Peaks]]) -> MemoryStats:
         try:
             reading, peaks = measure()
-        except RuntimeError as error:  # no such device, or an allocator of the user's that does not count
+            return stats_of(reading, peaks, self._events, native=self._native, splits=self._splits)
+        except (RuntimeError, KeyError) as error:  # no such device, or an allocator of the user's that does not count
             self._unsupported = True
             logger.warning("memguard: %s:%s has no memory statistics: %s", self.kind, self._index, error)
             return _UNKNOWN
-        return stats_of(reading, peaks, self._events, native=self._native, splits=self._splits)
 
     def _live(self) -> bool:
         """Whether the device may be asked."""

@@ -90,7 +90,7 @@ def open_meter(mode: str, ledger: PeakLedger, device: int) -> Meter:
     if mode == "shared":
         return ledger.open(device)
     if mode == "exclusive":
-        return Exclusive(ledger.module, ledger.readers[0], ledger.resetters[0], device)
+        return Exclusive(ledger.module, ledger.reader, ledger.resetter, device)
     if mode == "off":
-        return Watched(ledger.module, ledger.readers[0], device)
+        return Watched(ledger.module, ledger.reader, device)
     raise ValueError(f"peaks must be one of {', '.join(MODES)}, got {mode!r}")

@@ -21,6 +21,11 @@ import threading
 from collections.abc import Callable
 from typing import Any, final
 
+try:
+    from torch._C._dynamo.eval_frame import skip_code  # type: ignore[attr-defined]
+except ImportError:  # a torch without torch.compile
+    skip_code = None
+
 from memguard.backends.counters import Peaks, Reading, held_in, peaks_of
 
 Read = Callable[[int], Reading]
@@ -88,6 +93,16 @@ class PeakLedger:
         self._reset: Callable[[int], None]
 
     @property
+    def reader(self) -> str:
+        """The name of the fullest reader that this torch has."""
+        return next(name for name in self.readers if hasattr(self.module, name))
+
+    @property
+    def resetter(self) -> str:
+        """The name of a resetter that this torch has."""
+        return next(name for name in self.resetters if hasattr(self.module, name))
+
+    @property
     def installed(self) -> bool:
         """Whether functions of torch are replaced at the moment."""
         return bool(self._patched)
@@ -148,9 +163,9 @@ class PeakLedger:
         return reading, peaks
 
     def _install(self) -> None:
-        self._read = getattr(self.module, self.readers[0])
-        self._reset = getattr(self.module, self.resetters[0])
-        for names, replace in ((self.readers, self._reader), (self.resetters, self._resetter)):
+        self._read = getattr(self.module, self.reader)
+        self._reset = getattr(self.module, self.resetter)
+        for names, replace in ((self.readers, self._lifted), (self.resetters, self._noted)):
             for name in names:
                 if (function := getattr(self.module, name, None)) is not None:
                     replacement = hide_from_dynamo(functools.wraps(function)(replace(function)))
@@ -165,7 +180,9 @@ class PeakLedger:
                 setattr(self.module, name, function)
         self._patched.clear()
 
-    def _reader(self, function: Read) -> Read:
+    def _lifted(self, function: Read) -> Read:
+        """A reader that gives back what we wiped out."""
+
         def read(device: int, /) -> Reading:
             if self._pid != os.getpid():
                 return function(device)
@@ -177,7 +194,9 @@ class PeakLedger:
 
         return read
 
-    def _resetter(self, function: Callable[[int], None]) -> Callable[[int], None]:
+    def _noted(self, function: Callable[[int], None]) -> Callable[[int], None]:
+        """A resetter that lets us write down what it wipes out."""
+
         def reset(device: int, /) -> None:
             if self._pid != os.getpid():
                 return function(device)
@@ -217,11 +236,8 @@ def lift(reading: Reading, floor: Reading) -> bool:
 
 def hide_from_dynamo(function: Any) -> Any:
     """The same function, marked so that torch.compile never compiles its frame; torch's private switch for that."""
-    try:
-        from torch._C._dynamo.eval_frame import skip_code  # type: ignore[attr-defined]
-    except ImportError:
-        return function
-    skip_code(function.__code__)
+    if skip_code is not None:
+        skip_code(function.__code__)
     return function
 
 

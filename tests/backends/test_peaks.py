@@ -145,6 +145,18 @@ def test_a_patch_of_someone_else_over_ours_is_left_alone():
     assert peak(torch_c) == 0
 
 
+def test_functions_that_this_torch_lacks_are_passed_over():
+    """The first of the names that exists is used; older versions of torch lack some."""
+    torch_c = FakeTorchC()
+    ledger = PeakLedger(torch_c, ("newer", *READERS), ("newer", *RESETTERS))
+    assert (ledger.reader, ledger.resetter) == (READERS[0], RESETTERS[0])
+    stretch = ledger.open(0)
+    torch_c.allocate(8 * MIB)
+    assert stretch.boundary()[1].allocated == 8 * MIB
+    stretch.close()
+    assert not hasattr(torch_c, "newer")
+
+
 def test_bad_arguments_raise_what_torch_raises():
     """A wrong device gets torch's own error."""
     torch_c, ledger = make()
