@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint unit test-cuda test-gpu bench docs clean
+.PHONY: demo test lint unit null-gpu test-cuda test-gpu bench docs clean
 
 demo: $(READY)
 	$(BIN)/memguard demo
@@ -20,9 +20,11 @@ lint: $(READY)
 unit: $(READY)
 	$(BIN)/python -m pytest -n 2
 
-test-cuda: $(READY)
-	$(BIN)/python tests/nullgpu/setup.py
-	$(BIN)/python tests/nullgpu/run.py -- python -m pytest tests/cuda -m cuda
+null-gpu: $(READY)
+	$(BIN)/python -m tests.nullgpu.setup
+
+test-cuda: null-gpu
+	$(BIN)/python -m tests.nullgpu.run --total 24GiB -- python -m pytest tests/cuda -m cuda
 
 test-gpu: $(READY)
 	$(BIN)/python -m pytest tests/gpu -m gpu

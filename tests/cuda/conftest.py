@@ -1,0 +1,42 @@
+"""Tests in this folder need torch's CUDA allocator; elsewhere they are skipped, each with the same reason."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).parent
+NEEDS_CUDA = pytest.mark.skip(reason="needs CUDA: run 'make test-cuda' for the null GPU")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks every test of this folder `cuda`, and skips it where there is no CUDA device."""
+    available = torch.cuda.is_available()
+    for item in items:
+        if FOLDER in item.path.parents:
+            item.add_marker(pytest.mark.cuda)
+            if not available:
+                item.add_marker(NEEDS_CUDA)
+
+
+@pytest.fixture(autouse=True)
+def fresh_allocator() -> Iterator[None]:
+    """Every test begins with an empty cache, peaks at what is allocated, and no memory history."""
+    if torch.cuda.is_available():
+        _clean()
+    yield
+    if torch.cuda.is_available():
+        _clean()
+
+
+def _clean() -> None:
+    gc.collect()
+    torch.cuda.memory._record_memory_history(enabled=None)
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_accumulated_memory_stats()
+    torch.cuda.reset_peak_memory_stats()
