@@ -272,7 +272,7 @@ class CachingAllocator:
             self._statistics.num_ooms += 1
             if self._on_event is not None:
                 self._on_event("oom", self.driver.free_bytes, size, stream)
-            raise self._out_of_memory(pool, size, nbytes)
+            raise self._out_of_memory(size, nbytes)
         return block
 
     def _borrow(self, stream: int, size: int) -> Block | None:
@@ -516,7 +516,7 @@ class CachingAllocator:
         for pool in self._pools():
             yield from pool.free_blocks()
 
-    def _out_of_memory(self, pool: BlockPool, size: int, nbytes: int) -> OutOfMemory:
+    def _out_of_memory(self, size: int, nbytes: int) -> OutOfMemory:
         stats, driver = self._statistics.all, self.driver
         alloc_bytes = self._segments.allocation_size(size)
         text = out_of_memory_text(
@@ -532,15 +532,16 @@ class CachingAllocator:
             private_free_bytes=sum(
                 block.size for free in self._pools() if free.private is not None for block in free.free_blocks()
             ),
-            advice=self._advice(pool, size),
+            advice=self._advice(alloc_bytes),
         )
         return OutOfMemory(text, requested_bytes=nbytes, alloc_bytes=alloc_bytes)
 
-    def _advice(self, pool: BlockPool, size: int) -> str:
+    def _advice(self, alloc_bytes: int) -> str:
         if not self.config.expandable_segments or self._version < (2, 15):
             return FRAGMENTATION_ADVICE
-        if size > self._segments.expandable.segment_bytes(pool):
-            return reserve_advice(self.config.reserve_bytes(self.total_bytes), self._segments.allocation_size(size))
+        reserve_bytes = self.config.reserve_bytes(self.total_bytes)
+        if self.config.expandable_segments_reserve is not None and alloc_bytes > reserve_bytes:
+            return reserve_advice(reserve_bytes, alloc_bytes)
         return EXPANDABLE_ADVICE
 
 

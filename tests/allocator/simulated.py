@@ -8,6 +8,7 @@ from memguard.allocator import CachingAllocator, OutOfMemory
 from tests.allocator.operations import Event, Operation, Run, comparable_segments
 
 BASE = 1 << 44
+"""Where the addresses of the null GPU begin, and those of the simulated driver."""
 
 
 class Simulated:

@@ -25,11 +25,14 @@ from tests.allocator.operations import (
     describe,
     in_known_order,
 )
-from tests.allocator.simulated import Simulated
+from tests.allocator.simulated import BASE, Simulated
 
 CHECK_EVERY = 97
 TOTALS_GIB = (3, 16)
-_EVENTS = "alloc free_requested free_completed segment_alloc segment_free segment_map segment_unmap oom".split()
+_EVENTS = {
+    *("alloc", "free_requested", "free_completed", "oom"),
+    *("segment_alloc", "segment_free", "segment_map", "segment_unmap"),
+}
 
 
 class Real:
@@ -53,7 +56,6 @@ class Real:
         self._tensors: list[Any] = []
         self._pool = self._cuda.MemPool() if run.mode == "pools" else None
         self._pool_ids = [tuple(self._pool.id)] if self._pool else []
-        self._first: int | None = None
         self._cuda.memory._record_memory_history(context=None, max_entries=1_000_000)
 
     def apply(self, operation: Operation) -> int | str | None:
@@ -93,9 +95,7 @@ class Real:
             return str(error)
         self._tensors.append(tensor)
         address: int = tensor.data_ptr()
-        if address and self._first is None:
-            self._first = address
-        return address - (self._first or 0) if address else 0
+        return address - BASE if address else 0
 
     def stats(self) -> dict[str, int]:
         return dict(self._cuda.memory_stats())
@@ -104,14 +104,13 @@ class Real:
         segments = self._cuda.memory._snapshot()["segments"]
         for segment in segments:
             segment["stream"] = self._numbers[segment["stream"]]
-        return comparable_segments(segments, self._first or 0, self._pool_ids)
+        return comparable_segments(segments, BASE, self._pool_ids)
 
     def events(self) -> list[Event]:
-        first = self._first or 0
         return [
             (
                 event["action"],
-                event["device_free"] if event["action"] == "oom" else event["addr"] - first,
+                event["device_free"] if event["action"] == "oom" else event["addr"] - BASE,
                 event["size"],
                 self._numbers[event["stream"]],
             )
