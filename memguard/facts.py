@@ -245,6 +245,8 @@ class OptimizerStateAhead(Fact):
     """What the step itself holds for a moment (foreach)."""
     allocated_bytes: int | None = None
     """Allocated just before the step."""
+    peak_bytes: int | None = None
+    """Highest in the batch up to the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from memguard.detectors.allocator_state import AllocatorThrash, Fragmentation, StreamHeld
+from memguard.detectors.cache_emptied import EmptyCacheInLoop, GraphPoolsGrow
+from memguard.detectors.device_share import ForeignMemory, RankImbalance, WrongDevice
 from memguard.detectors.graph_buffers import CreateGraphCycle, FunctionContext, RetainGraph
+from memguard.detectors.growth import SteadyGrowth
+from memguard.detectors.host_memory import HostGrowth, PinnedGrowth, SharedMemory, WorkerGrowth
 from memguard.detectors.interface import Detector
+from memguard.detectors.outlooks import LongestBatch, LowHeadroom, OptimizerState
 from memguard.detectors.retained_graphs import CarriedState, RetainedGraph
 from memguard.detectors.select import choose
 from memguard.detectors.unused_graphs import EvalGraph, FrozenModelGraph
@@ -18,6 +24,22 @@ DETECTORS: tuple[type[Detector], ...] = (
     FunctionContext,
     EvalGraph,
     FrozenModelGraph,
+    Fragmentation,
+    AllocatorThrash,
+    EmptyCacheInLoop,
+    StreamHeld,
+    GraphPoolsGrow,
+    SteadyGrowth,
+    OptimizerState,
+    LongestBatch,
+    LowHeadroom,
+    ForeignMemory,
+    WrongDevice,
+    RankImbalance,
+    HostGrowth,
+    WorkerGrowth,
+    PinnedGrowth,
+    SharedMemory,
 )
 """Every rule, sorted by code. A new rule is one file and one line here."""
 

@@ -1,0 +1,163 @@
+"""MG401, MG402 and MG404: what the caching allocator's own counters say."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import ClassVar, final
+
+from memguard.detectors.interface import Detector
+from memguard.detectors.telling import from_record, plural
+from memguard.findings import Finding, Severity
+from memguard.stats import BatchRecord, Run
+from memguard.units import format_bytes
+
+GAP, NEARLY_FULL, STREAK = 0.20, 0.90, 50
+STREAM_SHARE, STREAM_STREAK = 0.10, 20
+QUIET_BATCHES = 50
+"""First batches, in which one retry may come from benchmarking kernels."""
+
+
+@final
+class Fragmentation(Detector):
+    """Reserved memory lies far above what is active while the device is nearly full.
+
+    What: for fifty batches in a row the allocator held over 20 % of the device in blocks that no tensor uses even at
+    the peak, while less than 10 % of the device was free.
+
+    Why it matters: the free memory is in pieces that no larger request fits into. The next somewhat larger batch fails
+    with an out-of-memory error that names gigabytes "reserved but unallocated".
+
+    How to fix: set ``PYTORCH_ALLOC_CONF=expandable_segments:True`` (``PYTORCH_CUDA_ALLOC_CONF`` in older versions)
+    before the process starts; pad or bucket variable lengths, so that sizes repeat.
+    """
+
+    code: ClassVar[str] = "MG401"
+    name: ClassVar[str] = "fragmentation"
+
+    def __init__(self) -> None:
+        self._streak = 0
+        self._retries = 0
+        self._told = False
+
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+        """Counts batches with a wide gap on a nearly full device."""
+        total, reserved, active = run.device_total_bytes, record.reserved_peak_bytes, record.active_peak_bytes
+        self._retries += record.num_alloc_retries or 0
+        if self._told or not total or reserved is None or active is None:
+            return
+        used = max(record.device_used_bytes or 0, reserved)
+        wide = reserved - active > GAP * total and used > NEARLY_FULL * total
+        self._streak = self._streak + 1 if wide else 0
+        if self._streak < STREAK:
+            return
+        self._told = True
+        yield from_record(
+            self,
+            record,
+            run,
+            Severity.WARNING if self._retries else Severity.INFO,
+            f"{format_bytes(reserved - active)} are reserved and unused even at the peak, for {STREAK} batches in a "
+            "row, "
+            f"while {format_bytes(max(total - used, 0))} of the device are free: the free memory is in pieces.",
+            "start the process with PYTORCH_ALLOC_CONF=expandable_segments:True, or make sizes repeat (pad, bucket).",
+            nbytes=reserved - active,
+        )
+
+
+@final
+class AllocatorThrash(Detector):
+    """The allocator flushes its cache to survive.
+
+    What: ``num_alloc_retries`` rose: an allocation failed, all cached blocks were given back to the driver, and the
+    allocation was tried again.
+
+    Why it matters: it is an out-of-memory error that was avoided this once. Each retry waits for the device and makes
+    the following allocations slow; the next slightly larger batch fails.
+
+    How to fix: make the batch a little smaller, or free what other findings name; if much is reserved but not
+    allocated, ``PYTORCH_ALLOC_CONF=expandable_segments:True``.
+    """
+
+    code: ClassVar[str] = "MG402"
+    name: ClassVar[str] = "allocator-thrash"
+
+    def __init__(self) -> None:
+        self._batches = 0
+        self._recent: deque[int] = deque(maxlen=100)
+        self._told: Severity | None = None
+
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+        """Counts retries among the last hundred batches."""
+        self._batches += 1
+        if record.num_alloc_retries is None:
+            return
+        self._recent.append(record.num_alloc_retries)
+        if not record.num_alloc_retries:
+            return
+        retries = sum(self._recent)
+        if retries >= 3:
+            severity = Severity.CRITICAL
+        elif self._batches > QUIET_BATCHES:
+            severity = Severity.WARNING
+        else:
+            return
+        if self._told is not None and severity <= self._told:
+            return
+        self._told = severity
+        yield from_record(
+            self,
+            record,
+            run,
+            severity,
+            f"the allocator flushed its whole cache and tried again {plural(retries, 'time')} in the last "
+            f"{plural(len(self._recent), 'batch')} (num_alloc_retries): the device is full, training is slower "
+            "already, "
+            "and a slightly larger batch will not fit.",
+            "reduce the batch size a little, or free what other findings name; with much reserved and unused "
+            "memory, set "
+            "PYTORCH_ALLOC_CONF=expandable_segments:True.",
+        )
+
+
+@final
+class StreamHeld(Detector):
+    """Memory that Python freed waits for another stream.
+
+    What: active memory has been far above allocated memory for twenty batches: blocks whose tensors are gone, but that
+    ``record_stream`` keeps until another stream is done with them.
+
+    Why it matters: the memory cannot be used again yet, so the peak is higher than the tensors alone explain.
+
+    How to fix: wait for the work (``work.wait()``) before the tensor is dropped; for NCCL in older versions
+    ``TORCH_NCCL_AVOID_RECORD_STREAMS=1``; prefer events to ``record_stream`` in copies of your own.
+    """
+
+    code: ClassVar[str] = "MG404"
+    name: ClassVar[str] = "stream-held"
+
+    def __init__(self) -> None:
+        self._streak = 0
+        self._told = False
+
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+        """Counts batches whose active peak lies far above the allocated one."""
+        total, active, allocated = run.device_total_bytes, record.active_peak_bytes, record.allocated_peak_bytes
+        if self._told or not total or active is None or allocated is None:
+            return
+        held = active - allocated
+        self._streak = self._streak + 1 if held > STREAM_SHARE * total else 0
+        if self._streak < STREAM_STREAK:
+            return
+        self._told = True
+        yield from_record(
+            self,
+            record,
+            run,
+            Severity.WARNING,
+            f"{format_bytes(held)} at the peak were freed by Python and still wait for another stream, for "
+            f"{STREAM_STREAK} batches in a row (active above allocated).",
+            "wait for asynchronous work before its tensors are dropped; for NCCL set "
+            "TORCH_NCCL_AVOID_RECORD_STREAMS=1.",
+            nbytes=held,
+        )

@@ -1,0 +1,100 @@
+"""MG403 and MG405: habits that fight the allocator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, final
+
+from memguard.detectors.interface import Detector
+from memguard.detectors.telling import at, from_fact, plural
+from memguard.facts import CompiledGraphs, EmptyCacheCalls, Fact
+from memguard.findings import Finding, Severity
+from memguard.stats import Run
+from memguard.units import format_bytes
+
+MIN_CALLS = 20
+MAX_BATCHES_PER_CALL = 5
+MAX_GRAPHS = 10
+
+
+@final
+class EmptyCacheInLoop(Detector):
+    """empty_cache is called every few batches.
+
+    What: ``torch.cuda.empty_cache()`` runs at least once in five batches.
+
+    Why it matters: it gives no memory to PyTorch that PyTorch did not have: cached blocks are reused anyway. Each call
+    waits for the device, and the next batch pays for getting the same memory from the driver again.
+
+    How to fix: take the call out of the loop. After validation, or before another process needs the memory, it is
+    fine; memguard's own ``empty_cache="validation"`` or ``"auto"`` does that.
+    """
+
+    code: ClassVar[str] = "MG403"
+    name: ClassVar[str] = "empty-cache-in-loop"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Concludes from the number of calls."""
+        if not isinstance(fact, EmptyCacheCalls):
+            return
+        if fact.calls < MIN_CALLS or fact.batches > MAX_BATCHES_PER_CALL * fact.calls:
+            return
+        where = at(fact.place)
+        seconds = f", {fact.seconds:.1f} s so far" if fact.seconds and fact.seconds >= 0.1 else ""
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"empty_cache() was called {plural(fact.calls, 'time')} in {plural(fact.batches, 'batch')}"
+            f"{f', at {where}' if where else ''}{seconds}: it slows every batch and gives PyTorch no memory that it "
+            "did "
+            "not have.",
+            "take it out of the loop; once after validation is enough.",
+        )
+
+
+@final
+class GraphPoolsGrow(Detector):
+    """Compilations or CUDA-graph pools keep growing.
+
+    What: after warm-up, ``torch.compile`` goes on compiling new graphs, batch after batch; with CUDA graphs each has
+    memory of its own.
+
+    Why it matters: every compiled variant keeps guards, code and, with ``mode="reduce-overhead"``, a private pool that
+    is never given back. With sizes that never repeat it does not end.
+
+    How to fix: pad inputs to a few sizes, ``torch.compile(dynamic=True)`` or ``mark_dynamic``; ``mode="default"`` if
+    CUDA-graph pools are what grows.
+    """
+
+    code: ClassVar[str] = "MG405"
+    name: ClassVar[str] = "graph-pools-grow"
+
+    def __init__(self) -> None:
+        self._first: CompiledGraphs | None = None
+        self._told = False
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Concludes when ten graphs were compiled after the first look."""
+        if self._told or not isinstance(fact, CompiledGraphs):
+            return
+        if self._first is None:
+            self._first = fact
+            return
+        new = fact.graphs - self._first.graphs
+        if new < MAX_GRAPHS:
+            return
+        self._told = True
+        pools = f", in private pools of {format_bytes(fact.pool_bytes)}" if fact.pool_bytes else ""
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"torch.compile made {plural(new, 'new graph')} since batch {self._first.batch} ({fact.graphs} in "
+            f"all{pools}) "
+            "and goes on: each shape or branch gets a variant of its own.",
+            "pad inputs to a few sizes, or compile with dynamic=True; see TORCH_LOGS=recompiles for the reasons.",
+            nbytes=fact.pool_bytes,
+        )

@@ -1,0 +1,138 @@
+"""MG601, MG602 and MG603: who else is on the device, and who is on the wrong one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, final
+
+from memguard.detectors.interface import Detector
+from memguard.detectors.telling import from_fact, from_record
+from memguard.facts import Fact, OtherDevice, RankPeaks
+from memguard.findings import Finding, Severity
+from memguard.stats import BatchRecord, Run
+from memguard.units import format_bytes
+
+AT_START, GROWN = 0.15, 0.05
+BASELINE_BATCH = 3
+IMBALANCE, IMBALANCE_SHARE = 1.2, 0.05
+
+
+@final
+class ForeignMemory(Detector):
+    """Other processes, or context and libraries, hold much of the device.
+
+    What: over 15 % of the device is in use outside this process's PyTorch allocator, or that share grew by 5 % of the
+    device since the run began.
+
+    Why it matters: the room is not what the data sheet says. Another process may take more at any moment, and then this
+    one fails.
+
+    How to fix: end forgotten processes (``nvidia-smi`` lists them), give each job a device of its own, or limit this
+    process with ``torch.cuda.set_per_process_memory_fraction``.
+    """
+
+    code: ClassVar[str] = "MG601"
+    name: ClassVar[str] = "foreign-memory"
+
+    def __init__(self) -> None:
+        self._baseline: int | None = None
+        self._batches = 0
+        self._told_start = False
+        self._told_grown = False
+
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+        """Compares what the driver says with what PyTorch reserved."""
+        self._batches += 1
+        total, used, reserved = run.device_total_bytes, record.device_used_bytes, record.reserved_bytes
+        if not total or used is None or reserved is None or self._batches <= BASELINE_BATCH:
+            return
+        foreign = max(used - reserved, 0)
+        if self._baseline is None or foreign < self._baseline:
+            self._baseline = foreign
+        grown = foreign - self._baseline
+        if grown > GROWN * total and not self._told_grown:
+            self._told_grown = True
+            what = f"grew by {format_bytes(grown)} since the run began, to {format_bytes(foreign)}"
+        elif foreign > AT_START * total and not self._told_start:
+            self._told_start = True
+            what = f"is {format_bytes(foreign)} of {format_bytes(total)}"
+        else:
+            return
+        others = run.slow.other_processes
+        pids = ", ".join(f"{pid}" for pid, _ in others[:5]) if others else ""
+        yield from_record(
+            self,
+            record,
+            run,
+            Severity.WARNING,
+            f"memory in use on the device outside this process's PyTorch allocator {what}"
+            f"{f' (processes {pids})' if pids else ' (other processes, CUDA context, libraries)'}.",
+            "look for other processes with nvidia-smi; give the job a device of its own, or a smaller batch.",
+            nbytes=foreign,
+        )
+
+
+@final
+class WrongDevice(Detector):
+    """A context or tensors on a device this rank does not own.
+
+    What: this process holds memory on another device than its own.
+
+    Why it matters: when every rank does so, usually on device 0, that device carries all of it and fails first.
+
+    How to fix: ``torch.cuda.set_device(local_rank)`` before any other CUDA call, ``torch.load(map_location="cpu")``,
+    and no bare ``.cuda()`` or ``"cuda:0"``.
+    """
+
+    code: ClassVar[str] = "MG602"
+    name: ClassVar[str] = "wrong-device"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Concludes from memory seen on another device."""
+        if not isinstance(fact, OtherDevice):
+            return
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"rank {run.rank} works on {fact.own_device} and holds {format_bytes(fact.bytes)} on {fact.device}.",
+            "call torch.cuda.set_device(local_rank) first, load checkpoints with map_location='cpu', and write no "
+            "fixed "
+            "device index.",
+            nbytes=fact.bytes,
+            name=fact.device,
+        )
+
+
+@final
+class RankImbalance(Detector):
+    """One rank's peak is far above the others'.
+
+    What: the highest peak among the ranks is over 1.2 times the lowest, by more than 5 % of the device.
+
+    Why it matters: the fullest rank sets the batch size for all, and fails first.
+
+    How to fix: batch by tokens so that ranks get equal work, and move what only rank 0 does (logging, sampling,
+    gathering a checkpoint) off the device.
+    """
+
+    code: ClassVar[str] = "MG603"
+    name: ClassVar[str] = "rank-imbalance"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Compares the ranks' peaks."""
+        if not isinstance(fact, RankPeaks) or len(fact.peaks) < 2 or not run.device_total_bytes:
+            return
+        high, low = max(fact.peaks, key=lambda p: p[1]), min(fact.peaks, key=lambda p: p[1])
+        if high[1] <= IMBALANCE * low[1] or high[1] - low[1] <= IMBALANCE_SHARE * run.device_total_bytes:
+            return
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.INFO,
+            f"rank {high[0]} peaks at {format_bytes(high[1])}, rank {low[0]} at {format_bytes(low[1])}.",
+            "balance the batches by tokens, and keep extra work of single ranks off the device.",
+            nbytes=high[1] - low[1],
+        )

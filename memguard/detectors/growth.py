@@ -1,0 +1,125 @@
+"""MG501: a floor that rises with every batch and will reach the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, final
+
+from memguard.detectors.interface import Detector
+from memguard.detectors.ratchet import Outlook, Ratchet, outlook
+from memguard.detectors.telling import at, from_fact, from_record, holder, limit_of
+from memguard.facts import Fact, GrowingContainer, KeptOutputs, RetainedGraphs, SurvivingAllocations
+from memguard.findings import Finding, Severity
+from memguard.stats import BatchRecord, Run, Stage
+from memguard.units import format_bytes
+
+EXPLAINED = 0.5
+"""Share of the growth that a named cause must account for to be the whole message."""
+
+
+@final
+class SteadyGrowth(Detector):
+    """The floor of allocated memory rises and will reach the limit.
+
+    What: what is left allocated after each batch has been rising for good, over at least six windows in a row, and at
+    this rate the peak reaches what the device has before the run (or the epoch, if the growth ends with it) is over.
+
+    Why it matters: something keeps tensors of every batch. The run will fail with an out-of-memory error after hours of
+    work, at a batch that has nothing to do with the cause.
+
+    How to fix: the message names the line whose allocations survive, where it is known. Otherwise look for what is
+    stored per batch on the device: lists, caches, meters, memory banks; store values, on the CPU, or a bounded number.
+    ``torch.cuda.memory._record_memory_history()`` and ``memguard snapshot`` show who allocated what is alive.
+    """
+
+    code: ClassVar[str] = "MG501"
+    name: ClassVar[str] = "steady-growth"
+
+    def __init__(self) -> None:
+        self._ratchet = Ratchet()
+        self._peak = 0
+        self._epoch: int | None = None
+        self._named = 0.0
+        self._lead: Fact | None = None
+        self._told = False
+        self._pending: tuple[Outlook, BatchRecord] | None = None
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Remembers who was named for a growth, and by how much."""
+        if isinstance(fact, RetainedGraphs) and fact.bytes is not None:
+            self._named = max(self._named, fact.bytes / fact.graphs)
+        elif isinstance(fact, KeptOutputs):
+            self._named = max(self._named, fact.bytes_per_batch)
+        elif isinstance(fact, (SurvivingAllocations, GrowingContainer)):
+            if self._lead is None or isinstance(fact, GrowingContainer):
+                self._lead = fact
+            if self._pending is not None:
+                found, record = self._pending
+                self._pending = None
+                yield self._conclude(found, record, run)
+
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+        """Judges the floor of training batches."""
+        if self._told or record.stage is not Stage.TRAIN or record.allocated_end_bytes is None:
+            return
+        if record.epoch != self._epoch:
+            if self._epoch is not None:
+                self._ratchet.epoch_end()
+            self._epoch = record.epoch
+        self._peak = max(self._peak, record.allocated_peak_bytes or record.allocated_end_bytes)
+        limit = limit_of(run)
+        if not self._ratchet.push(record.allocated_end_bytes) or limit is None:
+            return
+        length = run.batches_per_epoch.get(Stage.TRAIN)
+        found = outlook(
+            self._ratchet,
+            peak=self._peak,
+            limit=limit,
+            batches_left=run.batches_left,
+            epoch_left=length - record.index - 1 if length is not None and record.index is not None else None,
+            epoch_batches=length,
+        )
+        if found is None or self._named >= EXPLAINED * found.growth.rate:
+            return
+        self._told = True
+        if self._lead is None:
+            self._pending = (found, record)  # the line may still be named; then the newer telling carries it
+        yield self._conclude(found, record, run)
+
+    def _conclude(self, found: Outlook, record: BatchRecord, run: Run) -> Finding:
+        growth = found.growth
+        message = (
+            f"allocated memory grows by {format_bytes(growth.rate)} with every batch "
+            f"({format_bytes(growth.observed)} over "
+            f"the last {growth.batches} batches): at this rate it reaches the limit of "
+            f"{format_bytes(limit_of(run))} in "
+            f"about {found.batches_to_limit} batches."
+        )
+        lead, nbytes = self._lead, round(growth.observed)
+        if lead is None:
+            return from_record(
+                self,
+                record,
+                run,
+                Severity.CRITICAL,
+                message,
+                "look for what is kept of every batch: a list, a cache, a meter. memguard watches the allocations "
+                "of the "
+                "next batches to name the line; a memory snapshot (memguard snapshot FILE) shows it too.",
+                nbytes=nbytes,
+                bytes_per_batch=growth.rate,
+            )
+        if isinstance(lead, GrowingContainer):
+            message += f" {holder(lead.place)} grows by {lead.elements_per_batch:.3g} elements a batch."
+        else:
+            message += f" Allocations made at {at(lead.place)} survive their batches."
+        return from_fact(
+            self,
+            lead,
+            run,
+            Severity.CRITICAL,
+            message,
+            "keep values instead of tensors there, move them to the CPU, or bound how many are kept.",
+            nbytes=nbytes,
+            bytes_per_batch=growth.rate,
+        )

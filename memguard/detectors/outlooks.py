@@ -1,0 +1,183 @@
+"""MG502, MG503 and MG504: what will not fit, before it happens."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from typing import ClassVar, final
+
+from memguard.detectors.interface import Detector
+from memguard.detectors.telling import from_fact, from_record, limit_of
+from memguard.facts import Fact, InputSize, OptimizerStateAhead
+from memguard.findings import Finding, Severity
+from memguard.stats import BatchRecord, Run, Stage
+from memguard.units import format_bytes
+
+MIN_POINTS = 64
+LOW_SHARE = 0.97
+QUIET_BATCHES = 3
+
+
+@final
+class OptimizerState(Detector):
+    """The first optimizer step will not fit.
+
+    What: before the first step, what the optimizer will allocate in it (two tensors per parameter for the Adam family,
+    one for SGD with momentum) is added to the peak of the first batch, and the sum is more than the device has.
+
+    Why it matters: the first forward and backward run well, then the first step or the second batch fails.
+
+    How to fix: an 8-bit or fused optimizer, ``foreach=False``, sharding (FSDP, ZeRO), fewer trainable parameters
+    (LoRA), or a smaller batch.
+    """
+
+    code: ClassVar[str] = "MG502"
+    name: ClassVar[str] = "optimizer-state"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Adds the state to the peak."""
+        limit = limit_of(run)
+        if not isinstance(fact, OptimizerStateAhead) or limit is None or fact.allocated_bytes is None:
+            return
+        at_step = fact.allocated_bytes + fact.state_bytes + fact.temporary_bytes
+        needed = max(at_step, (fact.peak_bytes or 0) + fact.state_bytes)
+        if needed <= limit:
+            return
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.CRITICAL,
+            f"the first {fact.optimizer} step will allocate {format_bytes(fact.state_bytes)} of state: with this "
+            "batch's "
+            f"peak that is {format_bytes(needed)}, and the device has {format_bytes(limit)}.",
+            "use an optimizer with less state (8-bit, SGD), foreach=False or fused=True, shard it, or make the batch "
+            "smaller.",
+            nbytes=needed - limit,
+            name=fact.optimizer,
+        )
+
+
+@final
+class LongestBatch(Detector):
+    """The longest batch to come will not fit.
+
+    What: over at least 64 batches the peak follows the size of the input along a line; for the largest batch that the
+    dataset holds, that line lies above the limit.
+
+    Why it matters: the run will fail at an unlucky batch, perhaps after hours.
+
+    How to fix: let the longest batch come first (it fails at once, or reserves what all others need); batch by number
+    of tokens instead of samples; cut or drop extreme lengths.
+    """
+
+    code: ClassVar[str] = "MG503"
+    name: ClassVar[str] = "longest-batch"
+
+    def __init__(self) -> None:
+        self._elements: dict[int, int] = {}
+        self._points: list[tuple[int, int]] = []
+        self._largest: InputSize | None = None
+        self._told = False
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Remembers a batch's size, and the largest to come."""
+        if isinstance(fact, InputSize):
+            self._elements[fact.batch] = fact.elements
+            if fact.largest_elements is not None:
+                self._largest = fact
+        return ()
+
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+        """Adds the peak of a batch whose size is known."""
+        elements, limit = self._elements.pop(record.batch, None), limit_of(run)
+        if elements is None or record.stage is not Stage.TRAIN or record.allocated_peak_bytes is None or self._told:
+            return
+        self._points.append((elements, record.allocated_peak_bytes))
+        del self._points[:-512]
+        largest = self._largest.largest_elements if self._largest is not None else None
+        if limit is None or largest is None or len(self._points) < MIN_POINTS or len(self._points) % 16:
+            return
+        line = robust_line(self._points)
+        if line is None:
+            return
+        slope, base = line
+        predicted = base + slope * largest
+        if slope <= 0 or predicted <= limit or largest <= max(size for size, _ in self._points):
+            return
+        self._told = True
+        yield from_record(
+            self,
+            record,
+            run,
+            Severity.WARNING,
+            f"the peak grows with the input, by {format_bytes(slope * 1000)} for 1000 elements: the largest batch "
+            "to come "
+            f"({largest} elements) needs about {format_bytes(predicted)}, and the device has {format_bytes(limit)}.",
+            "put the longest batch first, batch by number of tokens, or cut extreme lengths.",
+            nbytes=round(predicted - limit),
+        )
+
+
+def robust_line(points: list[tuple[int, int]]) -> tuple[float, float] | None:
+    """Slope and base of a line through points, by medians of the outer thirds; None if they do not lie on one."""
+    ordered = sorted(points)
+    third = max(len(ordered) // 3, 1)
+    low, high = ordered[:third], ordered[-third:]
+    x1, y1 = statistics.median(x for x, _ in low), statistics.median(y for _, y in low)
+    x2, y2 = statistics.median(x for x, _ in high), statistics.median(y for _, y in high)
+    if x2 <= x1:
+        return None
+    slope = (y2 - y1) / (x2 - x1)
+    base = y1 - slope * x1
+    residual = statistics.median(abs(y - base - slope * x) for x, y in ordered)
+    return (slope, base) if residual <= 0.1 * max(y2 - y1, 1) else None
+
+
+@final
+class LowHeadroom(Detector):
+    """Less than 3 % of the device is left at the peak.
+
+    What: the peak of allocated memory, with what others and the libraries hold, comes within 3 % of the device's
+    capacity.
+
+    Why it matters: fragmentation, a slightly larger batch or a library's workspace is enough for an out-of-memory
+    error.
+
+    How to fix: a slightly smaller batch, gradient accumulation, mixed precision or activation checkpointing.
+    """
+
+    code: ClassVar[str] = "MG504"
+    name: ClassVar[str] = "low-headroom"
+
+    def __init__(self) -> None:
+        self._batches = 0
+        self._high = 0
+        self._told = False
+
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+        """Compares the peak with what there is; three such batches make it a habit."""
+        total, peak = run.device_total_bytes, record.allocated_peak_bytes
+        self._batches += 1
+        if self._told or not total or peak is None or run.device == "cpu":
+            return
+        outside = max((record.device_used_bytes or 0) - (record.reserved_bytes or 0), 0) if record.reserved_bytes else 0
+        needed = peak + outside
+        if needed <= LOW_SHARE * total:
+            return
+        self._high += 1
+        if self._high < QUIET_BATCHES:
+            return
+        self._told = True
+        yield from_record(
+            self,
+            record,
+            run,
+            Severity.WARNING,
+            f"at the peak {format_bytes(max(total - needed, 0))} of {format_bytes(total)} are left"
+            f"{f' ({format_bytes(outside)} belong to others and to libraries)' if outside else ''}: a slightly larger "
+            "batch or a little fragmentation is enough to fail.",
+            "make the batch slightly smaller, or use mixed precision, gradient accumulation or activation "
+            "checkpointing.",
+            nbytes=max(total - needed, 0),
+        )
