@@ -1,4 +1,4 @@
-"""What the page tells of one recording besides its curves: session, findings, post-mortems, owners, medians. No torch."""
+"""What the page tells of a recording besides its curves: session, findings, post-mortems, owners, medians. No torch."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ _MOST_SHAPES = 4000
 _MOST_OOMS = 20
 _MOST_ACTS = 2000
 _LONGEST_TEXT = 20_000
+_SPARKLINE = 120
+_LEVELS = ("critical", "warning", "info")
 _MEDIANS = (
     "seconds",
     "allocated_start_bytes",
@@ -104,25 +106,24 @@ class LineIndex:
         self._offset += whole
         for line in data[:whole].split(b"\n")[:-1]:
             self._count += 1
-            if line.strip():
-                self._take(line)
-            if self.broken:
+            if line.strip() and not self._take(line):
+                self.broken = f"{self._source}: line {self._count} is broken; read up to there"
                 break
         return bool(whole)
 
-    def _take(self, text: bytes) -> None:
+    def _take(self, text: bytes) -> bool:
+        """Takes one line; False if it is broken."""
         try:
-            line = json.loads(text)
+            line: Any = json.loads(text)
             kind = str(line["kind"]) if isinstance(line, dict) else None
         except (ValueError, KeyError, RecursionError):
             kind = None
         if kind is None:
-            self.broken = f"{self._source}: line {self._count} is broken; read up to there"
-            return
+            return False
         if kind == "owners":
             if isinstance(line.get("batch"), int):
                 self.owners[line["batch"]] = text
-            return
+            return True
         line = plain(line)
         if kind in ("session", "device"):
             self.session.update({key: value for key, value in line.items() if value is not None})
@@ -138,6 +139,7 @@ class LineIndex:
                 self.acts.append(line)
         elif kind == "end":
             self.end = line
+        return True
 
     def _finding(self, line: dict[str, Any]) -> None:
         """Keeps the newest state of a cause, and the batches of the first and the last."""
@@ -161,8 +163,8 @@ class LineIndex:
         if not self.owners:
             return None
         nearest = min(self.owners, key=lambda known: (abs(known - batch), known))
-        line = plain(json.loads(self.owners[nearest]))
-        return line if isinstance(line, dict) else None
+        line: dict[str, Any] = plain(json.loads(self.owners[nearest]))
+        return line
 
     def shapes(self) -> dict[str, str]:
         """Input shapes by number, as text like ``input [8, 512] int64``."""
@@ -184,7 +186,6 @@ def _shape_text(shapes: Any) -> str:
 def details(index: RowIndex, lines: LineIndex, notes: list[str]) -> dict[str, Any]:
     """All that the page shows of a recording besides curves and owners, as JSON values."""
     bands = index.bands()
-    batches: dict[str, int] = {}
     stages = index.stages
     sample = index.sample()
     return {
@@ -193,7 +194,7 @@ def details(index: RowIndex, lines: LineIndex, notes: list[str]) -> dict[str, An
         "count": index.count,
         "first_batch": bands[0][0] if bands else None,
         "last_batch": bands[-1][1] if bands else None,
-        "stage_batches": _count_batches(bands, stages, batches),
+        "stage_batches": {_stage(stages, code): count for code, count in sorted(index.stage_counts.items())},
         "peak": as_json(index.peak_row(), stages),
         "medians": _medians(sample, stages),
         "findings": lines.findings,
@@ -203,6 +204,27 @@ def details(index: RowIndex, lines: LineIndex, notes: list[str]) -> dict[str, An
         "shapes": lines.shapes(),
         "end": lines.end,
         "notes": [*notes, *([lines.broken] if lines.broken else [])],
+    }
+
+
+def summary(index: RowIndex, lines: LineIndex) -> dict[str, Any]:
+    """What the list of runs shows of a recording, as JSON values."""
+    findings = lines.findings
+    rows = index.window(None, None, _SPARKLINE)[0]
+    width = max(1, len(rows) // _SPARKLINE)
+    peaks = rows["allocated_peak_bytes"]
+    return {
+        "count": index.count,
+        "device": lines.session.get("device"),
+        "device_name": lines.session.get("device_name"),
+        "device_total_bytes": lines.session.get("device_total_bytes"),
+        "peak": as_json(index.peak_row(), index.stages),
+        "findings": {level: sum(each["severity"] == level for each in findings) for level in _LEVELS},
+        "worst": findings[0] if findings else None,
+        "ooms": len(lines.ooms),
+        "end": (lines.end or {}).get("reason"),
+        "time": plain(float(index.last_row()["time"])) if index.count else lines.session.get("time"),
+        "sparkline": [int(peaks[at : at + width].max()) for at in range(0, len(peaks), width)],
     }
 
 
@@ -221,13 +243,6 @@ def as_json(row: Rows | None, stages: list[str]) -> dict[str, Any] | None:
 
 def _stage(stages: list[str], code: int | None) -> str:
     return stages[code] if code is not None and 0 <= code < len(stages) else "other"
-
-
-def _count_batches(bands: list[tuple[int, int, int]], stages: list[str], counts: dict[str, int]) -> dict[str, int]:
-    for first, last, code in bands:
-        name = _stage(stages, code)
-        counts[name] = counts.get(name, 0) + last - first + 1
-    return counts
 
 
 def _medians(sample: Rows, stages: list[str]) -> dict[str, dict[str, Any]]:

@@ -17,7 +17,8 @@ def over_ranks(
 
     Args:
         indexes: The recordings of one start, by rank.
-        first, last: Batch numbers, both inclusive; None is the recordings' own end.
+        first: The first batch; None is the recordings' own.
+        last: The last batch, inclusive; None is the recordings' own.
         buckets: Width of the chart in pixels.
 
     Returns:

@@ -77,7 +77,8 @@ def decimate(rows: Rows, buckets: int) -> Rows:
     peaks = rows["allocated_peak_bytes"]
     spikes = np.argpartition(peaks, len(rows) - SPIKES)[-SPIKES:] if len(rows) > SPIKES else keep
     ends = np.asarray([0, len(rows) - 1], dtype=np.intp)
-    return rows[np.unique(np.concatenate([keep, spikes, ends]))]
+    chosen: Rows = rows[np.unique(np.concatenate([keep, spikes, ends]))]
+    return chosen
 
 
 @final
@@ -100,6 +101,8 @@ class RowIndex:
         self.stages: list[str] = header["stages"]
         self.count = 0
         """Whole records seen."""
+        self.stage_counts: dict[int, int] = {}
+        """Records of each stage, by its code."""
         self._kept: list[Rows] = []
         self._firsts: list[Rows] = []
         self._changes: list[Rows] = []
@@ -127,6 +130,8 @@ class RowIndex:
 
     def _add(self, fresh: Rows) -> None:
         """Takes appended rows into the index."""
+        for code, times in zip(*np.unique(fresh["stage"], return_counts=True), strict=True):
+            self.stage_counts[int(code)] = self.stage_counts.get(int(code), 0) + int(times)
         changed = np.flatnonzero(np.diff(fresh["stage"], prepend=self._last_stage))
         if len(changed):
             self._changes.append(fresh[changed])
@@ -163,7 +168,8 @@ class RowIndex:
         """The rows to draw of a window.
 
         Args:
-            first, last: Batch numbers, both inclusive; None is the recording's own end.
+            first: The first batch; None is the recording's own.
+            last: The last batch, inclusive; None is the recording's own.
             buckets: Width of the chart in pixels.
 
         Returns:
@@ -211,7 +217,8 @@ class RowIndex:
 
     def last_row(self) -> Rows:
         """The newest row; there must be one."""
-        return self._tail[-1] if len(self._tail) else self.rows(self.count - 1, self.count)[0]
+        last: Rows = (self._tail if len(self._tail) else self.rows(self.count - 1, self.count))[-1]
+        return last
 
     def _first_rows(self) -> Rows:
         if len(self._firsts) > 1:

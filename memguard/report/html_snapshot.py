@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from memguard.allocator.snapshot_pickle import load_plain_pickle
@@ -67,6 +68,27 @@ def snapshot_map(data: bytes) -> dict[str, Any]:
             }
         )
     return {"segments": drawn, "lines": _largest(lines), "totals": totals}
+
+
+def find_snapshot(folder: Path, oom: dict[str, Any]) -> Path | None:
+    """The snapshot file of a post-mortem: only ever one inside the recording's own folder.
+
+    Args:
+        folder: The ``memguard`` folder of the recording.
+        oom: The post-mortem's line.
+    """
+    name, owner = oom.get("snapshot"), oom.get("id")
+    if not isinstance(name, str) or not isinstance(owner, str) or "\0" in name + owner:
+        return None
+    home = folder.resolve()
+    for base in (home / owner, home, home.parent):
+        try:
+            path = (base / name).resolve()
+            if home in path.parents and path.suffix == ".pickle" and path.is_file():
+                return path
+        except (OSError, RuntimeError):  # too long a name, a loop of links
+            continue
+    return None
 
 
 def _blocks(segment: dict[str, Any]) -> list[dict[str, Any]]:

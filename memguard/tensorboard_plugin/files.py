@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 from collections.abc import Iterator
 from typing import Any, Protocol, final
 
@@ -66,6 +67,7 @@ class RemoteFile:
     def __init__(self, path: str, gfile: Any) -> None:
         self.path, self._gfile = path, gfile
         self._copy = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this object
+        weakref.finalize(self, self._copy.close)
         self._copied = 0
         self._token: Any = None
 

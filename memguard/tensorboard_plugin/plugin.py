@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import math
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ from memguard.errors import MemGuardError
 from memguard.report.html_details import chart_head
 from memguard.report.html_ranks import over_ranks
 from memguard.report.html_rows import RowIndex, pack
-from memguard.report.html_snapshot import snapshot_map
+from memguard.report.html_snapshot import find_snapshot, snapshot_map
 from memguard.tensorboard_plugin.files import is_remote
 from memguard.tensorboard_plugin.loader import NAME
 from memguard.tensorboard_plugin.store import Process, Store
@@ -88,11 +87,12 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
     def _runs(self, request: wrappers.Request) -> Any:
         """All runs with what the overview shows; those that could not be read in time are pending."""
         until = time.monotonic() + _PATIENCE
-        listed, pending = [], 0
+        listed: list[dict[str, Any]] = []
+        pending = 0
         runs = self._store.runs()
         wanted = request.args.get("first")
         for name in sorted(runs, key=lambda name: (name != wanted, name)):
-            ranks = []
+            ranks: list[dict[str, Any]] = []
             for rank, processes in sorted(runs[name].processes.items()):
                 newest = processes[0]
                 if newest.ready or time.monotonic() < until:
@@ -152,28 +152,23 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
                 )
             return self._json(request, snapshot_map(request.get_data(cache=False)))
         path = self._snapshot_path(request)
-        if os.path.getsize(path) > _LARGEST_SNAPSHOT:
-            raise BadRequest(f"{os.path.basename(path)} is too large to be shown here; run: memguard snapshot FILE")
-        return self._json(request, snapshot_map(Path(path).read_bytes()))
+        if path.stat().st_size > _LARGEST_SNAPSHOT:
+            raise BadRequest(f"{path.name} is too large to be shown here; run: memguard snapshot FILE")
+        return self._json(request, snapshot_map(path.read_bytes()))
 
     def _download(self, request: wrappers.Request) -> Any:
         path = self._snapshot_path(request)
-        name = "".join(char if char.isalnum() or char in "-_." else "_" for char in os.path.basename(path))
+        name = "".join(char if char.isalnum() or char in "-_." else "_" for char in path.name)
         attachment = [("Content-Disposition", f'attachment; filename="{name}"')]
-        return http_util.Respond(request, Path(path).read_bytes(), _BINARY, headers=attachment)
+        return http_util.Respond(request, path.read_bytes(), _BINARY, headers=attachment)
 
-    def _snapshot_path(self, request: wrappers.Request) -> str:
-        """Where a post-mortem's snapshot lies: only ever inside its run's own folder."""
+    def _snapshot_path(self, request: wrappers.Request) -> Path:
         process = self._process(request)
         wanted = request.args.get("id", "")
         for oom in process.lines.ooms:
-            name = oom.get("snapshot")
-            if oom.get("id") != wanted or not isinstance(name, str) or is_remote(process.folder) or "\0" in name:
-                continue
-            home = os.path.realpath(process.folder)
-            for folder in (os.path.join(home, str(wanted)), home, os.path.dirname(home)):
-                path = os.path.realpath(os.path.join(folder, name))
-                if path.startswith(home + os.sep) and path.endswith(".pickle") and os.path.isfile(path):
+            if oom.get("id") == wanted and not is_remote(process.folder):
+                path = find_snapshot(Path(process.folder), oom)
+                if path is not None:
                     return path
         raise BadRequest("there is no such snapshot beside the recording")
 

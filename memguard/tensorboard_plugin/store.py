@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from memguard.errors import RecordingError
-from memguard.report.html_details import LineIndex, as_json, details
+from memguard.report.html_details import LineIndex, details, summary
 from memguard.report.html_rows import RowIndex
 from memguard.tensorboard_plugin.files import GrowingFile, LocalFile, RemoteFile, is_remote, roots, run_name, walk
 
 _NAME = re.compile(r"rank(\d+)-(.+)\.bin")
-_SPARKLINE = 120
 
 
 @final
@@ -70,28 +69,7 @@ class Process:
         with self.lock:
             if self.index is None:
                 return {"problem": self.problem}
-            session, findings = self.lines.session, self.lines.findings
-            counts = {level: sum(each["severity"] == level for each in findings) for level in _LEVELS}
-            line = self.index.window(None, None, _SPARKLINE)[0]
-            width = max(1, len(line) // _SPARKLINE)
-            peaks = line["allocated_peak_bytes"]
-            spark = [int(peaks[at : at + width].max()) for at in range(0, len(peaks), width)]
-            return {
-                "count": self.index.count,
-                "device": session.get("device"),
-                "device_name": session.get("device_name"),
-                "device_total_bytes": session.get("device_total_bytes"),
-                "peak": as_json(self.index.peak_row(), self.index.stages),
-                "findings": counts,
-                "worst": findings[0] if findings else None,
-                "ooms": len(self.lines.ooms),
-                "end": (self.lines.end or {}).get("reason"),
-                "time": float(self.index.last_row()["time"]) if self.index.count else session.get("time"),
-                "sparkline": spark,
-            }
-
-
-_LEVELS = ("critical", "warning", "info")
+            return summary(self.index, self.lines)
 
 
 @dataclass(slots=True)

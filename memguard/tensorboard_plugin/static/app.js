@@ -26,7 +26,7 @@ class Page {
     this.details = null;
     this.view = null;
     this.failure = "";
-    this.state = { view: "", run: null, rank: 0, start: 0, pinned: null, x0: null, x1: null, filter: "", oom: null };
+    this.state = { view: "", run: null, rank: null, start: 0, pinned: null, x0: null, x1: null, filter: "", oom: null };
     for (const name of KEPT) this.state[name] = remembered(name) ?? this.state[name];
     this.header = h("header", { className: "bar" });
     this.main = h("main", { tabIndex: -1 });
@@ -60,7 +60,7 @@ class Page {
   async go(view, changes = {}) {
     const run = this.state.run;
     Object.assign(this.state, { view }, changes);
-    if (this.state.run !== run) Object.assign(this.state, { rank: 0, start: 0, pinned: null, x0: null, x1: null, oom: null }, changes);
+    if (this.state.run !== run) Object.assign(this.state, { rank: telling(this.run?.ranks ?? [])?.rank ?? 0, start: 0, pinned: null, x0: null, x1: null, oom: null }, changes);
     for (const name of KEPT) remember(name, this.state[name]);
     await this.load();
     await this.show();
@@ -91,7 +91,7 @@ class Page {
     }
     if (!VIEWS[this.state.view]) this.state.view = "timeline";
     const ranks = this.run?.ranks.map((rank) => rank.rank) ?? [];
-    if (this.state.rank !== "all" && !ranks.includes(this.state.rank)) this.state.rank = ranks[0] ?? 0;
+    if (this.state.rank !== "all" && !ranks.includes(this.state.rank)) this.state.rank = telling(this.run?.ranks ?? [])?.rank ?? 0;
     return this.load();
   }
 
@@ -184,9 +184,19 @@ class Page {
   }
 }
 
+function trouble(rank) {
+  return (rank.ooms ? 8 : 0) + (rank.findings?.critical ? 4 : 0) + (rank.findings?.warning ? 2 : 0);
+}
+
+// The rank to open with: the worst trouble, then the highest peak.
+function telling(ranks) {
+  const peak = (rank) => rank.peak?.allocated_peak_bytes ?? -1;
+  return [...ranks].sort((a, b) => trouble(b) - trouble(a) || peak(b) - peak(a))[0];
+}
+
 // The run to open with: the worst finding, then the newest.
 function mostTelling(runs) {
-  const weight = (run) => Math.max(...run.ranks.map((rank) => (rank.ooms ? 8 : 0) + (rank.findings?.critical ? 4 : 0) + (rank.findings?.warning ? 2 : 0)));
+  const weight = (run) => Math.max(...run.ranks.map(trouble));
   const time = (run) => Math.max(...run.ranks.map((rank) => rank.time ?? 0));
   return [...runs].sort((a, b) => weight(b) - weight(a) || time(b) - time(a))[0];
 }

@@ -5,6 +5,8 @@ import { axisUnit, formatBytes, formatCount } from "./format.js";
 import { color } from "./theme.js";
 
 const GAP = 3;
+export const LEFT = 76; // room for the labels of the y axis
+export const RIGHT = 10;
 
 // Options: width, height, series [{label, key, color, width, dash, fill, show}], bands, capacity, state() -> {bands, stages,
 // marks, findings, pinned}, onZoom(x0, x1), onPick(batch), onCursor(position or null), sync.
@@ -14,6 +16,7 @@ export function memoryChart(container, options, columns) {
   const chart = new uPlot({
     width: options.width,
     height: options.height,
+    padding: [8, RIGHT, 0, 0],
     legend: { show: false },
     cursor: {
       drag: { x: true, y: false, setScale: false, dist: GAP },
@@ -26,7 +29,7 @@ export function memoryChart(container, options, columns) {
     scales: { x: { time: false, range: (_, low, high) => (high > low ? [low, high] : [low - 0.5, high + 0.5]) }, y: { range: (_, low, high) => heights(options.capacity, low, high, options.floor) } },
     axes: [
       { ...axis, grid: { show: false }, size: 30, values: (_, splits) => splits.map((split) => (Number.isInteger(split) ? formatCount(split) : "")) },
-      { ...axis, size: 76, splits: (u, _, low, high) => niceSplits(low, high, u.bbox.height / devicePixelRatio), values: (_, splits) => axisTexts(splits) },
+      { ...axis, size: LEFT, splits: (u, _, low, high) => niceSplits(low, high, u.bbox.height / devicePixelRatio), values: (_, splits) => axisTexts(splits) },
     ],
     series: [{ label: "batch" }, ...options.series.map((each) => ({
       label: each.label, stroke: each.color, width: each.width ?? 1.5, dash: each.dash, fill: each.fill, show: each.show !== false, spanGaps: true, points: { show: false },
@@ -34,7 +37,7 @@ export function memoryChart(container, options, columns) {
     bands: options.bands ?? [],
     hooks: {
       drawClear: [(u) => drawBands(u, options)],
-      draw: [(u) => drawMarks(u, options)],
+      draw: [(u) => drawMarks(u, options), () => options.onDrawn?.()],
       setCursor: [(u) => options.onCursor?.(u.cursor.idx ?? null, u.cursor.left >= 0)],
       setSelect: [(u) => {
         if (u.select.width > GAP) options.onZoom?.(u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x"));
@@ -59,7 +62,7 @@ export function memoryChart(container, options, columns) {
 function heights(capacity, low, high, floor) {
   if (!Number.isFinite(high)) return [0, capacity || 1];
   if (floor === "fit") return [low - 0.08 * (high - low || 1), high + 0.12 * (high - low || 1)];
-  if (capacity && high > 0.3 * capacity) return [0, Math.max(capacity, high) * 1.06];
+  if (capacity && high > 0.3 * capacity) return [0, Math.max(capacity, high) * 1.09];
   return [0, high * 1.15 || 1];
 }
 
@@ -95,11 +98,6 @@ function drawBands(u, options) {
     const stage = stages[code] ?? "other";
     ctx.fillStyle = color(`stage-${stage}`) || color("stage-other");
     ctx.fillRect(from, top, to - from, height);
-    if (options.labels && to - from > 64 * devicePixelRatio) {
-      ctx.fillStyle = color("muted");
-      ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-      ctx.fillText(stage, Math.max(from, left) + 6 * devicePixelRatio, top + height - 7 * devicePixelRatio);
-    }
   }
   ctx.restore();
 }
@@ -130,6 +128,8 @@ function drawMarks(u, options) {
     ctx.fillRect(at - ratio, top + height - up * ratio, 2 * ratio, up * ratio);
   };
   ctx.save();
+  ctx.textAlign = "left";
+  ctx.textBaseline = "alphabetic";
   if (options.capacity) {
     const at = u.valToPos(options.capacity, "y", true);
     if (at >= top) {
@@ -143,13 +143,11 @@ function drawMarks(u, options) {
       ctx.setLineDash([]);
       ctx.fillStyle = color("capacity");
       ctx.font = `600 ${11 * ratio}px system-ui, sans-serif`;
-      ctx.textAlign = "right";
-      ctx.fillText(`capacity ${formatBytes(options.capacity)}`, left + width - 6 * ratio, at + 14 * ratio);
+      ctx.fillText(`capacity ${formatBytes(options.capacity)}`, left + 6 * ratio, at - 6 * ratio);
     } else if (options.labels) {
       ctx.fillStyle = color("muted");
       ctx.font = `${11 * ratio}px system-ui, sans-serif`;
-      ctx.textAlign = "right";
-      ctx.fillText(`capacity ${formatBytes(options.capacity)} \u2191`, left + width - 6 * ratio, top + 14 * ratio);
+      ctx.fillText(`capacity ${formatBytes(options.capacity)} \u2191`, left + 6 * ratio, top + 14 * ratio);
     }
   }
   for (const finding of findings) vertical(finding.first_batch, color(finding.severity), [], 1.25);

@@ -2,6 +2,7 @@
 
 import { h, replace } from "./dom.js";
 import { formatBytes, formatCount, formatPlace } from "./format.js";
+import { inline } from "./markdown.js";
 
 const TITLES = { critical: "Critical", warning: "Warnings", info: "Good to know" };
 
@@ -19,15 +20,15 @@ export function headline(page) {
   const { findings, ooms, peak } = page.details;
   const worst = findings.find((finding) => finding.severity !== "info");
   if (!worst) {
-    return h("section", { className: "headline calm" }, h("h1", null, ooms.length ? `Out of memory in batch ${formatCount(ooms[ooms.length - 1].batch)}` : "Nothing to worry about"),
-      h("p", null, peak ? "memguard found no memory trouble in this run." : "No batch is recorded yet."));
+    return h("section", { className: "headline" }, h("div", { className: "grow" }, h("h1", null, ooms.length ? `Out of memory in batch ${formatCount(ooms[ooms.length - 1].batch)}` : "Nothing to worry about"),
+      h("p", null, peak ? "memguard found no memory trouble in this run." : "No batch is recorded yet.")));
   }
   const oom = ooms[ooms.length - 1];
   return h("section", { className: `headline ${worst.severity}` },
     h("div", { className: "grow" },
       h("h1", null, worst.file ? h("code", { className: "place", title: `${worst.file}:${worst.line}` }, formatPlace(worst.file, worst.line)) : null, worst.holder ? h("code", null, worst.holder) : null,
-        h("span", null, `${String(worst.name).replaceAll("-", " ")} since batch ${formatCount(worst.first_batch)}`)),
-      h("p", null, String(worst.message)), h("p", { className: "advice" }, h("strong", null, "Fix: "), String(worst.advice))),
+        h("span", null, `${String(worst.name).replaceAll("-", " ")} seen from batch ${formatCount(worst.first_batch)}`)),
+      h("p", null, inline(worst.message)), h("p", { className: "advice" }, h("strong", null, "Fix: "), inline(worst.advice))),
     h("div", { className: "acts" }, h("button", { className: "primary", onclick: () => showFinding(page, worst) }, "Show where it began"),
       oom ? h("button", { onclick: () => page.go("oom", { oom: oom.id ?? null }) }, `Out of memory in batch ${formatCount(oom.batch)}`) : null,
       findings.length > 1 ? h("button", { onclick: () => page.go("findings") }, `All ${findings.length} findings`) : null));
@@ -62,6 +63,11 @@ export function chips(container, page, place, width) {
   replace(container, made);
 }
 
+function title(name) {
+  const text = String(name).replaceAll("-", " ");
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
 function card(page, finding) {
   const facts = [
     finding.file ? ["Line", h("code", { title: finding.file }, `${finding.file}:${finding.line ?? "?"}`)] : null,
@@ -73,10 +79,10 @@ function card(page, finding) {
     finding.count > 1 ? ["Seen", `${formatCount(finding.count)} times`] : null,
   ].filter(Boolean);
   return h("article", { className: `finding ${finding.severity}`, data: { code: String(finding.code) } },
-    h("header", null, h("span", { className: `badge ${finding.severity}` }, String(finding.code)), h("h3", null, String(finding.name).replaceAll("-", " ")), h("span", { className: "grow" }),
+    h("header", null, h("span", { className: `badge ${finding.severity}` }, String(finding.code)), h("h3", null, title(finding.name)), h("span", { className: "grow" }),
       h("button", { onclick: () => showFinding(page, finding) }, "Show on the timeline")),
-    h("p", null, String(finding.message)),
-    h("p", { className: "advice" }, h("strong", null, "Fix: "), String(finding.advice)),
+    h("p", null, inline(finding.message)),
+    h("p", { className: "advice" }, h("strong", null, "Fix: "), inline(finding.advice)),
     h("dl", null, facts.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))));
 }
 
@@ -87,9 +93,9 @@ export function findings(page, container) {
       replace(container, h("section", { className: "empty" }, h("h1", null, "No findings"), h("p", null, "memguard watched this run and found no memory trouble.")));
       return;
     }
-    replace(container, Object.entries(TITLES).map(([severity, title]) => {
+    replace(container, Object.entries(TITLES).map(([severity, heading]) => {
       const cards = found.filter((finding) => finding.severity === severity);
-      return cards.length ? h("section", null, h("h2", null, title, h("span", { className: "muted" }, ` ${cards.length}`)), cards.map((finding) => card(page, finding))) : null;
+      return cards.length ? h("section", null, h("h2", null, heading, h("span", { className: "muted" }, ` ${cards.length}`)), cards.map((finding) => card(page, finding))) : null;
     }));
   }
   draw();

@@ -33,8 +33,9 @@ export function markdown(text) {
   return h("div", { className: "markdown" }, made);
 }
 
-function inline(text) {
-  return text.split(/(`[^`]*`|\*\*[^*]+\*\*)/).map((part) => {
+// Code and bold in a line of text.
+export function inline(text) {
+  return String(text).split(/(`[^`]*`|\*\*[^*]+\*\*)/).map((part) => {
     if (part.length > 2 && part.startsWith("`")) return h("code", null, part.slice(1, -1));
     if (part.length > 4 && part.startsWith("**")) return h("strong", null, part.slice(2, -2));
     return part;

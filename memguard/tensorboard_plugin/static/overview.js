@@ -34,7 +34,8 @@ class Overview {
     this.key = h("div", { className: "legend" });
     this.note = h("span", { className: "muted" });
     this.filter = h("input", { type: "search", id: "filter", placeholder: "Filter runs, a regular expression", "aria-label": "Filter runs by a regular expression", value: page.state.filter, oninput: () => this.filtered() });
-    this.comparison = h("section", { className: "panel", "aria-label": "Comparison" }, h("h2", null, "Peaks compared"), this.key, this.plot);
+    this.along = h("select", { id: "along", onchange: () => this.draw() }, h("option", { value: "batch" }, "batches"), h("option", { value: "share" }, "each run's own length, in %"));
+    this.comparison = h("section", { className: "panel", "aria-label": "Comparison" }, h("div", { className: "row" }, h("h2", null, "Peaks compared"), h("span", { className: "grow" }), h("label", null, h("span", { className: "muted" }, "Along"), this.along)), this.key, this.plot);
     replace(container, h("div", { className: "row" }, this.filter, this.note), this.list, this.comparison);
   }
 
@@ -99,7 +100,7 @@ class Overview {
     const shown = runs.map((run, at) => [run, bands[at]]).filter(([, band]) => band.batch.length);
     this.comparison.hidden = !shown.length;
     if (!shown.length) return;
-    const joined = uPlot.join(shown.map(([, band]) => [band.batch, band.low, band.high]));
+    const joined = uPlot.join(shown.map(([, band]) => [this.places(band.batch), band.low, band.high]));
     const hue = (at) => color(HUES[at % HUES.length]);
     const capacities = new Set(shown.map(([run]) => outline(run).worst.device_total_bytes));
     this.chart = memoryChart(this.plot, {
@@ -110,6 +111,13 @@ class Overview {
     }, joined);
     replace(this.key, shown.map(([run], at) => h("span", { className: "key" }, h("span", { className: "swatch", style: { background: hue(at) } }), run.name)));
     this.comparison.dataset.runs = shown.length;
+  }
+
+  // Batch numbers, or percent of the run so that runs of different length can be compared.
+  places(batches) {
+    if (this.along.value === "batch") return batches;
+    const [first, last] = [batches[0], batches[batches.length - 1]];
+    return batches.map((batch) => (100 * (batch - first)) / Math.max(1, last - first));
   }
 
   update() {

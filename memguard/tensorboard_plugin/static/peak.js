@@ -23,7 +23,7 @@ export async function peakPanel(container, page, row, capacity, isHighest) {
       isHighest ? h("span", { className: "muted" }, "Click a batch in the chart to explain that one") : h("button", { onclick: () => page.view.pin?.(null) }, "Back to the highest peak")),
     h("p", { className: "lead", id: "peak-lead" }, h("strong", null, `Batch ${formatCount(row.batch)}`), ` (${row.stage}) peaked at `, h("strong", { id: "peak-bytes" }, formatBytes(row.allocated_peak_bytes)),
       capacity ? `, ${formatShare(row.allocated_peak_bytes, capacity)} of ${formatBytes(capacity)}. ` : ". ", sentence(page, row)),
-    h("div", { className: "columns" }, h("div", null, owners ? ownersPart(owners, row, page) : h("p", { className: "muted" }, "Owners were not recorded in this run.")), differences(page, row)));
+    h("div", { className: "columns" }, [owners ? h("div", null, ownersPart(owners, row)) : null, differences(page, row)]));
   container.dataset.batch = row.batch;
 }
 

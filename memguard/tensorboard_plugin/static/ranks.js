@@ -1,6 +1,6 @@
 // One run over its ranks: from the lowest to the highest rank's peak, and which rank it was.
 
-import { memoryChart } from "./chart.js";
+import { LEFT, memoryChart } from "./chart.js";
 import { h, replace } from "./dom.js";
 import { formatBytes, formatCount } from "./format.js";
 import { lowerBound } from "./rows.js";
@@ -14,7 +14,7 @@ export async function rankBand(page, panel, height, pick) {
   let data = null;
   let chart = null;
   const columns = () => [data.batch, data.low, data.high];
-  const fetchBand = () => page.source.ranks(page.state.run, page.state.start, window[0], window[1], Math.max(200, plot.clientWidth - 76));
+  const fetchBand = () => page.source.ranks(page.state.run, page.state.start, window[0], window[1], Math.max(200, plot.clientWidth - LEFT));
   const read = (position) => {
     const at = position ?? data.high.indexOf(Math.max(...data.high));
     if (at < 0 || !data.batch.length) return;

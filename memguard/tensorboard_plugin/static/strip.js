@@ -1,10 +1,10 @@
 // The whole run in one strip below the chart; its window is what the chart shows, to be dragged and drawn.
 
-import { sharpCanvas, h, replace } from "./dom.js";
+import { LEFT, RIGHT } from "./chart.js";
+import { h, replace, sharpCanvas } from "./dom.js";
 import { color } from "./theme.js";
 
 const HEIGHT = 40;
-const LEFT = 76;
 
 export async function overviewStrip(container, page, view, whole, zoom) {
   const canvas = h("canvas", { "aria-hidden": "true" });
@@ -12,7 +12,7 @@ export async function overviewStrip(container, page, view, whole, zoom) {
   let series = null;
   let drag = null;
 
-  const inner = () => Math.max(1, container.clientWidth - LEFT);
+  const inner = () => Math.max(1, container.clientWidth - LEFT - RIGHT);
   const toX = (batch) => LEFT + ((batch - whole()[0]) / (whole()[1] - whole()[0])) * inner();
   const toBatch = (x) => whole()[0] + (Math.min(Math.max(x - LEFT, 0), inner()) / inner()) * (whole()[1] - whole()[0]);
 

@@ -1,6 +1,6 @@
 // The timeline: what is wrong in one sentence, the run in four numbers, the memory of every batch, and why it peaked.
 
-import { memoryChart } from "./chart.js";
+import { LEFT, memoryChart, RIGHT } from "./chart.js";
 import { h, replace } from "./dom.js";
 import { chips, headline } from "./findings.js";
 import { formatBytes, formatCount, formatShare } from "./format.js";
@@ -43,12 +43,13 @@ class Timeline {
     this.status = h("span", { className: "status muted" });
     this.strip = h("div", { className: "strip" });
     this.host = h("div", { className: "host" });
+    this.signs = h("div", { className: "signs" });
     this.peak = h("section", { className: "panel", "aria-label": "Explain the peak" });
     const button = (label, title, act) => h("button", { className: "tool", title, "aria-label": title, onclick: act }, label);
     this.panel = h("section", { className: "panel chart", "aria-label": "Timeline" },
       h("div", { className: "row" }, this.readout, h("span", { className: "grow" }), this.status,
         button("\u2212", "Zoom out (\u2212)", () => this.scale(2)), button("+", "Zoom in (+)", () => this.scale(0.5)), button("Whole run", "Show the whole run (Home)", () => this.zoom(null, null))),
-      this.legend, this.chips, this.plot, this.host, this.strip);
+      this.legend, this.chips, this.plot, this.signs, this.host, this.strip);
     replace(container, this.head, this.tiles, this.panel, this.peak);
   }
 
@@ -95,7 +96,7 @@ class Timeline {
       h("div", { className: "tile" }, h("div", { className: "muted" }, "Peak allocated"), h("div", { className: "value", id: "tile-peak" }, formatBytes(bytes)), meter ?? "",
         h("div", { className: "muted small" }, peak ? `in batch ${formatCount(peak.batch)}, ${peak.stage}` : "")),
       tile("Capacity", formatBytes(this.capacity), [session.device_name, session.device].filter(Boolean).join(" \u00b7 "), "tile-capacity"),
-      tile("Headroom", formatBytes(room), room === null ? "" : `${formatShare(room, this.capacity)} of the device was never used`, "tile-headroom"),
+      tile("Headroom", formatBytes(room), room === null ? "" : `capacity less the allocated peak, ${formatShare(room, this.capacity)}`, "tile-headroom"),
       tile("Batches", formatCount(details.count), stages.join(" \u00b7 "), "tile-batches"));
     if (details.notes.length) this.tiles.append(h("p", { className: "notes" }, details.notes.join(" \u00b7 ")));
   }
@@ -103,7 +104,7 @@ class Timeline {
   async fetch() {
     const ticket = ++this.wanted;
     const { x0, x1 } = this.page.state;
-    const px = Math.max(200, Math.round((this.plot.clientWidth || 900) - 76));
+    const px = Math.max(200, Math.round((this.plot.clientWidth || 900) - LEFT - RIGHT));
     const series = await this.page.source.series(this.page.at, x0, x1, px);
     if (ticket !== this.wanted) return false;
     this.series = series;
@@ -139,11 +140,21 @@ class Timeline {
       bands: [{ series: [peakAt, startAt], fill: color("peak-fill") }],
       state: () => this.marks(),
       onCursor: (position, over) => this.hover(over ? position : null),
+      onDrawn: () => this.drawChips(),
     }, this.columns);
     this.makeHost(common);
     this.scaleX();
     this.drawLegend();
-    this.drawChips();
+    this.drawSigns();
+  }
+
+  // What the tints and ticks of the chart mean, as far as this run has them.
+  drawSigns() {
+    const { details } = this.page;
+    const sign = (hue, text) => h("span", { className: "key" }, h("span", { className: "swatch sign", style: { background: color(hue) } }), text);
+    const tinted = Object.keys(details.stage_batches).filter((stage) => stage !== "train");
+    const { marks } = this.series;
+    replace(this.signs, tinted.map((stage) => sign(`stage-${stage}`, stage)), marks.num_alloc_retries.length ? sign("warning", "allocation retry") : null, details.acts.length ? sign("empty-cache", "empty_cache") : null, marks.num_ooms.length ? sign("critical", "out of memory") : null);
   }
 
   makeHost(common) {
@@ -178,7 +189,7 @@ class Timeline {
     const row = position === null ? null : rowAt(this.series, position);
     if (row) {
       const shapes = this.page.details.shapes[row.shapes];
-      const parts = [row.stage, row.epoch === null ? null : `epoch ${row.epoch}`, row.index === null ? null : `index ${row.index}`, shapes, row.num_alloc_retries ? `${row.num_alloc_retries} allocation retries` : null];
+      const parts = [row.stage, row.epoch === null ? null : `epoch ${row.epoch}`, row.index === null ? null : `index ${row.index}`, shapes, row.num_alloc_retries ? `allocation retries: ${row.num_alloc_retries}` : null];
       replace(this.readout, h("strong", null, `Batch ${formatCount(row.batch)}`), h("span", { className: "muted" }, parts.filter(Boolean).join(" \u00b7 ")));
       this.readout.dataset.batch = row.batch;
     }
@@ -216,7 +227,7 @@ class Timeline {
   drawChips() {
     chips(this.chips, this.page, (batch) => {
       const [low, high] = this.window;
-      return batch < low || batch > high ? null : this.chart.valToPos(batch, "x") + this.chart.over.offsetLeft;
+      return !this.chart || batch < low || batch > high ? null : this.chart.valToPos(batch, "x") + LEFT;
     }, this.plot.clientWidth);
   }
 
@@ -241,7 +252,6 @@ class Timeline {
     this.hostChart?.setData([this.series.columns.batch, this.series.columns.host_rss_bytes], false);
     this.scaleX();
     this.drawLegend();
-    this.drawChips();
   }
 
   scale(factor) {
@@ -314,7 +324,6 @@ class Timeline {
     this.chart.setSize({ width, height: HEIGHT });
     this.hostChart?.setSize({ width, height: 96 });
     this.brush?.draw();
-    this.drawChips();
   }
 
   async update() {

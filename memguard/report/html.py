@@ -1,0 +1,184 @@
+"""One run as one HTML file: the Memory tab's page with the recording inside, to open from a disk or to send."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import os
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memguard.errors import MemGuardError, RecordingError
+from memguard.recording import Recording
+from memguard.report.html_bundle import bundle
+from memguard.report.html_details import LineIndex, details, summary
+from memguard.report.html_ranks import over_ranks
+from memguard.report.html_rows import RowIndex, Rows, decimate
+from memguard.report.html_snapshot import find_snapshot, snapshot_map
+
+_STATIC = Path(__file__).resolve().parent.parent / "tensorboard_plugin" / "static"
+_BUDGET = 1_100_000
+"""Characters for the rows of all ranks: the whole file stays under 1.5 MB."""
+_OWNERS_BUDGET = 100_000
+_MAP_BUDGET = 120_000
+_BAND = 1200
+_COLUMNS = (
+    "batch",
+    "stage",
+    "epoch",
+    "index",
+    "shapes",
+    "seconds",
+    "allocated_start_bytes",
+    "allocated_peak_bytes",
+    "allocated_end_bytes",
+    "reserved_bytes",
+    "reserved_peak_bytes",
+    "device_used_bytes",
+    "host_rss_bytes",
+    "num_alloc_retries",
+    "num_ooms",
+)
+
+
+def write_html(recordings: Sequence[Recording], path: str | os.PathLike[str], *, name: str = "") -> None:
+    """Writes the Memory tab's page of one run, its data inside, as one file that needs nothing else.
+
+    Args:
+        recordings: The run's recordings: the ranks of one start; of several starts of a rank the last one is shown.
+        path: The file to write.
+        name: What to call the run; by default the name of its directory.
+
+    Raises:
+        RecordingError: There is no recording, or one of them can no longer be read.
+        OSError: The file cannot be written.
+    """
+    if not recordings:
+        raise RecordingError("there is no recording to show")
+    newest: dict[int, Recording] = {}
+    for recording in recordings:
+        newest[_rank(recording)] = recording
+    title = name or recordings[0].path.resolve().parent.parent.name
+    text = _page(title, _data(title, dict(sorted(newest.items()))))
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def _rank(recording: Recording) -> int:
+    rank = recording.session.get("rank")
+    return rank if isinstance(rank, int) else 0
+
+
+def _data(title: str, recordings: dict[int, Recording]) -> dict[str, Any]:
+    """What the page's embedded source gives out, by rank."""
+    indexes: dict[int, RowIndex] = {}
+    ranks: list[dict[str, Any]] = []
+    told: dict[str, Any] = {}
+    for rank, recording in recordings.items():
+        index = RowIndex(_reader(recording.path), recording.path.name)
+        index.refresh(recording.path.stat().st_size)
+        lines = _lines(recording.path.with_suffix(".jsonl"))
+        indexes[rank] = index
+        ranks.append({"rank": rank, "starts": [recording.path.name], **summary(index, lines)})
+        told[str(rank)] = {
+            "details": {**details(index, lines, recording.notes), "ooms": _ooms(recording.path.parent, lines)},
+            "owners": _owners(lines, len(recordings)),
+            **_pack(index.rows(0, index.count), _BUDGET // len(recordings)),
+            "stages": index.stages,
+        }
+    return {
+        "run": {"name": title, "ranks": ranks},
+        "told": told,
+        "band": over_ranks(indexes, None, None, _BAND) if len(indexes) > 1 else None,
+    }
+
+
+def _reader(path: Path) -> Callable[[int, int], bytes]:
+    def read(offset: int, size: int) -> bytes:
+        try:
+            with open(path, "rb") as file:
+                file.seek(offset)
+                return file.read(size)
+        except OSError as error:
+            raise RecordingError(f"{path} cannot be read: {error.strerror or error}") from None
+
+    return read
+
+
+def _lines(path: Path) -> LineIndex:
+    lines = LineIndex(_reader(path), path.name)
+    try:
+        lines.refresh(path.stat().st_size)
+    except OSError:
+        pass  # the recording's own notes tell it
+    return lines
+
+
+def _ooms(folder: Path, lines: LineIndex) -> list[dict[str, Any]]:
+    """The post-mortems; the newest one's snapshot as a map, if it is small enough."""
+    ooms = [dict(each) for each in lines.ooms[-20:]]
+    for oom in ooms[-1:]:
+        path = find_snapshot(folder, oom)
+        try:
+            drawn = snapshot_map(path.read_bytes()) if path is not None else None
+        except (MemGuardError, OSError):
+            drawn = None
+        if drawn is not None and len(json.dumps(drawn)) < _MAP_BUDGET:
+            oom["map"] = drawn
+    return ooms
+
+
+def _owners(lines: LineIndex, shares: int) -> list[Any]:
+    """As many owners lines as fit, evenly over the run, the last one among them."""
+    batches = sorted(lines.owners)
+    step = 1
+    while sum(len(lines.owners[batch]) for batch in batches[::-1][::step]) > _OWNERS_BUDGET // shares:
+        step *= 2
+    return [lines.owners_at(batch) for batch in reversed(batches[::-1][::step])]
+
+
+def _pack(rows: Rows, budget: int) -> dict[str, Any]:
+    """Rows as text: for each column the differences of its values, byte by byte, deflated, in base64.
+
+    If not all fit the budget, the rows that keep every maximum are taken.
+    """
+    total, chosen, buckets = len(rows), rows, len(rows)
+    while True:
+        planes = []
+        for name in _COLUMNS:
+            values = np.round(chosen[name] * 1000.0) if name == "seconds" else chosen[name]
+            unknown = np.iinfo(chosen[name].dtype).min if chosen[name].dtype.kind == "i" else None
+            whole = np.where(chosen[name] == unknown, -1, values) if unknown is not None else np.nan_to_num(values)
+            deltas = np.diff(whole.astype("<i8"), prepend=np.int64(0))
+            planes.append(deltas.view(np.uint8).reshape(-1, 8).T.tobytes())
+        text = base64.b64encode(zlib.compress(b"".join(planes), 9)).decode()
+        if len(text) <= budget or buckets < 100:
+            return {"rows": len(chosen), "total": total, "columns": list(_COLUMNS), "data": text}
+        buckets = min(buckets, total // 8) if chosen is rows else buckets // 2
+        chosen = decimate(rows, buckets)
+
+
+def _page(title: str, data: dict[str, Any]) -> str:
+    script = bundle(_STATIC, "report.js")
+    if "</script" in script.lower() or "<!--" in script:
+        raise MemGuardError("the page's script cannot stand inside HTML: it holds </script or <!--")
+    style = (_STATIC / "vendor" / "uPlot.min.css").read_text(encoding="utf-8")
+    style += (_STATIC / "app.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    rules = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
+    )
+    embedded = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{rules}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>Memory of {html.escape(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f'<script type="application/json" id="recording">{embedded}</script>\n<script>{script}</script>\n'
+        "</body>\n</html>\n"
+    )

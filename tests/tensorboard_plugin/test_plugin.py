@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+import tarfile
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from werkzeug.test import Client
+
+from memguard.recording import Recording, RecordingWriter, find_recordings
+from memguard.stats import BatchRecord, Stage
+from memguard.tensorboard_plugin.plugin import MemoryPlugin
+from memguard.units import GIB
+from tests.tensorboard_plugin.make_logdir import main, make_leak, make_snapshot, session
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo, made once."""
+    folder = tmp_path_factory.mktemp("demo")
+    main(folder)
+    return folder
+
+
+class Server:
+    """The plugin's routes without TensorBoard around them."""
+
+    def __init__(self, logdir: Path | str, spec: str = "") -> None:
+        self.plugin = MemoryPlugin(Namespace(logdir=str(logdir), flags=Namespace(logdir_spec=spec)))
+        self.apps = self.plugin.get_plugin_apps()
+
+    def get(self, route: str, **query: Any) -> Any:
+        return Client(self.apps[route]).get(route, query_string=query)
+
+    def json(self, route: str, **query: Any) -> dict[str, Any]:
+        answer = self.get(route, **query)
+        assert answer.status_code == 200, answer.data
+        return json.loads(answer.data, parse_constant=_no_constant)
+
+
+def _no_constant(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
+
+
+def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The head and the columns of a /series answer."""
+    (length,) = struct.unpack("<I", data[:4])
+    head = json.loads(data[4 : 4 + length])
+    values = np.frombuffer(data[4 + length :], dtype="<f8").reshape(len(head["columns"]), head["rows"])
+    return head, dict(zip(head["columns"], values, strict=True))
+
+
+def test_runs_lists_every_run_and_rank_with_its_peak(logdir: Path) -> None:
+    """Peaks, capacities and findings of the list are the recordings'."""
+    runs = {run["name"]: run["ranks"] for run in Server(logdir).json("/runs")["runs"]}
+    assert list(runs) == ["four-ranks", "leak", "long"]
+    assert [rank["rank"] for rank in runs["four-ranks"]] == [0, 1, 2, 3]
+    recording = Recording.open(find_recordings(logdir / "leak")[0])
+    (leak,) = runs["leak"]
+    assert leak["peak"]["allocated_peak_bytes"] == int(recording.rows["allocated_peak_bytes"].max())
+    assert leak["device_total_bytes"] == 24 * GIB
+    assert leak["findings"] == {"critical": 1, "warning": 1, "info": 1}
+    assert leak["ooms"] == 1
+
+
+def test_series_gives_the_recordings_own_numbers(logdir: Path) -> None:
+    """Every value of a window equals the file's; unknown is NaN."""
+    head, columns = unpacked(Server(logdir).get("/series", run="leak", px=1500).data)
+    rows = Recording.open(find_recordings(logdir / "leak")[0])
+    assert head["rows"] == head["total"] == len(rows)
+    for name in ("batch", "allocated_peak_bytes", "allocated_start_bytes", "shapes"):
+        np.testing.assert_array_equal(columns[name], rows.column(name))
+    assert np.isnan(columns["shapes"]).any()
+    assert [head["stages"][code] for _, _, code in head["bands"]] == [
+        "validation",
+        "checkpoint",
+        "validation",
+        "checkpoint",
+    ]
+    assert head["marks"]["num_ooms"] == [int(rows.rows["batch"][-1])]
+
+
+def test_details_tell_first_and_last_batch_of_each_cause(logdir: Path) -> None:
+    """Findings come once per cause, most severe first, with the batches of the first and the last state."""
+    findings = Server(logdir).json("/details", run="leak")["findings"]
+    assert [finding["code"] for finding in findings] == ["MG101", "MG201", "MG504"]
+    assert findings[0]["first_batch"] == 632
+    assert findings[0]["last_batch"] > 1100
+
+
+def test_details_are_sent_only_when_something_changed(logdir: Path) -> None:
+    """The version of the last answer is answered with a word."""
+    server = Server(logdir)
+    version = server.json("/details", run="leak")["version"]
+    assert server.json("/details", run="leak", version=version) == {"version": version, "same": True}
+
+
+def test_owners_are_those_of_the_nearest_recorded_batch(logdir: Path) -> None:
+    """Owners of a batch in between come from the nearest one, and say so."""
+    owners = Server(logdir).json("/owners", run="leak", batch=712)["owners"]
+    assert owners["batch"] == 700
+    assert owners["lines"][2][1] == 41
+
+
+def test_ranks_name_the_worst(logdir: Path) -> None:
+    """The band over ranks goes from the lowest to the highest rank, and says which one that was."""
+    band = Server(logdir).json("/ranks", run="four-ranks", px=100)
+    assert len(band["batch"]) == 100
+    assert all(high >= low for high, low in zip(band["high"], band["low"], strict=True))
+    assert set(band["worst"][40:]) == {2}
+
+
+def test_a_running_recording_grows_in_the_tab(tmp_path: Path) -> None:
+    """Batches that are appended after the first look show up at the next."""
+    writer = RecordingWriter(tmp_path, session())
+    server = Server(tmp_path)
+    assert server.json("/runs")["runs"][0]["ranks"][0]["count"] == 0
+    writer.record(BatchRecord(batch=0, stage=Stage.TRAIN, time=1.0, seconds=0.1, allocated_peak_bytes=GIB))
+    assert server.json("/details", run=".")["peak"]["allocated_peak_bytes"] == GIB
+    writer.line("finding", {"code": "MG101", "name": "n", "severity": "warning", "message": "m", "advice": "a"})
+    assert len(server.json("/details", run=".")["findings"]) == 1
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("route", "query"),
+    [
+        ("/series", {"run": "leak", "x0": "abc"}),
+        ("/series", {"run": "leak", "x0": "nan"}),
+        ("/series", {"run": "leak", "x0": "9", "x1": "3"}),
+        ("/series", {"run": "leak", "px": "-1"}),
+        ("/series", {"run": "leak", "rank": "1e9"}),
+        ("/series", {"run": "leak", "rank": "99999999999999999999"}),
+        ("/series", {"run": "../leak"}),
+        ("/details", {}),
+        ("/details", {"run": "leak", "start": "7"}),
+        ("/ranks", {"run": "nobody"}),
+        ("/owners", {"run": "leak", "batch": "x"}),
+        ("/snapshot", {"run": "leak", "id": "../../x"}),
+        ("/download", {"run": "leak", "id": "x\0y"}),
+    ],
+)
+def test_bad_requests_get_400_and_one_line(logdir: Path, route: str, query: dict[str, str]) -> None:
+    """What the page would never ask for is refused with words, not with a traceback."""
+    answer = Server(logdir).get(route, **query)
+    assert answer.status_code == 400
+    assert "\n" not in answer.json["error"]
+
+
+def test_static_files_stay_in_their_folder(logdir: Path) -> None:
+    """The page's files have fixed types; nothing else can be read."""
+    server = Server(logdir)
+    client = Client(server.apps["/static/*"])
+    assert client.get("/static/index.js").mimetype == "text/javascript"
+    assert client.get("/static/app.css").mimetype == "text/css"
+    for path in ("/static/../plugin.py", "/static/..%2fplugin.py", "/static//etc/passwd", "/static/", "/static/x.js"):
+        assert client.get(path).status_code == 404
+
+
+def test_snapshot_of_a_post_mortem_is_shown_and_downloaded(logdir: Path) -> None:
+    """The map's blocks add up to its segments; the download is the file."""
+    server = Server(logdir)
+    (oom,) = server.json("/details", run="leak")["ooms"]
+    drawn = server.json("/snapshot", run="leak", id=oom["id"])
+    for segment in drawn["segments"]:
+        assert sum(segment["blocks"][0::4]) == segment["size"]
+    assert sum(line[3] for line in drawn["lines"]) == drawn["totals"]["allocated_bytes"]
+    stored = next((logdir / "leak").rglob("snapshot.pickle")).read_bytes()
+    assert server.get("/download", run="leak", id=oom["id"]).data == stored
+
+
+def test_dropped_file_that_runs_code_is_refused(logdir: Path) -> None:
+    """A pickle that asks for a global gets 400 and is never unpickled; so does junk."""
+    client = Client(Server(logdir).apps["/snapshot"])
+    for data in (b"cos\nsystem\n(S'true'\ntR.", b"junk", b""):
+        assert client.post("/snapshot", data=data).status_code == 400
+
+
+def test_snapshot_outside_the_run_is_never_read(tmp_path: Path) -> None:
+    """A recording that names a file elsewhere, also through a link, gets nothing."""
+    secret = tmp_path / "secret"
+    make_snapshot(secret)
+    writer = RecordingWriter(tmp_path / "run", session())
+    (writer.path.parent / "link.pickle").symlink_to(secret / "snapshot.pickle")
+    names = ["../../secret/snapshot.pickle", str(secret / "snapshot.pickle"), "link.pickle", "x\0y", "a" * 5000]
+    for number, name in enumerate(names):
+        writer.line("oom", {"id": f"oom-{number}", "batch": 1, "snapshot": name})
+    writer.close()
+    server = Server(tmp_path)
+    for number in range(len(names)):
+        assert server.get("/snapshot", run="run", id=f"oom-{number}").status_code == 400
+        assert server.get("/download", run="run", id=f"oom-{number}").status_code == 400
+
+
+def test_broken_recordings_are_read_up_to_the_break(tmp_path: Path) -> None:
+    """Torn, empty, foreign and hostile files neither stop the tab nor hide the others."""
+    make_leak(tmp_path / "good").close()
+    (path,) = find_recordings(tmp_path / "good")
+    for name, data, lines in (
+        ("torn", path.read_bytes()[:-77], path.with_suffix(".jsonl").read_bytes()[:-40]),
+        ("empty", b"", b""),
+        ("foreign", b"PK\x03\x04" * 2000, b"\xff\xfe"),
+        ("header", path.read_bytes()[:50], b"{}\n"),
+        ("deep", path.read_bytes(), b'{"kind":"oom","batch":1,"x":' + b"[" * 900 + b"]" * 900 + b"}\n"),
+        ("nan", path.read_bytes(), b'{"kind":"oom","batch":NaN,"requested_bytes":1e999}\n[]\n'),
+        (
+            "types",
+            path.read_bytes(),
+            b'{"kind":"finding","code":[],"severity":"info"}\n{"kind":"session","device":{}}\n',
+        ),
+    ):
+        folder = tmp_path / name / "memguard"
+        folder.mkdir(parents=True)
+        (folder / path.name).write_bytes(data)
+        (folder / path.with_suffix(".jsonl").name).write_bytes(lines)
+    server = Server(tmp_path)
+    runs = {run["name"]: run["ranks"][0] for run in server.json("/runs")["runs"]}
+    assert len(runs) == 8
+    assert "not a memguard recording" in runs["foreign"]["problem"]
+    assert runs["torn"]["count"] == runs["good"]["count"] - 1
+    for name in ("good", "torn", "deep", "nan", "types"):
+        server.json("/details", run=name)
+    for name in ("empty", "foreign", "header"):
+        assert server.get("/details", run=name).status_code == 400
+        assert server.get("/series", run=name).status_code == 400
+    assert "line 2 is broken" in server.json("/details", run="nan")["notes"][0]
+
+
+def test_an_empty_logdir_keeps_the_tab_inactive(tmp_path: Path) -> None:
+    """Without a recording the tab is off and the list is empty."""
+    server = Server(tmp_path)
+    assert not server.plugin.is_active()
+    assert server.json("/runs")["runs"] == []
+
+
+def test_hostile_run_names_are_plain_names(tmp_path: Path) -> None:
+    """Directories with markup, quotes, unicode and great length are runs like others."""
+    names = ["<img src=x onerror=alert(1)>", "a&b=c?d#e", "Ünïcode 🚀", "x" * 200, "'\"`${1}"]
+    for name in names:
+        RecordingWriter(tmp_path / name, session()).close()
+    server = Server(tmp_path)
+    assert {run["name"] for run in server.json("/runs")["runs"]} == set(names)
+    for name in names:
+        assert server.json("/details", run=name)["count"] == 0
+
+
+def test_runs_are_named_as_tensorboard_names_them_under_logdir_spec(tmp_path: Path) -> None:
+    """--logdir_spec a:/x,/y gives the runs a/... and, unnamed, their own relative paths."""
+    RecordingWriter(tmp_path / "x", session()).close()
+    RecordingWriter(tmp_path / "y" / "run", session()).close()
+    server = Server("", f"a:{tmp_path / 'x'},{tmp_path / 'y'}")
+    assert [run["name"] for run in server.json("/runs")["runs"]] == ["a/.", "run"]
+
+
+def test_remote_logdirs_are_read_through_gfile(tmp_path: Path) -> None:
+    """A logdir with a scheme is walked and followed through TensorBoard's file systems, growing too."""
+    pytest.importorskip("fsspec")
+    writer = RecordingWriter(tmp_path / "run", session())
+    record = BatchRecord(batch=0, stage=Stage.TRAIN, time=1.0, seconds=0.1, allocated_peak_bytes=GIB)
+    writer.record(record)
+    server = Server(f"file://{tmp_path}")
+    assert server.json("/runs")["runs"][0]["ranks"][0]["count"] == 1
+    writer.record(record)
+    writer.line("act", {"batch": 0})
+    writer.close()
+    details = server.json("/details", run="run")
+    assert (details["count"], len(details["acts"])) == (2, 1)
+
+
+def test_the_plugin_imports_no_torch() -> None:
+    """Loader and plugin work where torch is not installed."""
+    code = (
+        "import sys; sys.modules['torch'] = None; sys.modules['lightning'] = None\n"
+        "from memguard.tensorboard_plugin.loader import Loader\n"
+        "import memguard.tensorboard_plugin.plugin, memguard.report.html"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_loader_survives_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin that cannot be made is left out; TensorBoard starts."""
+    from memguard.tensorboard_plugin.loader import Loader
+
+    assert Loader().load(Namespace()) is None
+    flags = Namespace(samples_per_plugin={"memguard": 7})
+    Loader().fix_flags(flags)
+    assert flags.samples_per_plugin == {"memguard": 7}
+    Loader().fix_flags(Namespace())
+
+
+def test_vendored_files_are_the_published_ones(tmp_path: Path) -> None:
+    """The vendored files carry the hashes of the release, apart from the line that makes it a module."""
+    import hashlib
+
+    from tools import vendor_uplot as vendor
+
+    folder = vendor.TARGET
+    script = (folder / "uPlot.esm.min.js").read_bytes()
+    assert script.endswith(vendor.EXPORT)
+    digests = [
+        hashlib.sha256(script.removesuffix(vendor.EXPORT) + b"\n").hexdigest(),
+        hashlib.sha256((folder / "uPlot.min.css").read_bytes()).hexdigest(),
+        hashlib.sha256((folder / "LICENSE").read_bytes()).hexdigest(),
+    ]
+    assert digests == list(vendor.ORIGINALS.values())
+    forged = tmp_path / "forged.tgz"
+    with tarfile.open(forged, "w:gz") as package:
+        for name in vendor.ORIGINALS:
+            package.add(folder / "LICENSE", name)
+    with pytest.raises(SystemExit, match="sha256"):
+        vendor.vendor(str(forged))
