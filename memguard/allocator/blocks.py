@@ -1,4 +1,4 @@
-"""What the allocator keeps books of: blocks of a segment, and the pools their free ones lie in."""
+"""What the allocator keeps books of: the blocks of a segment, and the pool its free ones lie in."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
     from memguard.allocator.expandable import ExpandableSegment
+    from memguard.allocator.pools import PrivatePool
     from memguard.allocator.statistics import PoolStatistics
 
 MIN_BLOCK_BYTES: Final = 512
@@ -156,23 +157,3 @@ class BlockPool:
         for stream in sorted(self.free):
             for _, _, block in self.free[stream]:
                 yield block
-
-
-@final
-class PrivatePool:
-    """The pools of a CUDA graph or of a ``torch.cuda.MemPool`` (C++: ``PrivatePool``)."""
-
-    __slots__ = ("id", "large", "no_split", "segment_count", "small", "use_count", "use_on_oom")
-
-    def __init__(
-        self, pool_id: PoolId, small: PoolStatistics, large: PoolStatistics, *, use_on_oom: bool, no_split: bool
-    ) -> None:
-        self.id = pool_id
-        self.use_count = 1
-        self.use_on_oom = use_on_oom
-        """Other requests may take this pool's free blocks before they run out of memory."""
-        self.no_split = no_split
-        self.segment_count = 0
-        """Segments and mappings not yet given back (C++: ``cudaMalloc_count``)."""
-        self.small = BlockPool(is_small=True, statistics=small, private=self)
-        self.large = BlockPool(is_small=False, statistics=large, private=self)

@@ -6,15 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, final
 
-from memguard.allocator.blocks import (
-    DEFAULT_POOL,
-    MIN_BLOCK_BYTES,
-    SMALL_BYTES,
-    Block,
-    BlockPool,
-    PoolId,
-    PrivatePool,
-)
+from memguard.allocator.blocks import DEFAULT_POOL, MIN_BLOCK_BYTES, SMALL_BYTES, Block, BlockPool, PoolId
 from memguard.allocator.config import AllocatorConfig, parse_version
 from memguard.allocator.driver import Driver, RisingDriver
 from memguard.allocator.events import StreamEvents
@@ -26,6 +18,7 @@ from memguard.allocator.messages import (
     reserve_advice,
     too_large_text,
 )
+from memguard.allocator.pools import Pools, PrivatePool
 from memguard.allocator.segments import UNLIMITED, OnEvent, Segments
 from memguard.allocator.state import build_blocks, describe_segments, describe_settings
 from memguard.allocator.statistics import DeviceStatistics
@@ -79,10 +72,7 @@ class CachingAllocator:
         self.device = device
         self._on_event = on_event
         self._statistics = stats = DeviceStatistics()
-        self._small = BlockPool(is_small=True, statistics=stats.small_pool)
-        self._large = BlockPool(is_small=False, statistics=stats.large_pool)
-        self._private: dict[PoolId, PrivatePool] = {}
-        self._next_pool = 1
+        self._pools = Pools(stats)
         self._blocks: dict[int, Block] = {}  # handed out, by address
         self._segments = Segments(self.driver, self.config, stats, on_event)
         self._events = StreamEvents(self._free_block, pending=pending)
@@ -120,7 +110,7 @@ class CachingAllocator:
         if driver is None and isinstance(allocator.driver, RisingDriver):
             for segment in ordered:
                 allocator.driver.adopt(segment["address"], segment["total_size"])
-        for blocks in build_blocks(ordered, allocator._pool_for, allocator._segments.expandable):
+        for blocks in build_blocks(ordered, allocator._pools.get_or_add, allocator._segments.expandable):
             allocator._adopt(blocks)
         allocator.reset_accumulated_stats()
         allocator.reset_peak_stats()
@@ -139,16 +129,14 @@ class CachingAllocator:
 
         Raises:
             OutOfMemory: Every attempt failed.
+            KeyError: There is no such pool.
         """
         if not 0 < nbytes < _EXBIBYTE:
             return self._refuse(nbytes)
         if self._events and not self._captures:
             self._events.process()
         size = (nbytes + 511) & ~511 if self._rounds_to_512 else self.config.round_size(nbytes)
-        if pool is not DEFAULT_POOL:
-            blocks = self._pool_of(pool, size, nbytes)
-        else:
-            blocks = self._small if size <= SMALL_BYTES else self._large
+        blocks = self._pools.get(pool, size <= SMALL_BYTES)
 
         block = self._get_free_block(blocks, stream, size)
         if block is None:
@@ -205,12 +193,6 @@ class CachingAllocator:
         else:
             self._events.insert(block)
 
-    def _pool_of(self, pool_id: PoolId, size: int, nbytes: int) -> BlockPool:
-        if pool_id == DEFAULT_POOL:
-            return self._small if size <= SMALL_BYTES else self._large
-        private = self._private[pool_id]
-        return private.small if size <= SMALL_BYTES else private.large
-
     def _refuse(self, nbytes: int) -> int:
         """The answer to a size that never reaches the pools: 0, or above an exbibyte."""
         if nbytes < 0:
@@ -258,7 +240,7 @@ class CachingAllocator:
         """A block for which the cache alone had no room; see ``malloc`` for the order of attempts."""
         segments = self._segments
         if segments.collects_garbage:
-            segments.collect_garbage(self._large)
+            segments.collect_garbage(self._pools.large)
         block = segments.alloc_block(pool, stream, size, nbytes)
         if block is None and pool.private is None:
             block = self._borrow(stream, size)
@@ -277,11 +259,10 @@ class CachingAllocator:
 
     def _borrow(self, stream: int, size: int) -> Block | None:
         """A free block of a pool that may serve in need (C++: ``try_mempool_fallback``)."""
-        for private in self._private.values():
-            if private.use_on_oom:
-                block = self._get_free_block(private.small if size <= SMALL_BYTES else private.large, stream, size)
-                if block is not None:
-                    return block
+        for pool in self._pools.lenders(size <= SMALL_BYTES):
+            block = self._get_free_block(pool, stream, size)
+            if block is not None:
+                return block
         return None
 
     def _free_block(self, block: Block) -> None:
@@ -310,15 +291,6 @@ class CachingAllocator:
     def _change_inactive_split(self, pool: BlockPool, blocks: int, nbytes: int) -> None:
         pool.statistics.change_inactive_split(blocks, nbytes)
         self._statistics.all.change_inactive_split(blocks, nbytes)
-
-    def _pool_for(self, pool_id: PoolId, is_small: bool) -> BlockPool:
-        """The pool of this name and kind, made if a given state names it first."""
-        if pool_id == DEFAULT_POOL:
-            return self._small if is_small else self._large
-        if pool_id not in self._private:
-            self._add_pool(pool_id, use_on_oom=False, no_split=False)
-        private = self._private[pool_id]
-        return private.small if is_small else private.large
 
     def _adopt(self, blocks: list[Block]) -> None:
         """Takes over all blocks of one segment."""
@@ -385,11 +357,10 @@ class CachingAllocator:
         Raises:
             KeyError: No segment without a block in use begins at this address.
         """
-        for pool in self._pools():
-            for block in pool.free_blocks():
-                if block.ptr == address and block.segment is None and not block.is_split:
-                    self._segments.release_block(block)
-                    return
+        for block in self._pools.free_blocks():
+            if block.ptr == address and block.segment is None and not block.is_split:
+                self._segments.release_block(block)
+                return
         raise KeyError(f"no free segment begins at address {address:#x}")
 
     def _release_cached_blocks(self, pool_id: PoolId) -> None:
@@ -397,17 +368,17 @@ class CachingAllocator:
         everything = pool_id == DEFAULT_POOL
         if everything and not self._captures:
             self._synchronize_and_free_events(None)
-            self._segments.release_blocks(self._large)
-            self._segments.release_blocks(self._small)
-        for private in list(self._private.values()):
-            if private.use_count > 0 or not (everything or private.id == pool_id):
+            self._segments.release_blocks(self._pools.large)
+            self._segments.release_blocks(self._pools.small)
+        for private in self._pools.released():
+            if not (everything or private.id == pool_id):
                 continue
             if not everything:
                 self._synchronize_and_free_events(private)
             self._segments.release_blocks(private.small)
             self._segments.release_blocks(private.large)
             if private.segment_count == 0:
-                del self._private[private.id]
+                self._pools.forget(private)
 
     def _synchronize_and_free_events(self, private: PrivatePool | None) -> None:
         self._statistics.num_sync_all_streams += 1
@@ -432,20 +403,11 @@ class CachingAllocator:
             use_on_oom: Other requests may take its free blocks before they run out of memory.
             no_split: Its blocks are handed out whole.
         """
-        pool_id = (0, self._next_pool)
-        self._add_pool(pool_id, use_on_oom=use_on_oom, no_split=no_split)
-        return pool_id
-
-    def _add_pool(self, pool_id: PoolId, *, use_on_oom: bool, no_split: bool) -> None:
-        stats = self._statistics
-        self._private[pool_id] = PrivatePool(
-            pool_id, stats.small_pool, stats.large_pool, use_on_oom=use_on_oom, no_split=no_split
-        )
-        self._next_pool = max(self._next_pool, pool_id[1] + 1)
+        return self._pools.create(use_on_oom=use_on_oom, no_split=no_split)
 
     def release_pool(self, pool: PoolId) -> None:
         """Lets a private pool go: its segments are given back with the cache, once no block of them is in use."""
-        self._private[pool].use_count -= 1
+        self._pools.release(pool)
 
     def begin_capture(self) -> None:
         """Starts a CUDA graph's capture: until its end nothing cached is released and no event is looked at."""
@@ -502,19 +464,11 @@ class CachingAllocator:
             "external_annotations": [],
         }
 
-    def _pools(self) -> Iterator[BlockPool]:
-        yield self._small
-        yield self._large
-        for private in self._private.values():
-            yield private.small
-            yield private.large
-
     def _all_blocks(self) -> Iterator[Block]:
         """Every block that is backed by memory, in no order."""
         yield from self._blocks.values()
         yield from self._events.waiting()
-        for pool in self._pools():
-            yield from pool.free_blocks()
+        yield from self._pools.free_blocks()
 
     def _out_of_memory(self, size: int, nbytes: int) -> OutOfMemory:
         stats, driver = self._statistics.all, self.driver
@@ -529,9 +483,7 @@ class CachingAllocator:
             allowed_bytes=self._segments.limit,
             allocated_bytes=stats.allocated_bytes.current,
             reserved_bytes=stats.reserved_bytes.current,
-            private_free_bytes=sum(
-                block.size for free in self._pools() if free.private is not None for block in free.free_blocks()
-            ),
+            private_free_bytes=self._pools.private_free_bytes(),
             advice=self._advice(alloc_bytes),
         )
         return OutOfMemory(text, requested_bytes=nbytes, alloc_bytes=alloc_bytes)

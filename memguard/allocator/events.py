@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import final
 
-from memguard.allocator.blocks import Block, PrivatePool
+from memguard.allocator.blocks import Block
+from memguard.allocator.pools import PrivatePool
 
 
 @final

@@ -82,7 +82,7 @@ def build_blocks(
         segments: In the order of their addresses.
         pool_for: Gives the pool of a name, the small one if the second argument is true.
         expandable: Knows how many addresses an expandable segment has. A snapshot shows only its mapped pages, so its
-            addresses are taken to begin at the lowest of them.
+            addresses are taken to begin at the lowest of them, or at the ``reserved_address`` that it may tell.
     """
     grown: dict[tuple[int, int], list[Block]] = {}
     for segment in segments:
@@ -100,9 +100,11 @@ def build_blocks(
                 known += _mapped_blocks(segment, stream, pool, range_)
                 continue
             yield _chain(known + _gap(known[-1], None))
-        nbytes = max(expandable.segment_bytes(pool), segment["total_size"])
-        range_ = ExpandableSegment(segment["address"], nbytes, expandable.page_bytes(pool))
-        grown[key] = _mapped_blocks(segment, stream, pool, range_)
+        begin = segment.get("reserved_address", segment["address"])
+        nbytes = max(expandable.segment_bytes(pool), segment["address"] + segment["total_size"] - begin)
+        range_ = ExpandableSegment(begin, nbytes, expandable.page_bytes(pool))
+        unmapped = Block(stream, 0, begin, pool, range_)
+        grown[key] = [*_gap(unmapped, segment["address"]), *_mapped_blocks(segment, stream, pool, range_)]
     for known in grown.values():
         yield _chain(known + _gap(known[-1], None))
 
