@@ -193,6 +193,15 @@ class CachingAllocator:
         else:
             self._events.insert(block)
 
+    def has_cached(self, nbytes: int, stream: int = 0, pool: PoolId = DEFAULT_POOL) -> bool:
+        """Whether a cached block would serve a request, without taking it; see ``malloc`` for the arguments."""
+        size = self.config.round_size(max(nbytes, 1))
+        blocks = self._pools.get(pool, size <= SMALL_BYTES)
+        block = self._get_free_block(blocks, stream, size)
+        if block is not None:
+            insort(blocks.free[stream], (block.size, block.ptr, block))
+        return block is not None
+
     def _refuse(self, nbytes: int) -> int:
         """The answer to a size that never reaches the pools: 0, or above an exbibyte."""
         if nbytes < 0:
@@ -242,7 +251,7 @@ class CachingAllocator:
         if segments.collects_garbage:
             segments.collect_garbage(self._pools.large)
         block = segments.alloc_block(pool, stream, size, nbytes)
-        if block is None and pool.private is None:
+        if block is None and pool.private is None and not self.config.expandable_segments:  # as seen in 2.15
             block = self._borrow(stream, size)
         if block is None and segments.release_oversize(pool, stream, size):
             block = segments.alloc_block(pool, stream, size, nbytes)
@@ -258,7 +267,7 @@ class CachingAllocator:
         return block
 
     def _borrow(self, stream: int, size: int) -> Block | None:
-        """A free block of a pool that may serve in need (C++: ``try_mempool_fallback``)."""
+        """A free block of a pool that may serve others in need (C++: ``try_mempool_fallback``)."""
         for pool in self._pools.lenders(size <= SMALL_BYTES):
             block = self._get_free_block(pool, stream, size)
             if block is not None:

@@ -96,7 +96,7 @@ class Pools:
     def lenders(self, is_small: bool) -> Iterator[BlockPool]:
         """The pools that may serve others in need (C++: ``use_on_oom_pools``)."""
         for private in self._private.values():
-            if private.use_on_oom:
+            if private.use_on_oom and private.use_count > 0:
                 yield private.small if is_small else private.large
 
     def free_blocks(self) -> Iterator[Block]:

@@ -28,8 +28,9 @@ CONFIGS = {
     "expandable_reserve": "expandable_segments:True,expandable_segments_reserve:0.25",
     "expandable_roundup": "expandable_segments:True,roundup_power2_divisions:[1:4,1024:2,>:8]",
 }
-MODES = ("plain", "streams", "pending", "pools")
-"""Without ``record_stream``; with it, events done at once; with it, done at a synchronisation; with private pools."""
+MODES = ("plain", "streams", "pending", "pools", "lending_pools", "whole_pools")
+"""Without ``record_stream``; with it, events done at once; with it, done at a synchronisation; with a private pool; with
+one that serves others in need; with one whose blocks are never split."""
 
 _SIZES = [(0.30, 1, 4096), (0.55, 1, MIB), (0.75, MIB, 12 * MIB), (0.92, MIB, 200 * MIB), (0.96, 200 * MIB, 1200 * MIB)]
 _EDGES = [
@@ -70,6 +71,13 @@ class Run:
     count: int
 
     @property
+    def pool_options(self) -> dict[str, bool] | None:
+        """How the run's private pools are made; None if it has none."""
+        if not self.mode.endswith("pools"):
+            return None
+        return {"use_on_oom": self.mode == "lending_pools", "no_split": self.mode == "whole_pools"}
+
+    @property
     def conf(self) -> str:
         return CONFIGS[self.config]
 
@@ -85,7 +93,7 @@ class Run:
                 yield rng.choice(self._rare())
             elif act < 0.52 or not live:
                 stream = rng.randrange(3) if rng.random() < 0.3 else 0
-                pool = int(self.mode == "pools" and rng.random() < 0.3)
+                pool = int(self.pool_options is not None and rng.random() < 0.3)
                 yield "malloc", _size(rng), stream, pool
                 live.append(handles)
                 handles += 1
@@ -99,7 +107,7 @@ class Run:
         if self.mode == "pending":
             rare += [("synchronize",)] * 3
         # PyTorch 2.15 crashes where a released pool's expandable segments shrink while blocks of them are in use.
-        if self.mode == "pools" and "expandable" not in self.config:
+        if self.pool_options is not None and "expandable" not in self.config:
             rare += [("renew_pool",)] * 3
         if self.config == "fraction":
             rare += [("set_fraction", 0.3), ("set_fraction", 0.9), ("set_fraction", 1.0)]

@@ -20,7 +20,8 @@ class Simulated:
             run.total_gib << 30, run.conf, pending=run.mode == "pending", on_event=self._note
         )
         self._addresses: list[int | None] = []
-        self._pools = [self.allocator.create_pool()] if run.mode == "pools" else []
+        self._options = run.pool_options
+        self._pools = [] if self._options is None else [self.allocator.create_pool(**self._options)]
 
     def _note(self, action: str, address: int, size: int, stream: int) -> None:
         self._events.append((action, address if action == "oom" else address - BASE, size, stream))
@@ -36,7 +37,7 @@ class Simulated:
         elif name == "renew_pool":
             self.allocator.release_pool(self._pools[-1])
             self.allocator.empty_cache(self._pools[-1])
-            self._pools.append(self.allocator.create_pool())
+            self._pools.append(self.allocator.create_pool(**(self._options or {})))
         else:
             method = {
                 "reset_peak": "reset_peak_stats",

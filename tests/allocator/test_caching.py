@@ -228,6 +228,35 @@ def test_pool_may_serve_others_in_need() -> None:
     assert allocator.malloc(60 * MIB) == address
 
 
+def test_released_pool_serves_nobody() -> None:
+    """A pool that was let go lends nothing; its memory is given back instead."""
+    allocator = CachingAllocator(100 * MIB)
+    pool = allocator.create_pool(use_on_oom=True)
+    address = allocator.malloc(80 * MIB, pool=pool)
+    allocator.free(address)
+    allocator.release_pool(pool)
+    assert allocator.malloc(60 * MIB) != address
+    assert allocator.reserved_bytes == 60 * MIB
+
+
+def test_pool_may_hand_out_its_blocks_whole() -> None:
+    """A pool made so splits nothing, not even small blocks."""
+    allocator = CachingAllocator(GIB)
+    allocator.malloc(100, pool=allocator.create_pool(no_split=True))
+    assert allocator.allocated_bytes == 2 * MIB
+
+
+def test_one_free_segment_can_be_released() -> None:
+    """A replay gives back the segment that its trace names, and no other."""
+    allocator = CachingAllocator(GIB)
+    first, second = allocator.malloc(40 * MIB), allocator.malloc(40 * MIB)
+    allocator.free(first)
+    allocator.release_segment(first)
+    assert allocator.reserved_bytes == 40 * MIB
+    with pytest.raises(KeyError):
+        allocator.release_segment(second)
+
+
 def test_recorded_stream_holds_a_block_until_the_next_malloc() -> None:
     """With events done at once, a freed block that another stream used is free at the next allocation."""
     allocator = CachingAllocator(GIB)

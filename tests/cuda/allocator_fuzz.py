@@ -54,7 +54,8 @@ class Real:
         self._streams = [self._cuda.default_stream(), *side]
         self._numbers = {stream.cuda_stream: number for number, stream in enumerate(self._streams)}
         self._tensors: list[Any] = []
-        self._pool = self._cuda.MemPool() if run.mode == "pools" else None
+        self._options = run.pool_options
+        self._pool = None if self._options is None else self._cuda.MemPool(**self._options)
         self._pool_ids = [tuple(self._pool.id)] if self._pool else []
         self._cuda.memory._record_memory_history(context=None, max_entries=1_000_000)
 
@@ -70,7 +71,7 @@ class Real:
                 tensor.record_stream(self._streams[arguments[1]])
         elif name == "renew_pool":
             self._pool = None
-            self._pool = self._cuda.MemPool()
+            self._pool = self._cuda.MemPool(**(self._options or {}))
             self._pool_ids.append(tuple(self._pool.id))
         elif name == "set_fraction":
             self._cuda.set_per_process_memory_fraction(*arguments)
