@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import sys
+import time
 import types
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
 
 from memguard.facts import Place
+from memguard.probes.causes import find_cause
 from memguard.probes.collector import roots_by_collector
-from memguard.probes.contents import Contents, Via, length_of
+from memguard.probes.contents import Contents, Via, container_of, length_of
 from memguard.probes.frames import user_frames
-from memguard.probes.names import (
-    NAMES,
-    cached_function,
-    files_of_owner,
-    growing,
-    innermost,
-    place_of,
-    sought_of,
-    text_of,
-    user_files,
-)
+from memguard.probes.names import NAMES, growing, innermost, place_of, text_of
 from memguard.probes.roots import roots_of
-from memguard.probes.statements import Hints, Sought, Statement, find_collecting, find_statement, is_alias
+from memguard.probes.statements import Hints, Statement, find_collecting
 from memguard.probes.syntax import Sources
 from memguard.probes.walk import MAX_OBJECTS, MAX_SECONDS, Link, Walk
 from memguard.stats import Stage
@@ -35,7 +26,8 @@ from memguard.stats import Stage
 Judge = Callable[[torch.Tensor], "int | None"]
 """Bytes that a tensor accounts for if it is looked for, else None."""
 
-_LRU_CACHE = type(functools.lru_cache(lambda: None))
+MAX_GROUPS = 24
+"""Names that are looked up in the syntax tree."""
 
 
 @final
@@ -78,6 +70,117 @@ class _Group:
         self.statement: Statement | None = None
 
 
+@final
+class Survey:
+    """One walk over everything in reach, to be asked several questions. Holds what it met: drop it at once.
+
+    Args:
+        models: Watched root models.
+        extra: Further objects by name where a holder may hang: trainer, callbacks, metrics, data module.
+        frame: Where the stack begins; the caller's frame if not given.
+        max_objects: Bound of the walk.
+        max_seconds: Bound of the walk in time.
+
+    Attributes:
+        tensors: Every link to a tensor.
+        walk: The walk itself.
+    """
+
+    def __init__(
+        self,
+        *,
+        models: Iterable[object] = (),
+        extra: Iterable[tuple[str, object]] = (),
+        frame: types.FrameType | None = None,
+        max_objects: int = MAX_OBJECTS,
+        max_seconds: float = MAX_SECONDS,
+    ) -> None:
+        self.frames = list(user_frames(sys._getframe(1) if frame is None else frame))
+        self.sources = Sources()
+        self._bounds = (max_objects, max_seconds)
+        self.tensors: list[Link] = []
+        self.walk = self._walk(roots_of(self.frames, models, extra), Contents(self.frames))
+
+    def _walk(self, roots: Iterable[Link], contents: Contents) -> Walk:
+        walk = Walk(
+            lambda kind: issubclass(kind, torch.Tensor),
+            self.tensors.append,
+            contents=contents,
+            max_objects=self._bounds[0],
+            max_seconds=self._bounds[1],
+        )
+        walk.run(roots)
+        return walk
+
+    def by_holder(self, found: Sequence[tuple[Link, int]]) -> list[tuple[Holder, list[Link]]]:
+        """Each holder with the links to what it holds; nothing is ranked or dropped."""
+        named = []
+        for group in _group(found)[:MAX_GROUPS]:
+            trail = group.leaves[-1].trail()
+            self._set_cause(group, trail, Hints(graph=False))
+            named.append((_holder(group), group.leaves))
+        return named
+
+    def cause(self, link: Link) -> Place:
+        """The name to tell for any object that was met, and the statement that puts it there, or fills it."""
+        filled = container_of(type(link.value)) is not None
+        leaf = Link(None, Via.ITEM, None, link) if filled else link
+        group = _Group(innermost(link))
+        group.leaves.append(leaf)
+        self._set_cause(group, leaf.trail(), Hints(graph=False, numbers=filled))
+        return _holder(group).place
+
+    def _set_cause(self, group: _Group, trail: list[Link], hints: Hints) -> None:
+        files = [frame.f_code.co_filename for frame in self.frames]
+        cause = find_cause(trail, trail.index(group.link), self.walk, files, self.sources, hints)
+        group.name, group.statement = cause.name, cause.statement
+
+    def walk_from(self, objects: Iterable[object]) -> None:
+        """Walks anew, from other roots."""
+        self.tensors.clear()
+        self.walk = self._walk([Link(obj, Via.ROOT) for obj in objects], Contents())
+
+    def judged(self, judge: Judge) -> list[tuple[Link, int]]:
+        """The links to tensors that a judge recognises, with their bytes."""
+        deadline = time.thread_time() + self._bounds[1]
+        sizes: dict[int, int | None] = {}
+        found = []
+        for link in self.tensors:
+            key = id(link.value)
+            if key not in sizes:
+                if time.thread_time() > deadline:
+                    break
+                sizes[key] = judge(link.value)
+            size = sizes[key]
+            if size is not None:
+                found.append((link, size))
+        return found
+
+    def holders(
+        self,
+        found: Sequence[tuple[Link, int]],
+        *,
+        stage: Stage | None = None,
+        graph: bool = False,
+        passes: Callable[[torch.Tensor, Collection[torch.Tensor]], bool] | None = None,
+    ) -> tuple[Holder, ...]:
+        """Names who holds what some links lead to, the likeliest cause first.
+
+        Args:
+            found: Links with bytes.
+            stage: Stage in which the tensors came to be, if known.
+            graph: Whether it is their graphs that matter.
+            passes: Tells whether a tensor's graph goes through those of others.
+        """
+        groups = _group(found)
+        running = frozenset((f.f_code.co_filename, f.f_code.co_firstlineno) for f in self.frames)
+        evaluates = None if stage is None or stage is Stage.OTHER else stage.evaluates
+        hints = Hints(graph, running=running, names=_aliases(found, groups), evaluates=evaluates)
+        for group in groups[:MAX_GROUPS]:
+            self._set_cause(group, group.leaves[-1].trail(), hints)
+        return _merged(_holder(group) for group in _ranked(groups[:MAX_GROUPS], passes))
+
+
 def find_holders(
     judge: Judge,
     *,
@@ -105,48 +208,26 @@ def find_holders(
             name grows (`memguard.probes.reach.Reach.passes`).
         frame: Where the stack begins; the caller's frame if not given.
         max_objects: Bound of the walk.
-        max_seconds: Bound of the walk in time, the judge's included.
+        max_seconds: Bound of the walk in time, and of the judge's share likewise.
         collector: Whether to ask the garbage collector for referrers when the walk finds nobody.
     """
-    frames = list(user_frames(sys._getframe(1) if frame is None else frame))
-    found: list[tuple[Link, int]] = []
-    sizes: dict[int, int | None] = {}
-
-    def on_target(link: Link) -> None:
-        key = id(link.value)
-        if key not in sizes:
-            sizes[key] = judge(link.value)
-        size = sizes[key]
-        if size is not None:
-            found.append((link, size))
-
-    def walk_from(roots: Iterable[Link], tried: bool = False) -> Walk:
-        walk = Walk(
-            lambda kind: issubclass(kind, torch.Tensor),
-            on_target,
-            contents=Contents(() if tried else frames),
-            max_objects=max_objects,
-            max_seconds=max_seconds,
-        )
-        walk.run(roots)
-        return walk
-
-    sources = Sources()
-    walk = walk_from(roots_of(frames, models, extra))
+    survey = Survey(
+        models=models,
+        extra=extra,
+        frame=sys._getframe(1) if frame is None else frame,
+        max_objects=max_objects,
+        max_seconds=max_seconds,
+    )
+    found = survey.judged(judge)
     if not found:
-        statement = find_collecting([(f.f_code.co_filename, f.f_lineno) for f in frames], sources, graph=graph)
+        running = [(frame.f_code.co_filename, frame.f_lineno) for frame in survey.frames]
+        statement = find_collecting(running, survey.sources, graph=graph)
         if statement is not None:
             return (_collected(statement),)
         if collector:
-            walk = walk_from([Link(obj, Via.ROOT) for obj in roots_by_collector(judge)], True)
-    groups = _group(found)
-    running = frozenset((f.f_code.co_filename, f.f_code.co_firstlineno) for f in frames)
-    evaluates = None if stage is None or stage is Stage.OTHER else stage.evaluates
-    aliases = _aliases(found, groups)
-    for group in groups:
-        hints = Hints(graph, running, aliases, evaluates)
-        _locate(group, walk, frames, sources, hints)
-    return tuple(_holder(group) for group in _ranked(groups, passes))
+            survey.walk_from(roots_by_collector(judge))
+            found = survey.judged(judge)
+    return survey.holders(found, stage=stage, graph=graph, passes=passes)
 
 
 def _group(found: Iterable[tuple[Link, int]]) -> list[_Group]:
@@ -168,62 +249,6 @@ def _aliases(found: Iterable[tuple[Link, int]], groups: Sequence[_Group]) -> fro
     return frozenset(
         str(leaf.key) for leaf, _ in found if leaf.via in (Via.LOCAL, Via.GLOBAL) and id(leaf.value) in kept
     )
-
-
-def _locate(group: _Group, walk: Walk, frames: Sequence[types.FrameType], sources: Sources, hints: Hints) -> None:
-    """Sets a group's statement and name.
-
-    The name of the longest container comes first, then those between it and the tensor, from the inside out, then those
-    around it; the first with a statement that makes it grow is taken, else the innermost with an assignment.
-    """
-    files = [frame.f_code.co_filename for frame in frames]
-    trail = group.leaves[-1].trail()
-    start = trail.index(group.link)
-    for index in [start, *range(len(trail) - 1, start, -1), *range(start - 1, -1, -1)]:
-        link = trail[index]
-        if type(link.value) is _LRU_CACHE:
-            group.name, group.statement = innermost(link), cached_function(link.value, sources)
-            return
-        if link.via not in NAMES:
-            continue
-        names = [(link, trail[index:])]
-        for other in walk.others(link):
-            above = other.trail()
-            name = innermost(other)
-            names.append((name, above[above.index(name) :] + trail[index + 1 :]))
-        known = [(name, what) for name, rest in names if (what := sought_of(name, rest)) is not None]
-        found = [
-            statement
-            for name, what in known
-            if (statement := _statement(what, [*files, *files_of_owner(name)], sources, hints)) is not None
-        ]
-        best = max(found, key=lambda statement: statement.score, default=None)
-        if best is None or not _better(best, group.statement, outside=index < start):
-            continue
-        own = [name for name, what in known if what.attribute or not is_alias(what, sources)]
-        group.statement, group.name = best, own[0] if own else link
-        if best.grows and best.certain:
-            return
-
-
-def _better(new: Statement, old: Statement | None, *, outside: bool) -> bool:
-    """Whether a statement for a further name explains more than the one for the names before.
-
-    Args:
-        new: The statement for the further name.
-        old: The best so far.
-        outside: Whether the further name lies around those before, not between them and the tensor.
-    """
-    if old is None:
-        return True
-    if outside:
-        return new.grows and new.certain and new.loops and not old.grows
-    return new.grows > old.grows or (new.grows == old.grows and new.certain >= old.certain and not new.quiet)
-
-
-def _statement(what: Sought, near: Sequence[str], sources: Sources, hints: Hints) -> Statement | None:
-    found = find_statement(what, near, sources, hints)
-    return found if found is not None else find_statement(what, [*near, *user_files()], sources, hints)
 
 
 def _ranked(
@@ -278,6 +303,18 @@ def _holder(group: _Group) -> Holder:
         bytes=group.bytes,
         grows=statement is not None and statement.grows,
     )
+
+
+def _merged(holders: Iterable[Holder]) -> tuple[Holder, ...]:
+    """Holders of one name and place as one: several instances of a class, the links of a chain."""
+    found: dict[tuple[str | None, int | None, str | None], Holder] = {}
+    for holder in holders:
+        key = (holder.place.file, holder.place.line, holder.place.holder)
+        old = found.get(key)
+        if old is not None:
+            holder = replace(old, tensors=old.tensors + holder.tensors, bytes=old.bytes + holder.bytes)
+        found[key] = holder
+    return tuple(found.values())
 
 
 def _collected(statement: Statement) -> Holder:

@@ -73,6 +73,8 @@ class Hints:
 
     graph: bool = True
     """Whether a graph is kept (a detached value cannot), else any tensor."""
+    numbers: bool = False
+    """Whether plain values count as well."""
     running: frozenset[tuple[str, int]] = frozenset()
     """(file, first line) of the functions on the stack."""
     names: frozenset[str] = frozenset()
@@ -186,7 +188,7 @@ class _Search:
                 continue
             kind = self._kind(level)
             keys = self._keys_fit(rest)
-            if keys is None or not may_carry(store.value, function, graph=self.hints.graph):
+            if keys is None or not self._carries([store.value], function):
                 continue
             if store.augmented:
                 grows = True
@@ -269,7 +271,8 @@ class _Search:
         return True
 
     def _carries(self, args: Iterable[ast.expr], function: Function) -> bool:
-        return any(may_carry(arg, function, graph=self.hints.graph) for arg in args)
+        numbers = self.hints.numbers
+        return any(numbers or may_carry(arg, function, graph=self.hints.graph) for arg in args)
 
     def _judge_handed_method(
         self,

@@ -36,6 +36,7 @@ class Function:
     calls: list[Site] = field(default_factory=list)
     returns: list[ast.expr] = field(default_factory=list)
     children: list[Function] = field(default_factory=list)
+    node: ast.AST | None = None
 
     def __post_init__(self) -> None:
         if self.parent is not None:
@@ -131,6 +132,11 @@ class Source:
             if function.first_line == first_line and function.name == short:
                 return function
         return None
+
+    def node_at(self, first_line: int, name: str) -> ast.AST | None:
+        """The syntax tree of the function that starts on a line."""
+        function = self.function_at(first_line, name)
+        return function.node if function is not None else None
 
 
 @final
@@ -269,7 +275,7 @@ class _Indexer:
         function.bound.add(node.name)
         first = min([node.lineno, *(item.lineno for item in node.decorator_list)])
         inner = Function(node.name, first, function, owner=function.name if function.is_class else None)
-        inner.params = _params(node.args)
+        inner.params, inner.node = _params(node.args), node
         inner.bound.update(inner.params)
         inner.decorators = [last_name(_called(item)) or "" for item in node.decorator_list]
         self.functions.append(inner)

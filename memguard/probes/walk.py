@@ -13,6 +13,7 @@ from memguard.probes.contents import Contents, Via, container_of
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 6
 MAX_SECONDS = 0.15
+"""Of this thread's processor time: a busy machine does not blind the namer."""
 
 
 @final
@@ -72,7 +73,7 @@ class Walk:
     def run(self, roots: Iterable[Link]) -> None:
         """Walks from the roots; those named first are found first."""
         contents, seen, targets = self._contents, self._seen, self._targets
-        deadline = time.perf_counter() + self._max_seconds
+        deadline = time.thread_time() + self._max_seconds
         queue: deque[Link] = deque()
         for root in roots:
             if id(root.value) not in seen:
@@ -85,7 +86,7 @@ class Walk:
                 if contents.is_empty(kind):
                     continue
                 self.visited += 1
-                if self.visited > self._max_objects or (not self.visited & 31 and time.perf_counter() > deadline):
+                if self.visited > self._max_objects or (not self.visited & 31 and time.thread_time() > deadline):
                     self.complete = False
                     return
                 known = targets.get(id(kind))
@@ -105,6 +106,11 @@ class Walk:
                 elif depth <= self._max_depth:
                     seen[id(value)] = child = Link(value, via, key, link, depth)
                     queue.append(child)
+
+    @property
+    def links(self) -> Iterable[Link]:
+        """Every object that was met, each once, with the first way to it."""
+        return self._seen.values()
 
     def others(self, link: Link) -> list[Link]:
         """Other names under which the object of a link was met."""

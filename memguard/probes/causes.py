@@ -1,0 +1,88 @@
+"""From a trail of names to the one to tell and the statement behind it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from memguard.probes.names import NAMES, cached_function, files_of_owner, innermost, sought_of, user_files
+from memguard.probes.statements import Hints, Sought, Statement, find_statement, is_alias
+from memguard.probes.syntax import Sources
+from memguard.probes.walk import Link, Walk
+
+_LRU_CACHE = type(functools.lru_cache(lambda: None))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A name and what gives it its value. Lives as long as the walk."""
+
+    name: Link
+    statement: Statement | None
+
+
+def find_cause(
+    trail: list[Link], start: int, walk: Walk, files: Sequence[str], sources: Sources, hints: Hints
+) -> Cause:
+    """The name to tell for what lies at the end of a trail, and the statement that puts it there.
+
+    The name of the longest container comes first, then those between it and the tensor, from the inside out, then those
+    around it; the first with a statement that makes it grow is taken, else the innermost with an assignment.
+
+    Args:
+        trail: From a root to the tensor.
+        start: Position of the name of the longest container.
+        walk: The walk that found it; knows other names of the objects on the way.
+        files: Files of the functions on the stack.
+        sources: The parsed files.
+        hints: What is known of the run.
+    """
+    cause = Cause(trail[start], None)
+    for index in [start, *range(len(trail) - 1, start, -1), *range(start - 1, -1, -1)]:
+        link = trail[index]
+        if type(link.value) is _LRU_CACHE:
+            return Cause(innermost(link), cached_function(link.value, sources))
+        if link.via not in NAMES:
+            continue
+        names = [(link, trail[index:])]
+        for other in walk.others(link):
+            above = other.trail()
+            name = innermost(other)
+            names.append((name, above[above.index(name) :] + trail[index + 1 :]))
+        known = [(name, what) for name, rest in names if (what := sought_of(name, rest)) is not None]
+        found = [
+            statement
+            for name, what in known
+            if (statement := _statement(what, [*files, *files_of_owner(name)], sources, hints)) is not None
+        ]
+        best = max(found, key=lambda statement: statement.score, default=None)
+        if best is None or not _better(best, cause.statement, outside=index < start):
+            continue
+        own = [name for name, what in known if what.attribute or not is_alias(what, sources)]
+        cause = Cause(own[0] if own else link, best)
+        if best.grows and best.certain:
+            break
+    return cause
+
+
+def _better(new: Statement, old: Statement | None, *, outside: bool) -> bool:
+    """Whether a statement for a further name explains more than the one for the names before.
+
+    Args:
+        new: The statement for the further name.
+        old: The best so far.
+        outside: Whether the further name lies around those before, not between them and the tensor.
+    """
+    if old is None:
+        return True
+    if outside:
+        return new.grows and new.certain and new.loops and not old.grows
+    return new.grows > old.grows or (new.grows == old.grows and new.certain >= old.certain and not new.quiet)
+
+
+def _statement(what: Sought, near: Sequence[str], sources: Sources, hints: Hints) -> Statement | None:
+    found = find_statement(what, near, sources, hints)
+    return found if found is not None else find_statement(what, [*near, *user_files()], sources, hints)

@@ -1,0 +1,109 @@
+"""Counts what containers hold, so that two counts some batches apart name what grows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+from memguard.facts import Place
+from memguard.probes.contents import container_of, length_of
+from memguard.probes.holders import Survey
+from memguard.probes.names import NAMES, innermost, text_of
+from memguard.probes.sizes import storage_key
+from memguard.probes.walk import Link
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What one container held at one time."""
+
+    length: int
+    tensors: int
+    """Tensors below it that were met; long containers are sampled."""
+    bytes: int
+    """Of their storages, each once; scaled up where a long container was sampled."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A container that got longer, or heavier, between two counts."""
+
+    place: Place
+    kind: str
+    """Like ``"list"``."""
+    elements: int
+    """By how many it grew."""
+    bytes: int
+
+
+Census = Mapping[str, Count]
+"""Path of a container -> what it held."""
+
+
+def take_census(survey: Survey) -> Census:
+    """Counts the containers that a survey met."""
+    return {path: count for path, (_, count) in _counted(survey).items()}
+
+
+def find_growth(survey: Survey, before: Census) -> tuple[Growth, ...]:
+    """The containers that grew since an earlier count, the heaviest first; each with the statement that fills it.
+
+    A container around the one that grows is left out, and so is one that is new.
+    """
+    found: list[tuple[int, int, Link]] = []
+    for path, (link, count) in _counted(survey).items():
+        old = before.get(path)
+        if old is not None and count.length > old.length:
+            found.append((count.length - old.length, max(count.bytes - old.bytes, 0), link))
+    found.sort(key=lambda item: (item[1], item[0]), reverse=True)
+    growing = {id(link): link for _, _, link in found}
+    growths = []
+    for elements, size, link in found[:MAX_GROWTHS]:
+        if any(id(inner) != id(link) and link in inner.trail() for inner in growing.values()):
+            continue
+        kind = container_of(type(link.value)) or "object"
+        growths.append(Growth(survey.cause(link), kind, elements, size))
+    return tuple(growths)
+
+
+MAX_GROWTHS = 8
+
+
+def _counted(survey: Survey) -> dict[str, tuple[Link, Count]]:
+    """Every container with a path of its own: two lists of one path are told apart by their order."""
+    below: dict[int, list[int]] = {}
+    seen: dict[int, set[int]] = {}
+    for leaf in survey.tensors:
+        key = storage_key(leaf.value)
+        for link in leaf.trail()[:-1]:
+            if container_of(type(link.value)) is None:
+                continue
+            tensors, size, met = below.setdefault(id(link.value), [0, 0, 0])
+            first = key is not None and key[0] not in seen.setdefault(id(link.value), set())
+            if key is not None and first:
+                seen[id(link.value)].add(key[0])
+                size += key[1]
+            below[id(link.value)] = [tensors + 1, size, met]
+    found: dict[str, tuple[Link, Count]] = {}
+    for link in survey.walk.links:
+        if container_of(type(link.value)) is None or innermost(link).via not in NAMES:
+            continue
+        length = length_of(link.value)
+        tensors, size, _ = below.get(id(link.value), [0, 0, 0])
+        scale = length / tensors if 0 < tensors < length else 1
+        base = path = _path(link)
+        number = 1
+        while path in found:
+            number += 1
+            path = f"{base}#{number}"
+        found[path] = (link, Count(length, tensors, int(size * scale)))
+    return found
+
+
+def _path(link: Link) -> str:
+    """The names and keys from the root to a container."""
+    steps = [str(step.key) for step in link.trail() if step.key is not None]
+    return f"{text_of(innermost(link))}: {'.'.join(steps)}"

@@ -1,0 +1,88 @@
+"""Further copies of a model's weights: deep copies, state dicts that were kept, averages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+
+from memguard.facts import Place
+from memguard.probes.contents import attributes_of
+from memguard.probes.holders import Survey
+from memguard.probes.roots import submodules_of
+from memguard.probes.sizes import storage_key
+from memguard.probes.walk import Link
+
+MIN_SHARE = 0.9
+"""Share of the model's parameters, by count, that a copy must match in shape."""
+MAX_TENSORS = 20_000
+_AVERAGES = ("ema", "swa", "average", "teacher", "momentum", "target", "polyak")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A module or a dict whose tensors have the shapes of a model's parameters, in storages of their own."""
+
+    place: Place
+    bytes: int
+    averaged: bool
+    """Whether its name says that it is wanted: an average of weights, a teacher, a target network."""
+
+
+def find_copies(survey: Survey, models: Iterable[torch.nn.Module]) -> tuple[Copy, ...]:
+    """Copies of watched models on the models' own devices, the heaviest first."""
+    found: list[Copy] = []
+    roots = list(models)
+    watched: set[int] = set()
+    for model in roots:
+        list(submodules_of(model, watched))
+    own = {key[0] for model in roots for tensor in _of_module(model) if (key := storage_key(tensor)) is not None}
+    wanted = [(Counter(_signature(tensor) for tensor in _of_module(model)), model) for model in roots]
+    taken: set[int] = set()
+    for link in survey.walk.links:
+        tensors = _tensors_of(link.value, watched)
+        if not tensors:
+            continue
+        storages = dict(key for tensor in tensors if (key := storage_key(tensor)) is not None)
+        fresh = {key: size for key, size in storages.items() if key not in own and key not in taken}
+        shapes = Counter(_signature(tensor) for tensor in tensors)
+        for shapes_of_model, _ in wanted:
+            count = sum(shapes_of_model.values())
+            common = sum((shapes & shapes_of_model).values())
+            if count and common >= MIN_SHARE * count and len(fresh) >= MIN_SHARE * count * len(storages) / len(tensors):
+                taken.update(fresh)
+                place = survey.cause(link)
+                found.append(Copy(place, sum(fresh.values()), _is_average(link, place)))
+                break
+    return tuple(sorted(found, key=lambda copy: -copy.bytes))
+
+
+def _signature(tensor: torch.Tensor) -> tuple[tuple[int, ...], torch.device]:
+    return tuple(tensor.shape), tensor.device
+
+
+def _of_module(module: object) -> Iterator[torch.Tensor]:
+    for part in submodules_of(module, set()):
+        parameters = attributes_of(part).get("_parameters")
+        for tensor in list(dict.values(parameters)) if isinstance(parameters, dict) else ():
+            if issubclass(type(tensor), torch.Tensor):
+                yield tensor
+
+
+def _tensors_of(obj: Any, watched: set[int]) -> list[torch.Tensor]:
+    """The parameters of a module that is not watched, or the tensors of a dict like a state dict."""
+    if issubclass(type(obj), torch.nn.Module):
+        return [] if id(obj) in watched else list(_of_module(obj))
+    if issubclass(type(obj), (dict, list)):
+        values = list(dict.values(obj) if issubclass(type(obj), dict) else list.__iter__(obj))[:MAX_TENSORS]
+        return [value for value in values if issubclass(type(value), torch.Tensor)]
+    return []
+
+
+def _is_average(link: Link, place: Place) -> bool:
+    words = f"{place.holder} {type(link.value).__name__} {place.source}".lower()
+    return any(word in words for word in _AVERAGES)

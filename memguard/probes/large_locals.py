@@ -1,0 +1,141 @@
+"""Large tensors in local variables of the user's functions, and whether they are read again."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from memguard.facts import Place
+from memguard.probes.frames import is_module_level, read_locals, user_frames
+from memguard.probes.sizes import storage_key
+from memguard.probes.syntax import Source, Sources
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LargeLocal:
+    """A local variable that holds a large storage alive."""
+
+    name: str
+    bytes: int
+    place: Place
+    """Where the variable got its value."""
+    read_again: bool | None
+    """Whether the function reads it before it gets a new value; None if its source is not at hand."""
+
+
+def find_large_locals(
+    min_bytes: int, *, ignore: Callable[[int], bool] = lambda key: False, frame: types.FrameType | None = None
+) -> tuple[LargeLocal, ...]:
+    """Local variables of the functions on the stack that hold large tensors directly, the largest first.
+
+    Args:
+        min_bytes: Smallest storage that counts.
+        ignore: Told a storage's key; whether it belongs to parameters, gradients or optimizer state.
+        frame: Where the stack begins; the caller's frame if not given.
+    """
+    sources = Sources()
+    found = []
+    seen: set[int] = set()
+    for user_frame in user_frames(sys._getframe(1) if frame is None else frame):
+        if is_module_level(user_frame.f_code):
+            continue
+        for name, value in read_locals(user_frame).items():
+            if not issubclass(type(value), torch.Tensor) or not isinstance(value, torch.Tensor):
+                continue
+            key = storage_key(value)
+            if key is None or key[1] < min_bytes or key[0] in seen or ignore(key[0]):
+                continue
+            seen.add(key[0])
+            found.append(_local(name, key[1], user_frame, sources))
+    return tuple(sorted(found, key=lambda local: -local.bytes))
+
+
+def _local(name: str, size: int, frame: types.FrameType, sources: Sources) -> LargeLocal:
+    code, line = frame.f_code, frame.f_lineno
+    source = sources.get(code.co_filename)
+    function = source.function_at(code.co_firstlineno, code.co_name) if source is not None else None
+    set_on, text = None, None
+    if function is not None and source is not None:
+        lines = [store for store in function.stores if name in _targets(store.target)]
+        before = [store for store in lines if store.line <= line] or lines
+        if before:
+            last = max(before, key=lambda store: store.line)
+            set_on, text = last.line, source.text(last.line, last.end_line)
+    place = Place(file=code.co_filename, line=set_on or line, function=code.co_name, holder=name, source=text)
+    return LargeLocal(name, size, place, is_read_again(source, code.co_firstlineno, code.co_name, name, line))
+
+
+def _targets(target: ast.expr) -> set[str]:
+    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+
+
+def is_read_again(source: Source | None, first_line: int, function: str, name: str, line: int) -> bool | None:
+    """Whether a function reads a variable after a line, before it gets a new value; None if that cannot be told.
+
+    A loop around the line is gone through once more from its beginning: what comes first there, a read or a new value,
+    decides. A nested function that uses the variable counts as a read.
+    """
+    node = source.node_at(first_line, function) if source is not None else None
+    if node is None:
+        return None
+    uses = sorted(_uses(node, name))
+    if any(kind == "nested" for _, _, kind in uses):
+        return True
+    for at, _, kind in uses:
+        if at > line:
+            if kind == "read":
+                return True
+            if not _in_branch(node, at, line):
+                break
+    for loop in _loops_around(node, line):
+        inside = [(at, kind) for at, _, kind in uses if loop.lineno <= at <= (loop.end_lineno or at)]
+        # On one line a value is read before the name is set: x = f(x).
+        first = min(inside, key=lambda use: (use[0], use[1] != "read"), default=None)
+        if first is not None and first[1] == "read" and not _sets_earlier(loop, name):
+            return True
+    return False
+
+
+def _sets_earlier(loop: ast.For | ast.AsyncFor | ast.While, name: str) -> bool:
+    return not isinstance(loop, ast.While) and name in _targets(loop.target)
+
+
+def _uses(function: ast.AST, name: str) -> list[tuple[int, int, str]]:
+    """(line, column, "read", "set" or "nested") of a name in a function."""
+    found: list[tuple[int, int, str]] = []
+    stack: list[tuple[ast.AST, bool]] = [(child, False) for child in ast.iter_child_nodes(function)]
+    while stack:
+        node, nested = stack.pop()
+        nested = nested or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef))
+        if isinstance(node, ast.Name) and node.id == name:
+            kind = "nested" if nested else "read" if isinstance(node.ctx, ast.Load) else "set"
+            found.append((node.lineno, node.col_offset, kind))
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
+            found.append((node.lineno, node.col_offset, "read"))
+        stack.extend((child, nested) for child in ast.iter_child_nodes(node))
+    return found
+
+
+def _in_branch(function: ast.AST, at: int, line: int) -> bool:
+    """Whether a line stands in a branch or loop that the other line is not in: it may be passed over."""
+    for node in ast.walk(function):
+        if isinstance(node, (ast.If, ast.For, ast.While, ast.Try, ast.AsyncFor, ast.With)):
+            end = node.end_lineno or node.lineno
+            if node.lineno <= at <= end and not node.lineno <= line <= end and not isinstance(node, ast.With):
+                return True
+    return False
+
+
+def _loops_around(function: ast.AST, line: int) -> list[ast.For | ast.AsyncFor | ast.While]:
+    return [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.lineno <= line <= (node.end_lineno or line)
+    ]

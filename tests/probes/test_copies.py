@@ -1,0 +1,64 @@
+"""Further copies of a model's weights."""
+
+import copy
+
+from torch import nn
+
+from memguard.probes.copies import find_copies
+from memguard.probes.holders import Survey
+
+
+def make() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
+def weights(model: nn.Module) -> int:
+    return sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+
+
+def test_deep_copies_are_counted_and_named() -> None:
+    """Each snapshot is one copy, named by the list and the statement."""
+    model = make()
+    snapshots = [copy.deepcopy(model)]
+    for _ in range(2):
+        snapshots.append(copy.deepcopy(model))  # noqa: PERF401
+    copies = find_copies(Survey(models=[model]), [model])
+    assert [(found.place.holder, found.bytes, found.averaged) for found in copies] == [
+        ("snapshots", weights(model), False)
+    ] * 3
+    assert copies[0].place.source == "snapshots.append(copy.deepcopy(model))  # noqa: PERF401"
+
+
+def test_copied_state_dict_is_found_and_a_plain_one_is_not() -> None:
+    """`state_dict()` shares the model's storages; a deep copy of it does not."""
+    model = make()
+    alias = model.state_dict()
+    assert find_copies(Survey(models=[model]), [model]) == ()
+    best = copy.deepcopy(model.state_dict())
+    (found,) = find_copies(Survey(models=[model]), [model])
+    assert (found.place.holder, found.bytes) == ("best", weights(model))
+    assert found.place.source == "best = copy.deepcopy(model.state_dict())"
+    assert len(alias) == len(best)
+
+
+def test_average_of_weights_is_marked_as_wanted() -> None:
+    """A copy whose name says EMA is marked."""
+    model = make()
+    ema_model = copy.deepcopy(model)
+    (found,) = find_copies(
+        Survey(
+            models=[
+                model,
+            ]
+        ),
+        [model],
+    )
+    assert found.averaged
+    assert ema_model is not model
+
+
+def test_another_architecture_is_no_copy() -> None:
+    """A second model of other shapes is a model, not a copy."""
+    model, other = make(), nn.Linear(8, 16)
+    assert find_copies(Survey(models=[model]), [model]) == ()
+    assert other is not model

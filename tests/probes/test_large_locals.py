@@ -1,0 +1,75 @@
+"""Large local tensors of functions, and whether they are read again."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from memguard.probes.large_locals import LargeLocal, find_large_locals, is_read_again
+from memguard.probes.syntax import Sources
+
+MIB = 1 << 20
+
+
+def test_large_locals_are_listed_with_their_line() -> None:
+    """The variable, its bytes, the line that set it, and that nothing reads it later."""
+    found: list[LargeLocal] = []
+
+    def step() -> int:
+        hidden = torch.zeros(MIB)
+        small = torch.zeros(4)
+        needed = torch.zeros(MIB // 2)
+        total = int(hidden.sum())
+        found.extend(find_large_locals(MIB))
+        return total + int(needed.sum()) + int(small.sum())
+
+    step()
+    assert [(local.name, local.bytes, local.read_again) for local in found] == [
+        ("hidden", 4 * MIB, False),
+        ("needed", 2 * MIB, True),
+    ]
+    assert found[0].place.source == "hidden = torch.zeros(MIB)"
+
+
+def test_storages_of_the_model_are_left_out() -> None:
+    """A local that is a weight is no find."""
+    found: list[LargeLocal] = []
+
+    def step() -> None:
+        weight = torch.zeros(MIB)
+        own = weight.untyped_storage()._cdata
+        found.extend(find_large_locals(MIB, ignore=lambda key: key == own))
+
+    step()
+    assert found == []
+
+
+CASES = {
+    "read later": ("def f(m):\n    x = m()\n    here()\n    return x\n", True),
+    "never read": ("def f(m):\n    x = m()\n    here()\n    return 1\n", False),
+    "set anew first": ("def f(m):\n    x = m()\n    here()\n    x = m()\n    return x\n", False),
+    "set anew in a branch": ("def f(m):\n    x = m()\n    here()\n    if m:\n        x = 1\n    return x\n", True),
+    "next turn sets it": ("def f(m):\n    for b in m:\n        x = m(b)\n        x.sum()\n        here()\n", False),
+    "next turn reads it": ("def f(m):\n    x = 0\n    for b in m:\n        x = x + b\n        here()\n", True),
+    "augmented": ("def f(m):\n    x = 0\n    for b in m:\n        here()\n        x += b\n", True),
+    "loop's own variable": ("def f(m):\n    for x in m:\n        x.sum()\n        here()\n", False),
+    "closure": ("def f(m):\n    x = m()\n    def g():\n        return x\n    here()\n    g()\n", True),
+    "deleted": ("def f(m):\n    x = m()\n    here()\n    del x\n", False),
+    "read in the condition": ("def f(m):\n    x = 1\n    while x:\n        here()\n        x = m()\n", True),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_reads_after_a_line(case: str, tmp_path: Path) -> None:
+    """What the rest of the function, or the loop's next turn, does first with the variable decides."""
+    text, expected = CASES[case]
+    path = tmp_path / "case.py"
+    path.write_text(textwrap.dedent(text))
+    line = 1 + next(index for index, each in enumerate(text.splitlines()) if "here()" in each)
+    assert is_read_again(Sources().get(str(path)), 1, "f", "x", line) is expected
+
+
+def test_unknown_source_is_unknown() -> None:
+    """Without a source nothing is claimed."""
+    assert is_read_again(None, 1, "f", "x", 2) is None
