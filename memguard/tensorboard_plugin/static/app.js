@@ -40,7 +40,10 @@ class Page {
     await this.refresh();
     onTheme(() => this.show());
     await this.show();
-    if (this.source.live) setTimeout(() => this.poll(), POLL);
+    if (this.source.live) {
+      this.timer = setTimeout(() => this.poll(), POLL);
+      window.addEventListener("focus", () => this.poll());
+    }
   }
 
   get at() {
@@ -162,6 +165,9 @@ class Page {
   }
 
   async poll() {
+    if (this.polling) return;
+    this.polling = true;
+    clearTimeout(this.timer);
     try {
       if (window.innerHeight > 0 && document.visibilityState === "visible") {
         const before = this.state.run;
@@ -175,7 +181,8 @@ class Page {
     } catch (error) {
       this.tell(error.message);
     }
-    setTimeout(() => this.poll(), this.pending ? 300 : POLL);
+    this.polling = false;
+    this.timer = setTimeout(() => this.poll(), this.pending ? 300 : POLL);
   }
 
   tell(text) {

@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memguard.recording import Recording, RecordingWriter, find_recordings
+from memguard.stats import BatchRecord, Stage
+from memguard.units import GIB, format_bytes
+from tests.browser.chromium import Visit, ink, needs_chromium
+from tests.tensorboard_plugin.make_logdir import SCRIPT, leak_finding, session
+from tests.tensorboard_plugin.serving import serve
+
+pytestmark = [pytest.mark.browser, needs_chromium]
+
+
+def go(frame: Any, view: str) -> None:
+    frame.click(f"[data-view={view}]")
+    frame.wait_for_selector(f"body[data-ready={view}]")
+
+
+def open_run(frame: Any, run: str) -> None:
+    frame.select_option("#run", run)
+    frame.wait_for_selector("body[data-ready=timeline]")
+    frame.wait_for_selector("#peak-bytes")
+
+
+def test_overview_tells_the_recordings_numbers(visit: Visit, url: str, demo: Path) -> None:
+    """Peak, capacity and batches of each run are the recording's, to the unit shown."""
+    frame = visit.tab(url)
+    for run in ("leak", "long", "four-ranks"):
+        recordings = [Recording.open(path) for path in find_recordings(demo / run)]
+        peak = max(int(each.rows["allocated_peak_bytes"].max()) for each in recordings)
+        text = frame.inner_text(f"tr[data-run='{run}']")
+        assert format_bytes(peak) in text
+        assert format_bytes(recordings[0].session["device_total_bytes"]) in text
+        assert f"{len(recordings[0]):,}" in text
+    assert ink(frame, ".panel canvas") > 5
+
+
+def test_newcomer_sees_line_and_beginning_first(visit: Visit, url: str) -> None:
+    """The first words of the leaking run are the line, what holds it, and the batch where it began."""
+    frame = visit.alone(url)
+    open_run(frame, "leak")
+    headline = frame.inner_text(".headline h1")
+    assert "train.py:41" in headline
+    assert "losses" in headline
+    assert "632" in headline
+    assert "train.py:41" in frame.inner_text(".chips")
+
+
+def test_timeline_tells_the_recordings_numbers(visit: Visit, url: str, demo: Path) -> None:
+    """Tiles, legend and the batch under the cursor show the recording's values."""
+    recording = Recording.open(find_recordings(demo / "leak")[0])
+    frame = visit.alone(url)
+    open_run(frame, "leak")
+    rows = recording.rows
+    highest = recording.record(int(rows["allocated_peak_bytes"].argmax()))
+    assert frame.inner_text("#tile-peak") == format_bytes(highest.allocated_peak_bytes)
+    assert frame.inner_text("#tile-capacity") == format_bytes(24 * GIB)
+    assert frame.inner_text("#tile-batches") == f"{len(rows):,}"
+    assert frame.inner_text("#peak-bytes") == format_bytes(highest.allocated_peak_bytes)
+    assert int(frame.get_attribute(".panel.chart", "data-rows")) == len(rows)
+    box = frame.query_selector(".plot .u-over").bounding_box()
+    visit.page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 80)
+    frame.wait_for_function("document.querySelector('.readout').dataset.batch < 700")
+    batch = int(float(frame.get_attribute(".readout", "data-batch")))
+    record = recording.record(batch)
+    for name in ("allocated_start_bytes", "allocated_peak_bytes", "reserved_peak_bytes", "device_used_bytes"):
+        assert format_bytes(getattr(record, name)) in frame.inner_text(f".key[data-column={name}]")
+    readout = frame.inner_text(".readout")
+    assert record.stage.value in readout
+    assert f"epoch {record.epoch}" in readout
+    assert f"[8, {recording.shapes(record.shapes)[0][1][1]}]" in readout
+    assert ink(frame, ".plot canvas") > 20
+
+
+def test_dragging_zooms_to_full_resolution(visit: Visit, url: str) -> None:
+    """A drag over the chart fetches the window; when it is small, all of its batches are drawn."""
+    frame = visit.alone(url)
+    open_run(frame, "long")
+    before = int(frame.get_attribute(".panel.chart", "data-total"))
+    assert before == 60_000
+    box = frame.query_selector(".plot .u-over").bounding_box()
+    visit.page.mouse.move(box["x"] + 200, box["y"] + 60)
+    visit.page.mouse.down()
+    visit.page.mouse.move(box["x"] + 222, box["y"] + 60, steps=4)
+    visit.page.mouse.up()
+    frame.wait_for_function("Number(document.querySelector('.panel.chart').dataset.total) < 2000")
+    assert frame.get_attribute(".panel.chart", "data-rows") == frame.get_attribute(".panel.chart", "data-total")
+    frame.click("text=Whole run")
+    frame.wait_for_function("document.querySelector('.panel.chart').dataset.total === '60000'")
+
+
+def test_keyboard_alone_suffices(visit: Visit, url: str) -> None:
+    """Tabs, zoom, pan, the explained batch and the whole run are reached without a mouse."""
+    frame = visit.alone(url)
+    open_run(frame, "long")
+    frame.focus(".plot")
+    for key in ("+", "+", "+", "ArrowRight"):
+        visit.page.keyboard.press(key)
+    frame.wait_for_function("Number(document.querySelector('.panel.chart').dataset.total) < 9000")
+    visit.page.keyboard.press("Enter")
+    frame.wait_for_function("document.querySelector('section[aria-label=\"Explain the peak\"]').dataset.batch > 0")
+    visit.page.keyboard.press("Home")
+    frame.wait_for_function("document.querySelector('.panel.chart').dataset.total === '60000'")
+    frame.focus("[data-view=timeline]")
+    visit.page.keyboard.press("ArrowRight")
+    visit.page.keyboard.press("Enter")
+    frame.wait_for_selector("body[data-ready=findings]")
+
+
+def test_clicking_a_batch_explains_it(visit: Visit, url: str, demo: Path) -> None:
+    """A click shows that batch's peak, its owners, and what differed from the median batch."""
+    frame = visit.alone(url)
+    open_run(frame, "leak")
+    box = frame.query_selector(".plot .u-over").bounding_box()
+    panel = "section[aria-label='Explain the peak']"
+    visit.page.mouse.click(box["x"] + box["width"] * 0.6, box["y"] + 120)
+    frame.wait_for_function(
+        "Number(document.querySelector(\"section[aria-label='Explain the peak']\").dataset.batch) < 900"
+    )
+    batch = int(float(frame.get_attribute(panel, "data-batch")))
+    record = Recording.open(find_recordings(demo / "leak")[0]).record(batch)
+    assert frame.inner_text("#peak-bytes") == format_bytes(record.allocated_peak_bytes)
+    text = frame.inner_text(panel)
+    assert format_bytes(record.allocated_start_bytes) in text
+    assert "Parameters" in text
+    assert "train.py:41 train()" in text
+    assert "What differed from the median" in text
+
+
+def test_a_finding_zooms_the_timeline(visit: Visit, url: str) -> None:
+    """Show on the timeline narrows the chart to the finding's batches and explains its first."""
+    frame = visit.alone(url)
+    open_run(frame, "leak")
+    go(frame, "findings")
+    assert frame.eval_on_selector_all(".finding", "all => all.map(each => each.dataset.code)") == [
+        "MG101",
+        "MG201",
+        "MG504",
+    ]
+    assert f"{SCRIPT}:41" in frame.inner_text("[data-code=MG101]")
+    frame.click("[data-code=MG101] >> text=Show on the timeline")
+    frame.wait_for_selector("body[data-ready=timeline]")
+    assert int(frame.get_attribute(".panel.chart", "data-total")) < 900
+    assert frame.get_attribute("section[aria-label='Explain the peak']", "data-batch") == "632"
+
+
+def test_post_mortem_and_snapshot(visit: Visit, url: str, demo: Path) -> None:
+    """The post-mortem shows cause, gain, replay and a download; its snapshot opens as a map with blocks."""
+    frame = visit.alone(url)
+    open_run(frame, "leak")
+    go(frame, "oom")
+    text = frame.inner_text("main")
+    assert "a leak: the graphs of earlier batches" in text
+    assert "expandable_segments:True" in text
+    assert "Tried to allocate 512.00 MiB" in text
+    with visit.page.expect_download() as download:
+        frame.click("text=Download the snapshot")
+    stored = next((demo / "leak").rglob("snapshot.pickle"))
+    assert Path(download.value.path()).read_bytes() == stored.read_bytes()
+    go(frame, "snapshot")
+    frame.wait_for_selector(".map canvas")
+    frame.wait_for_function("document.querySelector('.map canvas').height > 100")
+    assert ink(frame, ".map canvas") > 4
+    frame.hover(".map canvas", position={"x": 100, "y": 60})
+    frame.wait_for_selector(".readout[data-size]")
+    assert format_bytes(int(frame.get_attribute(".readout", "data-size"))) in frame.inner_text(".readout")
+
+
+def test_a_dropped_snapshot_is_shown_and_a_bad_one_refused(visit: Visit, url: str, demo: Path, tmp_path: Path) -> None:
+    """A chosen file becomes a map; a pickle that runs code is refused with words."""
+    frame = visit.alone(url)
+    go(frame, "snapshot")
+    frame.set_input_files("#snapshot-file", str(next(demo.rglob("snapshot.pickle"))))
+    frame.wait_for_selector("text=Lines that hold the most")
+    bad = tmp_path / "bad.pickle"
+    bad.write_bytes(b"cos\nsystem\n(S'true'\ntR.")
+    frame.set_input_files("#snapshot-file", str(bad))
+    frame.wait_for_selector("text=could run code")
+    visit.complaints = [each for each in visit.complaints if "400" not in each]
+
+
+def test_all_ranks_show_the_worst(visit: Visit, url: str) -> None:
+    """The band over ranks names the worst rank; a run with a finding opens at its rank."""
+    frame = visit.alone(url)
+    open_run(frame, "four-ranks")
+    assert frame.input_value("#rank") == "2"
+    assert "rank imbalance" in frame.inner_text(".headline")
+    frame.select_option("#rank", "all")
+    frame.wait_for_selector(".readout[data-worst='2']")
+    assert ink(frame, ".plot canvas") > 10
+
+
+def test_runs_are_chosen_by_a_regular_expression(visit: Visit, url: str) -> None:
+    """The filter narrows list and comparison; half-typed expressions disturb nothing."""
+    frame = visit.alone(url)
+    go(frame, "overview")
+    frame.fill("#filter", "^l")
+    frame.wait_for_function("document.querySelectorAll('tr[data-run]').length === 2")
+    frame.wait_for_selector("section[data-runs='2']")
+    frame.fill("#filter", "(")
+    frame.wait_for_selector("#filter.wrong")
+    frame.fill("#filter", "")
+    frame.wait_for_function("document.querySelectorAll('tr[data-run]').length === 3")
+
+
+def test_dark_mode_follows_tensorboard(visit: Visit, url: str) -> None:
+    """Switching TensorBoard to dark redraws page and chart in the dark theme."""
+    frame = visit.tab(url)
+    open_run(frame, "leak")
+    light = frame.evaluate("getComputedStyle(document.body).backgroundColor")
+    visit.page.evaluate("document.body.classList.add('dark-mode')")
+    frame.wait_for_selector("html[data-theme=dark]")
+    frame.wait_for_selector("body[data-ready=timeline]")
+    assert frame.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    assert ink(frame, ".plot canvas") > 20
+
+
+def test_hostile_recordings_stay_text(visit: Visit, tmp_path: Path) -> None:
+    """Markup in run names, findings, shapes and reports is shown, never run; a torn recording shows what it has."""
+    evil = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
+    writer = RecordingWriter(tmp_path / "<b>run" / "a&b=c#d?e", {**session(), "device_name": evil})
+    writer.line("shapes", {"id": 0, "shapes": [[evil, [1], evil]]})
+    for batch in range(50):
+        writer.record(
+            BatchRecord(batch=batch, stage=Stage.TRAIN, time=1.0, seconds=0.1, shapes=0, allocated_peak_bytes=GIB)
+        )
+    finding = {**leak_finding(7, GIB).to_json(), "holder": evil, "message": evil * 50, "file": f"/{evil}.py"}
+    writer.line("finding", finding)
+    writer.line(
+        "oom", {"id": evil, "batch": 9, "text": f"# {evil}\n| {evil} |\n- {evil}", "replay": [7, None], "lines": 3}
+    )
+    writer.close()
+    with open(writer.path, "ab") as file:
+        file.write(b"torn")
+    with serve(tmp_path) as url:
+        frame = visit.alone(url)
+        for view in ("findings", "oom", "snapshot", "overview", "timeline"):
+            go(frame, view)
+            assert frame.query_selector("img") is None
+        assert "<img src=x" in frame.inner_text("main")
+        assert "owned" not in (visit.page.title(), frame.title())
+        assert frame.inner_text("#tile-batches") == "50"
+
+
+def test_a_live_run_grows_without_a_reload(visit: Visit, tmp_path: Path) -> None:
+    """The empty page fills when a run begins, and follows its batches; two tabs look at different runs."""
+    with serve(tmp_path) as url:
+        frame = visit.alone(url)
+        assert "No recording here yet" in frame.inner_text("main")
+        writer = RecordingWriter(tmp_path / "live", session())
+        for batch in range(30):
+            writer.record(
+                BatchRecord(
+                    batch=batch, stage=Stage.TRAIN, time=1.0, seconds=0.1, allocated_peak_bytes=GIB * (1 + batch)
+                )
+            )
+        frame.evaluate("setInterval(() => dispatchEvent(new Event('focus')), 200)")  # it looks again when focused
+        frame.wait_for_selector("#tile-batches >> text=30")
+        writer.record(BatchRecord(batch=30, stage=Stage.TRAIN, time=1.0, seconds=0.1, allocated_peak_bytes=40 * GIB))
+        frame.wait_for_selector("#tile-batches >> text=31")
+        assert frame.inner_text("#tile-peak") == "40.0 GiB"
+        writer.close()
+
+
+def test_two_tabs_do_not_disturb_each_other(visit: Visit, url: str) -> None:
+    """Each browser tab keeps its own run and view, also over a reload."""
+    first = visit.alone(url)
+    open_run(first, "leak")
+    other = Visit(visit.page.context.new_page())
+    second = other.alone(url)
+    open_run(second, "long")
+    visit.page.reload()
+    first.wait_for_selector("body[data-ready=timeline]")
+    assert first.input_value("#run") == "leak"
+    assert second.input_value("#run") == "long"
+    assert other.complaints == []
+
+
+def test_the_tab_works_behind_a_path_prefix(visit: Visit, demo: Path) -> None:
+    """No address in the page is absolute."""
+    with serve(demo, prefix="/deep/er") as url:
+        frame = visit.tab(url)
+        open_run(frame, "leak")
+        assert frame.inner_text("#tile-peak").endswith("GiB")
