@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -307,7 +308,9 @@ class Recorder:
         self._sinks = [sink for sink in self._sinks if _name(sink) != name]
         note = f"memguard's {name} failed and is off for the rest of the run: {type(error).__name__}: {error}"
         self.summary.notes.append(note)
-        logger.error("%s. The training is not touched; please report this.", note, exc_info=error)
+        # As text: a log handler that kept the exception would keep the step's tensors with it.
+        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        logger.error("%s. The training is not touched; please report this.\n%s", note, trace.rstrip())
 
     def _recording_failed(self, error: BaseException) -> None:
         self.recording = None
@@ -413,7 +416,7 @@ class Recorder:
             summary.measures_peaks = self._backend.measures_peaks
             if total is not None:
                 run.device_total_bytes = summary.device_total_bytes = total
-                run.limit_bytes = run.limit_bytes or total
+                run.limit_bytes = self._backend.limit_bytes
                 self.line("device", {name: getattr(run, name) for name in _DESCRIBED})
 
     def _number_of(self, shapes: Any) -> int | None:

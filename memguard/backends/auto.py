@@ -33,6 +33,11 @@ class AutoBackend(Backend):
             backend.install()
         self._backend = backend
 
+    def settle(self) -> None:
+        """Ends the search with what is in use now: the program shows no sign of using an accelerator."""
+        self._current()
+        self._find = None
+
     @property
     def device(self) -> str:
         """The device in use; ``"cpu"`` until there is another."""

@@ -24,6 +24,7 @@ from torch.optim.optimizer import (
 )
 
 import memguard
+from memguard.backends.auto import AutoBackend
 from memguard.backends.choose import choose_backend
 from memguard.backends.host import HostMemory
 from memguard.backends.slow_lane import SlowLane
@@ -52,6 +53,9 @@ on_close: list[Callable[[Summary], None]] = []
 def open_sessions() -> list[Session]:
     """The sessions that are open in this process, innermost last."""
     return [session for session in _open if session.is_open]
+
+
+_PATIENCE = 64  # training batches after which a program that uses no accelerator is taken to train on the host
 
 
 @final
@@ -305,6 +309,8 @@ class Session:
     def _after_record(self, record: BatchRecord) -> list[Any]:
         if record.stage is Stage.TRAIN:
             self._train_batches += 1
+            if self._train_batches == _PATIENCE and isinstance(self.backend, AutoBackend):
+                self.backend.settle()
             if self._planned is not None:
                 self.recorder.run.batches_left = max(self._planned - self._train_batches, 0)
         finding = self.cache.after_batch(record)

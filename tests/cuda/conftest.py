@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,12 @@ def fresh_allocator() -> Iterator[None]:
     yield
     if torch.cuda.is_available():
         _clean()
+
+
+@pytest.fixture
+def fresh() -> Callable[[], None]:
+    """Makes the allocator as at the beginning of the test, for the second of two twin runs."""
+    return _clean
 
 
 def _clean() -> None:
