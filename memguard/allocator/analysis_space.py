@@ -106,7 +106,7 @@ def last_out_of_memory(
         return None
     entry = trace[at]
     small = entry.size <= SMALL_BYTES
-    state = state_before(segments, trace, at)
+    state = state_before(segments, trace, config, at)
     sizes, _ = blocks_with_sizes(state, trace[at:], config, {})
     free = largest = active = 0
     for held, inside in blocks_by_range(state):

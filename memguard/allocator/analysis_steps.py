@@ -12,7 +12,7 @@ from typing import Final
 
 from memguard.allocator.analysis_lines import Line
 from memguard.allocator.analysis_timeline import Allocation
-from memguard.allocator.snapshot import Annotation, Stack, TraceEntry
+from memguard.allocator.snapshot import Annotation, Frame, Stack, TraceEntry
 
 _MIN_STEPS: Final = 3
 _OPTIMIZER_STEP: Final = "Optimizer.step#"
@@ -145,16 +145,16 @@ def _gaps(found: list[int]) -> Iterator[int]:
 
 
 def _is_inner_loop(stacks: Iterable[Stack]) -> bool:
-    """Whether all of it happened within one call into torch: the layers of one forward, the nodes of one backward.
+    """Whether all of it happened within one call of a forward or into torch: layers of a model, nodes of a graph.
 
     Then what repeats are not steps, and what stays alive is no leak but activations and gradients.
     """
     distinct = {id(stack): stack for stack in stacks}.values()
     if all(_is_backward(stack) for stack in distinct):
         return True
-    shared: list[str] | None = None
+    shared: list[Frame] | None = None
     for stack in distinct:
-        outer = [f"{f.filename}:{f.line}" for f in reversed(stack) if f.filename.endswith(".py")]
+        outer = [frame for frame in reversed(stack) if frame.filename.endswith(".py")]
         if shared is None:
             shared = outer
             continue
@@ -162,7 +162,7 @@ def _is_inner_loop(stacks: Iterable[Stack]) -> bool:
         while same < min(len(shared), len(outer)) and shared[same] == outer[same]:
             same += 1
         shared = shared[:same]
-    return any(_INSIDE_TORCH.search(frame) for frame in shared or ())
+    return any(frame.name == "forward" or _INSIDE_TORCH.search(frame.filename) for frame in shared or ())
 
 
 def _is_backward(stack: Stack) -> bool:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, final
 
-from memguard.allocator.blocks import DEFAULT_POOL, PoolId
+from memguard.allocator.blocks import DEFAULT_POOL, SMALL_BYTES, SMALL_SEGMENT_BYTES, PoolId
 from memguard.allocator.caching import CachingAllocator
 from memguard.allocator.config import AllocatorConfig
 from memguard.allocator.messages import OutOfMemory
-from memguard.allocator.replay_causes import TAKES, causes_of
+from memguard.allocator.replay_causes import GIVES, TAKES, causes_of
 from memguard.allocator.replay_driver import RecordedDriver
-from memguard.allocator.replay_state import AllocatorState, blocks_with_sizes, segments_of_state, state_before
-from memguard.allocator.snapshot import INACTIVE, Snapshot, TraceEntry
+from memguard.allocator.replay_state import (
+    AllocatorState,
+    address_space_bytes,
+    blocks_with_sizes,
+    segments_of_state,
+    state_before,
+)
+from memguard.allocator.snapshot import ACTIVE, INACTIVE, Snapshot, TraceEntry
 
 WAITS: Final = -1
 """The stream that a freed block waits for; a trace does not tell which one it was."""
@@ -62,7 +68,7 @@ def replay(snapshot: Snapshot, device: int) -> Replay:
     trace = snapshot.trace_of(device)
     segments = snapshot.segments_of(device)
     conf = recorded_conf(snapshot.settings)
-    state = state_before(segments, trace)
+    state = state_before(segments, trace, AllocatorConfig.parse(conf))
     recorded_reserved = sum(segment.size for segment in segments)
     tails: dict[int, int] = {}
     best: Replay | None = None
@@ -137,7 +143,7 @@ class _Run:
         self._config = AllocatorConfig.parse(conf)
         self._tails = tails
         self._sizes, self._guessed = blocks_with_sizes(state, trace, self._config, tails)
-        self._driver = RecordedDriver()
+        self._driver = RecordedDriver(address_space_bytes(state, trace), state.reserved_addresses.values())
         self._allocator = CachingAllocator.from_segments(
             segments_of_state(state, self._sizes),
             self._driver.total_bytes,
@@ -226,10 +232,10 @@ class _Run:
             released += 1
         if at in self._retried:
             self._retries += 1
-        if released and self._released_everything(calls[:released]):
-            self._release(calls[:released])
+        if released and self._allocator.has_cached(entry.size, entry.stream, pool):
+            self._release(calls[:released])  # no allocation fails that the cache can serve: it was empty_cache
             calls = calls[released:]
-        elif released and self._config.garbage_collection_threshold > 0:
+        elif released and self._config.garbage_collection_threshold > 0 and not self._releases_all(calls[:released]):
             self._collect(calls[:released])
             calls = calls[released:]
         elif released:
@@ -238,7 +244,11 @@ class _Run:
         capturing = failed and not calls and not released and pool != DEFAULT_POOL
         if failed and not capturing:
             self._retries += 1
-        self._driver.expect([self._trace[call] for call in calls], out_of_memory=failed)
+        self._driver.expect(
+            [self._trace[call] for call in calls],
+            out_of_memory=failed,
+            mapped_next=self._mapped_from(calls[0] if calls else at, at),
+        )
         if capturing:
             self._allocator.begin_capture()
         address = None
@@ -261,6 +271,20 @@ class _Run:
             self._miss(address, entry)
         if address is not None:
             self._held[entry.address] = address
+
+    def _mapped_from(self, begin: int, at: int) -> Iterator[int]:
+        """Where pages are mapped from an event on for requests like another event's: by stream, pool and kind."""
+        entry, pool = self._trace[at], self._pools[at]
+        small = self._config.round_size(entry.size) <= SMALL_BYTES
+        for later in range(begin, len(self._trace)):
+            other = self._trace[later]
+            if (
+                other.action == "segment_map"
+                and other.stream == entry.stream
+                and self._pools[later] == pool
+                and (other.size == SMALL_SEGMENT_BYTES) == small
+            ):
+                yield other.address
 
     def _miss(self, address: int | None, entry: TraceEntry) -> None:
         self._address_mismatches += 1
@@ -312,19 +336,15 @@ class _Run:
     def _takes(self, calls: list[int]) -> bool:
         return any(self._trace[call].action in TAKES for call in calls)
 
-    def _released_everything(self, released: list[int]) -> bool:
-        """Whether all that could be given back was: by ``empty_cache``, or by an allocation's last resort."""
-        if self._config.max_split_bytes is None and self._config.garbage_collection_threshold == 0:
-            return True
-        if self._config.expandable_segments:
-            return True
-        self._release_pools(released)
-        freed = {self._trace[call].address for call in released if self._trace[call].action == "segment_free"}
-        return freed == {
+    def _releases_all(self, released: list[int]) -> bool:
+        """Whether all segments that could be given back were, which a garbage collection does not do."""
+        freed = {self._trace[call].address for call in released if self._trace[call].action in GIVES}
+        return freed >= {
             segment["address"]
             for segment in self._allocator.snapshot()["segments"]
             if segment["segment_pool_id"] == DEFAULT_POOL
-            and not any(block["state"] == "active_allocated" for block in segment["blocks"])
+            and not segment["is_expandable"]
+            and not any(block["state"] == ACTIVE for block in segment["blocks"])
         }
 
     def _release(self, calls: list[int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, final
 
 from memguard.allocator.snapshot import TraceEntry
@@ -21,22 +21,43 @@ class RecordedDriver:
 
     Before each call of the allocator it is told the segment events that the call led to; it gives memory while the next
     of them takes memory, and refuses it while the next gives memory back, since PyTorch only does so after a refusal.
+
+    Args:
+        address_space_bytes: Addresses of an expandable segment, where known.
+        reserved_addresses: Where the expandable segments begin that there are already.
     """
 
-    total_bytes = _UNLIMITED_BYTES
-    """Not recorded; the trace itself tells where memory ran out."""
     free_bytes = 0
     process_bytes = 0
 
-    def __init__(self) -> None:
+    def __init__(self, address_space_bytes: int | None = None, reserved_addresses: Iterable[int] = ()) -> None:
+        # The capacity is not recorded, and the trace itself tells where memory ran out; it matters only in that an
+        # expandable segment has addresses for 9/8 of it.
+        self.total_bytes = _UNLIMITED_BYTES if address_space_bytes is None else address_space_bytes * 8 // 9
+        self._mapped_next: Iterable[int] = ()
+        self._reserved: dict[int, int] = dict.fromkeys(reserved_addresses, self.total_bytes + self.total_bytes // 8)
         self._expected: list[SegmentEvent] = []
         self._surplus: Counter[SegmentEvent] = Counter()
         self._mapped_until = 0
         self._exhausted = False
         self._unrecorded = _FIRST_UNRECORDED_ADDRESS
 
-    def expect(self, entries: Sequence[TraceEntry], *, out_of_memory: bool = False) -> None:
-        """Tells the segment events of the call to come, and whether it failed in the end."""
+    def expect(
+        self,
+        entries: Sequence[TraceEntry],
+        *,
+        out_of_memory: bool = False,
+        mapped_next: Iterable[int] = (),
+    ) -> None:
+        """Tells what the call to come led to.
+
+        Args:
+            entries: Its segment events.
+            out_of_memory: Whether it failed in the end.
+            mapped_next: Where pages are mapped from here on for requests like this one; an expandable segment that the
+                call needs, though only a later one may fill it, begins at the first that is in none yet.
+        """
+        self._mapped_next = mapped_next
         self._expected = [
             (entry.action, entry.address, entry.size, entry.stream)
             for entry in entries
@@ -68,10 +89,12 @@ class RecordedDriver:
         """Takes memory back."""
 
     def reserve(self, nbytes: int) -> int:
-        """Where the next recorded mapping begins."""
-        if self._next_takes("segment_map"):
-            return self._expected[0][1]
-        return self._unrecorded_address(nbytes)
+        """Where the next recorded mapping of this kind begins."""
+        address = next((at for at in self._mapped_next if not self._is_reserved(at)), None)
+        if address is None:
+            address = self._unrecorded_address(nbytes)
+        self._reserved[address] = nbytes
+        return address
 
     def map(self, address: int, nbytes: int) -> bool:
         """Whether the page lies in the next recorded mapping."""
@@ -87,6 +110,10 @@ class RecordedDriver:
 
     def unreserve(self, address: int, nbytes: int) -> None:
         """Takes a range of addresses back."""
+        self._reserved.pop(address, None)
+
+    def _is_reserved(self, address: int) -> bool:
+        return any(0 <= address - begin < size for begin, size in self._reserved.items())
 
     def _next_takes(self, action: str) -> bool:
         return bool(self._expected) and self._expected[0][0] == action

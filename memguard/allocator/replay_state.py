@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, final
 
 from memguard.allocator.blocks import DEFAULT_POOL, SMALL_BYTES, SMALL_SEGMENT_BYTES, PoolId
@@ -59,29 +61,36 @@ class AllocatorState:
     """By address."""
     pools: tuple[PoolId, ...]
     """The pool of each event of the trace behind this moment."""
+    reserved_addresses: dict[int, int]
+    """Where the address space of the lowest range of each expandable segment begins, by the range's address."""
 
 
-def state_before(segments: Sequence[Segment], trace: Sequence[TraceEntry], index: int = 0) -> AllocatorState:
+def state_before(
+    segments: Sequence[Segment], trace: Sequence[TraceEntry], config: AllocatorConfig, index: int = 0
+) -> AllocatorState:
     """The state before an event of a trace.
 
     Args:
         segments: The segments of the device when the trace ended.
         trace: The device's events, oldest first.
+        config: The allocator's settings.
         index: The event; 0 for the state in which the trace began.
     """
-    walk = _Backwards(segments, trace)
+    small_pages = _addresses_of_small_pages(segments, trace, config.large_segment_bytes)
+    walk = _Backwards(segments, small_pages)
     for at in range(len(trace) - 1, index - 1, -1):
         walk.undo(trace[at])
-    return walk.state()
+    state = walk.state()
+    return replace(state, reserved_addresses=_reserved_addresses(state, trace[index:], small_pages))
 
 
 @final
 class _Backwards:
-    def __init__(self, segments: Sequence[Segment], trace: Sequence[TraceEntry]) -> None:
+    def __init__(self, segments: Sequence[Segment], small_pages: frozenset[int]) -> None:
         self._ranges: list[Range] = []
         self._blocks: dict[int, ActiveBlock] = {}
         self._pools: list[PoolId] = []
-        self._small_pages = _addresses_of_small_pages(segments, trace)
+        self._small_pages = small_pages
         for segment in segments:
             self._add(
                 Range(segment.address, segment.size, segment.stream, segment.small, segment.expandable, segment.pool)
@@ -119,7 +128,7 @@ class _Backwards:
 
     def state(self) -> AllocatorState:
         blocks = tuple(self._blocks[address] for address in sorted(self._blocks))
-        return AllocatorState(tuple(self._ranges), blocks, tuple(reversed(self._pools)))
+        return AllocatorState(tuple(self._ranges), blocks, tuple(reversed(self._pools)), {})
 
     def _at(self, address: int) -> int:
         """Index of the range that holds an address, or -1."""
@@ -151,11 +160,14 @@ class _Backwards:
             self._ranges.insert(at, replace(held, size=begin - held.address))
 
 
-def _addresses_of_small_pages(segments: Sequence[Segment], trace: Sequence[TraceEntry]) -> frozenset[int]:
+def _addresses_of_small_pages(
+    segments: Sequence[Segment], trace: Sequence[TraceEntry], large_page_bytes: int
+) -> frozenset[int]:
     """Where unmapped pages belonged to a small pool, which the event itself does not tell.
 
-    A block of the same address space does: of a stream, small and large pages lie in address spaces far apart, so the
-    nearest address with a known kind decides.
+    A small pool has pages of 2 MiB, a large one of 20 MiB. The pages of one address space begin at multiples of their
+    size behind each other, and an address space has room for the whole device, so that the next known one below an
+    address is its own.
     """
     known: dict[int, list[tuple[int, bool]]] = {}
     for segment in segments:
@@ -165,21 +177,58 @@ def _addresses_of_small_pages(segments: Sequence[Segment], trace: Sequence[Trace
     if not unmapped:
         return frozenset()
     for entry in trace:
-        if entry.action == "segment_map":
-            # A small pool maps one page of 2 MiB for a request; a large one at least ten times as much.
+        if entry.action == "segment_map":  # a small pool maps one page for a request
             known.setdefault(entry.stream, []).append((entry.address, entry.size == SMALL_SEGMENT_BYTES))
-        elif entry.action in ("alloc", "free_completed") and entry.size > SMALL_BYTES:
-            known.setdefault(entry.stream, []).append((entry.address, False))
     for places in known.values():
         places.sort()
     small = set()
     for entry in unmapped:
         places = known.get(entry.stream, [])
         at = bisect_right(places, entry.address, key=lambda place: place[0])
-        nearest = min(places[max(at - 1, 0) : at + 1], key=lambda place: abs(place[0] - entry.address), default=None)
-        if nearest is not None and nearest[1]:
+        below = places[at - 1] if at else None
+        above = places[at] if at < len(places) else None
+        nearest = below or above
+        misplaced = below is not None and (entry.address - below[0]) % large_page_bytes
+        if entry.size % large_page_bytes or misplaced or (nearest is not None and nearest[1]):
             small.add(entry.address)
     return frozenset(small)
+
+
+def _reserved_addresses(
+    state: AllocatorState, trace: Sequence[TraceEntry], small_pages: frozenset[int]
+) -> dict[int, int]:
+    """Where the expandable segments of a state begin, which may be below their lowest mapped page.
+
+    That shows when pages below it are mapped, before the last of its pages is unmapped and the segment ends.
+    """
+    lowest: dict[tuple[int, bool, PoolId], int] = {}
+    mapped: Counter[tuple[int, bool, PoolId]] = Counter()
+    for held in state.ranges:
+        if held.expandable:
+            key = (held.stream, held.small, held.pool)
+            lowest.setdefault(key, held.address)
+            mapped[key] += held.size
+    begins = dict(lowest)
+    for entry, pool in zip(trace, state.pools, strict=True):
+        if entry.action == "segment_map":
+            key = (entry.stream, entry.size == SMALL_SEGMENT_BYTES, pool)
+            if mapped[key] > 0:
+                begins[key] = min(begins[key], entry.address)
+                mapped[key] += entry.size
+        elif entry.action == "segment_unmap":
+            mapped[entry.stream, entry.address in small_pages, pool] -= entry.size
+    return {lowest[key]: begins[key] for key in lowest}
+
+
+def address_space_bytes(state: AllocatorState, trace: Sequence[TraceEntry]) -> int | None:
+    """What an expandable segment has at most: addresses up to where the next one begins. None with fewer than two."""
+    begins = {(held.stream, held.small, held.pool): held.address for held in reversed(state.ranges) if held.expandable}
+    for entry, pool in zip(trace, state.pools, strict=True):
+        if entry.action == "segment_map":
+            key = (entry.stream, entry.size == SMALL_SEGMENT_BYTES, pool)
+            begins[key] = min(begins.get(key, entry.address), entry.address)
+    ordered = sorted(begins.values())
+    return min((after - before for before, after in pairwise(ordered)), default=None)
 
 
 def blocks_with_sizes(
@@ -268,6 +317,7 @@ def segments_of_state(state: AllocatorState, sizes: dict[int, int]) -> list[dict
                 "segment_type": "small" if held.small else "large",
                 "segment_pool_id": held.pool,
                 "is_expandable": held.expandable,
+                "reserved_address": state.reserved_addresses.get(held.address, held.address),
                 "blocks": blocks,
             }
         )

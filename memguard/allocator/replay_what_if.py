@@ -93,7 +93,8 @@ class _Run:
     ) -> None:
         self._trace, self._segments = snapshot.trace_of(device), snapshot.segments_of(device)
         self._conf = conf
-        self._state = state_before(self._segments, self._trace)
+        recorded = AllocatorConfig.parse(recorded_conf)
+        self._state = state_before(self._segments, self._trace, recorded)
         self._capacity = capacity_bytes or self._recorded_capacity()
         self._failures: list[FirstOutOfMemory] = []
         # From the recorded address to the simulator's.
@@ -102,8 +103,7 @@ class _Run:
         self._pools: dict[PoolId, PoolId] = {DEFAULT_POOL: DEFAULT_POOL}
         total = self._capacity or _UNLIMITED_BYTES
         if conf == recorded_conf:
-            config = AllocatorConfig.parse(conf)
-            sizes, _ = blocks_with_sizes(self._state, self._trace, config, {})
+            sizes, _ = blocks_with_sizes(self._state, self._trace, recorded, {})
             segments = segments_of_state(self._state, sizes)
             self._allocator = CachingAllocator.from_segments(segments, total, conf, pending=True)
             self._pools |= {held.pool: held.pool for held in self._state.ranges}
