@@ -201,7 +201,7 @@ def _roundup(key: str, value: Value, version: tuple[int, int]) -> dict[str, obje
         if number != "0" and not _is_power2(number):
             raise _invalid(key, item, "a list whose items have a power of two, or 0, behind the colon")
         if end == ">":
-            # Up to 2.9 the rest began at the last named interval and so overwrote it.
+            # The rest began at the last named interval, and so overwrote it, in 2.9.1; behind it in 2.13 and 2.15.
             start = last + (version >= (2, 10))
             divisions[start:] = [int(number)] * (ROUNDUP_INTERVALS - start)
             continue

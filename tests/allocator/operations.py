@@ -29,8 +29,8 @@ CONFIGS = {
     "expandable_roundup": "expandable_segments:True,roundup_power2_divisions:[1:4,1024:2,>:8]",
 }
 MODES = ("plain", "streams", "pending", "pools", "lending_pools", "whole_pools")
-"""Without ``record_stream``; with it, events done at once; with it, done at a synchronisation; with a private pool; with
-one that serves others in need; with one whose blocks are never split."""
+"""Without ``record_stream``; with it, events done at once; with it, done at a synchronisation; with a private pool;
+with one that serves others in need; with one whose blocks are never split."""
 
 _SIZES = [(0.30, 1, 4096), (0.55, 1, MIB), (0.75, MIB, 12 * MIB), (0.92, MIB, 200 * MIB), (0.96, 200 * MIB, 1200 * MIB)]
 _EDGES = [
