@@ -11,10 +11,15 @@ from memguard.detectors.graph_buffers import CreateGraphCycle, FunctionContext, 
 from memguard.detectors.growth import SteadyGrowth
 from memguard.detectors.host_memory import HostGrowth, PinnedGrowth, SharedMemory, WorkerGrowth
 from memguard.detectors.interface import Detector
+from memguard.detectors.kept_storage import OutputsAccumulate, ViewPinsStorage
+from memguard.detectors.lifetimes import LocalsAlive, PreviousBatchAlive, RebindDoubles
 from memguard.detectors.outlooks import LongestBatch, LowHeadroom, OptimizerState
+from memguard.detectors.precision import AutocastCache, LogitsUpcast
+from memguard.detectors.python_holds import ExceptionKeeps, ReferenceCycle
 from memguard.detectors.retained_graphs import CarriedState, RetainedGraph
 from memguard.detectors.select import choose
 from memguard.detectors.unused_graphs import EvalGraph, FrozenModelGraph
+from memguard.detectors.weights import CheckpointOnDevice, ModelCopy, StaleGradient
 
 DETECTORS: tuple[type[Detector], ...] = (
     RetainedGraph,
@@ -24,6 +29,18 @@ DETECTORS: tuple[type[Detector], ...] = (
     FunctionContext,
     EvalGraph,
     FrozenModelGraph,
+    OutputsAccumulate,
+    ViewPinsStorage,
+    PreviousBatchAlive,
+    LocalsAlive,
+    RebindDoubles,
+    ReferenceCycle,
+    ExceptionKeeps,
+    ModelCopy,
+    StaleGradient,
+    LogitsUpcast,
+    AutocastCache,
+    CheckpointOnDevice,
     Fragmentation,
     AllocatorThrash,
     EmptyCacheInLoop,

@@ -30,6 +30,8 @@ def plural(number: int, noun: str) -> str:
     """``"1 batch"``, ``"3 batches"``."""
     if number == 1:
         return f"{number} {noun}"
+    if noun.endswith("y"):
+        return f"{number} {noun[:-1]}ies"
     return f"{number} {noun}" + ("es" if noun.endswith(("ch", "s", "x")) else "s")
 
 

@@ -1,0 +1,31 @@
+"""`memguard rules`: every rule on one line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from memguard.detectors import DETECTORS
+from memguard.detectors.explain import explain
+
+
+def add(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Adds the subcommand."""
+    parser = subparsers.add_parser(
+        "rules", help="the rules, one line each", description="The rules, one line each.", allow_abbrev=False
+    )
+    parser.add_argument("--json", action="store_true", help="as a JSON list with code, name and title")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the rules; returns the exit code."""
+    explanations = [explain(rule) for rule in DETECTORS]
+    if args.json:
+        print(json.dumps([{"code": e.code, "name": e.name, "title": e.title} for e in explanations], indent=2))
+        return 0
+    width = max(len(e.name) for e in explanations)
+    for e in explanations:
+        print(f"{e.code}  {e.name:<{width}}  {e.title}")
+    return 0

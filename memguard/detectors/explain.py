@@ -1,0 +1,81 @@
+"""A rule's docstring as text, for `memguard explain` and the docs page."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import final
+
+from memguard.detectors.interface import Detector
+
+PARTS = ("What", "Why it matters", "How to fix")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One rule at length."""
+
+    code: str
+    name: str
+    title: str
+    parts: dict[str, str]
+    """What, Why it matters, How to fix; each one paragraph."""
+
+    def text(self) -> str:
+        """As plain text."""
+        head = f"{self.code} {self.name}\n{self.title}"
+        return "\n\n".join([head, *(f"{part}: {text}" for part, text in self.parts.items())])
+
+    def markdown(self) -> str:
+        """As a section of the docs page."""
+        parts = "\n\n".join(f"**{part}.** {text}" for part, text in self.parts.items())
+        return f"## {self.code} {self.name}\n\n{self.title}\n\n{parts}\n"
+
+
+def explain(rule: type[Detector]) -> Explanation:
+    """A rule's docstring, taken apart.
+
+    Raises:
+        ValueError: The docstring lacks a part.
+    """
+    paragraphs = [" ".join(text.split()).replace("``", "`") for text in (inspect.getdoc(rule) or "").split("\n\n")]
+    title, parts = paragraphs[0], {}
+    current = ""
+    for paragraph in paragraphs[1:]:
+        begun = next((part for part in PARTS if paragraph.startswith(f"{part}: ")), None)
+        if begun is not None:
+            current, parts[begun] = begun, paragraph[len(begun) + 2 :]
+        elif current:
+            parts[current] += " " + paragraph
+    missing = [part for part in PARTS if part not in parts]
+    if missing:
+        raise ValueError(f"the docstring of {rule.__name__} lacks {', '.join(missing)}")
+    return Explanation(
+        code=rule.code, name=rule.name, title=title, parts={part: _capital(parts[part]) for part in PARTS}
+    )
+
+
+def page(rules: Iterable[type[Detector]]) -> str:
+    """The docs page of all rules."""
+    explanations = [explain(rule) for rule in rules]
+    rows = "\n".join(f"| [{e.code}](#{e.code.lower()}-{e.name}) | {e.name} | {e.title} |" for e in explanations)
+    sections = "\n".join(e.markdown() for e in explanations)
+    return (
+        "# Rules\n\n"
+        "What memguard looks for. Choose with `rules=` and `ignore=` (codes or names), or silence one place with "
+        '`with memguard.allow("MG201"):`. This page is made from the rules\' docstrings by '
+        "`python -m memguard.detectors.explain > docs/rules.md`.\n\n"
+        f"| code | name | in short |\n|---|---|---|\n{rows}\n\n{sections}"
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+if __name__ == "__main__":
+    from memguard.detectors import DETECTORS
+
+    print(page(DETECTORS), end="")

@@ -1,0 +1,107 @@
+"""MG301 and MG302: detached tensors that pile up, and views that hold more than they show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, final
+
+from memguard.detectors.interface import Detector
+from memguard.detectors.telling import Room, from_fact, holder, plural
+from memguard.facts import Fact, KeptOutputs, ViewsPinStorage
+from memguard.findings import Finding, Severity
+from memguard.stats import BatchRecord, Run
+from memguard.units import format_bytes
+
+MIN_VIEW_BYTES = 64 * 1024**2
+MIN_VIEW_SHARE = 0.01
+TIMES = 8
+MIN_BATCHES = 8
+
+
+@final
+class OutputsAccumulate(Detector):
+    """Detached outputs, metric states or validation outputs pile up on the device.
+
+    What: tensors of many batches are kept on the device without a graph: a list of predictions, ``outputs`` kept until
+    the end of an epoch, a metric with list states, a feature cache.
+
+    Why it matters: it grows by the same amount with every batch. Kept to the end of a long validation it may not fit;
+    kept over epochs it never stops.
+
+    How to fix: update a metric instead of keeping outputs, or keep them on the CPU (``.cpu()``,
+    ``compute_on_cpu=True``); for curves use ``thresholds=``; clear the list at the end of the epoch.
+    """
+
+    code: ClassVar[str] = "MG301"
+    name: ClassVar[str] = "outputs-accumulate"
+
+    def __init__(self) -> None:
+        self._room = Room()
+
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+        """Learns how much room is left."""
+        self._room.observe(record)
+        return ()
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Concludes: critical if it will not fit, a warning if it never stops, else only told."""
+        if not isinstance(fact, KeptOutputs) or fact.tensors < MIN_BATCHES:
+            return
+        left = fact.batches_left if fact.batches_left is not None else None
+        severity = Severity.INFO
+        if left is not None and self._room.severity(run, fact.bytes_per_batch, left) is Severity.CRITICAL:
+            severity = Severity.CRITICAL
+        elif fact.survived_epochs or (left is None and not fact.stage.evaluates):
+            severity = Severity.WARNING
+        what = f"the states of {fact.metric}" if fact.metric else plural(fact.tensors, "tensor")
+        more = ""
+        if left is not None:
+            more = f"; {plural(left, 'batch')} to come bring {format_bytes(left * fact.bytes_per_batch)} more"
+        elif fact.survived_epochs:
+            more = f", and outlived {plural(fact.survived_epochs, 'pass')} over the data"
+        yield from_fact(
+            self,
+            fact,
+            run,
+            severity,
+            f"{holder(fact.place)} keeps {what} since batch {fact.first_batch} on the device: "
+            f"{format_bytes(fact.bytes)} so "
+            f"far, {format_bytes(fact.bytes_per_batch)} more with every batch{more}.",
+            "keep them on the CPU (x.cpu()), or update a metric instead, and clear what is kept when the epoch ends.",
+            nbytes=fact.bytes,
+            bytes_per_batch=fact.bytes_per_batch,
+        )
+
+
+@final
+class ViewPinsStorage(Detector):
+    """A small view keeps a large storage.
+
+    What: a slice such as ``x[:, 0]`` or ``logits[-1]`` is kept, and nothing else uses the tensor that it is a slice of.
+
+    Why it matters: a view shares the whole storage of its base. A few numbers per batch keep megabytes alive, and no
+    tool that adds up tensor sizes shows them.
+
+    How to fix: ``x[:, 0].clone()``; ``.contiguous()`` is not enough, for it copies nothing if the slice is contiguous.
+    """
+
+    code: ClassVar[str] = "MG302"
+    name: ClassVar[str] = "view-pins-storage"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Concludes where the views use less than an eighth of much memory."""
+        if not isinstance(fact, ViewsPinStorage) or fact.used_bytes * TIMES >= fact.pinned_bytes:
+            return
+        total = run.device_total_bytes
+        if fact.pinned_bytes < (min(MIN_VIEW_BYTES, MIN_VIEW_SHARE * total) if total else MIN_VIEW_BYTES):
+            return
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"{holder(fact.place)} uses {format_bytes(fact.used_bytes)} in {plural(fact.views, 'view')} and keeps "
+            f"{format_bytes(fact.pinned_bytes)} of storage alive.",
+            "clone the slice before keeping it: x[:, 0].clone().",
+            nbytes=fact.pinned_bytes,
+        )

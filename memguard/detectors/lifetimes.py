@@ -1,0 +1,146 @@
+"""MG303, MG304 and MG305: variables that live a little too long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, final
+
+from memguard.detectors.interface import Detector
+from memguard.detectors.telling import Room, from_fact, holder, limit_of, plural
+from memguard.facts import Fact, LargeLocals, PreviousOutputsAlive, ReboundTensor
+from memguard.findings import Finding, Severity
+from memguard.stats import BatchRecord, Run
+from memguard.units import format_bytes
+
+MIN_BYTES = 64 * 1024**2
+MIN_SHARE = 0.03
+LITTLE_ROOM = 0.10
+PEAK_SHARE = 0.10
+
+
+def _matters(nbytes: int, run: Run) -> bool:
+    """Whether so many bytes are worth a word: 3 % of the device, or 64 MiB where its size is unknown."""
+    total = limit_of(run)
+    return nbytes >= (min(MIN_BYTES, MIN_SHARE * total) if total and total < MIN_BYTES / MIN_SHARE else MIN_BYTES) and (
+        not total or nbytes >= MIN_SHARE * total
+    )
+
+
+@final
+class PreviousBatchAlive(Detector):
+    """Outputs of the last batch are alive during the next forward, and raise its peak.
+
+    What: in ``for batch in loader: out = model(batch); ...`` the name ``out`` (or ``loss``) still refers to the last
+    batch's tensors while the next forward runs.
+
+    Why it matters: two batches' outputs stand side by side at the peak; with a graph that was not freed, two graphs.
+
+    How to fix: ``del out, loss`` at the end of the loop's body, or put the step into a function of its own.
+    """
+
+    code: ClassVar[str] = "MG303"
+    name: ClassVar[str] = "previous-batch-alive"
+
+    def __init__(self) -> None:
+        self._room = Room()
+        self._seen = 0
+
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+        """Learns how much room is left."""
+        self._room.observe(record)
+        return ()
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Concludes where it is much, in more than one batch, and the peak comes where it adds to it."""
+        if not isinstance(fact, PreviousOutputsAlive) or fact.peak_in_forward is False:
+            return
+        if not _matters(fact.bytes, run):
+            return
+        self._seen += 1
+        if self._seen < 2:
+            return
+        left, limit = self._room.left(run), limit_of(run)
+        near = left is not None and limit is not None and left < LITTLE_ROOM * limit
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if near or fact.graph else Severity.INFO,
+            f"{holder(fact.place)} still holds {format_bytes(fact.bytes)} of the last batch while the next forward runs"
+            f"{', with the graph' if fact.graph else ''}: both stand side by side at the peak.",
+            f"del {fact.place.holder or 'it'} at the end of the loop's body, or put the step into a function.",
+            nbytes=fact.bytes,
+        )
+
+
+@final
+class LocalsAlive(Detector):
+    """Large local variables are alive at the peak though they are not read again.
+
+    What: a function holds tensors in variables that its remaining lines never use, while backward or the optimizer
+    runs.
+
+    Why it matters: a variable keeps its tensor until the function returns, however early its last use was.
+
+    How to fix: ``del`` the variables after their last use, or split the function.
+    """
+
+    code: ClassVar[str] = "MG304"
+    name: ClassVar[str] = "locals-alive"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Concludes where it is much."""
+        if not isinstance(fact, LargeLocals) or not _matters(fact.bytes, run):
+            return
+        names = ", ".join(fact.names[:5])
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.INFO,
+            f"{names} ({format_bytes(fact.bytes)}) are alive in {fact.place.function or 'the function'}() at the "
+            "optimizer "
+            "step, and nothing below reads them.",
+            f"del {names} after the last use, or split the function.",
+            nbytes=fact.bytes,
+            name=names,
+        )
+
+
+@final
+class RebindDoubles(Detector):
+    """A tensor is made again before the old one is dropped.
+
+    What: ``x = f(x)`` or ``buffer = torch.zeros(...)`` under a name that already holds a large tensor.
+
+    Why it matters: the right side is computed while the name still holds the old tensor, so both exist for a moment:
+    at the peak the memory counts twice.
+
+    How to fix: write in place (``x.add_(1)``, ``out=``) where autograd allows it, or ``del x`` first.
+    """
+
+    code: ClassVar[str] = "MG305"
+    name: ClassVar[str] = "rebind-doubles"
+
+    def __init__(self) -> None:
+        self._peak = 0
+
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+        """Learns the peak."""
+        self._peak = max(self._peak, record.allocated_peak_bytes or 0)
+        return ()
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Concludes where it is a tenth of the peak."""
+        if not isinstance(fact, ReboundTensor) or not self._peak or fact.bytes < PEAK_SHARE * self._peak:
+            return
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.INFO,
+            f"{holder(fact.place)} is made again ({format_bytes(fact.bytes)}) while the old one is alive: "
+            f"{plural(2, 'copy')} at the peak of {format_bytes(self._peak)}.",
+            f"write in place, or del {fact.place.holder or 'it'} first.",
+            nbytes=fact.bytes,
+        )

@@ -1,0 +1,91 @@
+"""MG310 and MG311: float32 copies of logits, and casts that autocast keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, final
+
+from memguard.detectors.interface import Detector
+from memguard.detectors.telling import from_fact, limit_of, plural
+from memguard.facts import AutocastOpen, Fact, LargeLogits
+from memguard.findings import Finding, Severity
+from memguard.stats import Run
+from memguard.units import format_bytes
+
+WIDE = 16_384
+SHARE = 0.15
+NEAR = 0.80
+
+
+@final
+class LogitsUpcast(Detector):
+    """Full-size logits copied to float32 set the peak.
+
+    What: the model returns logits over a large vocabulary, and the loss makes float32 copies of all of them; the peak
+    of the batch comes there, not in the model.
+
+    Why it matters: logits, their float32 copy, the log-softmax and its gradient exist at once: three to four times the
+    logits, often more than all layers together.
+
+    How to fix: a fused or chunked cross-entropy, computing the loss in slices of the sequence, or logits only where
+    labels are; no ``.float()`` on the whole tensor.
+    """
+
+    code: ClassVar[str] = "MG310"
+    name: ClassVar[str] = "logits-upcast"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Concludes where the peak came after the forward, and rose by at least a float32 copy."""
+        if not isinstance(fact, LargeLogits) or fact.peak_after_forward is not True:
+            return
+        if fact.extra_bytes is None or fact.extra_bytes < fact.float32_bytes:
+            return
+        total = limit_of(run)
+        share = fact.float32_bytes / total if total else 0.0
+        if fact.width < WIDE and share < SHARE:
+            return
+        big = total is not None and fact.extra_bytes >= SHARE * total
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if big else Severity.INFO,
+            f"the peak comes in the loss: logits of {fact.width} classes ({format_bytes(fact.logits_bytes)} in "
+            f"{fact.dtype}) "
+            f"take {format_bytes(fact.extra_bytes)} more on top of the forward, in float32 copies and log-softmax.",
+            "use a fused or chunked cross-entropy, or compute logits and loss in slices.",
+            nbytes=fact.extra_bytes,
+        )
+
+
+@final
+class AutocastCache(Detector):
+    """An autocast region spans steps and keeps cast weights.
+
+    What: ``torch.autocast`` is still open when one batch ends and the next begins.
+
+    Why it matters: autocast keeps the low-precision copy of each weight until its outermost region ends. Over steps
+    that is half the parameters' size for nothing, and under no_grad the copies may be out of date.
+
+    How to fix: open autocast around one forward and loss, or pass ``cache_enabled=False``.
+    """
+
+    code: ClassVar[str] = "MG311"
+    name: ClassVar[str] = "autocast-cache"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Concludes from a region that stayed open over batches."""
+        if not isinstance(fact, AutocastOpen):
+            return
+        size = f" (up to {format_bytes(fact.bytes)})" if fact.bytes else ""
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.INFO if fact.stage.evaluates else Severity.WARNING,
+            f"one autocast region was open over {plural(fact.batches, 'batch')}: it keeps the casts of all "
+            f"weights{size} "
+            "until it ends.",
+            "open torch.autocast around each forward and its loss, or pass cache_enabled=False.",
+            nbytes=fact.bytes,
+        )

@@ -1,0 +1,140 @@
+"""MG308, MG309 and MG312: copies of the weights, old gradients, checkpoints that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, final
+
+from memguard.detectors.interface import Detector
+from memguard.detectors.telling import from_fact, holder, plural
+from memguard.facts import CheckpointKept, Fact, ModelCopies, StaleGradients
+from memguard.findings import Finding, Severity
+from memguard.stats import BatchRecord, Run
+from memguard.units import format_bytes
+
+MIN_GRADIENT_SHARE = 0.05
+MAX_COPIES = 2
+
+
+@final
+class ModelCopy(Detector):
+    """Further copies of the model's weights lie on the device.
+
+    What: besides the model, tensors of the same shapes are kept: a deep copy, a ``best_state`` dictionary, an average
+    of the weights.
+
+    Why it matters: each costs as much as the parameters. One average (EMA, SWA) is usually wanted; best states pile up.
+
+    How to fix: keep copies on the CPU: ``{k: v.detach().cpu().clone() for k, v in model.state_dict().items()}``, or on
+    disk. ``state_dict()`` alone is no copy: it refers to the live weights.
+    """
+
+    code: ClassVar[str] = "MG308"
+    name: ClassVar[str] = "model-copy"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Tells of one or two; warns of more."""
+        if not isinstance(fact, ModelCopies):
+            return
+        many = fact.copies > MAX_COPIES or (not fact.averaged and fact.copies > 1)
+        where = ", ".join(fact.holders[:4]) or holder(fact.place)
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if many and not fact.averaged else Severity.INFO,
+            f"{plural(fact.copies, 'copy')} of the model's weights "
+            f"({format_bytes(fact.bytes)}) lie on the device besides the model, in {where}"
+            f"{': an average of the weights, usually wanted' if fact.averaged else ''}.",
+            "keep copies on the CPU (v.detach().cpu().clone()) or on disk.",
+            nbytes=fact.bytes,
+        )
+
+
+@final
+class StaleGradient(Detector):
+    """Gradients are alive through the whole forward.
+
+    What: at the end of a forward the gradients of the last step still exist: ``zero_grad()`` comes after the forward,
+    or it fills them with zeros (``set_to_none=False``).
+
+    Why it matters: they add the size of the trainable parameters to the activations, at the moment of the peak.
+
+    How to fix: ``optimizer.zero_grad()`` (which sets them to None) right after ``optimizer.step()`` or before the
+    forward. When gradients are accumulated on purpose, nothing is to be done.
+    """
+
+    code: ClassVar[str] = "MG309"
+    name: ClassVar[str] = "stale-gradients"
+
+    def __init__(self) -> None:
+        self._peak = 0
+        self._fact: StaleGradients | None = None
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Remembers the gradients until the peak of their batch is known."""
+        if isinstance(fact, StaleGradients):
+            self._fact = fact
+        return ()
+
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+        """Compares the gradients with the peak; without a known peak it is told all the same."""
+        self._peak = max(self._peak, record.allocated_peak_bytes or 0)
+        fact, self._fact = self._fact, None
+        if fact is None or fact.bytes < MIN_GRADIENT_SHARE * self._peak:
+            return
+        if fact.lightning:
+            yield from_fact(
+                self,
+                fact,
+                run,
+                Severity.INFO,
+                f"the last step's gradients ({format_bytes(fact.bytes)}) live through training_step: Lightning "
+                "zeroes them "
+                "between training_step and backward. That is its order of calls, not a fault of yours.",
+                "if that room matters, and gradients are not accumulated, call optimizer.zero_grad() in "
+                "on_train_batch_end.",
+                nbytes=fact.bytes,
+            )
+            return
+        why = "they are zeroed in place (set_to_none=False)" if fact.zeroed else "zero_grad() comes after the forward"
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"the last step's gradients ({format_bytes(fact.bytes)}) are alive through the whole forward: {why}.",
+            "call optimizer.zero_grad() with its default set_to_none=True before the forward, or right after step().",
+            nbytes=fact.bytes,
+        )
+
+
+@final
+class CheckpointOnDevice(Detector):
+    """A checkpoint was loaded onto the device and is kept.
+
+    What: ``torch.load`` put a checkpoint's tensors onto the device, and they are still alive batches later.
+
+    Why it matters: weights and optimizer state exist twice for the whole run.
+
+    How to fix: ``torch.load(path, map_location="cpu", mmap=True)``, then ``load_state_dict`` and ``del checkpoint``.
+    """
+
+    code: ClassVar[str] = "MG312"
+    name: ClassVar[str] = "checkpoint-on-device"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Concludes from a checkpoint that outlived some batches."""
+        if not isinstance(fact, CheckpointKept):
+            return
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"{holder(fact.place, 'a checkpoint')} was loaded onto the device and still holds "
+            f"{format_bytes(fact.bytes)} "
+            f"after {plural(fact.batches, 'batch')}.",
+            'load it with map_location="cpu" (and mmap=True), and del it after load_state_dict.',
+            nbytes=fact.bytes,
+        )

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memguard.detectors import DETECTORS, make_detectors
+from memguard.detectors.explain import explain, page
+from memguard.detectors.interface import Detector
+from memguard.detectors.select import choose
+from memguard.facts import KINDS, Place, from_json, to_json
+from memguard.findings import Finding
+from memguard.stats import BatchRecord, Run, Stage
+from tests.detectors.evidence import EVIDENCE
+
+CODES = [rule.code for rule in DETECTORS]
+
+
+def healthy_records() -> list[BatchRecord]:
+    mib = 1024**2
+    return [
+        BatchRecord(
+            batch=i,
+            stage=Stage.VALIDATION if i % 50 > 40 else Stage.TRAIN,
+            epoch=i // 50,
+            index=i % 50,
+            optimizer_steps=i,
+            time=float(i),
+            seconds=0.1,
+            allocated_start_bytes=1000 * mib,
+            allocated_peak_bytes=(3000 + 37 * (i % 7)) * mib,
+            allocated_end_bytes=(1000 + i % 5) * mib,
+            reserved_bytes=4000 * mib,
+            reserved_peak_bytes=4000 * mib,
+            active_peak_bytes=(3010 + 37 * (i % 7)) * mib,
+            inactive_split_bytes=100 * mib,
+            device_used_bytes=4600 * mib,
+            host_rss_bytes=(2000 + i % 3) * mib,
+            num_alloc_retries=0,
+            num_ooms=0,
+            num_device_alloc=0,
+            num_device_free=0,
+        )
+        for i in range(600)
+    ]
+
+
+def run_of() -> Run:
+    return Run(
+        device="cuda:0", device_total_bytes=24 * 1024**3, limit_bytes=23 * 1024**3, batches_per_epoch={Stage.TRAIN: 50}
+    )
+
+
+def judge(records: list[BatchRecord]) -> list[Finding]:
+    rules, run, found = make_detectors(), run_of(), []
+    for record in records:
+        for rule in rules:
+            found += list(rule.observe(record, run))
+    for rule in rules:
+        found += list(rule.finish(run))
+    return found
+
+
+def test_every_rule_of_the_design_is_there_once_and_in_order() -> None:
+    """Codes are unique and sorted, names are unique, and none is missing."""
+    expected = [f"MG10{i}" for i in range(1, 6)] + ["MG201", "MG202"] + [f"MG3{i:02d}" for i in range(1, 13)]
+    expected += [f"MG40{i}" for i in range(1, 6)] + [f"MG50{i}" for i in range(1, 5)]
+    expected += [f"MG60{i}" for i in range(1, 4)] + [f"MG70{i}" for i in range(1, 5)]
+    assert expected == CODES
+    assert len({rule.name for rule in DETECTORS}) == len(DETECTORS)
+    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", rule.name) for rule in DETECTORS)
+
+
+@pytest.mark.parametrize("rule", DETECTORS, ids=CODES)
+def test_every_rule_explains_itself(rule: type[Detector]) -> None:
+    """A docstring has a title and the three parts."""
+    explanation = explain(rule)
+    assert explanation.title.endswith(".") and len(explanation.title) < 100
+    assert all(len(text) > 30 for text in explanation.parts.values())
+
+
+def test_a_healthy_recording_yields_nothing() -> None:
+    """No rule finds anything in 600 ordinary batches."""
+    assert judge(healthy_records()) == []
+
+
+@pytest.mark.parametrize("rule", DETECTORS, ids=CODES)
+def test_every_rule_fires_on_its_evidence_and_two_runs_agree(rule: type[Detector]) -> None:
+    """Each rule speaks with numbers, advice and its own code, in the same words every time."""
+    first, second = EVIDENCE[rule.code](rule()), EVIDENCE[rule.code](rule())
+    assert first and first == second
+    for finding in first:
+        assert (finding.code, finding.name) == (rule.code, rule.name)
+        assert re.search(r"\d", finding.message), finding.message
+        assert finding.message.endswith(".") and finding.advice.endswith(".")
+        assert "None" not in finding.message
+        assert "unknown" not in finding.message + finding.advice
+
+
+def test_rules_are_chosen_by_code_name_or_family() -> None:
+    """Rules selects, ignore leaves out, case does not matter."""
+    assert [rule.code for rule in choose(DETECTORS, ["mg101", "eval-graph"])] == ["MG101", "MG201"]
+    assert "MG402" not in [rule.code for rule in choose(DETECTORS, None, ["allocator-thrash"])]
+    assert {rule.code[:3] for rule in choose(DETECTORS, ["MG4"])} == {"MG4"}
+
+
+def test_an_unknown_rule_is_refused_with_the_valid_ones() -> None:
+    """The error names the value and the rules that there are."""
+    with pytest.raises(ValueError, match=r"'MG999'.*MG101 retained-graph"):
+        make_detectors(rules=["MG999"])
+
+
+def test_facts_survive_a_file() -> None:
+    """Every kind of fact comes back from JSON data as it was."""
+    place = Place(file="/train.py", line=3, function="main", holder="x", source="x += y")
+    examples = {"int": 3, "float": 1.5, "bool": True, "str": "a", "tuple": ("a", "b")}
+    for kind in KINDS.values():
+        values = {}
+        for name, field in kind.__dataclass_fields__.items():
+            if name not in ("batch", "stage", "place"):
+                values[name] = next(v for text, v in examples.items() if str(field.type).startswith(text))
+        fact = kind(batch=1, stage=Stage.TRAIN, place=place, **values)
+        assert from_json(to_json(fact)) == fact
+
+
+def test_an_unknown_fact_is_passed_over() -> None:
+    """A recording of a newer memguard may hold kinds that this one does not know."""
+    assert from_json({"fact": "Telepathy", "batch": 1}) is None
+
+
+def test_the_docs_page_is_up_to_date() -> None:
+    """docs/rules.md is what the docstrings say."""
+    text = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
+    assert text == page(DETECTORS), "run: python -m memguard.detectors.explain > docs/rules.md"
+
+
+def test_rules_load_no_torch() -> None:
+    """A saved recording is judged without torch."""
+    code = "import sys, memguard.detectors; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
