@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -105,3 +106,28 @@ def test_snapshot_tells_the_settings() -> None:
     assert settings["max_split_size"] == 64 * MIB
     assert settings["roundup_power2_divisions"]["32768"] == 4
     assert CachingAllocator(GIB).snapshot()["allocator_settings"]["max_split_size"] == -1
+
+
+@pytest.mark.parametrize("mode", ["plain", "streams", "whole_pools"])
+@pytest.mark.parametrize("config", CONFIGS)
+def test_blocks_tile_their_segments_and_add_up_to_the_statistics(config: str, mode: str) -> None:
+    """No gap, no overlap, no two free neighbours; every byte is counted once."""
+    allocator = _worked(config, mode)
+    segments = allocator.snapshot()["segments"]
+    stats = allocator.stats()
+    totals = dict.fromkeys(("active_allocated", "active_pending_free", "inactive"), 0)
+    end = 0
+    for segment in segments:
+        assert segment["address"] >= end
+        end = segment["address"]
+        states = [block["state"] for block in segment["blocks"]]
+        assert "inactive" not in {before for before, after in pairwise(states) if before == after}
+        for block in segment["blocks"]:
+            assert block["address"] == end
+            end += block["size"]
+            totals[block["state"]] += block["size"]
+        assert end == segment["address"] + segment["total_size"]
+    assert totals["active_allocated"] == stats["allocated_bytes.all.current"]
+    assert totals["active_allocated"] + totals["active_pending_free"] == stats["active_bytes.all.current"]
+    assert sum(totals.values()) == stats["reserved_bytes.all.current"]
+    assert stats["reserved_bytes.all.peak"] <= allocator.total_bytes
