@@ -61,27 +61,14 @@ class Scope:
 FULL, SAMPLE = 64, 4
 """Containers of up to FULL elements are read whole, of longer ones SAMPLE from the front, the middle and the end."""
 
-MODULE_INTERNALS = frozenset(
-    [
-        "_parameters",
-        "_buffers",
-        "_modules",
-        "_non_persistent_buffers_set",
-        "_backward_pre_hooks",
-        "_backward_hooks",
-        "_is_full_backward_hook",
-        "_forward_hooks",
-        "_forward_hooks_with_kwargs",
-        "_forward_hooks_always_called",
-        "_forward_pre_hooks",
-        "_forward_pre_hooks_with_kwargs",
-        "_state_dict_hooks",
-        "_state_dict_pre_hooks",
-        "_load_state_dict_pre_hooks",
-        "_load_state_dict_post_hooks",
-        "training",
-    ]
-)
+# fmt: off
+MODULE_INTERNALS = frozenset({
+    "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_backward_pre_hooks", "_backward_hooks",
+    "_is_full_backward_hook", "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called",
+    "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_state_dict_hooks", "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks", "training",
+})
+# fmt: on
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 _ATOMS: tuple[type, ...] = (
@@ -99,6 +86,11 @@ _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
 def is_atom(kind: type) -> bool:
     """Whether objects of a type hold nothing that matters."""
     return issubclass(kind, _ATOMS)
+
+
+def _is_one_of(kind: type, kinds: Iterable[type]) -> bool:
+    """Whether a type is one of some; by identity, for `in` compares with `==`, which a metaclass may define."""
+    return any(kind is other for other in kinds)
 
 
 def container_of(kind: type) -> str | None:
@@ -127,7 +119,7 @@ def attributes_of(obj: object) -> dict[str, Any]:
         return dict(threading.local.__getattribute__(obj, "__dict__"))
     for base in mro_of(type(obj)):
         slot = namespace_of(base).get("__dict__")
-        if type(slot) in (types.GetSetDescriptorType, types.MemberDescriptorType):
+        if _is_one_of(type(slot), (types.GetSetDescriptorType, types.MemberDescriptorType)):
             found = slot.__get__(obj)  # type: ignore[union-attr]
             return found if type(found) is dict else {}
     return {}
@@ -147,7 +139,7 @@ def sample_of(obj: Any) -> Iterator[tuple[str | int | None, Any]]:
     if issubclass(kind, dict):
         items = dict.items(obj)
         for key, value in _ends(len(items), items, lambda: reversed(items)):
-            yield (key if type(key) in (str, int) else None), value
+            yield (key if type(key) is str or type(key) is int else None), value
             if not is_atom(type(key)):
                 yield None, key
     elif issubclass(kind, (list, tuple, collections.deque)):
@@ -213,14 +205,14 @@ class Contents:
         if kind is Scope:
             return _of_scope
         if container_of(kind) is not None:
-            return _of_container if kind in _CONTAINERS else _of_container_and_attributes
+            return _of_container if _is_one_of(kind, _CONTAINERS) else _of_container_and_attributes
         if kind is types.FunctionType:
             return _of_function
         if kind is types.MethodType:
             return lambda method: ((Via.PART, None, method.__self__), (Via.PART, None, method.__func__))
         if kind is types.CellType:
             return _of_cell
-        if kind in _GENERATORS:
+        if _is_one_of(kind, _GENERATORS):
             return _of_generator
         if kind is types.TracebackType:
             return self._of_traceback
@@ -232,7 +224,7 @@ class Contents:
             return _of_partial
         if kind is property:
             return lambda prop: ((Via.PART, None, prop.fget),)
-        if kind in (staticmethod, classmethod):
+        if _is_one_of(kind, (staticmethod, classmethod)):
             return lambda method: ((Via.PART, None, method.__func__),)
         heap = type.__dict__["__flags__"].__get__(kind) & _HEAP_TYPE
         if kind is _LRU_CACHE or (not heap and type.__dict__["__module__"].__get__(kind) in _OPAQUE_MODULES):

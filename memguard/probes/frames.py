@@ -13,28 +13,13 @@ import threading
 from collections.abc import Iterator
 from types import CodeType, FrameType
 
-_LIBRARIES = frozenset(
-    [
-        "torch",
-        "torchvision",
-        "torchaudio",
-        "torchmetrics",
-        "torch_geometric",
-        "lightning",
-        "pytorch_lightning",
-        "lightning_fabric",
-        "lightning_utilities",
-        "transformers",
-        "accelerate",
-        "numpy",
-        "pytest",
-        "_pytest",
-        "pluggy",
-        "IPython",
-        "ipykernel",
-        "memguard",
-    ]
-)
+# fmt: off
+_LIBRARIES = frozenset({
+    "torch", "torchvision", "torchaudio", "torchmetrics", "torch_geometric", "lightning", "pytorch_lightning",
+    "lightning_fabric", "lightning_utilities", "transformers", "accelerate", "numpy", "pytest", "_pytest", "pluggy",
+    "IPython", "ipykernel", "memguard",
+})
+# fmt: on
 _DEBUGGERS = frozenset({"bdb.py", "pdb.py", "pydevd.py", "pydevd_frame.py"})
 _PYTEST = "@py_builtins"
 """Stands in the code of functions whose asserts pytest rewrote; the ``locals()`` in it runs only after a failure."""

@@ -6,61 +6,25 @@ import ast
 
 from memguard.probes.syntax import Function, last_name
 
-_NUMBERS = frozenset({"item", "tolist", "numel", "dim", "size", "backward", "step", "format", "join", "strip", "split"})
+# fmt: off
+_NUMBERS = frozenset({
+    "item", "tolist", "numel", "dim", "size", "backward", "format", "join", "strip", "time", "perf_counter",
+    "monotonic",
+})
 """Methods whose result holds no tensor."""
-_NUMBER_FUNCTIONS = frozenset(
-    [
-        "float",
-        "int",
-        "len",
-        "str",
-        "bool",
-        "repr",
-        "format",
-        "range",
-        "time",
-        "perf_counter",
-        "monotonic",
-        "print",
-        "isinstance",
-        "id",
-        "hash",
-        "type",
-        "ord",
-        "open",
-    ]
-)
+_NUMBER_FUNCTIONS = frozenset({
+    "float", "int", "len", "str", "bool", "repr", "format", "range", "time", "perf_counter", "monotonic", "print",
+    "isinstance", "id", "hash", "type", "ord", "open",
+})
 _DETACHES = frozenset({"detach", "detach_", "numpy", "argmax", "argmin", "argsort", "no_grad", "requires_grad_"})
 """Methods and functions whose result has no graph."""
-_CREATES = frozenset(
-    [
-        "tensor",
-        "zeros",
-        "ones",
-        "empty",
-        "full",
-        "rand",
-        "randn",
-        "randint",
-        "randperm",
-        "arange",
-        "linspace",
-        "zeros_like",
-        "ones_like",
-        "empty_like",
-        "rand_like",
-        "randn_like",
-        "full_like",
-        "from_numpy",
-        "as_tensor",
-        "one_hot",
-        "eye",
-        "new_zeros",
-        "new_ones",
-        "new_tensor",
-        "new_full",
-    ]
-)
+_CREATES = frozenset({
+    "tensor", "zeros", "ones", "empty", "full", "rand", "randn", "randint", "randperm", "arange", "linspace",
+    "zeros_like",
+    "ones_like", "empty_like", "rand_like", "randn_like", "full_like", "from_numpy", "as_tensor", "one_hot", "eye",
+    "new_zeros", "new_ones", "new_tensor", "new_full",
+})
+# fmt: on
 _PLAIN = frozenset({"list", "dict", "set", "tuple", "deque", "defaultdict", "OrderedDict", "Counter", "Queue"})
 """Containers: they carry what they are given, nothing without arguments."""
 
