@@ -194,13 +194,17 @@ class CachingAllocator:
             self._events.insert(block)
 
     def has_cached(self, nbytes: int, stream: int = 0, pool: PoolId = DEFAULT_POOL) -> bool:
-        """Whether a cached block would serve a request, without taking it; see ``malloc`` for the arguments."""
+        """Whether a request would be served without new memory, and nothing taken; see ``malloc`` for the arguments."""
         size = self.config.round_size(max(nbytes, 1))
         blocks = self._pools.get(pool, size <= SMALL_BYTES)
         block = self._get_free_block(blocks, stream, size)
         if block is not None:
             insort(blocks.free[stream], (block.size, block.ptr, block))
-        return block is not None
+            return True
+        if not self.config.expandable_segments:
+            return False
+        room = self._segments.expandable.find_room(blocks, stream, size)
+        return room is not None and room.mapped and room.size >= size
 
     def _refuse(self, nbytes: int) -> int:
         """The answer to a size that never reaches the pools: 0, or above an exbibyte."""

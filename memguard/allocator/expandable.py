@@ -87,6 +87,21 @@ class ExpandableSegments:
 
     def _find(self, pool: BlockPool, stream: int, size: int) -> Block | None:
         """Where a block of this size can be backed (C++: ``find_expandable_block``): first fit by address."""
+        found = self.find_room(pool, stream, size)
+        if found is not None:
+            return found
+        nbytes = self.segment_bytes(pool)
+        segment = ExpandableSegment(self._driver.reserve(nbytes), nbytes, self.page_bytes(pool))
+        if size > nbytes:
+            self._driver.unreserve(segment.ptr, nbytes)
+            return None
+        block = Block(stream, nbytes, segment.ptr, pool, segment)
+        block.mapped = False
+        pool.insert_unmapped(block)
+        return block
+
+    def find_room(self, pool: BlockPool, stream: int, size: int) -> Block | None:
+        """The first of the free and unmapped blocks in a row that have room for a size; None if no segment has."""
         for _, block in pool.unmapped[stream]:
             before = block.prev
             start = block if before is None or before.active else before
@@ -98,15 +113,7 @@ class ExpandableSegments:
                 if at.next is None or at.next.active:
                     break
                 at = at.next
-        nbytes = self.segment_bytes(pool)
-        segment = ExpandableSegment(self._driver.reserve(nbytes), nbytes, self.page_bytes(pool))
-        if size > nbytes:
-            self._driver.unreserve(segment.ptr, nbytes)
-            return None
-        block = Block(stream, nbytes, segment.ptr, pool, segment)
-        block.mapped = False
-        pool.insert_unmapped(block)
-        return block
+        return None
 
     def _map(self, block: Block, size: int) -> Block | None:
         """Backs the front of an unmapped block with whole pages (C++: ``map_block``).

@@ -164,7 +164,7 @@ class _Run:
     def replay(self, recorded_reserved_bytes: int) -> Replay:
         """Runs the whole trace."""
         trace = self._trace
-        calls: list[int] = []  # segment events whose cause comes after them
+        calls: list[int] = []  # events whose cause comes after them: of segments, and of blocks that waited
         for at, entry in enumerate(trace):
             action = entry.action
             if action == "alloc" or action == "oom":
@@ -175,12 +175,9 @@ class _Run:
                     self._release(calls)
                     calls = []
                 self._free(at)
-            elif action == "free_completed":
-                if calls and not self._completes(at - 1, entry.address):
-                    calls.append(at)
-                else:
-                    self._complete(entry.address)
-            elif action.startswith("segment_"):
+            elif action.startswith("segment_") or (
+                action == "free_completed" and not self._completes(at - 1, entry.address)
+            ):
                 calls.append(at)
         if calls:
             self._release(calls)
@@ -227,21 +224,24 @@ class _Run:
         entry = self._trace[at]
         pool = self._pool(self._pools[at])
         failed = entry.action == "oom"
-        released = 0
-        while released < len(calls) and self._trace[calls[released]].action not in TAKES:
-            released += 1
         if at in self._retried:
             self._retries += 1
-        if released and self._allocator.has_cached(entry.size, entry.stream, pool):
-            self._release(calls[:released])  # no allocation fails that the cache can serve: it was empty_cache
-            calls = calls[released:]
-        elif released and self._config.garbage_collection_threshold > 0 and not self._releases_all(calls[:released]):
-            self._collect(calls[:released])
-            calls = calls[released:]
-        elif released:
-            self._release_pools(calls[:released])
+        taken = next((i for i, call in enumerate(calls) if self._trace[call].action in TAKES), len(calls))
+        released, calls = calls[:taken], calls[taken:]
+        gave = any(self._trace[call].action in GIVES for call in released)
+        if gave and (not (calls or failed) or self._allocator.has_cached(entry.size, entry.stream, pool)):
+            self._release(released)  # no allocation fails that the cache can serve: it was empty_cache
+        elif gave and self._config.garbage_collection_threshold > 0 and not self._releases_all(released):
+            self._collect(released)
+        elif not (gave or failed) or not self._completes_all(released):
+            self._complete_all(released)  # what had waited was found done before anything was tried
+            calls = [call for call in released if self._trace[call].action in GIVES] + calls
+        else:
+            calls = released + calls
+        if gave:
+            self._release_pools(released)
         # A capture never gives memory back, and a trace tells of captures only by what does not happen.
-        capturing = failed and not calls and not released and pool != DEFAULT_POOL
+        capturing = failed and not calls and pool != DEFAULT_POOL
         if failed and not capturing:
             self._retries += 1
         self._driver.expect(
@@ -259,9 +259,7 @@ class _Run:
         if capturing:
             self._allocator.end_capture()
         self._segment_mismatches += self._driver.mismatches()
-        for call in calls:
-            if self._trace[call].action == "free_completed":
-                self._waiting.pop(self._trace[call].address, None)
+        self._complete_all(calls)
         if failed:
             if address is not None:
                 self._miss(address, entry)
@@ -326,10 +324,25 @@ class _Run:
         """Whether the event asks for the block at this address to be freed."""
         return at >= 0 and self._trace[at].action == "free_requested" and self._trace[at].address == address
 
+    def _completes_all(self, calls: list[int]) -> bool:
+        """Whether nothing waits any more after these events: the allocator waits for everything before it gives up."""
+        completed = {self._trace[call].address for call in calls if self._trace[call].action == "free_completed"}
+        return completed >= self._waiting.keys()
+
+    def _complete_all(self, calls: list[int]) -> None:
+        """Ends the wait of the blocks that these events name, as far as the simulator has not done so by itself."""
+        for call in calls:
+            if self._trace[call].action == "free_completed":
+                self._complete(self._trace[call].address)
+
     def _complete(self, address: int) -> None:
         waiting = self._waiting.pop(address, None)
-        if waiting is not None:
+        if waiting is None:
+            return
+        try:
             self._allocator.complete_events(waiting)
+        except KeyError:  # it waited for all streams within the call
+            pass
 
     # ---- memory given back
 
@@ -348,7 +361,10 @@ class _Run:
         }
 
     def _release(self, calls: list[int]) -> None:
-        """Does what ``empty_cache`` does, for these events."""
+        """Does what ``empty_cache`` does, for these events; if they only end waits, that."""
+        if not any(self._trace[call].action in GIVES for call in calls):
+            self._complete_all(calls)
+            return
         pools = self._release_pools(calls)
         self._driver.expect([self._trace[call] for call in calls])
         if len(pools) == 1 and DEFAULT_POOL not in pools:
@@ -356,9 +372,7 @@ class _Run:
         else:
             self._allocator.empty_cache()
         self._segment_mismatches += self._driver.mismatches()
-        for call in calls:
-            if self._trace[call].action == "free_completed":
-                self._waiting.pop(self._trace[call].address, None)
+        self._complete_all(calls)
 
     def _release_pools(self, calls: list[int]) -> set[PoolId]:
         """Lets the private pools go whose segments were given back; they must have been released by then."""

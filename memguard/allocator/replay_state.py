@@ -250,13 +250,13 @@ def blocks_with_sizes(
     sizes: dict[int, int] = {}
     uncertain: dict[int, int] = {}  # address of a block with an unknown tail -> where its known part ends
     for held, inside in blocks_by_range(state):
-        whole = not held.expandable and config.max_split_bytes is not None and held.size >= config.max_split_bytes
         for block, following in zip(inside, [*inside[1:], None], strict=False):
             end = following.address if following else held.end
             room = end - block.address
             size = block.size or min(config.round_size(max(block.requested_size, 1)), room)
             if block.size is None and not held.small and not held.expandable:
-                if room - size <= SMALL_BYTES or (whole and len(inside) == 1):
+                unsplittable = config.max_split_bytes is not None and size >= config.max_split_bytes
+                if room - size <= SMALL_BYTES or unsplittable:
                     size = room
                 elif block.address in tails:
                     size += tails[block.address]
