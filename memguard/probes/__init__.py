@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from memguard.probes.contexts import ContextsProbe
+from memguard.probes.cycles import CyclesProbe
 from memguard.probes.evaluation import EvaluationProbe
+from memguard.probes.gradients import GradientsProbe
 from memguard.probes.graphs import GraphsProbe
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.marks import MarksProbe
 from memguard.probes.panel import Probes
 from memguard.probes.stem import StemProbe
 
-PROBES: tuple[type[Probe], ...] = (MarksProbe, StemProbe, GraphsProbe, EvaluationProbe)
+PROBES: tuple[type[Probe], ...] = (
+    MarksProbe,
+    StemProbe,
+    CyclesProbe,
+    GraphsProbe,
+    EvaluationProbe,
+    GradientsProbe,
+    ContextsProbe,
+)
 """Every probe, in the order in which events reach them."""
 
 __all__ = ["PROBES", "Probe", "Probes", "Watch"]

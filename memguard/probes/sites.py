@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 import sys
 from types import FrameType
 
@@ -20,3 +22,17 @@ def place_of(frame: FrameType) -> Place:
     """A frame's current line as a place."""
     code = frame.f_code
     return Place(file=code.co_filename, line=frame.f_lineno, function=str(getattr(code, "co_qualname", code.co_name)))
+
+
+def find_call(site: Place, method: str) -> Place | None:
+    """The line near a place that calls a method of this name: below it first, then above; None without one."""
+    if site.file is None or site.line is None:
+        return None
+    pattern = re.compile(rf"\b{re.escape(method)}\s*\(")
+    lines = linecache.getlines(site.file)
+    below = range(site.line, len(lines))
+    for index in (*below, *range(min(site.line, len(lines)) - 1, -1, -1)):
+        text = lines[index].partition("#")[0]
+        if pattern.search(text) and not text.lstrip().startswith("def "):
+            return Place(file=site.file, line=index + 1, function=site.function, source=lines[index].strip())
+    return None

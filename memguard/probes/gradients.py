@@ -1,0 +1,164 @@
+"""Gradients that live too long or carry a graph, and the optimizer state that the first step will bring."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+
+from memguard.facts import Fact, GradientsWithGraph, OptimizerStateAhead, Place, StaleGradients
+from memguard.probes.interface import Probe, Watch
+from memguard.probes.sites import call_site, find_call
+from memguard.probes.sizes import storages_of
+
+LOOKS = 2
+"""Forwards after a step whose gradients are looked at, before it is told."""
+SAMPLE = 16
+"""Parameters that are asked whether their gradient carries a graph."""
+MIN_STALE_BYTES = 64 * 1024
+
+# Tensors of state per parameter, of the optimizers that allocate them in the first step; checked in torch 2.13.
+_STATE = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "SparseAdam": 2, "Adadelta": 2, "Rprop": 2}
+
+
+@final
+class GradientsProbe(Probe):
+    """Looks at gradients where they should be gone, and at an optimizer before its first step."""
+
+    name: ClassVar[str] = "gradients"
+    always: ClassVar[frozenset[str]] = frozenset({"on_optimizer_step_start"})
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._stepped = False
+        self._looks = 0
+        self._one: weakref.ref[torch.Tensor] | None = None
+        self._graphs_told = 0
+        self._asked: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+
+    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Gradients with a graph that are still there when the next forward begins make a cycle."""
+        if self._graphs_told >= LOOKS or not module.training or not self._stepped:
+            return
+        some = _some_gradients(module, SAMPLE)
+        if not any(gradient.grad_fn is not None for gradient in some):
+            return
+        self._graphs_told += 1
+        if self._graphs_told < LOOKS:
+            return
+        graphs = [g for g in _some_gradients(module, 100_000) if g.grad_fn is not None]
+        self.report(
+            GradientsWithGraph(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=self._backward_place(),
+                parameters=len(graphs),
+                bytes=sum(storages_of(graphs).values()),
+            )
+        )
+
+    def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """Looks at the gradients at the end of the first forward after a step."""
+        if not self._stepped or not module.training or not torch.is_grad_enabled() or output is None:
+            return
+        self._stepped = False
+        if self._looks >= LOOKS or type(module).__name__.startswith(("FullySharded", "FSDP")):
+            return
+        one = next(iter(_some_gradients(module, 1)), None)
+        if one is None:
+            self._looks, self._one = 0, None
+            return
+        self._looks += 1
+        same = self._one is not None and self._one() is one
+        self._one = weakref.ref(one)
+        if self._looks < LOOKS:
+            return
+        held = sum(storages_of(_some_gradients(module, 100_000)).values())
+        if held < MIN_STALE_BYTES:
+            return
+        site = call_site()
+        self.report(
+            StaleGradients(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=find_call(site, "zero_grad") or site,
+                bytes=held,
+                zeroed=same,
+                lightning=self.watch.lightning,
+            )
+        )
+
+    def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
+        """Before an optimizer's first step: what it will allocate."""
+        if optimizer in self._asked:
+            return
+        self._asked.add(optimizer)
+        if optimizer.state:
+            return
+        state, temporary = _state_ahead(optimizer)
+        if not state:
+            return
+        stats = self.watch.read()
+        self.report(
+            OptimizerStateAhead(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=call_site(),
+                optimizer=type(optimizer).__name__,
+                state_bytes=state,
+                temporary_bytes=temporary,
+                allocated_bytes=stats.allocated_bytes,
+                peak_bytes=stats.allocated_peak_bytes,
+            )
+        )
+
+    def on_optimizer_step_end(self, optimizer: torch.optim.Optimizer) -> None:
+        """The gradients have served."""
+        self._stepped = True
+
+    def _backward_place(self) -> Place:
+        kept = [mark.kept for mark in list(self.watch.ledger.live.values()) if mark.kept is not None]
+        return kept[-1] if kept else call_site()
+
+
+def _some_gradients(module: nn.Module, count: int) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    for parameter in module.parameters():
+        gradient = parameter.grad
+        if gradient is not None:
+            found.append(gradient)
+            if len(found) >= count:
+                break
+    return found
+
+
+def _state_ahead(optimizer: torch.optim.Optimizer) -> tuple[int, int]:
+    """Bytes of state of a first step, and what the step itself holds for a moment; (0, 0) for classes not known."""
+    kind = type(optimizer)
+    if not kind.__module__.startswith("torch.optim"):
+        return 0, 0
+    state = temporary = 0
+    for group in optimizer.param_groups:
+        nbytes = _bytes_of(parameter for parameter in group["params"] if parameter.grad is not None)
+        tensors = _STATE.get(kind.__name__, 0) + bool(group.get("amsgrad"))
+        if kind.__name__ == "SGD":
+            tensors = int(bool(group.get("momentum")))
+        elif kind.__name__ == "RMSprop":
+            tensors = 1 + bool(group.get("momentum")) + bool(group.get("centered"))
+        state += tensors * nbytes
+        if not group.get("fused") and (
+            group.get("foreach") or (group.get("foreach") is None and _on_cuda(group["params"]))
+        ):
+            temporary += nbytes
+    return state, temporary
+
+
+def _bytes_of(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _on_cuda(parameters: list[torch.Tensor]) -> bool:
+    return bool(parameters) and parameters[0].is_cuda
