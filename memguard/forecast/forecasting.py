@@ -13,7 +13,8 @@ from memguard.forecast.cards import Card, find_card
 from memguard.forecast.child import in_child
 from memguard.forecast.explain import peak_place, plot_points, shares_at_peak
 from memguard.forecast.result import DOES_NOT_FIT, FITS, FITS_WITH_RETRIES, Forecast
-from memguard.forecast.session import Made, Setting, trace
+from memguard.forecast.session import Made, trace
+from memguard.forecast.setting import Setting
 from memguard.forecast.simulate import Simulation, simulate
 from memguard.forecast.trace import Kind, Trace
 from memguard.forecast.workspaces import CUBLAS_BYTES, CUBLAS_BYTES_HOPPER, Workspaces, version_of, workspaces_for

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -20,29 +20,17 @@ from torch.optim.optimizer import (
 from torch.utils import _foreach_utils
 
 from memguard.errors import MemGuardError
+from memguard.forecast.attention import install_attention
 from memguard.forecast.device_guard import install_device_guard
 from memguard.forecast.fake_gpu import become_gpu
 from memguard.forecast.owners import settle
+from memguard.forecast.setting import Setting
 from memguard.forecast.trace import Kind, Trace
 from memguard.forecast.tracer import Tracer
 
 Step = Callable[[], Any]
 Made = tuple[nn.Module | None, Any, Step]
 """Model, optimizer (or several, or None), and the function that does one training step."""
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """What a trace depends on, beside the step itself."""
-
-    steps: int = 3
-    compute_capability: tuple[int, int] = (9, 0)
-    total_bytes: int = 80 * 2**30
-    multiprocessors: int = 108
-    threads_per_multiprocessor: int = 2048
-    name: str = "GPU"
-    batch: int | None = None
 
 
 def trace(make: Callable[[], Made], setting: Setting) -> Trace:
@@ -55,7 +43,7 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
     install_device_guard()
     torch.autograd.set_multithreading_enabled(False)
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
-    tracer = Tracer(fake_mode, compute_capability=setting.compute_capability)
+    tracer = Tracer(fake_mode, setting)
     become_gpu(
         name=setting.name,
         total_bytes=setting.total_bytes,
@@ -64,6 +52,9 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
         empty_cache=lambda: tracer.mark(Kind.EMPTY_CACHE),
     )
     _prepare_torch(tracer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a kernel is replaced is the purpose
+        attention = install_attention(tracer)
     with fake_mode, tracer:
         model, optimizers, step = make()
         optimizers = _optimizers(optimizers)
@@ -78,6 +69,7 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
         tracer.mark(Kind.STEP, nbytes=setting.steps)
         result = tracer.trace(steps=setting.steps, batch=setting.batch)
     settle(result)
+    del attention  # until here it replaced PyTorch's
     return result
 
 
@@ -107,11 +99,29 @@ def _prepare_torch(tracer: Tracer) -> None:
         from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
         _setup_privateuseone_for_python_backend("memguard_no_accelerator")
+    FakeTensor.__deepcopy__ = _deepcopy  # type: ignore[attr-defined]
     for module in (optimizer_module, _foreach_utils):
         supported: list[type] = getattr(module, "_foreach_supported_types", [])
         if FakeTensor not in supported:
             supported.append(FakeTensor)  # or optimizers would not choose their foreach form, the default on CUDA
     torch.compile = _compile(tracer)  # type: ignore[assignment]
+
+
+def _deepcopy(tensor: FakeTensor, memo: dict[int, Any]) -> torch.Tensor:
+    """A copy with memory of its own; PyTorch's way would leave two storages behind one fake tensor."""
+    known = memo.get(id(tensor))
+    if known is not None:
+        return known  # type: ignore[no-any-return]
+    with torch.no_grad():
+        copied: torch.Tensor = tensor.detach().clone(memory_format=torch.preserve_format)
+    if isinstance(tensor, nn.Parameter):
+        copied = nn.Parameter(copied, requires_grad=tensor.requires_grad)
+    else:
+        copied.requires_grad_(tensor.requires_grad)
+    if tensor.grad is not None:
+        copied.grad = _deepcopy(tensor.grad, memo)  # type: ignore[arg-type]
+    memo[id(tensor)] = copied
+    return copied
 
 
 def _compile(tracer: Tracer) -> Callable[..., Any]:

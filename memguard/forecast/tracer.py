@@ -17,6 +17,7 @@ from memguard.forecast import fake_gpu
 from memguard.forecast.device_guard import engine_code
 from memguard.forecast.kernels import KERNELS
 from memguard.forecast.scratch import scratch_of
+from memguard.forecast.setting import Setting
 from memguard.forecast.sites import Sites
 from memguard.forecast.trace import Event, Kind, Trace
 
@@ -40,16 +41,17 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Args:
         fake_mode: The mode that runs the operators on fake tensors.
-        compute_capability: Of the GPU to imitate.
+        setting: The GPU to imitate.
         everything_on_gpu: The user's code names no device: what it creates on the CPU is taken to be on the GPU.
     """
 
     def __init__(
-        self, fake_mode: FakeTensorMode, *, compute_capability: tuple[int, int], everything_on_gpu: bool = False
+        self, fake_mode: FakeTensorMode, setting: Setting, *, everything_on_gpu: bool = False
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.fake_mode = fake_mode
-        self.compute_capability = compute_capability
+        self.setting = setting
+        self.compute_capability = setting.compute_capability
         self.everything_on_gpu = everything_on_gpu
         self.events: list[Event] = []
         self.owners: list[str] = []
@@ -64,6 +66,8 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Real or host tensor -> its fake on the GPU."""
         self._meta_storages: dict[int, torch.UntypedStorage] = {}
         self._accumulated: tuple[int, tuple[int, ...]] | None = None
+        self._last_call = (0, 0)
+        self._last_func: Any = None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -92,13 +96,17 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             out = kernel(self, site, func, args, kwargs)
         scratch = scratch_of(func)
         if scratch is None:
-            self._outputs(out, site)
+            self.outputs(out, site)
         else:
             scratch(self, site, args, kwargs, out)
-        if func is _ADD and frame.f_code is _ENGINE:
-            self._accumulation(args, out)
-        else:
-            self._accumulated = None
+        self._accumulated = None
+        if func is _ADD:
+            if frame.f_code is _ENGINE:
+                self._accumulation(args, out)
+            elif self._last_call == (id(frame), frame.f_lasti) and self._last_func is not _ADD:
+                self._added_in_place(args, out)
+        self._last_call = (id(frame), frame.f_lasti)
+        self._last_func = func
         return out
 
     def _device_of(self, tensor: Any, frame: FrameType) -> torch.device:
@@ -188,18 +196,19 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if device.type == "cpu" and not isinstance(tensor, FakeTensor) and tensor.numel() <= 1:
                 fake.constant = tensor.detach()
         if device.type == "cuda":
-            self._outputs(fake, self.sites.setup)
+            self.outputs(fake, self.sites.setup)
         return fake
 
     # -- blocks ----------------------------------------------------------------------------------------------------
 
-    def _outputs(self, out: Any, site: int) -> None:
+    def outputs(self, out: Any, site: int) -> None:
+        """What an operator returned: new storages on the GPU are allocated now."""
         if isinstance(out, FakeTensor):
             if out.fake_device.type == "cuda":
                 self.storage(out, site)
         elif isinstance(out, (list, tuple)):
             for item in out:
-                self._outputs(item, site)
+                self.outputs(item, site)
 
     def storage(self, tensor: torch.Tensor, site: int) -> int:
         """The block of a tensor's storage, allocated now if it is new."""
@@ -246,22 +255,63 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _accumulation(self, args: tuple[Any, ...], out: Any) -> None:
         """The engine sums two gradients: on ordinary tensors in place, on fake ones out of place."""
+        # A view holds its base, so the engine does not own its memory alone and adds out of place.
         operands = tuple(
             block
             for value in args[:2]
-            if isinstance(value, torch.Tensor) and (block := self.block_of(value)) is not None
+            if isinstance(value, torch.Tensor) and not value._is_view() and (block := self.block_of(value)) is not None
         )
         made = self.block_of(out)
-        self._accumulated = None
         if made is not None and self.events and self.events[-1].block == made and self.events[-1].kind == Kind.ALLOC:
             self._accumulated = (made, operands)
 
-    def scratch(self, site: int, nbytes: int) -> Callable[[], None]:
+    def _added_in_place(self, args: tuple[Any, ...], out: Any) -> None:
+        """`linear` adds its bias, attention its mask: on ordinary tensors in place, on fake ones out of place.
+
+        Such a composite shows in the operator before having come from the same instruction of the same frame.
+        """
+        left = args[0]
+        if isinstance(left, torch.Tensor):
+            made, operand = self.block_of(out), self.block_of(left)
+            if made is not None and operand is not None and self.events[-1].block == made:
+                self._accumulated = (made, (operand,))
+
+    def hold(self, site: int, nbytes: int) -> Callable[[], None]:
         """Memory that a kernel takes for itself; the function returned gives it back."""
         block = len(self.owners)
-        self.owners.append("workspaces")
+        self.owners.append("temporaries")
         self.events.append(Event(Kind.ALLOC, block, nbytes, fake_gpu.current_stream(), site))
         return lambda: self.events.append(Event(Kind.FREE, block, 0, 0, 0))
+
+    def take(self, site: int, *sizes: int) -> None:
+        """Memory that a kernel takes piece by piece, and gives back in the opposite order when it is done."""
+        for release in [self.hold(site, nbytes) for nbytes in sizes if nbytes][::-1]:
+            release()
+
+    def play(self, site: int, plan: Iterable[int], result: torch.Tensor | None = None) -> None:
+        """Memory that a kernel takes (positive sizes) and gives back (the latest of that size, negative).
+
+        The first size that is `result`'s is no scratch: that storage stays.
+        """
+        own = result.untyped_storage().nbytes() if result is not None else None
+        held: dict[int, list[Callable[[], None]]] = {}
+        for nbytes in plan:
+            if nbytes < 0:
+                held[-nbytes].pop()()
+            elif nbytes == own and result is not None:
+                self.storage(result, site)
+                own = None
+            elif nbytes:
+                held.setdefault(nbytes, []).append(self.hold(site, nbytes))
+
+    def ignore(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Outputs that are on the GPU in the fake only."""
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            key = storage._cdata
+            block = len(self.owners)
+            self.owners.append("temporaries")
+            self._live[key] = (block, 0, weakref.ref(storage, lambda _, key=key: self._free(key)))  # type: ignore[misc]
 
     def library_call(self, kind: Kind, site: int, nbytes: int = 0) -> None:
         """A call of a matrix or convolution library, which may take a workspace of its thread."""

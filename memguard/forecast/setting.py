@@ -1,0 +1,20 @@
+"""What a trace depends on, beside the step itself. Knows no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Number of steps, and the GPU to imitate."""
+
+    steps: int = 3
+    compute_capability: tuple[int, int] = (9, 0)
+    total_bytes: int = 80 * 2**30
+    multiprocessors: int = 108
+    threads_per_multiprocessor: int = 2048
+    name: str = "GPU"
+    batch: int | None = None
