@@ -316,7 +316,7 @@ class Session:
         finding = self.cache.after_batch(record)
         if finding is not None:
             self.recorder.add(finding)
-        self.probes.batch_end()
+        self.probes.batch_end(record)
         return self.probes.take()
 
     def _at_edge(self, stage: Stage, *, starts: bool) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from memguard.probes.cache_calls import CacheCallsProbe
 from memguard.probes.contexts import ContextsProbe
 from memguard.probes.cycles import CyclesProbe
 from memguard.probes.evaluation import EvaluationProbe
+from memguard.probes.exceptions import ExceptionsProbe
 from memguard.probes.gradients import GradientsProbe
 from memguard.probes.graphs import GraphsProbe
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.marks import MarksProbe
 from memguard.probes.panel import Probes
+from memguard.probes.precision import AutocastProbe, LogitsProbe
 from memguard.probes.stem import StemProbe
 
 PROBES: tuple[type[Probe], ...] = (
@@ -20,6 +23,10 @@ PROBES: tuple[type[Probe], ...] = (
     EvaluationProbe,
     GradientsProbe,
     ContextsProbe,
+    ExceptionsProbe,
+    CacheCallsProbe,
+    LogitsProbe,
+    AutocastProbe,
 )
 """Every probe, in the order in which events reach them."""
 

@@ -1,109 +1,84 @@
-"""Exceptions that keep the tensors of failed calls alive through their tracebacks."""
+"""A forward inside the handler of an out-of-memory error: the exception keeps the failed step's tensors."""
 
 from __future__ import annotations
 
 import sys
-import types
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, final
+from collections.abc import Callable, Mapping
+from types import FrameType, TracebackType
+from typing import Any, ClassVar, final
 
 import torch
+from torch import nn
 
-from memguard.facts import NOWHERE, Place
-from memguard.probes.contents import Scope, Via, attributes_of
-from memguard.probes.frames import read_locals
-from memguard.probes.holders import Survey
-from memguard.probes.sizes import storage_key
+from memguard.facts import ExceptionHolds, Fact
+from memguard.probes.frames import is_user_frame, read_locals
+from memguard.probes.interface import Probe, Watch
+from memguard.probes.ledger import tensors_in
+from memguard.probes.sites import call_site
+from memguard.probes.sizes import held_bytes, owned_storages
 
 MAX_FRAMES = 64
+MAX_TOLD = 3
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class HeldFrames:
-    """An exception whose traceback holds tensors."""
+class ExceptionsProbe(Probe):
+    """Asks at each forward whether an out-of-memory error is being handled right now."""
 
-    exception: str
-    """Class of the exception."""
-    how: str
-    """``"handling"``: code runs inside its handler; ``"last"``: the interpreter's last error; ``"stored"``."""
-    names: tuple[str, ...]
-    """Like ``step() 'hidden'``, the heaviest first."""
-    bytes: int
-    place: Place
-    """Where it is kept, or the innermost of the user's lines that failed."""
+    name: ClassVar[str] = "exceptions"
+    always: ClassVar[frozenset[str]] = frozenset({"on_forward_start"})
 
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._told = 0
 
-def find_handled(
-    *, ignore: Callable[[int], bool] = lambda key: False, wanted: Callable[[BaseException], bool] = lambda error: True
-) -> HeldFrames | None:
-    """The exception that is being handled right now, if its finished frames hold tensors.
-
-    Args:
-        ignore: Told a storage's key; whether it belongs to the model or the optimizer.
-        wanted: Whether an exception matters, like an out-of-memory error.
-    """
-    error = sys.exc_info()[1]
-    try:
-        return _held(error, "handling", ignore) if error is not None and wanted(error) else None
-    finally:
-        del error
-
-
-def find_last(*, ignore: Callable[[int], bool] = lambda key: False) -> HeldFrames | None:
-    """The last error of an interactive session (``sys.last_exc``, ``sys.last_value``), if it holds tensors."""
-    variables = attributes_of(sys)
-    error = variables.get("last_exc") or variables.get("last_value")
-    try:
-        return _held(error, "last", ignore) if issubclass(type(error), BaseException) else None
-    finally:
-        del error
+    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """One look at the error that is being handled, if any."""
+        error = sys.exc_info()[1]
+        if error is None or self._told >= MAX_TOLD or not is_out_of_memory(error):
+            return
+        self._told += 1
+        names, nbytes = _held(error.__traceback__, owned_storages(self.watch.models))
+        self.report(
+            ExceptionHolds(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=call_site(),
+                exception=type(error).__name__,
+                handling=True,
+                names=names,
+                bytes=nbytes,
+            )
+        )
 
 
-def find_stored(survey: Survey, *, ignore: Callable[[int], bool] = lambda key: False) -> tuple[HeldFrames, ...]:
-    """Exceptions in the user's variables and containers that hold tensors, by the name that keeps them."""
-    found: dict[Place, HeldFrames] = {}
-    for link in survey.walk.links:
-        if not issubclass(type(link.value), BaseException) or link.via in (Via.PART, Via.ROOT):
-            continue
-        held = _held(link.value, "stored", ignore)
-        if held is None:
-            continue
-        place = survey.cause(link)
-        old = found.get(place)
-        total = held.bytes + (old.bytes if old is not None else 0)
-        found[place] = HeldFrames(held.exception, "stored", held.names, total, place)
-    return tuple(found.values())
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return type(error) is RuntimeError and "out of memory" in str(error)
 
 
-def _held(error: Any, how: str, ignore: Callable[[int], bool]) -> HeldFrames | None:
-    running = set()
-    frame: types.FrameType | None = sys._getframe()
+def _held(trace: TracebackType | None, ignore: dict[int, int]) -> tuple[tuple[str, ...], int]:
+    """The local variables of the failed frames that hold tensors, largest first, and their bytes."""
+    running: set[int] = set()
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         running.add(id(frame))
         frame = frame.f_back
-    trace = BaseException.__dict__["__traceback__"].__get__(error)
-    names: list[tuple[int, str]] = []
-    seen: set[int] = set()
-    place = NOWHERE
+    sizes: dict[str, int] = {}
+    total: dict[int, int] = {}
     for _ in range(MAX_FRAMES):
         if trace is None:
             break
-        if id(trace.tb_frame) not in running:
-            code = trace.tb_frame.f_code
-            for name, value in read_locals(trace.tb_frame).items():
-                tensor: Any = value
-                key = storage_key(tensor) if issubclass(type(tensor), torch.Tensor) else None
-                if key is not None and key[0] not in seen and not ignore(key[0]):
-                    seen.add(key[0])
-                    names.append((key[1], f"{code.co_name}() {name!r}"))
-                    place = Place(
-                        file=code.co_filename, line=trace.tb_lineno, function=Scope.of_frame(trace.tb_frame).function
-                    )
+        current = trace.tb_frame
+        if id(current) not in running and is_user_frame(current):
+            for name, value in read_locals(current).items():
+                held: dict[int, int] = {}
+                for tensor in tensors_in(value, 2):
+                    held.update(held_bytes(tensor, ignore))
+                if held:
+                    sizes[f"{current.f_code.co_name}() {name}"] = sum(held.values())
+                    total.update(held)
         trace = trace.tb_next
-    if not names:
-        return None
-    names.sort(reverse=True)
-    texts = tuple(text for _, text in names[:8])
-    return HeldFrames(type(error).__name__, how, texts, sum(size for size, _ in names), place)
+    return tuple(sorted(sizes, key=lambda name: -sizes[name])), sum(total.values())

@@ -15,7 +15,7 @@ from torch import nn
 from memguard.facts import Fact
 from memguard.probes.holders import Holder, find_holders
 from memguard.probes.ledger import Ledger
-from memguard.stats import MemoryStats, Stage
+from memguard.stats import BatchRecord, MemoryStats, Stage
 
 
 def _no_stats() -> MemoryStats:
@@ -51,6 +51,8 @@ class Watch:
     extra_roots: Callable[[], Iterable[tuple[str, object]]] = _no_roots
     """Objects besides frames and models where a holder may hang: ("trainer", trainer), callbacks, metrics. Asked for
     only when something is to be named, so nothing is held."""
+    record: BatchRecord | None = None
+    """The newest record, set before its batch's `batch_end`."""
     stage: Stage = Stage.OTHER
     batch: int = 0
     """Number of the current record."""

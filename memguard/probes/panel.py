@@ -9,7 +9,7 @@ An integration makes one `Probes`, delivers the events below on the training thr
         forward_start(module, args, kwargs), forward_end(module, args, output)
         backward_start(loss), backward_end()                       optional; only Lightning can tell
         optimizer_step_start(optimizer), optimizer_step_end(optimizer)      from the global optimizer hooks
-      batch_end()                          after the record's numbers were read, so that no look is charged to the batch
+      batch_end(record)                    after the record's numbers were read, so that no look is charged to the batch
       take() -> facts
     stage_end(stage)
     exception(error)                       when a step fails; take() works afterwards
@@ -29,7 +29,7 @@ from torch import nn
 
 from memguard.facts import Fact
 from memguard.probes.interface import EVENTS, Probe, Watch
-from memguard.stats import Stage
+from memguard.stats import BatchRecord, Stage
 
 _log = logging.getLogger("memguard")
 
@@ -186,8 +186,9 @@ class Probes:
         self.watch.optimizer_steps += 1
         self._emit("on_optimizer_step_end", optimizer)
 
-    def batch_end(self) -> None:
-        """The batch is over; call it after the record's numbers were read."""
+    def batch_end(self, record: BatchRecord | None = None) -> None:
+        """The batch is over; call it after the record's numbers were read, and pass it on."""
+        self.watch.record = record
         self._emit("on_batch_end")
         if self.active:
             self._adapt(time.perf_counter() - self._batch_began, self.seconds - self._own_before)

@@ -14,7 +14,7 @@ from memguard.probes.interface import Probe, Watch
 from memguard.probes.marks import MarksProbe
 from memguard.probes.panel import Probes
 from memguard.probes.stem import StemProbe
-from memguard.stats import Stage
+from memguard.stats import BatchRecord, Stage
 
 
 class Loop:
@@ -31,6 +31,7 @@ class Loop:
             on_failure=lambda name, error: self.failures.append(f"{name}: {error!r}"),
         )
         self.batch = 0
+        self.record: BatchRecord | None = None
         self._handles: list[Any] = []
 
     def __enter__(self) -> Loop:
@@ -58,7 +59,7 @@ class Loop:
         self.probes.stage_start(stage)
         for index in itertools.count():
             if index:
-                self.probes.batch_end()
+                self.probes.batch_end(self.record)
                 self.batch += 1
                 self.facts += self.probes.take()
             if index == count:

@@ -1,0 +1,142 @@
+"""Wide logits and the float32 copies that the loss makes of them; autocast regions that span batches."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+
+from memguard.facts import AutocastOpen, Fact, LargeLogits, Place
+from memguard.probes.frames import user_frames
+from memguard.probes.interface import Probe, Watch
+from memguard.probes.ledger import tensors_in
+from memguard.probes.sites import call_site, place_of
+
+MIN_WIDTH = 4096
+MIN_SHARE = 0.05
+LOOKS = frozenset({2, 3, 40})
+"""Forwards with wide outputs that are followed to the end of their batch."""
+OPEN_BATCHES = 3
+
+
+@final
+class LogitsProbe(Probe):
+    """Compares, for a few batches, the memory at the end of the forward with the batch's peak."""
+
+    name: ClassVar[str] = "logits"
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._forwards = 0
+        self._open: tuple[int, int, int, str, int, Place] | None = None
+
+    def on_batch_start(self) -> None:
+        """A new batch."""
+        self._open = None
+
+    def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """Notes a wide output and what is allocated now."""
+        if not module.training or not torch.is_grad_enabled():
+            return
+        widest = None
+        for tensor in tensors_in(output, 2):
+            if tensor.is_floating_point() and tensor.dim() >= 2 and tensor.shape[-1] >= MIN_WIDTH:
+                widest = tensor if widest is None or tensor.numel() > widest.numel() else widest
+        if widest is None:
+            return
+        self._forwards += 1
+        if self._forwards not in LOOKS:
+            return
+        stats = self.watch.read()
+        if stats.allocated_bytes is None:
+            return
+        self._open = (
+            widest.numel() * widest.element_size(),
+            widest.numel() * 4,
+            int(widest.shape[-1]),
+            str(widest.dtype).removeprefix("torch."),
+            max(stats.allocated_peak_bytes or 0, stats.allocated_bytes),
+            call_site(),
+        )
+
+    def on_batch_end(self) -> None:
+        """Tells how far the peak rose above the forward's."""
+        record, found = self.watch.record, self._open
+        self._open = None
+        if found is None or record is None or record.allocated_peak_bytes is None:
+            return
+        logits, float32, width, dtype, before, place = found
+        extra = record.allocated_peak_bytes - before
+        self.report(
+            LargeLogits(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=place,
+                logits_bytes=logits,
+                float32_bytes=float32,
+                width=width,
+                dtype=dtype,
+                peak_after_forward=extra > 0,
+                extra_bytes=max(extra, 0),
+            )
+        )
+
+
+@final
+class AutocastProbe(Probe):
+    """Asks at the edges of batches whether an autocast region is open."""
+
+    name: ClassVar[str] = "autocast"
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._open = 0
+        self._told = False
+        own = watch.device.partition(":")[0]
+        self._kinds = (own, "cpu") if own in ("cuda", "xpu", "mps") else ("cpu", "cuda")
+
+    def on_batch_end(self) -> None:
+        """Counts batches that end inside a region with its cache on."""
+        if self._told:
+            return
+        kind = next((kind for kind in self._kinds if torch.is_autocast_enabled(kind)), None)
+        if kind is None or not torch.is_autocast_cache_enabled():
+            self._open = 0
+            return
+        if self.watch.lightning:
+            return  # precision plugins open a region around each step
+        self._open += 1
+        if self._open < OPEN_BATCHES:
+            return
+        self._told = True
+        dtype = torch.get_autocast_dtype(kind)
+        size = torch.empty((), dtype=dtype).element_size()
+        weights = sum(
+            parameter.numel() * size
+            for model in self.watch.models
+            for parameter in model.parameters()
+            if parameter.dtype is torch.float32
+        )
+        self.report(
+            AutocastOpen(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=_region(),
+                batches=self._open,
+                bytes=weights,
+            )
+        )
+
+
+def _region() -> Place:
+    """The line that opened the region: the nearest autocast above where one of the user's functions stands."""
+    for frame in user_frames():
+        lines = linecache.getlines(frame.f_code.co_filename)
+        for index in range(min(frame.f_lineno, len(lines)) - 1, frame.f_code.co_firstlineno - 2, -1):
+            if index >= 0 and "autocast(" in lines[index].partition("#")[0]:
+                return replace(place_of(frame), line=index + 1, source=lines[index].strip())
+    return call_site()

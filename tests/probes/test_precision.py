@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from memguard.facts import AutocastOpen, EmptyCacheCalls, ExceptionHolds, LargeLogits
+from memguard.probes.cache_calls import CacheCallsProbe
+from memguard.probes.exceptions import ExceptionsProbe
+from memguard.probes.precision import AutocastProbe, LogitsProbe
+from memguard.stats import BatchRecord, MemoryStats, Stage
+from tests.probes.loop import Loop
+
+
+def record(peak: int) -> BatchRecord:
+    return BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=peak)
+
+
+def line_of(marker: str) -> int:
+    with open(__file__) as file:
+        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
+
+
+def test_a_forward_inside_an_out_of_memory_handler_is_told() -> None:
+    """The failed frame's tensors are named with their size; a retry outside the handler is silent."""
+    model, x = nn.Linear(8, 8), torch.randn(4, 8)
+
+    def step(fail: bool) -> None:
+        activations = x * 2
+        if fail:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        model(activations)
+
+    with Loop(model, kinds=[ExceptionsProbe]) as loop:
+        for _ in loop.batches(1):
+            try:
+                step(True)
+            except torch.OutOfMemoryError:
+                failed = True
+            if failed:
+                step(False)
+        assert loop.facts == []
+        for _ in loop.batches(1):
+            try:
+                step(True)
+            except torch.OutOfMemoryError:
+                step(False)
+    (fact,) = loop.of(ExceptionHolds)
+    assert fact.handling and fact.exception == "OutOfMemoryError"
+    assert "step() activations" in fact.names and fact.bytes >= 4 * 8 * 4
+
+
+def test_calls_of_empty_cache_are_counted_with_their_line() -> None:
+    """Twenty calls are told at the line that makes them; the function works and comes back."""
+    original = torch.cuda.empty_cache
+    model, x = nn.Linear(8, 8), torch.randn(4, 8)
+    with Loop(model, kinds=[CacheCallsProbe]) as loop:
+        for _ in loop.batches(25):
+            model(x)
+            torch.cuda.empty_cache()  # emptied
+    (fact,) = loop.of(EmptyCacheCalls)
+    assert fact.calls == 20 and fact.batches <= 21
+    assert fact.place.line == line_of("emptied")
+    assert torch.cuda.empty_cache is original
+
+
+def test_wide_logits_whose_loss_sets_the_peak_are_measured() -> None:
+    """How far the batch's peak lies above the end of the forward is told for wide outputs only."""
+    model, x = nn.Linear(8, 5000), torch.randn(4, 8)
+    reads: dict[str, Any] = {"read": lambda: MemoryStats(allocated_bytes=100, allocated_peak_bytes=120)}
+    with Loop(model, kinds=[LogitsProbe], **reads) as loop:
+        loop.record = record(1120)
+        for _ in loop.batches(3):
+            model(x).sum().backward()
+    fact = loop.of(LargeLogits)[0]
+    assert (fact.width, fact.dtype, fact.extra_bytes, fact.peak_after_forward) == (5000, "float32", 1000, True)
+    assert fact.float32_bytes == 4 * 5000 * 4
+
+
+def test_an_autocast_region_over_batches_is_told() -> None:
+    """One region around the loop is told after three batches; one for each forward never."""
+    model, x = nn.Linear(8, 8), torch.randn(4, 8)
+    with Loop(model, kinds=[AutocastProbe]) as loop:
+        for _ in loop.batches(5):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                model(x)
+        assert loop.facts == []
+        with torch.autocast("cpu", dtype=torch.bfloat16):  # around
+            for _ in loop.batches(5):
+                model(x)
+    (fact,) = loop.of(AutocastOpen)
+    assert fact.bytes == (8 * 8 + 8) * 2
+    assert fact.place.line == line_of("around")
