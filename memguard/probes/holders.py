@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 import types
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from memguard.probes.names import NAMES, growing, innermost, place_of, text_of
 from memguard.probes.roots import roots_of
 from memguard.probes.statements import Hints, Statement, find_collecting
 from memguard.probes.syntax import Sources
-from memguard.probes.walk import MAX_OBJECTS, MAX_SECONDS, Link, Walk
+from memguard.probes.walk import MAX_OBJECTS, MAX_SECONDS, Budget, Link, Walk
 from memguard.stats import Stage
 
 Judge = Callable[[torch.Tensor], "int | None"]
@@ -142,13 +141,13 @@ class Survey:
 
     def judged(self, judge: Judge) -> list[tuple[Link, int]]:
         """The links to tensors that a judge recognises, with their bytes."""
-        deadline = time.thread_time() + self._bounds[1]
+        budget = Budget(self._bounds[1])
         sizes: dict[int, int | None] = {}
         found = []
         for link in self.tensors:
             key = id(link.value)
             if key not in sizes:
-                if time.thread_time() > deadline:
+                if budget.is_spent():
                     break
                 sizes[key] = judge(link.value)
             size = sizes[key]

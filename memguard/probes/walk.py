@@ -13,7 +13,27 @@ from memguard.probes.contents import Contents, Via, container_of
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 6
 MAX_SECONDS = 0.15
-"""Of this thread's processor time: a busy machine does not blind the namer."""
+_STALL_SECONDS = 0.01
+
+
+@final
+class Budget:
+    """Processor time of this thread to spend on a walk. A garbage collection or another stall in between hardly counts.
+
+    Args:
+        seconds: How much there is.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+        self._last = time.thread_time()
+
+    def is_spent(self) -> bool:
+        """Whether nothing is left; asked every few objects."""
+        now = time.thread_time()
+        self._left -= min(now - self._last, _STALL_SECONDS)
+        self._last = now
+        return self._left <= 0
 
 
 @final
@@ -73,7 +93,7 @@ class Walk:
     def run(self, roots: Iterable[Link]) -> None:
         """Walks from the roots; those named first are found first."""
         contents, seen, targets = self._contents, self._seen, self._targets
-        deadline = time.thread_time() + self._max_seconds
+        budget = Budget(self._max_seconds)
         queue: deque[Link] = deque()
         for root in roots:
             if id(root.value) not in seen:
@@ -86,7 +106,7 @@ class Walk:
                 if contents.is_empty(kind):
                     continue
                 self.visited += 1
-                if self.visited > self._max_objects or (not self.visited & 31 and time.thread_time() > deadline):
+                if self.visited > self._max_objects or (not self.visited & 31 and budget.is_spent()):
                     self.complete = False
                     return
                 known = targets.get(id(kind))
