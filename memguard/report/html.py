@@ -19,7 +19,7 @@ from memguard.recording import Recording
 from memguard.report.html_bundle import bundle
 from memguard.report.html_details import LineIndex, details, summary
 from memguard.report.html_ranks import over_ranks
-from memguard.report.html_rows import RowIndex, Rows, decimate
+from memguard.report.html_rows import DRAWN, RowIndex, Rows, decimate
 from memguard.report.html_snapshot import find_snapshot, snapshot_map
 
 _STATIC = Path(__file__).resolve().parent.parent / "tensorboard_plugin" / "static"
@@ -28,23 +28,6 @@ _BUDGET = 1_100_000
 _OWNERS_BUDGET = 100_000
 _MAP_BUDGET = 120_000
 _BAND = 1200
-_COLUMNS = (
-    "batch",
-    "stage",
-    "epoch",
-    "index",
-    "shapes",
-    "seconds",
-    "allocated_start_bytes",
-    "allocated_peak_bytes",
-    "allocated_end_bytes",
-    "reserved_bytes",
-    "reserved_peak_bytes",
-    "device_used_bytes",
-    "host_rss_bytes",
-    "num_alloc_retries",
-    "num_ooms",
-)
 
 
 def write_html(recordings: Sequence[Recording], path: str | os.PathLike[str], *, name: str = "") -> None:
@@ -150,7 +133,7 @@ def _pack(rows: Rows, budget: int) -> dict[str, Any]:
     total, chosen, buckets = len(rows), rows, len(rows)
     while True:
         planes = []
-        for name in _COLUMNS:
+        for name in DRAWN:
             values = np.round(chosen[name] * 1000.0) if name == "seconds" else chosen[name]
             unknown = np.iinfo(chosen[name].dtype).min if chosen[name].dtype.kind == "i" else None
             whole = np.where(chosen[name] == unknown, -1, values) if unknown is not None else np.nan_to_num(values)
@@ -158,7 +141,7 @@ def _pack(rows: Rows, budget: int) -> dict[str, Any]:
             planes.append(deltas.view(np.uint8).reshape(-1, 8).T.tobytes())
         text = base64.b64encode(zlib.compress(b"".join(planes), 9)).decode()
         if len(text) <= budget or buckets < 100:
-            return {"rows": len(chosen), "total": total, "columns": list(_COLUMNS), "data": text}
+            return {"rows": len(chosen), "total": total, "columns": list(DRAWN), "data": text}
         buckets = min(buckets, total // 8) if chosen is rows else buckets // 2
         chosen = decimate(rows, buckets)
 

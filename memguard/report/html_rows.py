@@ -15,6 +15,23 @@ Rows: TypeAlias = "np.ndarray[Any, Any]"
 Positions: TypeAlias = "np.ndarray[Any, np.dtype[np.intp]]"
 
 ROW = np.dtype([(name, kind) for name, kind in COLUMNS])
+DRAWN = (
+    "batch",
+    "stage",
+    "epoch",
+    "index",
+    "shapes",
+    "seconds",
+    "allocated_start_bytes",
+    "allocated_peak_bytes",
+    "allocated_end_bytes",
+    "reserved_peak_bytes",
+    "device_used_bytes",
+    "host_rss_bytes",
+    "num_alloc_retries",
+    "num_ooms",
+)
+"""The columns that the page shows."""
 BLOCK = 64
 """Records that one block of the index stands for."""
 SPIKES = 256
@@ -238,13 +255,12 @@ def pack(rows: Rows, head: dict[str, Any]) -> bytes:
 
     None becomes NaN.
     """
-    names = [name for name, _ in COLUMNS]
-    text = json.dumps({**head, "columns": names, "rows": len(rows)}).encode()
+    text = json.dumps({**head, "columns": DRAWN, "rows": len(rows)}).encode()
     text += b" " * (-(len(text) + 4) % 8)
     parts = [struct.pack("<I", len(text)), text]
-    for name, kind in COLUMNS:
+    for name in DRAWN:
         values = rows[name].astype("<f8")
-        if kind.startswith("<i"):
-            values[rows[name] == np.iinfo(kind).min] = np.nan
+        if rows[name].dtype.kind == "i":
+            values[rows[name] == np.iinfo(rows[name].dtype).min] = np.nan
         parts.append(values.tobytes())
     return b"".join(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any
 
 from tensorboard.plugins import base_plugin
@@ -25,7 +26,9 @@ class Loader(base_plugin.TBLoader):  # type: ignore[misc]  # TensorBoard has no 
         try:
             from memguard.tensorboard_plugin.plugin import MemoryPlugin
 
-            return MemoryPlugin(context)
+            plugin = MemoryPlugin(context)
+            threading.Thread(target=plugin.warm, name="memguard-warm", daemon=True).start()
+            return plugin
         except Exception as error:
             logging.getLogger(__name__).warning("memguard: no Memory tab in this TensorBoard (%s)", error)
             return None

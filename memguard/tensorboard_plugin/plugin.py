@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -59,6 +60,15 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
             "/download": self._app(self._download),
             "/static/*": self._app(self._static),
         }
+
+    def warm(self) -> None:
+        """Reads all recordings once, while the browser is still on its way."""
+        try:
+            for run in list(self._store.runs().values()):
+                for processes in run.processes.values():
+                    processes[0].refresh()
+        except Exception as error:  # a request will tell it again, where somebody sees it
+            logging.getLogger(__name__).debug("memguard: %s", error)
 
     def is_active(self) -> bool:
         """Whether any run has a recording."""

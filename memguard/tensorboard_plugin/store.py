@@ -36,6 +36,7 @@ class Process:
         """Why it cannot be read; empty if it can."""
         self.version = 0
         """Grows with every change."""
+        self._summary: tuple[int, dict[str, Any]] = (-1, {})
         self.ready = False
         """Whether it was read once."""
         self.lock = threading.RLock()
@@ -69,7 +70,9 @@ class Process:
         with self.lock:
             if self.index is None:
                 return {"problem": self.problem}
-            return summary(self.index, self.lines)
+            if self._summary[0] != self.version:
+                self._summary = (self.version, summary(self.index, self.lines))
+            return self._summary[1]
 
 
 @dataclass(slots=True)

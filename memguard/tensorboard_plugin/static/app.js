@@ -12,10 +12,11 @@ const VIEWS = { overview: ["Overview", overview], timeline: ["Timeline", timelin
 const KEPT = ["view", "run", "rank", "filter"];
 const POLL = 5000;
 
-export async function start(source, root) {
+// Shows the page of a source in an element; `styled` is awaited before anything is measured.
+export async function start(source, root, styled) {
   followTheme();
   const page = new Page(source, root);
-  await page.open();
+  await page.open(styled);
   return page;
 }
 
@@ -36,8 +37,8 @@ class Page {
     this.root = root;
   }
 
-  async open() {
-    await this.refresh();
+  async open(styled) {
+    await Promise.all([this.refresh(), styled]);
     onTheme(() => this.show());
     await this.show();
     if (this.source.live) {

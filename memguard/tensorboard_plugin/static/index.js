@@ -4,7 +4,7 @@ import { start } from "./app.js";
 import { server } from "./server.js";
 
 export async function render() {
-  for (const name of ["vendor/uPlot.min.css", "app.css"]) {
+  const styles = ["vendor/uPlot.min.css", "app.css"].map((name) => {
     const link = document.createElement("link");
     link.rel = "stylesheet";
     link.href = new URL(name, import.meta.url).href;
@@ -13,8 +13,8 @@ export async function render() {
       link.onerror = done;
     });
     document.head.append(link);
-    await loaded;
-  }
+    return loaded;
+  });
   document.documentElement.lang = "en";
-  await start(server, document.body);
+  await start(server, document.body, Promise.all(styles));
 }
