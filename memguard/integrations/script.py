@@ -167,7 +167,8 @@ def _execute(target: str, arguments: Sequence[str], *, module: bool) -> tuple[in
         traceback.print_exc()
         return 128 + signal.SIGINT, "an exception: KeyboardInterrupt"
     except BaseException as error:
-        sys.excepthook(type(error), error, _without_ours(error.__traceback__))
+        error.__traceback__ = _without_ours(error.__traceback__)
+        sys.excepthook(type(error), error, error.__traceback__)
         return 1, f"an exception: {type(error).__name__}"
     finally:
         sys.argv, sys.path[:] = argv, path

@@ -1,0 +1,61 @@
+"""``memguard demo``: a real small training with planted faults, and what memguard says of it."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+DEVICE = "virtual:64MiB"
+
+
+def add(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Adds the parser."""
+    parser = subparsers.add_parser(
+        "demo",
+        help="a small training with planted faults, in a minute",
+        description="Trains a small character model on a virtual GPU until its planted faults have filled it.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--logdir", help="where the recording goes (./memguard-runs/demo-<time>)")
+    parser.add_argument("--device", default=DEVICE, help=f"the device to guard ({DEVICE})")
+    parser.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Runs the demo; returns 0 when it ended as planned, out of memory, or when all steps were made."""
+    from memguard.integrations import demo_training
+    from memguard.integrations.script import run_script
+    from memguard.options import Options
+    from memguard.report.text import render
+
+    options = {"device": given.device, "log_every": 5, "validation": "guard"}
+    Options.make(**options)
+    logdir = Path(given.logdir or Path("memguard-runs") / time.strftime("demo-%Y%m%d-%H%M%S"))
+    logdir.mkdir(parents=True, exist_ok=True)
+    script = logdir / "demo_training.py"
+    shutil.copyfile(demo_training.__file__, script)
+    _say(f"A character model learns Python's standard library on {given.device}, with three faults planted.")
+    _say(f"The program is an ordinary one: {script}")
+    _say("")
+    code, summaries = run_script(str(script), [], {**options, "logdir": str(logdir)}, module=False)
+    out_of_memory = any("OutOfMemoryError" in (summary.ended or "") for summary in summaries)
+    _say("")
+    for summary in summaries:
+        _say(render(summary))
+    _say("")
+    if out_of_memory:
+        _say(
+            "It ran out of memory, as planned. The traceback is what PyTorch says, the rest is what memguard adds."
+        )
+    _say(f"Look at it:   tensorboard --logdir {logdir}")
+    _say(f"Read it:      memguard report {logdir}")
+    _say("Your own:     memguard run --device virtual:8GiB train.py")
+    return 0 if out_of_memory else code
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

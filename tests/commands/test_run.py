@@ -1,0 +1,189 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memguard.recording import Recording, find_recordings
+
+PLAIN = """
+import sys, torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+teacher = nn.Linear(8, 1)
+loss_function = nn.MSELoss()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(20):
+    x = torch.randn(4, 8)
+    optimizer.zero_grad()
+    loss = loss_function(net(x), teacher(x).detach())
+    loss.backward()
+    optimizer.step()
+net.eval()
+outputs = [net(torch.ones(2, 8)) for _ in range(6)]
+print(loss.item(), outputs[0].requires_grad, sys.argv[1:], __name__)
+"""
+
+GRAD_CAM = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3)).eval()
+kept = {}
+net[1].register_forward_hook(lambda module, inputs, output: (output.retain_grad(), kept.update(a=output))[0])
+for _ in range(3):
+    score = net(torch.randn(1, 1, 8, 8))[0].max()
+    score.backward()
+    print((kept["a"].grad.mean((2, 3)) @ torch.ones(4)).item())
+"""
+
+ATTACK = """
+import torch
+from torch import nn
+from torch.nn import functional
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)).eval()
+x, y = torch.randn(4, 8), torch.tensor([0, 1, 2, 0])
+delta = torch.zeros_like(x, requires_grad=True)
+for _ in range(5):
+    functional.cross_entropy(net(x + delta), y).backward()
+    delta.data = (delta + 0.01 * delta.grad.sign()).clamp(-0.1, 0.1)
+    delta.grad = None
+print(delta.sum().item())
+"""
+
+TEST_TIME_TRAINING = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 3)).eval()
+optimizer = torch.optim.SGD(net[1].parameters(), lr=0.1)
+for _ in range(4):
+    scores = net(torch.randn(8, 8)).softmax(1)
+    loss = -(scores * scores.log()).sum(1).mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    print(loss.item())
+"""
+
+
+def python(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    root = str(Path(__file__).parents[2])
+    env = {**os.environ, "PYTHONPATH": root, "PYTHONWARNINGS": "ignore", **environment}
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+def run(script: Path, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    logdir = ("--logdir", str(script.parent / "log"))
+    return python("-m", "memguard", "run", *logdir, *options, script.name, *arguments, cwd=script.parent)
+
+
+@pytest.mark.parametrize(
+    "code", [PLAIN, GRAD_CAM, ATTACK, TEST_TIME_TRAINING], ids=["plain", "grad-cam", "attack", "test-time training"]
+)
+def test_output_and_exit_code_are_the_scripts_own(code: str, tmp_path: Path) -> None:
+    """Stdout byte for byte, results included; what memguard says goes to stderr."""
+    script = tmp_path / "train.py"
+    script.write_text(code)
+    alone, guarded = python(script.name, "--lr", "1", cwd=tmp_path), run(script, "--lr", "1")
+    assert alone.returncode == 0
+    assert (guarded.stdout, guarded.returncode) == (alone.stdout, alone.returncode)
+    assert "memguard" in guarded.stderr
+
+
+def test_root_models_and_evaluation_are_found(tmp_path: Path) -> None:
+    """Training and evaluation batches are told apart; a teacher does not count as a batch."""
+    script = tmp_path / "train.py"
+    script.write_text(PLAIN)
+    done = run(script, options=("--json", str(tmp_path / "report.json")))
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["batches"] == {"train": 20, "validation": 6}
+    assert report["version"] == 1 and report["device"] == "cpu"
+    assert len(Recording.open(find_recordings(tmp_path / "log")[0])) == 26
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        ("raise SystemExit(3)", 3),
+        ("import sys; sys.exit('no luck')", 1),
+        ("raise ValueError('the script')", 1),
+        ("", 0),
+    ],
+)
+def test_the_exit_code_is_the_scripts(ending: str, code: int, tmp_path: Path) -> None:
+    """However the script ends, its caller sees what it would have seen."""
+    script = tmp_path / "train.py"
+    script.write_text(ending + "\n")
+    alone, guarded = python(script.name, cwd=tmp_path), run(script)
+    assert guarded.returncode == alone.returncode == code
+    assert (
+        guarded.stderr.startswith(alone.stderr.replace(f'"{script}"', f'"{script.name}"'))
+        or code != 1
+        or (alone.stderr.strip().splitlines()[-1] in guarded.stderr)
+    )
+
+
+def test_a_traceback_shows_the_script_and_nothing_of_ours(tmp_path: Path) -> None:
+    """The frames are those of plain Python."""
+    script = tmp_path / "train.py"
+    script.write_text("def step():\n    raise ValueError('in the step')\nstep()\n")
+    done = run(script)
+    assert "in the step" in done.stderr
+    assert "script.py" not in done.stderr and "runpy" not in done.stderr
+
+
+def test_a_module_runs_with_m(tmp_path: Path) -> None:
+    """As python -m does."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").touch()
+    (tmp_path / "package" / "train.py").write_text("import sys; print(__name__, sys.argv[1:])")
+    done = python("-m", "memguard", "run", "-m", "package.train", "--x", cwd=tmp_path)
+    assert done.stdout == "__main__ ['--x']\n", done.stderr
+
+
+def test_a_lightning_script_gets_the_callback(tmp_path: Path) -> None:
+    """MEMGUARD=1 is set for the script, and its options arrive."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import lightning as L, sys\n"
+        "from tests.integrations.test_lightning import trainer, classifier, loader\n"
+        "from pathlib import Path\n"
+        "import importlib\n"
+        "package = importlib.import_module('lightning.pytorch')\n"
+        "t = trainer(package, Path('.'))\n"
+        "t.fit(classifier(package), loader(), loader(8))\n"
+    )
+    done = run(script, options=("--json", "report.json"))
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["batches"] == {"sanity": 2, "train": 12, "validation": 4}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("missing.py",), "missing.py"),
+        (("--device", "gpu", "train.py"), "virtual:SIZE"),
+        (("--validation", "on", "train.py"), "guard, warn, off"),
+        (("--rules", "MG999", "train.py"), "MG101"),
+        (("--empty-cache", "0", "train.py"), "at least 1"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(arguments: tuple[str, ...], word: str, tmp_path: Path) -> None:
+    """The value and the valid ones, no traceback."""
+    (tmp_path / "train.py").write_text("print('never')")
+    done = python("-m", "memguard", "run", *arguments, cwd=tmp_path)
+    assert done.returncode == 2 and done.stdout == ""
+    assert word in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_memguard_disable_runs_the_script_alone(tmp_path: Path) -> None:
+    """Nothing is written, nothing said."""
+    script = tmp_path / "train.py"
+    script.write_text(PLAIN)
+    done = python("-m", "memguard", "run", script.name, cwd=tmp_path, MEMGUARD_DISABLE="1")
+    assert done.returncode == 0 and not (tmp_path / "memguard-runs").exists()

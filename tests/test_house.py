@@ -1,0 +1,127 @@
+"""The rules of the house that a machine can check."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import memguard
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "memguard").rglob("*.py"))
+TORCH_ROOMS = ("backends", "probes", "guards", "integrations", "forecast")
+
+
+def loads(code: str, *forbidden: str) -> list[str]:
+    """Which of some modules a fresh interpreter has loaded after running code."""
+    check = f"{code}\nimport sys\nprint([name for name in {forbidden!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=ROOT)
+    return list(ast.literal_eval(done.stdout.strip().splitlines()[-1]))
+
+
+def test_the_check_of_imports_can_fail() -> None:
+    """The check itself sees a module that was loaded."""
+    assert loads("import json", "json", "torch") == ["json"]
+
+
+def test_importing_memguard_loads_nothing_heavy() -> None:
+    """``import memguard`` costs no torch, no lightning, no tensorboard, no numpy."""
+    heavy = ("torch", "lightning", "pytorch_lightning", "tensorboard", "numpy", "rich", "psutil", "pynvml")
+    assert loads("import memguard", *heavy) == []
+
+
+def test_readers_load_no_torch() -> None:
+    """Reports, snapshots, the allocator and the command line work where torch is not installed."""
+    code = (
+        "import memguard.cli, memguard.recording, memguard.recorder, memguard.report.runs, memguard.allocator\n"
+        "import memguard.detectors\n"
+        "from memguard.commands import report\n"
+    )
+    assert loads(code, "torch", "lightning") == []
+
+
+def test_the_layers_hold() -> None:
+    """import-linter: upper layers import lower ones, never the other way round."""
+    done = subprocess.run(["lint-imports"], capture_output=True, text=True, check=False, cwd=ROOT)
+    if done.returncode == 127:
+        pytest.fail("import-linter is not installed")
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_torch_is_imported_only_in_its_rooms() -> None:
+    """Backends, probes, guards, integrations and forecast may; the rest sees plain data."""
+    strays = [
+        str(path.relative_to(ROOT))
+        for path in SOURCES
+        if path.relative_to(ROOT).parts[1] not in TORCH_ROOMS
+        and re.search(r"^\s*(import|from) (torch|lightning|pytorch_lightning)\b", path.read_text(), re.MULTILINE)
+    ]
+    assert strays == []
+
+
+def test_every_module_says_why_it_exists() -> None:
+    """A docstring on every file."""
+    assert [str(path) for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+def test_every_test_says_what_holds() -> None:
+    """A test's docstring states behaviour in a sentence."""
+    silent = [
+        f"{path.relative_to(ROOT)}:{node.name}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if "corpus" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not ast.get_docstring(node)
+    ]
+    assert silent == []
+
+
+def test_no_file_is_without_a_subject() -> None:
+    """No utils, common, core, manager, helpers."""
+    assert [
+        str(path) for path in SOURCES if re.fullmatch(r"(utils?|common|core|helpers?|misc|manager)", path.stem)
+    ] == []
+
+
+def test_no_file_names_a_machine() -> None:
+    """Nothing committed names a path of somebody's machine."""
+    listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=False, cwd=ROOT).stdout.split()
+    pattern = re.compile(r"/root/|/home/(?!user\b)\w+/|/work/\w")
+    named = [
+        name
+        for name in listed
+        if name != "tests/test_house.py"
+        and Path(name).suffix in (".py", ".md", ".toml", ".txt", ".c", ".js", ".css", ".sh", "")
+        and (ROOT / name).is_file()
+        and pattern.search((ROOT / name).read_text(errors="replace"))
+    ]
+    assert named == []
+
+
+def test_the_public_names_are_these() -> None:
+    """Adding or losing a public name is a decision, made here."""
+    assert sorted(memguard.__all__) == sorted(
+        [
+            "BatchRecord", "Finding", "Guard", "MemGuard", "MemGuardError", "Options", "Recording", "Severity", "Stage",
+            "__version__", "allow", "find_batch_size", "forecast", "is_oom", "max_memory_allocated",
+            "max_memory_reserved", "memory_allocated", "memory_reserved", "unwrap", "watch", "wrap",
+        ]
+    )  # fmt: skip
+
+
+def test_every_public_name_is_there_and_documented() -> None:
+    """Each lazy name resolves, and says in a sentence what it is."""
+    for name in memguard.__all__:
+        thing = getattr(memguard, name)
+        assert name == "__version__" or (thing.__doc__ or "").strip()
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    """As with any module."""
+    with pytest.raises(AttributeError, match="wrapp"):
+        _ = memguard.wrapp  # type: ignore[attr-defined]
