@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._pytree import tree_leaves
 
 from memguard.probes.holders import Holder, find_holders
@@ -46,6 +47,7 @@ class Ledger:
     def __init__(self, *, graph: bool, at: int, stage: Stage | None, extra: Any) -> None:
         self.graph, self.at, self.stage, self.extra = graph, at, stage, extra
         self.depth = self.step = 0
+        self.after_step = False
         self.outputs: list[tuple[int, StorageWeakRef]] = []
         self.roots: dict[int, weakref.ref[torch.nn.Module]] = {}
         self.holders: tuple[Holder, ...] | None = None
@@ -54,9 +56,13 @@ class Ledger:
         if self.depth == 0:
             self.step += 1
             self.roots[id(module)] = weakref.ref(module)
-            if self.step == self.at and self.holders is None:
-                self.name()
+            if self.step == self.at and self.holders is None and not self.after_step:
+                self.name(sys._getframe(1))
         self.depth += 1
+
+    def stepped(self, *args: object) -> None:
+        if self.after_step and self.step >= self.at and self.holders is None:
+            self.name(sys._getframe(1))
 
     def after(self, module: torch.nn.Module, args: object, output: object) -> None:
         self.depth -= 1
@@ -68,9 +74,8 @@ class Ledger:
             if self.depth == 0:
                 self.outputs.append((self.step, StorageWeakRef(tensor.untyped_storage())))
 
-    def name(self) -> None:
+    def name(self, frame: types.FrameType) -> None:
         extra = self.extra() if self.extra is not None else ()
-        frame = sys._getframe(2)  # the script's caller of the model, past this ledger's own frames
         models = [model for ref in self.roots.values() if (model := ref()) is not None]
         if self.graph:
             reach = Reach(KEY, lambda mark: mark.step <= self.step - 3)
@@ -109,8 +114,12 @@ def run(
     stage: Stage | None = None,
     extra: str | None = None,
     others: dict[str, str] | None = None,
+    after_step: bool = False,
 ) -> tuple[Holder, ...]:
-    """Runs a script and returns who was named; `extra` is an expression for more roots, evaluated in the script."""
+    """Runs a script and returns who was named; `extra` is an expression for more roots, evaluated in the script.
+
+    Named is at the start of the forward number `at`, or at the end of the optimizer step after it.
+    """
     text = PRELUDE + textwrap.dedent(source)
     path = tmp_path / "script.py"
     with user_module(text, path, "script") as module:
@@ -127,7 +136,12 @@ def run(
         ledger = Ledger(
             graph=graph, at=at, stage=stage, extra=None if extra is None else lambda: eval(extra, module.__dict__)
         )
-        handles = [register_module_forward_pre_hook(ledger.before), register_module_forward_hook(ledger.after)]
+        ledger.after_step = after_step
+        handles = [
+            register_module_forward_pre_hook(ledger.before),
+            register_module_forward_hook(ledger.after),
+            register_optimizer_step_post_hook(ledger.stepped),
+        ]
         try:
             exec(compile(text, str(path), "exec"), module.__dict__)
         finally:
