@@ -122,6 +122,8 @@ class KeptOutputs(Fact):
     """Ends of the stage's pass that they survived."""
     metric: str | None = None
     """Class of the metric whose state they are."""
+    bounded: bool = True
+    """Whether the source empties or limits what holds them, as far as it shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from memguard.detectors.interface import Detector
 from memguard.detectors.telling import Room, from_fact, holder, plural
 from memguard.facts import Fact, KeptOutputs, ViewsPinStorage
 from memguard.findings import Finding, Severity
-from memguard.stats import BatchRecord, Run
+from memguard.stats import BatchRecord, Run, Stage
 from memguard.units import format_bytes
 
 MIN_VIEW_BYTES = 64 * 1024**2
@@ -37,25 +37,31 @@ class OutputsAccumulate(Detector):
 
     def __init__(self) -> None:
         self._room = Room()
+        self._left: dict[Stage, int] = {}
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
-        """Learns how much room is left."""
+        """Learns how much room is left, and how many batches of this pass."""
         self._room.observe(record)
+        length = run.batches_per_epoch.get(record.stage)
+        if length is not None and record.index is not None:
+            self._left[record.stage] = max(length - record.index - 1, 0)
         return ()
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Concludes: critical if it will not fit, a warning if it never stops, else only told."""
         if not isinstance(fact, KeptOutputs) or fact.tensors < MIN_BATCHES:
             return
-        left = fact.batches_left if fact.batches_left is not None else None
+        left = fact.batches_left
+        if left is None:
+            left = self._left.get(fact.stage) if fact.bounded or fact.stage.evaluates else run.batches_left
         severity = Severity.INFO
         if left is not None and self._room.severity(run, fact.bytes_per_batch, left) is Severity.CRITICAL:
             severity = Severity.CRITICAL
-        elif fact.survived_epochs or (left is None and not fact.stage.evaluates):
+        elif fact.survived_epochs or not fact.bounded:
             severity = Severity.WARNING
         what = f"the states of {fact.metric}" if fact.metric else plural(fact.tensors, "tensor")
         more = ""
-        if left is not None:
+        if left:
             more = f"; {plural(left, 'batch')} to come bring {format_bytes(left * fact.bytes_per_batch)} more"
         elif fact.survived_epochs:
             more = f", and outlived {plural(fact.survived_epochs, 'pass')} over the data"

@@ -11,6 +11,7 @@ from memguard.probes.gradients import GradientsProbe
 from memguard.probes.graphs import GraphsProbe
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.marks import MarksProbe
+from memguard.probes.outputs import OutputsProbe
 from memguard.probes.panel import Probes
 from memguard.probes.precision import AutocastProbe, LogitsProbe
 from memguard.probes.stem import StemProbe
@@ -21,6 +22,7 @@ PROBES: tuple[type[Probe], ...] = (
     CyclesProbe,
     GraphsProbe,
     EvaluationProbe,
+    OutputsProbe,
     GradientsProbe,
     ContextsProbe,
     ExceptionsProbe,

@@ -1,0 +1,96 @@
+"""Whether the source ever empties what it fills: read from the syntax tree, for a name that grows."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+
+_SHRINKING = frozenset({"pop", "popleft", "popitem", "clear", "remove", "reset"})
+_LOOPS = (ast.For, ast.While, ast.AsyncFor)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def is_bounded(file: str | None, line: int | None, holder: str | None) -> bool:
+    """Whether something limits a container that grows.
+
+    It is cleared, rebuilt in an outer loop, compared by length, or has a maxlen; or it is a local variable of one pass
+    over the data, which ends with its function.
+
+    Args:
+        file: Where it grows.
+        line: The statement that adds to it.
+        holder: Its name, like ``preds`` or ``Trainer.outputs``.
+
+    Returns:
+        True also where the source cannot be read: then nothing speaks against it.
+    """
+    if file is None or line is None or not holder:
+        return True
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError, RecursionError):
+        return True
+    name = holder.partition("[")[0].rpartition(".")[2]
+    attribute = "." in holder.partition("[")[0]
+    if any(_shrinks(node, name) for node in ast.walk(tree)):
+        return True
+    function, loops = _around(tree, line)
+    for scope in ast.walk(tree) if attribute else ast.walk(function):
+        if isinstance(scope, _FUNCTIONS) and attribute and scope.name != "__init__":
+            if any(_assigns(node, name) for node in ast.walk(scope)):
+                return True
+        elif isinstance(scope, _LOOPS) and scope in loops[:-1] and any(_assigns(node, name) for node in scope.body):
+            return True
+    if attribute or not any(_assigns(node, name) for node in ast.walk(function)):
+        return False  # an attribute or a global, and nothing ever empties it
+    return len(loops) <= 1 and isinstance(function, _FUNCTIONS)
+
+
+def _around(tree: ast.Module, line: int) -> tuple[ast.AST, list[ast.AST]]:
+    """The innermost function (or the module) around a line, and its loops around it, outermost first."""
+    function: ast.AST = tree
+    loops: list[ast.AST] = []
+    for node in ast.walk(tree):  # breadth first: outer before inner
+        first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0) or 0
+        if not first <= line <= last:
+            continue
+        if isinstance(node, _FUNCTIONS):
+            function, loops = node, []
+        elif isinstance(node, _LOOPS):
+            loops.append(node)
+    return function, loops
+
+
+def _last(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return _last(node.value) if isinstance(node, ast.Subscript) else None
+
+
+def _shrinks(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Call):
+        function = node.func
+        if isinstance(function, ast.Attribute) and function.attr in _SHRINKING and _last(function.value) == name:
+            return True
+    if isinstance(node, ast.Delete):
+        return any(_last(target) == name for target in node.targets)
+    if isinstance(node, ast.Compare):
+        sides = [node.left, *node.comparators]
+        return any(
+            isinstance(side, ast.Call) and _last(side.func) == "len" and side.args and _last(side.args[0]) == name
+            for side in sides
+        )
+    if isinstance(node, (ast.Assign, ast.AnnAssign)) and _assigns(node, name):
+        value = node.value
+        if isinstance(value, ast.Call) and any(keyword.arg == "maxlen" for keyword in value.keywords):
+            return True
+        return isinstance(value, ast.Subscript) and _last(value.value) == name  # x = x[-k:]
+    return False
+
+
+def _assigns(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Assign):
+        return any(_last(target) == name and not isinstance(target, ast.Subscript) for target in node.targets)
+    return isinstance(node, ast.AnnAssign) and node.value is not None and _last(node.target) == name

@@ -1,0 +1,259 @@
+"""The storage ledger: outputs that outlive their batch, without a graph, and views that pin more than they show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from memguard.facts import Fact, KeptOutputs, PreviousOutputsAlive, ViewsPinStorage
+from memguard.probes.bounded import is_bounded
+from memguard.probes.holders import Holder
+from memguard.probes.interface import Probe, Watch
+from memguard.probes.ledger import tensors_in
+from memguard.probes.sizes import owned_storages, storage_key
+from memguard.stats import Stage
+
+MIN_BYTES = 1024
+MAX_OUTPUTS = 2048
+MIN_BATCHES = 8
+AGAIN = 4
+VIEW_TIMES = 8
+CENSUS = (10, 22, 58)
+"""Batches of a stage after which the holders are counted; the growth between two counts tells."""
+PREVIOUS_SHARE, PREVIOUS_BYTES = 0.03, 64 * 1024**2
+PREVIOUS_LOOKS = 2
+
+
+@final
+class _Output:
+    """One output's storage, held weakly."""
+
+    __slots__ = ("batch", "bytes", "key", "module", "ref", "stage")
+
+    def __init__(self, storage: torch.UntypedStorage, batch: int, stage: Stage, module: int) -> None:
+        self.ref: Any = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+        self.key, self.bytes = storage._cdata, storage.nbytes()
+        self.batch, self.stage, self.module = batch, stage, module
+
+
+@final
+class OutputsProbe(Probe):
+    """Follows the storages of the models' outputs, and counts at times what user code holds."""
+
+    name: ClassVar[str] = "outputs"
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._alive: list[_Output] = []
+        self._again: dict[Stage, int] = {}
+        self._count: dict[Stage, int] = {}
+        self._census: dict[Stage, tuple[int, int | None, dict[tuple[Any, ...], Holder]]] = {}
+        self._told: set[tuple[Any, ...]] = set()
+        self._previous: tuple[int, Any, int | None] | None = None
+        self._previous_looks = 0
+
+    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Looks whether the last batch's outputs are still there."""
+        watch = self.watch
+        if self._previous_looks >= PREVIOUS_LOOKS or not self._alive or not module.training:
+            return
+        number = id(module)
+        last = [o for o in self._alive if o.module == number and o.batch == watch.batch - 1 and not o.ref.expired()]
+        held = sum({output.key: output.bytes for output in last}.values())
+        total = watch.device_total_bytes
+        if held < (PREVIOUS_SHARE * total if total else PREVIOUS_BYTES):
+            return
+        self._previous_looks += 1
+        keys = {output.key for output in last}
+        holders = self.holders(_Kept(keys, graph=True), graph=False, collector=False, stage=watch.stage)
+        self._previous = (held, holders[0].place if holders else None, None)
+
+    def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """Notes the storages of an output."""
+        watch = self.watch
+        if self._previous is not None and self._previous[2] is None:
+            self._previous = (*self._previous[:2], watch.read().allocated_peak_bytes)
+        if output is None or len(self._alive) >= MAX_OUTPUTS:
+            return
+        for tensor in tensors_in(output):
+            key = storage_key(tensor)
+            if key is not None and key[1] >= MIN_BYTES:
+                self._alive.append(_Output(tensor.untyped_storage(), watch.batch, watch.stage, id(module)))
+
+    def on_batch_end(self) -> None:
+        """Concludes."""
+        self._tell_previous()
+        if not self._alive and not self._count:
+            return
+        self._alive = [output for output in self._alive if not output.ref.expired()]
+        watch, stage = self.watch, self.watch.stage
+        old = [output for output in self._alive if output.stage is stage and output.batch < watch.batch - 1]
+        batches = {output.batch for output in old}
+        if len(batches) >= self._again.get(stage, MIN_BATCHES):
+            self._again[stage] = AGAIN * len(batches)
+            self._name(old, batches)
+        count = self._count[stage] = self._count.get(stage, 0) + 1
+        if count in CENSUS:
+            self._take_census(stage)
+
+    def on_batch_start(self) -> None:
+        """Counts batches of each stage."""
+        self._count.setdefault(self.watch.stage, 0)
+
+    def on_stage_end(self, stage: Stage) -> None:
+        """A pass over the data ends: counting begins anew, for what grows within one."""
+        if stage is not Stage.TRAIN:
+            self._count.pop(stage, None)
+            self._census.pop(stage, None)
+            self._again.pop(stage, None)
+
+    def remove(self) -> None:
+        """Forgets all storages."""
+        self._alive.clear()
+
+    # Outputs kept
+
+    def _name(self, old: list[_Output], batches: set[int]) -> None:
+        watch = self.watch
+        kept = _Kept({output.key for output in old}, graph=False)
+        holders = self.holders(kept, graph=False, collector=False, stage=watch.stage)
+        if not holders:
+            return
+        holder = max(holders, key=lambda holder: (holder.grows, holder.tensors))
+        if holder.length < MIN_BATCHES and not holder.grows:
+            return
+        held = sum({output.key: output.bytes for output in old}.values())
+        place = holder.place
+        self._told.add((place.file, place.line, place.holder))
+        if kept.pinned > VIEW_TIMES * kept.used:
+            share = kept.used / kept.pinned
+            self.report(
+                ViewsPinStorage(
+                    batch=watch.batch,
+                    stage=watch.stage,
+                    place=place,
+                    views=len(batches),
+                    used_bytes=round(held * share),
+                    pinned_bytes=held,
+                )
+            )
+            return
+        self.report(
+            KeptOutputs(
+                batch=watch.batch,
+                stage=watch.stage,
+                place=place,
+                tensors=len(batches),
+                first_batch=min(batches),
+                bytes=held,
+                bytes_per_batch=held / len(batches),
+                bounded=is_bounded(place.file, place.line, place.holder),
+            )
+        )
+
+    # Holders that grow
+
+    def _take_census(self, stage: Stage) -> None:
+        """Counts what user code holds, and compares with the last count; skipped where nothing can have grown."""
+        watch = self.watch
+        allocated = watch.record.allocated_end_bytes if watch.record is not None else None
+        before = self._census.get(stage)
+        if before is not None and allocated is not None and before[1] is not None and allocated <= before[1]:
+            return
+        judge = _Countable(owned_storages(watch.models))
+        holders = self.holders(judge, graph=False, collector=False, stage=stage)
+        counted = {
+            (h.place.file, h.place.line, h.place.holder): h for h in holders if h.grows or h.length >= MIN_BATCHES
+        }
+        self._census[stage] = (watch.batches, allocated, counted)
+        if before is None:
+            return
+        batches = watch.batches - before[0]
+        for key, holder in counted.items():
+            known = before[2].get(key)
+            more = holder.length - (known.length if known is not None else 0)
+            if key in self._told or not holder.grows or known is None or more < 0.9 * batches:
+                continue
+            self._told.add(key)
+            size = holder.bytes / max(holder.tensors, 1)
+            self.report(
+                KeptOutputs(
+                    batch=watch.batch,
+                    stage=stage,
+                    place=holder.place,
+                    tensors=holder.length,
+                    first_batch=max(watch.batch - holder.length + 1, 0),
+                    bytes=round(size * holder.length),
+                    bytes_per_batch=size * more / batches,
+                    bounded=is_bounded(*key),
+                )
+            )
+
+    # The previous batch
+
+    def _tell_previous(self) -> None:
+        previous, self._previous = self._previous, None
+        if previous is None:
+            return
+        held, place, peak = previous
+        record = self.watch.record
+        in_forward = None
+        if record is not None and record.allocated_peak_bytes is not None and peak is not None:
+            in_forward = peak >= record.allocated_peak_bytes
+        fact = PreviousOutputsAlive(
+            batch=self.watch.batch, stage=self.watch.stage, bytes=held, graph=False, peak_in_forward=in_forward
+        )
+        self.report(fact if place is None else _at(fact, place))
+
+
+def _at(fact: PreviousOutputsAlive, place: Any) -> PreviousOutputsAlive:
+    from dataclasses import replace
+
+    return replace(fact, place=place)
+
+
+@final
+class _Kept:
+    """Recognises tensors by their storage, and adds up what they show and what they pin."""
+
+    def __init__(self, keys: set[int], *, graph: bool) -> None:
+        self._keys, self._graph = keys, graph
+        self._views: dict[int, tuple[int, int]] = {}
+
+    def __call__(self, tensor: torch.Tensor) -> int | None:
+        if tensor.grad_fn is not None and not self._graph:
+            return None
+        key = storage_key(tensor)
+        if key is None or key[0] not in self._keys:
+            return None
+        used = tensor.numel() * tensor.element_size()
+        self._views[key[0]] = (self._views.get(key[0], (0, 0))[0] + used, key[1])
+        return key[1]
+
+    @property
+    def used(self) -> int:
+        """Bytes that the tensors show, each storage's at most its own size."""
+        return sum(min(used, size) for used, size in self._views.values())
+
+    @property
+    def pinned(self) -> int:
+        """Bytes of the storages."""
+        return sum(size for _, size in self._views.values())
+
+
+@final
+class _Countable:
+    """Recognises every tensor without a graph that is not the models' own."""
+
+    def __init__(self, owned: dict[int, int]) -> None:
+        self._owned = owned
+
+    def __call__(self, tensor: torch.Tensor) -> int | None:
+        if tensor.grad_fn is not None or tensor.is_leaf is False or issubclass(type(tensor), nn.Parameter):
+            return None
+        key = storage_key(tensor)
+        return None if key is None or key[0] in self._owned else key[1]

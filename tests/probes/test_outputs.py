@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from memguard.facts import KeptOutputs, PreviousOutputsAlive, ViewsPinStorage
+from memguard.probes.bounded import is_bounded
+from memguard.probes.outputs import OutputsProbe
+from memguard.stats import BatchRecord, MemoryStats, Stage
+from tests.probes.loop import Loop
+
+HISTORY: list[torch.Tensor] = []
+
+
+def make() -> tuple[nn.Module, torch.Tensor]:
+    torch.manual_seed(0)
+    return nn.Linear(16, 64), torch.randn(8, 16)
+
+
+def line_of(marker: str) -> int:
+    with open(__file__) as file:
+        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
+
+
+def collect_globally(loop: Loop, model: nn.Module, x: torch.Tensor) -> None:
+    for _ in loop.batches(14):
+        HISTORY.append(model(x).detach())  # noqa: PERF401 # global
+
+
+def test_detached_outputs_that_nothing_empties_are_told() -> None:
+    """A global list of detached outputs is told with its size and growth, and that it has no bound."""
+    model, x = make()
+    with Loop(model, kinds=[OutputsProbe]) as loop:
+        collect_globally(loop, model, x)
+    fact = loop.of(KeptOutputs)[0]
+    assert (fact.place.holder, fact.place.line) == ("HISTORY", line_of("global"))
+    assert fact.bytes_per_batch == 8 * 64 * 4
+    assert fact.tensors >= 8 and not fact.bounded
+
+
+def test_predictions_of_one_validation_are_bounded() -> None:
+    """A local list that ends with its pass is told as bounded."""
+    model, x = make()
+
+    def validate() -> int:
+        predictions = []
+        with torch.no_grad():
+            for _ in loop.batches(14, Stage.VALIDATION):
+                predictions.append(model(x))  # noqa: PERF401 # validation
+        return len(predictions)
+
+    with Loop(model.eval(), kinds=[OutputsProbe]) as loop:
+        validate()
+    fact = loop.of(KeptOutputs)[0]
+    assert (fact.place.holder, fact.place.line) == ("predictions", line_of("validation"))
+    assert fact.bounded and fact.stage is Stage.VALIDATION
+
+
+def test_derived_tensors_are_found_by_counting_twice() -> None:
+    """What is computed from outputs and kept is no output: the holder's growth between two counts tells."""
+    model, x = make()
+    classes = []
+    with Loop(model, kinds=[OutputsProbe]) as loop:
+        for _ in loop.batches(24):
+            with torch.no_grad():
+                classes.append(model(x).argmax(1))  # derived
+    (fact,) = loop.of(KeptOutputs)
+    assert (fact.place.holder, fact.place.line) == ("classes", line_of("derived"))
+    assert fact.bytes_per_batch == 8 * 8
+
+
+def test_a_column_that_pins_its_output_is_told_as_a_view() -> None:
+    """`out[:, 0]` shows 32 bytes and keeps the whole output."""
+    model, x = make()
+    firsts = []
+    with Loop(model, kinds=[OutputsProbe]) as loop:
+        for _ in loop.batches(14):
+            firsts.append(model(x).detach()[:, 0])  # noqa: PERF401 # column
+    fact = loop.of(ViewsPinStorage)[0]
+    assert (fact.place.holder, fact.place.line) == ("firsts", line_of("column"))
+    assert fact.pinned_bytes == fact.views * 8 * 64 * 4
+    assert fact.used_bytes == fact.views * 8 * 4
+
+
+def test_healthy_loops_are_silent() -> None:
+    """The last few outputs, copies elsewhere and outputs that die are nothing."""
+    model, x = make()
+    recent: deque[torch.Tensor] = deque(maxlen=4)
+    with Loop(model, kinds=[OutputsProbe]) as loop:
+        best = None
+        for _ in loop.batches(60):
+            out = model(x).detach()
+            recent.append(out)
+            best = out if best is None or bool(out.sum() > best.sum()) else best
+    assert loop.facts == []
+
+
+def test_the_previous_batch_is_told_with_the_phase_of_the_peak() -> None:
+    """An output that is 3 % of the device and alive at the next forward is told; deleted, it is not."""
+    model, x = make()
+    peak = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=90)
+    watch = {"device_total_bytes": 40_000, "read": lambda: MemoryStats(allocated_peak_bytes=90)}
+    with Loop(model, kinds=[OutputsProbe], **watch) as loop:
+        loop.record = peak
+        for _ in loop.batches(4):
+            out = model(x)
+            del out
+        assert loop.of(PreviousOutputsAlive) == []
+        for index in loop.batches(4):
+            loop.record = replace(peak, allocated_peak_bytes=90 + index)
+            out = model(x)
+    facts = loop.of(PreviousOutputsAlive)
+    assert [fact.place.holder for fact in facts] == ["out", "out"]
+    assert facts[0].bytes == 8 * 64 * 4
+    assert [fact.peak_in_forward for fact in facts] == [False, False]
+    assert out.shape == (8, 64)
+
+
+SOURCE = """
+LOG = []
+class Trainer:
+    def __init__(self):
+        self.kept, self.cleared = [], []
+        self.replaced = []
+    def step(self, out):
+        self.kept.append(out)
+        self.cleared.append(out)
+        self.replaced.append(out)
+        LOG.append(out)
+    def end(self):
+        self.cleared.clear()
+        self.replaced = []
+def fit():
+    outer = []
+    for epoch in range(3):
+        inner = []
+        for batch in range(9):
+            outer.append(batch)
+            inner.append(batch)
+def one_pass(window):
+    preds = []
+    for batch in range(9):
+        preds.append(batch)
+        window.append(batch)
+        if len(window) > 5:
+            window = window[-5:]
+"""
+
+
+def test_bounds_are_read_from_the_source(tmp_path: object) -> None:
+    """Clearing, rebuilding in an outer loop, a length test or one pass bound a container; nothing else does."""
+    path = str(tmp_path) + "/program.py"
+    with open(path, "w") as file:
+        file.write(SOURCE)
+    lines = SOURCE.split("\n")
+
+    def bounded(holder: str, statement: str) -> bool:
+        return is_bounded(path, next(i for i, text in enumerate(lines, 1) if statement in text), holder)
+
+    assert not bounded("Trainer.kept", "self.kept.append")
+    assert bounded("Trainer.cleared", "self.cleared.append")
+    assert bounded("Trainer.replaced", "self.replaced.append")
+    assert not bounded("LOG", "LOG.append")
+    assert not bounded("outer", "outer.append")
+    assert bounded("inner", "inner.append")
+    assert bounded("preds", "preds.append")
+    assert bounded("window", "window.append")
