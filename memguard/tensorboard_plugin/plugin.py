@@ -15,10 +15,11 @@ from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
 from memguard.errors import MemGuardError
-from memguard.report.html_details import chart_head
+from memguard.report.html_details import chart_head, plain
 from memguard.report.html_ranks import over_ranks
 from memguard.report.html_rows import RowIndex, pack
 from memguard.report.html_snapshot import find_snapshot, snapshot_map
+from memguard.tensorboard_plugin.events import read_manifests
 from memguard.tensorboard_plugin.files import is_remote
 from memguard.tensorboard_plugin.loader import NAME
 from memguard.tensorboard_plugin.store import Process, Store
@@ -46,6 +47,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
 
     def __init__(self, context: Any) -> None:
         flags = getattr(context, "flags", None)
+        self._provider = getattr(context, "data_provider", None)
         self._store = Store(context.logdir or "", str(getattr(flags, "logdir_spec", "") or ""))
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
@@ -112,8 +114,28 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
                     pending += 1
                     ranks.append({"rank": rank, "starts": [each.name for each in processes], "pending": True})
             listed.append({"name": name, "ranks": ranks})
+        listed += self._events_only(request, {run["name"] for run in listed})
         listed.sort(key=lambda run: run["name"])
         return self._json(request, {"runs": listed, "pending": pending, "time": time.time()})
+
+    def _events_only(self, request: wrappers.Request, known: set[str]) -> list[dict[str, Any]]:
+        """The runs of which only TensorBoard's own files are here, as their manifests tell of them."""
+        if self._provider is None:
+            return []
+        environ = request.environ
+        try:
+            from tensorboard import plugin_util  # slow, and there already in TensorBoard
+
+            manifests = read_manifests(self._provider, plugin_util.context(environ), plugin_util.experiment_id(environ))
+        except Exception as error:  # a data provider of any kind
+            logging.getLogger(__name__).debug("memguard: %s", error)
+            return []
+        problem = "only TensorBoard's events of this run are here; its folder memguard was not copied"
+        return [
+            {"name": run, "ranks": [{**plain(manifest), "rank": 0, "starts": [], "problem": problem}]}
+            for run, manifest in manifests.items()
+            if run not in known
+        ]
 
     def _details(self, request: wrappers.Request) -> Any:
         process = self._process(request)

@@ -27,7 +27,7 @@ export function headline(page) {
   return h("section", { className: `headline ${worst.severity}` },
     h("div", { className: "grow" },
       h("h1", null, worst.file ? h("code", { className: "place", title: `${worst.file}:${worst.line}` }, formatPlace(worst.file, worst.line)) : null, worst.holder ? h("code", null, worst.holder) : null,
-        h("span", null, `${String(worst.name).replaceAll("-", " ")} seen from batch ${formatCount(worst.first_batch)}`)),
+        h("span", null, `${worst.file || worst.holder ? String(worst.name).replaceAll("-", " ") : title(worst.name)} seen from batch ${formatCount(worst.first_batch)}`)),
       h("p", null, inline(worst.message)), h("p", { className: "advice" }, h("strong", null, "Fix: "), inline(worst.advice))),
     h("div", { className: "acts" }, h("button", { className: "primary", onclick: () => showFinding(page, worst) }, "Show where it began"),
       oom ? h("button", { onclick: () => page.go("oom", { oom: oom.id ?? null }) }, `Out of memory in batch ${formatCount(oom.batch)}`) : null,

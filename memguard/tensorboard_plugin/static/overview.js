@@ -15,9 +15,13 @@ export async function overview(page, container) {
   return view;
 }
 
+function bytesOf(rank) {
+  return rank.peak?.allocated_peak_bytes ?? null;
+}
+
 // A run's worst rank, and sums over its ranks.
 function outline(run) {
-  const peak = (rank) => rank.peak?.allocated_peak_bytes ?? -1;
+  const peak = (rank) => bytesOf(rank) ?? -1;
   const worst = run.ranks.reduce((high, rank) => (peak(rank) > peak(high) ? rank : high), run.ranks[0]);
   const sum = (read) => run.ranks.reduce((all, rank) => all + (read(rank) ?? 0), 0);
   const level = (name) => sum((rank) => rank.findings?.[name]);
@@ -34,7 +38,10 @@ class Overview {
     this.key = h("div", { className: "legend" });
     this.note = h("span", { className: "muted" });
     this.filter = h("input", { type: "search", id: "filter", placeholder: "Filter runs, a regular expression", "aria-label": "Filter runs by a regular expression", value: page.state.filter, oninput: () => this.filtered() });
-    this.along = h("select", { id: "along", onchange: () => this.draw() }, h("option", { value: "batch" }, "batches"), h("option", { value: "share" }, "each run's own length, in %"));
+    this.along = h("select", { id: "along", onchange: () => {
+      this.isAligned = true;
+      return this.draw();
+    } }, h("option", { value: "batch" }, "batches"), h("option", { value: "share" }, "each run's own length, in %"));
     this.comparison = h("section", { className: "panel", "aria-label": "Comparison" }, h("div", { className: "row" }, h("h2", null, "Peaks compared"), h("span", { className: "grow" }), h("label", null, h("span", { className: "muted" }, "Along"), this.along)), this.key, this.plot);
     replace(container, h("div", { className: "row" }, this.filter, this.note), this.list, this.comparison);
   }
@@ -63,12 +70,12 @@ class Overview {
     replace(this.list, h("table", { className: "runs" },
       h("thead", null, h("tr", null, ["", "Run", "Peak over time", "Peak", "Headroom", "Batches", "Findings", ""].map((title) => h("th", { scope: "col" }, title)))),
       h("tbody", null, runs.map((run) => this.line(run)))));
-    await this.compare(runs.filter((run) => this.chosen.has(run.name)).slice(0, MOST));
+    await this.compare(runs.filter((run) => this.chosen.has(run.name) && run.ranks.some((rank) => !rank.problem)).slice(0, MOST));
   }
 
   line(run) {
     const { worst, finding, ooms, count, time, counts } = outline(run);
-    const peak = worst.peak?.allocated_peak_bytes ?? null;
+    const peak = bytesOf(worst);
     const capacity = worst.device_total_bytes ?? null;
     const open = () => this.page.go("timeline", { run: run.name });
     const badges = Object.entries(counts).filter(([, number]) => number).map(([level, number]) => h("span", { className: `badge ${level}`, title: level }, String(number)));
@@ -100,6 +107,8 @@ class Overview {
     const shown = runs.map((run, at) => [run, bands[at]]).filter(([, band]) => band.batch.length);
     this.comparison.hidden = !shown.length;
     if (!shown.length) return;
+    const lengths = shown.map(([, band]) => band.batch[band.batch.length - 1] - band.batch[0] + 1);
+    if (!this.isAligned) this.along.value = Math.max(...lengths) > 4 * Math.min(...lengths) ? "share" : "batch";
     const joined = uPlot.join(shown.map(([, band]) => [this.places(band.batch), band.low, band.high]));
     const hue = (at) => color(HUES[at % HUES.length]);
     const capacities = new Set(shown.map(([run]) => outline(run).worst.device_total_bytes));

@@ -12,6 +12,11 @@ export function decodeRows(buffer) {
   return { ...head, columns };
 }
 
+// Values as uPlot takes them: a gap is null, for NaN would spoil its scales.
+export function drawable(values) {
+  return values.some(Number.isNaN) ? Array.from(values, (value) => (Number.isNaN(value) ? null : value)) : values;
+}
+
 export function rowAt(series, position) {
   const row = {};
   for (const [name, values] of Object.entries(series.columns)) {

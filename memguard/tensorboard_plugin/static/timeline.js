@@ -6,7 +6,7 @@ import { chips, headline } from "./findings.js";
 import { formatBytes, formatCount, formatShare } from "./format.js";
 import { peakPanel } from "./peak.js";
 import { rankBand } from "./ranks.js";
-import { nearestRow, rowAt } from "./rows.js";
+import { drawable, nearestRow, rowAt } from "./rows.js";
 import { overviewStrip } from "./strip.js";
 import { color } from "./theme.js";
 
@@ -117,7 +117,7 @@ class Timeline {
   }
 
   get columns() {
-    return [this.series.columns.batch, ...CURVES.map(([name]) => this.series.columns[name])];
+    return [this.series.columns.batch, ...CURVES.map(([name]) => drawable(this.series.columns[name]))];
   }
 
   makeCharts() {
@@ -171,7 +171,7 @@ class Timeline {
       height: 96,
       series: [{ label: "Host RAM", color: color("host"), width: 1.5 }],
       state: () => ({ ...this.marks(), marks: {}, acts: [], findings: [] }),
-    }, [this.series.columns.batch, values]);
+    }, [this.series.columns.batch, drawable(values)]);
   }
 
   marks() {
@@ -249,7 +249,7 @@ class Timeline {
   refill() {
     this.hovered = null;
     this.chart.setData(this.columns, false);
-    this.hostChart?.setData([this.series.columns.batch, this.series.columns.host_rss_bytes], false);
+    this.hostChart?.setData([this.series.columns.batch, drawable(this.series.columns.host_rss_bytes)], false);
     this.scaleX();
     this.drawLegend();
   }
