@@ -8,6 +8,7 @@ entered. What cannot be read that way is caught on the first guarded forward (se
 
 from __future__ import annotations
 
+import dis
 import functools
 import types
 from collections.abc import Iterator
@@ -74,14 +75,14 @@ def _calls_engine(code: types.CodeType, function: types.FunctionType) -> bool:
     names = code.co_names
     if any(name in _ENGINE_NAMES for name in names):
         return True
-    if "grad" in names:
-        if "autograd" in names:
-            return True
-        named = function.__globals__.get("grad")
-        if named is torch.autograd.grad or getattr(named, "__module__", "") == "torch.autograd":
-            return True
-        return any(function.__globals__.get(name) is torch.autograd for name in names)
-    return any(function.__globals__.get(name) is torch.autograd.grad for name in names)
+    if "grad" in names and ("autograd" in names or any(_is_autograd(function, name) for name in names)):
+        return True
+    called = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return any(function.__globals__.get(name) is torch.autograd.grad for name in called)
+
+
+def _is_autograd(function: types.FunctionType, name: str) -> bool:
+    return function.__globals__.get(name) is torch.autograd
 
 
 def _reached(code: types.CodeType, function: types.FunctionType) -> Iterator[object]:

@@ -1,0 +1,164 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import memguard
+from tests.integrations.programs import net
+
+
+class Hidden(nn.Module):
+    """Differentiates inside through a dictionary of functions that no reading of code finds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.energy = net()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.clone().requires_grad_()
+        return OPERATIONS["derive"](self.energy(x).sum(), x)
+
+
+def _engine() -> Any:
+    return getattr(torch.autograd, "gr" + "ad")
+
+
+OPERATIONS = {"derive": lambda energy, x: _engine()(energy, x)[0]}
+
+
+def watch(model: nn.Module, folder: Path, *optimizers: torch.optim.Optimizer, **options: Any) -> memguard.Guard:
+    return memguard.watch(model, optimizers, logdir=folder, quiet=True, **options)
+
+
+def trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model.train()
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+
+
+def test_without_an_optimizer_evaluation_is_guarded_from_the_first_forward(tmp_path: Path) -> None:
+    """Nobody trains the model: its graph is for nobody."""
+    model = net().eval()
+    with watch(model, tmp_path) as guard:
+        assert model(torch.ones(1, 8)).grad_fn is None
+    assert [finding.code for finding in guard.findings if finding.code == "MG001"] == ["MG001"]
+
+
+def test_after_training_evaluation_is_guarded_at_once(tmp_path: Path) -> None:
+    """A training backward was seen."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, tmp_path, optimizer):
+        trained(model, optimizer)
+        model.eval()
+        assert model(torch.ones(1, 8)).grad_fn is None
+        trained(model, optimizer)
+
+
+def test_before_training_the_first_forward_is_observed_and_the_next_guarded(tmp_path: Path) -> None:
+    """With an optimizer and no training yet, one batch tells whether the graph is wanted."""
+    model = net().eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, tmp_path, optimizer):
+        observed = model(torch.ones(1, 8))
+        assert observed.grad_fn is not None
+        del observed
+        assert model(torch.ones(1, 8)).grad_fn is None
+
+
+def test_an_optimizer_made_later_is_noticed(tmp_path: Path) -> None:
+    """Guarded while nobody trains it; observed again as soon as somebody may."""
+    model = net().eval()
+    with watch(model, tmp_path):
+        assert model(torch.ones(1, 8)).grad_fn is None
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        output = model(torch.ones(1, 8))
+        output.sum().backward()
+        optimizer.step()
+        assert model(torch.ones(1, 8)).grad_fn is not None
+
+
+def test_once_an_evaluation_graph_was_used_none_is_ever_cut(tmp_path: Path) -> None:
+    """Attribution: the graph in eval mode is wanted, for ever."""
+    model = net().eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, tmp_path, optimizer):
+        model(torch.ones(1, 8)).sum().backward()
+        trained(model, optimizer)
+        model.eval()
+        assert model(torch.ones(1, 8)).grad_fn is not None
+
+
+def test_an_input_that_requires_grad_is_a_wish(tmp_path: Path) -> None:
+    """Also inside a nest, also by keyword."""
+
+    class Takes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = net()
+
+        def forward(self, batch: dict[str, list[torch.Tensor]]) -> torch.Tensor:
+            return self.inner(batch["x"][0])
+
+    model = Takes().eval()
+    with watch(model, tmp_path):
+        assert model(batch={"x": [torch.ones(1, 8, requires_grad=True)]}).grad_fn is not None
+        assert model(batch={"x": [torch.ones(1, 8)]}).grad_fn is None
+
+
+def test_allow_grad_lets_a_forward_build_its_graph(tmp_path: Path) -> None:
+    """The escape that the notice names."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, tmp_path, optimizer):
+        trained(model, optimizer)
+        model.eval()
+        with memguard.allow("grad"):
+            model(torch.ones(1, 8)).sum().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("before", ["nothing", "optimizer", "training"])
+def test_a_forward_that_differentiates_in_hiding_works_from_its_first_call(before: str, tmp_path: Path) -> None:
+    """What reading the code does not find is caught while the first guarded forward runs."""
+    model = Hidden()
+    optimizers = [] if before == "nothing" else [torch.optim.SGD(model.parameters(), lr=0.1)]
+    expected = model.eval()(torch.ones(1, 8))
+    with watch(model, tmp_path, *optimizers):
+        if before == "training":
+            model.train()
+            model.energy(torch.randn(4, 8)).sum().backward()
+        model.eval()
+        for _ in range(3):
+            assert torch.equal(model(torch.ones(1, 8)), expected)
+
+
+@pytest.mark.parametrize("mode", ["warn", "off"])
+def test_warn_and_off_never_act(mode: str, tmp_path: Path) -> None:
+    """The forward builds its graph as without memguard."""
+    model = net().eval()
+    with watch(model, tmp_path, validation=mode):
+        assert all(model(torch.ones(1, 8)).grad_fn is not None for _ in range(3))
+
+
+def test_a_guarded_forward_inside_another_is_one(tmp_path: Path) -> None:
+    """Nested roots, and a model that calls itself, bring grad mode back exactly once."""
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = net()
+
+        def forward(self, x: torch.Tensor, again: bool = True) -> torch.Tensor:
+            if again:
+                self(x, again=False)
+            assert not torch.is_grad_enabled()
+            return self.inner(x)
+
+    model = Twice().eval()
+    with memguard.watch([model, model.inner], logdir=tmp_path, quiet=True):
+        for _ in range(3):
+            assert model(torch.ones(1, 8)).grad_fn is None
+            assert torch.is_grad_enabled()

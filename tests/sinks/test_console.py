@@ -1,0 +1,40 @@
+import io
+
+from memguard.findings import Severity
+from memguard.sinks.console import ConsoleSink
+from tests.fakes import finding
+
+
+def told(*findings: object) -> str:
+    stream = io.StringIO()
+    sink = ConsoleSink(stream)
+    for one in findings:
+        sink.finding(one)  # type: ignore[arg-type]
+    return stream.getvalue()
+
+
+def test_a_finding_is_told_with_code_message_and_fix() -> None:
+    """Two lines: what happened, and what to do."""
+    assert told(finding()) == "memguard MG999 scripted: it leaks\n  -> stop it\n"
+
+
+def test_a_cause_is_told_once_and_again_when_it_becomes_worse() -> None:
+    """Repeats stay silent."""
+    text = told(finding(), finding(), finding(severity=Severity.CRITICAL))
+    assert text.count("it leaks") == 2
+
+
+def test_mere_information_waits_for_the_summary_unless_memguard_acted() -> None:
+    """Infos are not printed while the run goes on; acts are."""
+    assert told(finding(severity=Severity.INFO)) == ""
+    assert "MG001" in told(finding(severity=Severity.INFO, code="MG001"))
+
+
+def test_a_rank_above_zero_is_named() -> None:
+    """Several processes share one terminal."""
+    assert "[rank 3]" in told(finding(rank=3))
+
+
+def test_markup_in_a_message_is_text() -> None:
+    """A path in square brackets is printed as it is."""
+    assert "a[bold]b" in told(finding(message="a[bold]b"))

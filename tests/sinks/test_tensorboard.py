@@ -1,0 +1,153 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memguard.findings import Severity
+from memguard.sinks.tensorboard import TensorBoardSink
+from memguard.stats import BatchRecord, Run, Stage
+from memguard.units import GIB
+from tests.fakes import finding
+
+RUN = Run(device="cuda:0")
+
+
+def record(batch: int, peak: int = GIB, stage: Stage = Stage.TRAIN, **more: Any) -> BatchRecord:
+    return BatchRecord(
+        batch=batch, stage=stage, time=0.0, seconds=0.0, allocated_peak_bytes=peak, allocated_end_bytes=peak // 2,
+        reserved_peak_bytes=2 * peak, num_alloc_retries=0, host_rss_bytes=GIB, device_used_bytes=GIB, **more,
+    )  # fmt: skip
+
+
+def read(folder: Path) -> Any:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 1000, "tensors": 10})
+    events.Reload()
+    return events
+
+
+class FakeWriter:
+    """A writer of another family, like tensorboardX's: it must be given no protocol buffers."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def add_scalar(self, *args: Any) -> None:
+        self.calls.append(args)
+
+    def add_text(self, *args: Any) -> None:
+        self.calls.append(args)
+
+    def flush(self) -> None:
+        self.calls.append(("flush",))
+
+
+def test_a_spike_of_one_batch_in_20000_is_in_the_curve(tmp_path: Path) -> None:
+    """TensorBoard keeps 1000 points of a curve; ours carry the maximum of their window, so none is lost."""
+    sink = TensorBoardSink(log_every=50, logdir=tmp_path)
+    for batch in range(20_000):
+        sink.record(record(batch, 9 * GIB if batch == 12_345 else GIB), RUN)
+    sink.close()
+    points = read(tmp_path).Scalars("memory/allocated_peak_gib")
+    assert len(points) == 400
+    assert [point.step for point in points if point.value > 8] == [12_349]
+
+
+def test_curves_are_few_well_named_and_have_units(tmp_path: Path) -> None:
+    """The whole list, for each stage."""
+    sink = TensorBoardSink(log_every=1, logdir=tmp_path)
+    sink.record(record(0), RUN)
+    sink.record(record(1, stage=Stage.VALIDATION), RUN)
+    sink.close()
+    names = [
+        "allocated_peak_gib",
+        "allocated_end_gib",
+        "reserved_gib",
+        "device_used_gib",
+        "host_rss_gib",
+        "alloc_retries",
+    ]
+    expected = {f"memory/{name}" for name in names} | {f"memory/validation/{name}" for name in names}
+    events = read(tmp_path)
+    assert set(events.Tags()["scalars"]) == expected
+    assert events.Scalars("memory/reserved_gib")[0].value == 2.0
+
+
+def test_a_logged_step_costs_less_than_2_kib(tmp_path: Path) -> None:
+    """Measured on the event file."""
+    sizes = []
+    for count in (100, 1100):
+        folder = tmp_path / str(count)
+        sink = TensorBoardSink(log_every=1, logdir=folder)
+        for batch in range(count):
+            sink.record(record(batch), RUN)
+        sink.close()
+        sizes.append(next(folder.iterdir()).stat().st_size)
+    assert (sizes[1] - sizes[0]) / 1000 < 2048
+
+
+def test_what_a_device_does_not_tell_has_no_curve(tmp_path: Path) -> None:
+    """Unknown is absent, not zero."""
+    sink = TensorBoardSink(log_every=1, logdir=tmp_path)
+    sink.record(BatchRecord(batch=0, stage=Stage.TRAIN, time=0, seconds=0, host_rss_bytes=GIB), RUN)
+    sink.close()
+    assert read(tmp_path).Tags()["scalars"] == ["memory/host_rss_gib"]
+
+
+def test_findings_stand_in_one_text_with_their_newest_state(tmp_path: Path) -> None:
+    """A cumulative table: the last text has them all."""
+    sink = TensorBoardSink(log_every=1, logdir=tmp_path)
+    sink.finding(finding(line=1))
+    sink.finding(finding(line=2, message="a | b\nc"))
+    sink.finding(finding(line=1, severity=Severity.CRITICAL))
+    sink.close()
+    events = read(tmp_path)
+    assert events.Tags()["tensors"] == ["memory/findings/text_summary"]
+    text = events.Tensors("memory/findings/text_summary")[-1].tensor_proto.string_val[0].decode()
+    assert text.count("critical") == 1 and text.count("warning") == 1
+    assert "a \\| b c" in text
+
+
+def test_the_users_own_torch_writer_gets_the_curves_and_stays_open(tmp_path: Path) -> None:
+    """One event file, and the user can go on writing."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(tmp_path))
+    sink = TensorBoardSink(log_every=1, writer=lambda: writer, logdir=tmp_path / "unused")
+    sink.record(record(5), RUN)
+    sink.finding(finding())
+    sink.close()
+    writer.add_scalar("loss", 1.0, 1)
+    writer.close()
+    assert {"loss", "memory/reserved_gib"} <= set(read(tmp_path).Tags()["scalars"])
+    assert not (tmp_path / "unused").exists()
+
+
+def test_a_foreign_writer_gets_plain_calls_only() -> None:
+    """Protocol buffers would kill tensorboardX's thread silently."""
+    writer = FakeWriter()
+    sink = TensorBoardSink(log_every=1, writer=lambda: writer)
+    sink.record(record(3), RUN)
+    sink.finding(finding())
+    sink.close()
+    assert ("memory/allocated_peak_gib", 1.0, 3) in writer.calls
+    assert [call[0] for call in writer.calls if call[0] == "memory/findings"] == ["memory/findings"]
+    assert writer.calls[-1] == ("flush",)
+
+
+def test_without_a_writer_or_directory_nothing_is_written() -> None:
+    """Nothing to write to is no error."""
+    sink = TensorBoardSink(log_every=1)
+    sink.record(record(0), RUN)
+    sink.close()
+
+
+@pytest.mark.parametrize("batches", [1, 49])
+def test_an_unfinished_window_is_written_at_the_end(batches: int, tmp_path: Path) -> None:
+    """A short run has a point too."""
+    sink = TensorBoardSink(log_every=50, logdir=tmp_path)
+    for batch in range(batches):
+        sink.record(record(batch), RUN)
+    sink.close()
+    assert [point.step for point in read(tmp_path).Scalars("memory/reserved_gib")] == [batches - 1]
