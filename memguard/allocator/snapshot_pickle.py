@@ -123,6 +123,8 @@ def _load(data: bytes) -> Any:
             pos += 1
         elif code == 0x7D:  # EMPTY_DICT
             budget -= _CONTAINER_COST
+            if budget < 0:
+                _refuse_size()
             push({})
         elif code == 0x75:  # SETITEMS
             items, stack = stack, outer.pop()
