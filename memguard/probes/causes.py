@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import final
 
 from memguard.probes.names import NAMES, cached_function, files_of_owner, innermost, sought_of, user_files
-from memguard.probes.statements import Hints, Sought, Statement, find_statement, is_alias
+from memguard.probes.sought import Hints, Sought, Statement
+from memguard.probes.statements import find_statement, is_alias
 from memguard.probes.syntax import Sources
 from memguard.probes.walk import Link, Walk
 

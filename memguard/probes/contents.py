@@ -215,9 +215,10 @@ class Contents:
         if _is_one_of(kind, _GENERATORS):
             return _of_generator
         if kind is types.TracebackType:
-            return self._of_traceback
+            running = self._running
+            return lambda trace: _of_traceback(trace, running)
         if issubclass(kind, BaseException):
-            return self._of_exception
+            return _of_exception
         if issubclass(kind, type):
             return _of_class
         if issubclass(kind, functools.partial):
@@ -232,20 +233,22 @@ class Contents:
         slots = _slots_of(kind)
         return (lambda obj: _of_instance(obj, slots)) if slots else _of_instance
 
-    def _of_exception(self, error: BaseException) -> Iterator[Held]:
-        for link in ("__traceback__", "__cause__", "__context__"):
-            yield Via.PART, None, BaseException.__dict__[link].__get__(error)
-        yield from _of_instance(error)
 
-    def _of_traceback(self, trace: types.TracebackType | None) -> Iterator[Held]:
-        for _ in range(FULL):
-            if trace is None:
-                break
-            if id(trace.tb_frame) not in self._running and is_user_frame(trace.tb_frame):
-                scope = Scope.of_frame(trace.tb_frame)
-                scope.line = trace.tb_lineno
-                yield Via.PART, None, scope
-            trace = trace.tb_next
+def _of_exception(error: BaseException) -> Iterator[Held]:
+    for link in ("__traceback__", "__cause__", "__context__"):
+        yield Via.PART, None, BaseException.__dict__[link].__get__(error)
+    yield from _of_instance(error)
+
+
+def _of_traceback(trace: types.TracebackType | None, running: frozenset[int]) -> Iterator[Held]:
+    for _ in range(FULL):
+        if trace is None:
+            break
+        if id(trace.tb_frame) not in running and is_user_frame(trace.tb_frame):
+            scope = Scope.of_frame(trace.tb_frame)
+            scope.line = trace.tb_lineno
+            yield Via.PART, None, scope
+        trace = trace.tb_next
 
 
 def _of_scope(scope: Scope) -> Iterator[Held]:

@@ -17,7 +17,8 @@ from memguard.probes.contents import Contents, Via, container_of, length_of
 from memguard.probes.frames import user_frames
 from memguard.probes.names import NAMES, growing, innermost, place_of, text_of
 from memguard.probes.roots import roots_of
-from memguard.probes.statements import Hints, Statement, find_collecting
+from memguard.probes.sought import Hints, Statement
+from memguard.probes.statements import find_collecting
 from memguard.probes.syntax import Sources
 from memguard.probes.walk import MAX_OBJECTS, MAX_SECONDS, Budget, Link, Walk
 from memguard.stats import Stage

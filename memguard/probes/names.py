@@ -10,7 +10,7 @@ from memguard.facts import Place
 from memguard.probes.contents import Scope, Via, attributes_of, is_user_class, length_of, mro_of, namespace_of
 from memguard.probes.frames import is_user_file
 from memguard.probes.roots import roots_of
-from memguard.probes.statements import Sought, Statement
+from memguard.probes.sought import Sought, Statement
 from memguard.probes.syntax import Sources
 from memguard.probes.walk import Link, kind_of
 

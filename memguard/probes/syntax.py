@@ -35,12 +35,17 @@ class Function:
     stores: list[Store] = field(default_factory=list)
     calls: list[Site] = field(default_factory=list)
     returns: list[ast.expr] = field(default_factory=list)
-    children: list[Function] = field(default_factory=list)
     node: ast.AST | None = None
 
-    def __post_init__(self) -> None:
-        if self.parent is not None:
-            self.parent.children.append(self)
+    @property
+    def path(self) -> str:
+        """Like ``LitModel.training_step``."""
+        names: list[str] = []
+        function: Function | None = self
+        while function is not None and function.parent is not None:
+            names.append(function.name)
+            function = function.parent
+        return ".".join(reversed(names)) or self.name
 
     def binds(self, name: str) -> bool:
         """Whether a name is a local variable of this function."""
@@ -106,6 +111,10 @@ class Site:
     loops: bool
     no_grad: bool
     end_line: int = 0
+
+    def arguments(self) -> list[ast.expr]:
+        """Positional and keyword arguments."""
+        return [*self.node.args, *(item.value for item in self.node.keywords)]
 
 
 @final

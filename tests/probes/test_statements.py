@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from memguard.probes.statements import Hints, Sought, find_collecting, find_statement, is_alias
+from memguard.probes.sought import Hints, Sought
+from memguard.probes.statements import find_collecting, find_statement, is_alias
 from memguard.probes.syntax import Sources
 
 

@@ -1,39 +1,17 @@
-"""Exceptions that keep the tensors of failed calls."""
+"""Exceptions that somebody kept, with the tensors of the calls that failed."""
 
 import sys
 
 import pytest
 import torch
 
-from memguard.probes.exceptions import HeldFrames, find_handled, find_last, find_stored
 from memguard.probes.holders import Survey
+from memguard.probes.kept_exceptions import find_last, find_stored
 
 
 def fail() -> None:
     hidden = torch.zeros(1000)
     raise RuntimeError(f"out of memory after {hidden.numel()}")
-
-
-def test_handler_that_runs_more_code_is_told() -> None:
-    """Inside an except block the failed call's tensors are listed by name; outside nothing is."""
-    found: HeldFrames | None = None
-    try:
-        fail()
-    except RuntimeError:
-        found = find_handled()
-    assert found is not None
-    assert (found.exception, found.how, found.bytes) == ("RuntimeError", "handling", 4000)
-    assert found.names == ("fail() 'hidden'",)
-    assert found.place.function == "fail"
-    assert find_handled() is None
-
-
-def test_other_exceptions_are_not_told() -> None:
-    """Only wanted exceptions count."""
-    try:
-        fail()
-    except RuntimeError:
-        assert find_handled(wanted=lambda error: isinstance(error, MemoryError)) is None
 
 
 def test_last_error_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
