@@ -48,9 +48,7 @@ def run(given: argparse.Namespace) -> int:
         _say(render(summary))
     _say("")
     if out_of_memory:
-        _say(
-            "It ran out of memory, as planned. The traceback is what PyTorch says, the rest is what memguard adds."
-        )
+        _say("It ran out of memory, as planned. The traceback is what PyTorch says, the rest is what memguard adds.")
     _say(f"Look at it:   tensorboard --logdir {logdir}")
     _say(f"Read it:      memguard report {logdir}")
     _say("Your own:     memguard run --device virtual:8GiB train.py")
