@@ -153,7 +153,8 @@ class _Parser:
 
     def __init__(self) -> None:
         self._frames: dict[int, tuple[Any, Frame]] = {}
-        self._stacks: dict[tuple[int, ...], Stack] = {}
+        self._lists: dict[int, tuple[list[Any], Stack]] = {}
+        self._stacks: dict[Stack, Stack] = {}
 
     def snapshot(self, value: Any) -> Snapshot:
         if isinstance(value, list):  # torch.cuda.memory_snapshot() itself, pickled
@@ -240,10 +241,12 @@ class _Parser:
             return ()
         if not isinstance(frames, list):
             raise SnapshotError("not a memory snapshot: the frames of a stack are not a list")
-        key = tuple(map(id, frames))
-        stack = self._stacks.get(key)
-        if stack is None:
-            stack = self._stacks[key] = tuple([self._frame(frame) for frame in frames])
+        known = self._lists.get(id(frames))
+        if known is not None:
+            return known[1]
+        stack = tuple([self._frame(frame) for frame in frames])
+        stack = self._stacks.setdefault(stack, stack)
+        self._lists[id(frames)] = (frames, stack)  # the list stays alive, or its id could come again
         return stack
 
     def _frame(self, item: Any) -> Frame:
@@ -253,7 +256,7 @@ class _Parser:
         item = _dict(item, "a frame")
         filename, line, name = item.get("filename", "??"), item.get("line"), item.get("name", "??")
         frame = Frame(_text(filename), line if type(line) is int else 0, _text(name))
-        self._frames[id(item)] = (item, frame)  # the item stays alive, or its id could come again
+        self._frames[id(item)] = (item, frame)  # likewise
         return frame
 
 

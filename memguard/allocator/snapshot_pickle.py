@@ -17,6 +17,7 @@ MAX_DEPTH = 100
 """Containers open at once; PyTorch's snapshots need about ten."""
 _MAX_INTEGER_BYTES = 16
 _MAX_INTEGER_DIGITS = 40
+_PICKLERS_BATCH = 1000
 
 # What objects cost in CPython, rounded up. A file may build this many bytes for each of its own.
 _CONTAINER_COST = 120
@@ -82,6 +83,7 @@ def _load(data: bytes) -> Any:
     to_int = int.from_bytes
     references = _REFERENCES.match
     runs: dict[bytes, list[Any]] = {}
+    shared: set[int] = set()
     pos = 0
     while True:
         code = data[pos]
@@ -101,15 +103,21 @@ def _load(data: bytes) -> Any:
         elif code == 0x94:  # MEMOIZE
             memo.append(stack[-1])
         elif code == 0x28:  # MARK
-            if data[pos] in b"hj" and (match := references(data, pos)):
-                # The frames of a stack, already stored: the same few hundred stacks come again and again.
+            if data[pos] in b"hj" and (match := references(data, pos)) and stack[-1] == []:
+                # The frames of a stack, already stored: the same few hundred stacks come again and again, and become
+                # one list, to which nothing may be appended then. A pickler appends 1000 items at a time.
                 values = runs.get(match[0])
                 if values is None:
                     indices = [short[0] if short else to_int(long, "little") for short, long in _GET.findall(match[0])]
-                    values = runs[match[0]] = [memo[index] for index in indices]
-                if type(stack[-1]) is not list:
-                    _refuse_entries(stack[-1])
-                stack[-1].extend(values)
+                    values = [memo[index] for index in indices]
+                    if len(values) < _PICKLERS_BATCH:
+                        runs[match[0]] = values
+                        shared.add(id(values))
+                if memo and memo[-1] is stack[-1]:
+                    memo[-1] = values
+                    stack[-1] = values
+                else:
+                    stack[-1].extend(values)
                 budget -= 8 * len(values)
                 pos = match.end()
                 continue
@@ -145,7 +153,7 @@ def _load(data: bytes) -> Any:
             items, stack = stack, outer.pop()
             push = stack.append
             target = stack[-1]
-            if type(target) is not list:
+            if type(target) is not list or id(target) in shared:
                 _refuse_entries(target)
             target += items
         elif code == 0x4D:  # BININT2
@@ -159,9 +167,10 @@ def _load(data: bytes) -> Any:
             _set_items(stack[-1], [key, value])
         elif code == 0x61:  # APPEND
             item = stack.pop()
-            if type(stack[-1]) is not list:
-                _refuse_entries(stack[-1])
-            stack[-1].append(item)
+            target = stack[-1]
+            if type(target) is not list or id(target) in shared:
+                _refuse_entries(target)
+            target.append(item)
         elif code in _WIDTHS:  # the texts and bytes with their length before them
             start = pos + _WIDTHS[code]
             end = start + to_int(data[pos:start], "little")
