@@ -85,10 +85,10 @@ class EvaluationProbe(Probe):
         self._settle()
 
     def on_stage_end(self, stage: Stage) -> None:
-        """Looks at what died with the stage's last variables."""
-        self._settle()
+        """Looks at what died with the stage's last variables; the end of a run takes optimizers away with them."""
+        self._settle(ended=True)
 
-    def _settle(self) -> None:
+    def _settle(self, *, ended: bool = False) -> None:
         marks = self.watch.ledger.died
         if not marks:
             return
@@ -106,16 +106,16 @@ class EvaluationProbe(Probe):
             model.unused += 1
             if mark.site is not None and mark.site.file is not None:
                 model.place = mark.site
-            if self._used_batches.get(mark.batch, mark.module) != mark.module:
+            if any(self._used_batches.get(mark.batch + near, mark.module) != mark.module for near in (0, 1)):
                 model.beside += 1
             changed[(mark.module, mark.training)] = model
         if len(self._used_batches) > 256:
             for batch in sorted(self._used_batches)[:-128]:
                 del self._used_batches[batch]
         for key, model in changed.items():
-            self._conclude(key, model)
+            self._conclude(key, model, ended)
 
-    def _conclude(self, key: tuple[int, bool], model: _Model) -> None:
+    def _conclude(self, key: tuple[int, bool], model: _Model, ended: bool) -> None:
         number, training = key
         if model.used or model.told >= 2:
             return
@@ -125,6 +125,8 @@ class EvaluationProbe(Probe):
         elif model.unused < MIN_UNUSED:
             return
         else:
+            if model.beside and ended and model.optimized is None:
+                return
             frozen = model.beside > 0 and not self._optimized(model)
         if training and not frozen:
             return  # a training forward whose loss was thrown away (a critic's step, a search): no rule

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, final
@@ -48,7 +49,9 @@ class GraphsProbe(Probe):
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Looks whether the saved tensors of this model's last graph are still there."""
         last = self._last.get(id(module))
-        if last is not None and last.alive and last.batch != self.watch.batch and last.kept is not None:
+        if last is None or not last.alive or last.kept is None:
+            return
+        if last.batch != self.watch.batch and last.steps < self.watch.optimizer_steps:
             self._look_at_retained(last)
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
@@ -128,18 +131,22 @@ class GraphsProbe(Probe):
         keys = {id(mark) for mark in old}
         reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)
         judge = _Judge(reach, owned_storages(watch.models))
-        holders = self.holders(judge, graph=True, passes=reach.passes, stage=old[0].stage)
+        stage = old[0].stage
+        holders = self.holders(judge, graph=True, passes=reach.passes, stage=stage, collector=False)
+        if not holders:
+            gc.collect()
+            if sum(mark.alive > 0 for mark in old) < MIN_BATCHES:
+                return  # they were garbage: the cycles probe tells that
+            holders = self.holders(judge, graph=True, passes=reach.passes, stage=stage)
         held = judge.total()
         del judge, reach
-        if not holders and not any(mark.alive for mark in old):
-            return  # the look itself freed them: garbage, which the cycles probe tells
         steps = watch.optimizer_steps - max(mark.steps for mark in old)
         used = sum(mark.used for mark in old) * 2 > len(old)
         for place in _places(holders):
             self.report(
                 RetainedGraphs(
                     batch=watch.batch,
-                    stage=old[0].stage,
+                    stage=stage,
                     place=place,
                     graphs=len(batches),
                     first_batch=min(batches),

@@ -14,6 +14,7 @@ from typing import Any, final
 import torch
 
 from memguard.facts import Place
+from memguard.probes.sites import call_site
 from memguard.stats import Stage
 
 KEY = "memguard.sentinel"
@@ -184,18 +185,13 @@ class _Used:
         mark.used = True
         if _keep_graph is not None:
             try:
-                mark.kept = _backward_site() if _keep_graph() else None
+                # With create_graph the engine runs with gradients on: then the graph is kept to be used again.
+                mark.kept = call_site() if _keep_graph() and not torch.is_grad_enabled() else None
             except Exception:
                 mark.kept = None
 
     def __deepcopy__(self, memo: object) -> _Used:
         return self
-
-
-def _backward_site() -> Place:
-    from memguard.probes.sites import call_site
-
-    return call_site()
 
 
 def tensors_in(value: object, depth: int = 6) -> Iterator[torch.Tensor]:
