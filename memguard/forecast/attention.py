@@ -6,7 +6,7 @@ is counted as flash attention: the same outputs, and a workspace that only the G
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -31,9 +31,7 @@ def install_attention(tracer: Tracer) -> torch.library.Library:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        kernel = _choose(
-            query, key, value, attn_mask, dropout_p, is_causal, enable_gqa, tracer.compute_capability
-        )
+        kernel = _choose(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa, tracer.compute_capability)
         if kernel == "math":
             mask = _as_float(attn_mask, query.dtype)
             return _aten._scaled_dot_product_attention_math(  # type: ignore[no-any-return]
@@ -43,7 +41,9 @@ def install_attention(tracer: Tracer) -> torch.library.Library:
             width = query.shape[-1]
             scale = scale if scale is not None else width**-0.5
             q, k, v = (_pad_last(tensor, 8) for tensor in (query, key, value))
-            out: Tensor = _aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)[0]
+            out: Tensor = _aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)[
+                0
+            ]
             return out[..., :width] if out.shape[-1] != width else out
         mask = _as_float(attn_mask, query.dtype)
         if mask is not None:
@@ -69,7 +69,7 @@ def _choose(
     gqa: bool,
     capability: tuple[int, int],
 ) -> str:
-    """"flash", "efficient" or "math"."""
+    """ "flash", "efficient" or "math"."""
     if query.device.type != "cuda" or query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
         return "math"
     if 0 in query.shape or 0 in key.shape or query.dtype != key.dtype or query.dtype != value.dtype:
@@ -96,7 +96,11 @@ def _choose(
         and same_heads
         and same_batch
         and (mask is None or mask.stride(-1) == 1)
-        and (query.dtype == torch.float32 or query.dtype == torch.float16 or (query.dtype in _HALVES and capability >= (8, 0)))
+        and (
+            query.dtype == torch.float32
+            or query.dtype == torch.float16
+            or (query.dtype in _HALVES and capability >= (8, 0))
+        )
         and width % (alignment := _alignment(query.dtype, capability)) == 0
         and value_width % alignment == 0
     ):

@@ -43,6 +43,49 @@ def _addmm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, A
     tracer.library_call(Kind.EPILOGUE_GEMM if fused else Kind.GEMM, site)
 
 
+def _contiguous_copy(tracer: Tracer, site: int, tensor: Tensor) -> Callable[[], None]:
+    """The copy that a kernel makes of an input that is not contiguous; the function returned gives it back."""
+    if tensor.is_contiguous():
+        return _nothing
+    return tracer.hold(site, tensor.numel() * tensor.element_size())
+
+
+def _nothing() -> None:
+    return None
+
+
+def _layer_norm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    copied = _contiguous_copy(tracer, site, args[0])
+    tracer.outputs(out, site)
+    copied()
+
+
+def _layer_norm_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    copies = [_contiguous_copy(tracer, site, tensor) for tensor in args[:2]]
+    tracer.outputs(out, site)
+    for copied in reversed(copies):
+        copied()
+
+
+def _group_norm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """A scale and a shift for every channel of every sample."""
+    tracer.outputs(out, site)
+    channels = args[3] * args[4] * 4
+    tracer.take(site, channels, channels)
+
+
+def _group_norm_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    tracer.outputs(out, site)
+    samples, channels, groups = args[5], args[6], args[8]
+    by_channel, by_group = samples * channels * 4, samples * groups * 4
+    tracer.take(site, by_channel, by_channel, by_channel, by_group, by_group)
+
+
+def _lstm_cell(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    state, cell, workspace = out
+    tracer.outputs((workspace, state, cell), site)
+
+
 def _mask_first(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """Dropout makes its mask before its output."""
     tracer.outputs(out[1], site)
@@ -184,9 +227,11 @@ def _softmax_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: 
 
 
 def _embedding_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-    indices = args[1]
+    gradient, indices = args[:2]
+    copied = _contiguous_copy(tracer, site, gradient)
     plan = embedding_backward_plan(indices.numel(), out.shape[0], out.shape[1], out.element_size())
     tracer.play(site, plan, out)
+    copied()
 
 
 def _index_put(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -214,17 +259,21 @@ def _round(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
 
 
-def _convolution_backward(
-    tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
-) -> None:
+def _convolution_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     gradient, tensor, weight = args[:3]
-    last = any(t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last) for t in (tensor, weight))
+    last = any(
+        t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last) and not t.is_contiguous()
+        for t in (tensor, weight)
+    )
     layout = torch.channels_last if last and gradient.dim() == 4 else torch.contiguous_format
     copied = None
     if not gradient.is_contiguous(memory_format=layout):
         copied = tracer.hold(site, gradient.numel() * gradient.element_size())
     for_input, for_weight, for_bias = out
-    _convolution(tracer, site, args, kwargs, (for_input, for_weight))
+    groups = args[9]
+    depthwise = groups > 1 and groups == tensor.shape[1] and layout == torch.contiguous_format
+    results = (for_weight, for_input) if depthwise else (for_input, for_weight)
+    _convolution(tracer, site, args, kwargs, tuple(result for result in results if result is not None))
     if copied is not None:
         copied()
     if for_bias is not None:
@@ -234,12 +283,19 @@ def _convolution_backward(
 
 def _convolution(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     tracer.outputs(out, site)
-    tensors = [value for value in (*args[:3], *(out if isinstance(out, tuple) else (out,))) if isinstance(value, Tensor)]
+    tensors = [
+        value for value in (*args[:3], *(out if isinstance(out, tuple) else (out,))) if isinstance(value, Tensor)
+    ]
     tracer.library_call(Kind.CONVOLUTION, site, sum(tensor.numel() * tensor.element_size() for tensor in tensors))
 
 
 _SCRATCH: dict[Any, Scratch] = {
     _aten.native_dropout.default: _mask_first,
+    _aten._thnn_fused_lstm_cell.default: _lstm_cell,
+    _aten.native_layer_norm.default: _layer_norm,
+    _aten.native_layer_norm_backward.default: _layer_norm_backward,
+    _aten.native_group_norm.default: _group_norm,
+    _aten.native_group_norm_backward.default: _group_norm_backward,
     _aten.mm.default: _gemm,
     _aten.bmm.default: _gemm,
     _aten.baddbmm.default: _gemm,

@@ -54,7 +54,7 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
     _prepare_torch(tracer)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a kernel is replaced is the purpose
-        attention = install_attention(tracer)
+        kept = [install_attention(tracer), _undecomposed()]
     with fake_mode, tracer:
         model, optimizers, step = make()
         optimizers = _optimizers(optimizers)
@@ -69,7 +69,7 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
         tracer.mark(Kind.STEP, nbytes=setting.steps)
         result = tracer.trace(steps=setting.steps, batch=setting.batch)
     settle(result)
-    del attention  # until here it replaced PyTorch's
+    del kept  # until here they replaced PyTorch's
     return result
 
 
@@ -99,12 +99,23 @@ def _prepare_torch(tracer: Tracer) -> None:
         from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
         _setup_privateuseone_for_python_backend("memguard_no_accelerator")
+    only_lift = getattr(torch._C, "_set_only_lift_cpu_tensors", None)
+    if only_lift is not None:
+        only_lift(True)  # or torch.tensor(..., device="cuda") would ask the driver
     FakeTensor.__deepcopy__ = _deepcopy  # type: ignore[attr-defined]
     for module in (optimizer_module, _foreach_utils):
         supported: list[type] = getattr(module, "_foreach_supported_types", [])
         if FakeTensor not in supported:
             supported.append(FakeTensor)  # or optimizers would not choose their foreach form, the default on CUDA
     torch.compile = _compile(tracer)  # type: ignore[assignment]
+
+
+def _undecomposed() -> torch.library.Library:
+    """Operators that have a CUDA kernel, but that a CPU build takes apart."""
+    library = torch.library.Library("aten", "IMPL")
+    for name in ("silu_backward", "mish_backward"):
+        library.impl(name, torch.library.fallthrough_kernel, "AutogradCUDA")
+    return library
 
 
 def _deepcopy(tensor: FakeTensor, memo: dict[int, Any]) -> torch.Tensor:

@@ -34,7 +34,9 @@ def load_target(target: str) -> Callable[..., Any]:
         function = getattr(function, part, None)  # type: ignore[assignment]
     if not callable(function):
         names = sorted(
-            key for key, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__
+            key
+            for key, value in vars(module).items()
+            if inspect.isfunction(value) and value.__module__ == module.__name__
         )
         known = f"; it has {', '.join(names)}" if names else ""
         raise MemGuardError(f"{place} has no function {name!r}{known}")

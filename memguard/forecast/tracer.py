@@ -45,9 +45,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         everything_on_gpu: The user's code names no device: what it creates on the CPU is taken to be on the GPU.
     """
 
-    def __init__(
-        self, fake_mode: FakeTensorMode, setting: Setting, *, everything_on_gpu: bool = False
-    ) -> None:
+    def __init__(self, fake_mode: FakeTensorMode, setting: Setting, *, everything_on_gpu: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.fake_mode = fake_mode
         self.setting = setting
@@ -65,7 +63,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._copies: dict[int, tuple[Any, FakeTensor]] = {}
         """Real or host tensor -> its fake on the GPU."""
         self._meta_storages: dict[int, torch.UntypedStorage] = {}
-        self._accumulated: tuple[int, tuple[int, ...]] | None = None
+        self._accumulated: tuple[int, int] | None = None
         self._last_call = (0, 0)
         self._last_func: Any = None
 
@@ -205,6 +203,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """What an operator returned: new storages on the GPU are allocated now."""
         if isinstance(out, FakeTensor):
             if out.fake_device.type == "cuda":
+                out.constant = None  # a value that PyTorch would compute with on the GPU
                 self.storage(out, site)
         elif isinstance(out, (list, tuple)):
             for item in out:
@@ -240,10 +239,10 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         block, nbytes, _ = entry
         self.allocated_bytes -= nbytes
         if self._accumulated is not None:
-            made, operands = self._accumulated
+            made, operand = self._accumulated
             self._accumulated = None
             last = self.events[-1]
-            if block in operands and last.block == made and last.nbytes == nbytes:
+            if block == operand and last.block == made and last.nbytes == nbytes:
                 # The engine would have added in place: the sum takes the operand's block.
                 self.events.pop()
                 for address, (live, size, reference) in self._live.items():
@@ -254,27 +253,27 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.events.append(Event(Kind.FREE, block, 0, 0, 0))
 
     def _accumulation(self, args: tuple[Any, ...], out: Any) -> None:
-        """The engine sums two gradients: on ordinary tensors in place, on fake ones out of place."""
-        # A view holds its base, so the engine does not own its memory alone and adds out of place.
-        operands = tuple(
-            block
-            for value in args[:2]
-            if isinstance(value, torch.Tensor) and not value._is_view() and (block := self.block_of(value)) is not None
-        )
-        made = self.block_of(out)
-        if made is not None and self.events and self.events[-1].block == made and self.events[-1].kind == Kind.ALLOC:
-            self._accumulated = (made, operands)
+        """The engine adds a gradient to one that waits: on ordinary tensors in place, on fake ones out of place.
+
+        Not if the waiting one is a view: that holds its base, so the engine does not own its memory alone.
+        """
+        waiting = args[0]
+        if isinstance(waiting, torch.Tensor) and not waiting._is_view():
+            self._reused(out, waiting)
 
     def _added_in_place(self, args: tuple[Any, ...], out: Any) -> None:
         """`linear` adds its bias, attention its mask: on ordinary tensors in place, on fake ones out of place.
 
         Such a composite shows in the operator before having come from the same instruction of the same frame.
         """
-        left = args[0]
-        if isinstance(left, torch.Tensor):
-            made, operand = self.block_of(out), self.block_of(left)
-            if made is not None and operand is not None and self.events[-1].block == made:
-                self._accumulated = (made, (operand,))
+        if isinstance(args[0], torch.Tensor):
+            self._reused(out, args[0])
+
+    def _reused(self, out: Any, operand: torch.Tensor) -> None:
+        """`out`, just made, is really `operand` if that dies now."""
+        made, block = self.block_of(out), self.block_of(operand)
+        if made is not None and block is not None and self.events and self.events[-1].block == made:
+            self._accumulated = (made, block)
 
     def hold(self, site: int, nbytes: int) -> Callable[[], None]:
         """Memory that a kernel takes for itself; the function returned gives it back."""
@@ -341,7 +340,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def trace(self, *, steps: int, batch: int | None) -> Trace:
         """What was recorded, as plain data."""
         return Trace(
-            events=self.events,
+            events=list(self.events),
             sites=self.sites.table,
             owners=self.owners,
             steps=steps,
