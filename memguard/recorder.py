@@ -109,6 +109,26 @@ class Recorder:
         return self._batch
 
     @property
+    def stage(self) -> Stage:
+        """What the loop is doing."""
+        return self._stages[-1][0] if self._stages else Stage.OTHER
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps so far."""
+        return self._optimizer_steps
+
+    @property
+    def shape_texts(self) -> Sequence[list[Any]]:
+        """The run's table of input shapes: a record's `shapes` is a position in it."""
+        return self._shape_texts
+
+    @property
+    def open_shapes(self) -> list[Any] | None:
+        """Input shapes of the open batch, where they are known."""
+        return self._shape_texts[self._shapes] if self._batch_open and self._shapes is not None else None
+
+    @property
     def batch_is_open(self) -> bool:
         """Whether a batch has begun and not ended."""
         return self._batch_open

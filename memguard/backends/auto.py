@@ -39,6 +39,11 @@ class AutoBackend(Backend):
         self._find = None
 
     @property
+    def current(self) -> Backend:
+        """The backend of the device in use."""
+        return self._current()
+
+    @property
     def device(self) -> str:
         """The device in use; ``"cpu"`` until there is another."""
         return self._current().device

@@ -45,7 +45,7 @@ class CudaBackend(CachingBackend):
         if index is None:
             index = torch.cuda.current_device()
         self._native = torch.cuda.get_allocator_backend() == "native"
-        self._splits = "expandable_segments:true" not in _allocator_settings()
+        self._splits = "expandable_segments:true" not in allocator_settings()
         return index, torch.cuda.get_device_properties(index)
 
     def _read_driver(self, index: int) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class CudaBackend(CachingBackend):
         torch.cuda.empty_cache()
 
 
-def _allocator_settings() -> str:
+def allocator_settings() -> str:
     """The allocator's options as text, from torch where it tells them, else from the environment."""
     if hasattr(torch._C, "_accelerator_getAllocatorSettings"):
         settings = str(torch._C._accelerator_getAllocatorSettings())

@@ -31,6 +31,7 @@ from memguard.backends.slow_lane import SlowLane
 from memguard.detectors import make_detectors
 from memguard.findings import Finding
 from memguard.guards.empty_cache import CacheGuard
+from memguard.integrations.oom import OomWatch
 from memguard.integrations.validation import ValidationGuard
 from memguard.options import Options, choose_logdir
 from memguard.probes import PROBES
@@ -109,6 +110,13 @@ class Session:
         self.probes = Probes(self.watch, PROBES)
         self.cache = CacheGuard(options.empty_cache, self.backend)
         self.validation = ValidationGuard(options.validation, self.recorder, self.watch)
+        self.oom = OomWatch(
+            self,
+            enabled=options.on_oom == "report",
+            history=options.history,
+            validation=options.validation,
+            logdir=self.logdir if record else None,
+        )
         self.is_lightning = lightning
         self._handles: list[Any] = []
         self._thread = threading.get_ident()
@@ -140,6 +148,8 @@ class Session:
             register_optimizer_step_post_hook(self._step_end),
         ]
         self.validation.install()
+        with self.recorder.part("out-of-memory report"):
+            self.oom.install()
 
     def close(self, reason: str = "finished") -> Summary:
         """The run is over; everything put in place is taken away. A second call only returns the summary."""
@@ -148,6 +158,8 @@ class Session:
                 handle.remove()
             self._handles = []
             self.validation.remove()
+            with self.recorder.part("out-of-memory report"):
+                self.oom.remove()
             account = self.cache.account()
             if account is not None:
                 self.recorder.summary.notes.append(account)
@@ -233,6 +245,7 @@ class Session:
             shapes = describe_shapes(inputs) if inputs is not None else None
             self.recorder.batch_start(index, shapes)
             stage = self._stages[-1] if self._stages else Stage.OTHER
+            self.oom.alive()
             self.probes.batch_start(batch=self.recorder.batch, stage=stage)
 
     def batch_end(self) -> None:
@@ -254,6 +267,7 @@ class Session:
         if self.is_foreign():
             return
         with self.recorder.part("session"):
+            self.oom.alive(model)
             self.probes.forward_start(model, args, kwargs)
         with self.recorder.part("validation guard"):
             self.validation.forward_start(model, args, kwargs)
@@ -265,6 +279,8 @@ class Session:
         with self.recorder.part("validation guard"):
             self.validation.forward_end(model, output)
         with self.recorder.part("session"):
+            if output is None:
+                self.oom.passing()
             self.probes.forward_end(model, args, output)
 
     def is_foreign(self) -> bool:
@@ -303,6 +319,8 @@ class Session:
         with self.recorder.part("session"):
             self.probes.exception(error)
             self.recorder.learn(self.probes.take())
+        with self.recorder.part("out-of-memory report"):
+            self.oom.failed(error)
 
     # Inside
 

@@ -82,6 +82,8 @@ class Guard:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is not None and not self._disabled:
+            self.session.exception(error)
         self.close("finished" if kind is None else f"an exception: {kind.__name__}")
 
     # What the user asks

@@ -1,0 +1,236 @@
+"""What each kind of device shows of itself when its memory has run out: blocks, free pieces, settings, history.
+
+Private names of torch (checked with 2.13 and 2.15): ``_cuda_isHistoryEnabled``, ``torch.cuda.memory._snapshot``,
+``_record_memory_history``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, final
+
+import torch
+
+from memguard.allocator.blocks import DEFAULT_POOL
+from memguard.backends import oom_observer
+from memguard.backends.auto import AutoBackend
+from memguard.backends.cuda import CudaBackend, allocator_settings
+from memguard.backends.interface import Backend
+from memguard.postmortem.scene import Request
+
+HISTORY_ENTRIES = 50_000
+Heard = Callable[[int | None, int | None], None]
+"""Called with the bytes asked of the driver and what it has left, while the allocator is failing."""
+
+
+class OomView:
+    """A device whose memory has run out. This one serves every device of which only the statistics are known.
+
+    Args:
+        backend: Where the numbers come from.
+    """
+
+    expandable: bool | None = None
+    """Whether segments are expandable; None where there are none, or it is not known."""
+    expandable_supported = False
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._kind = "cpu" if backend.device.startswith("virtual") else backend.device.partition(":")[0]
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies on this device."""
+        return tensor.device.type == self._kind
+
+    def listen(self, heard: Heard) -> bool:
+        """Asks to be told while an allocation fails; whether that can be told (yet)."""
+        return False
+
+    def ignore(self) -> None:
+        """Is told no more."""
+
+    def record_history(self) -> bool:
+        """Switches the allocation history on; whether there is one."""
+        return False
+
+    def stop_history(self) -> None:
+        """Switches off what `record_history` switched on."""
+
+    def snapshot(self) -> dict[str, Any] | None:
+        """The device's blocks in PyTorch's snapshot format, with the trace where history is on."""
+        return None
+
+    def request(self, requested_bytes: int | None, free_bytes: int | None, snapshot: dict[str, Any] | None) -> Request:
+        """The failed allocation, and the memory there was for it."""
+        stats, slow = self._backend.read(), self._backend.read_slow()
+        limit, reserved = self._backend.limit_bytes, stats.reserved_bytes
+        if free_bytes is None:
+            free_bytes = self.free_bytes(limit, reserved)
+        elif limit is not None and reserved is not None:
+            free_bytes = min(free_bytes, max(limit - reserved, 0))
+        pieces, largest = free_pieces(snapshot)
+        others = slow.other_processes or ()
+        return Request(
+            requested_bytes=requested_bytes,
+            limit_bytes=limit,
+            free_bytes=free_bytes,
+            allocated_bytes=stats.allocated_bytes,
+            reserved_bytes=reserved,
+            pieces_bytes=pieces,
+            largest_piece_bytes=largest,
+            others=others,
+            others_bytes=sum(nbytes or 0 for _, nbytes in others) or None,
+        )
+
+    def free_bytes(self, limit: int | None, reserved: int | None) -> int | None:
+        """What the driver has left for this process."""
+        return max(limit - reserved, 0) if limit is not None and reserved is not None else None
+
+
+@final
+class CudaView(OomView):
+    """A CUDA device."""
+
+    def __init__(self, backend: CudaBackend) -> None:
+        super().__init__(backend)
+        self._index = int(backend.device.partition(":")[2] or 0)
+        self._heard: Heard | None = None
+        self._recording = False
+        self._listener = self._hear
+        settings = allocator_settings()
+        native = torch.cuda.get_allocator_backend() == "native"
+        self.expandable = "expandable_segments:true" in settings if native else None
+        self.expandable_supported = native and sys.platform == "linux"
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies on this device."""
+        return tensor.device.type == "cuda" and tensor.device.index == self._index
+
+    def listen(self, heard: Heard) -> bool:
+        """Is told by the allocator's own observer."""
+        self._heard = heard
+        return oom_observer.listen(self._listener)
+
+    def ignore(self) -> None:
+        """Is told no more."""
+        oom_observer.ignore(self._listener)
+        self._heard = None
+
+    def _hear(self, device: int, requested_bytes: int, total_bytes: int, free_bytes: int) -> None:
+        if device == self._index and self._heard is not None:
+            self._heard(requested_bytes, free_bytes)
+
+    def record_history(self) -> bool:
+        """Switches the allocation history on, unless the user did already."""
+        if _history_is_on():
+            return True
+        torch.cuda.memory._record_memory_history(enabled="all", stacks="python", max_entries=HISTORY_ENTRIES)
+        self._recording = True
+        return True
+
+    def stop_history(self) -> None:
+        """Switches off what `record_history` switched on."""
+        if self._recording:
+            self._recording = False
+            torch.cuda.memory._record_memory_history(enabled=None)
+
+    def snapshot(self) -> dict[str, Any] | None:
+        """The blocks; without traces it takes a third of a millisecond for a thousand blocks."""
+        if self._backend.read().reserved_bytes is None:
+            return None
+        if _history_is_on():
+            traced: dict[str, Any] = torch.cuda.memory._snapshot()
+            return traced
+        try:
+            segments = torch.cuda.memory.memory_snapshot(include_traces=False)  # type: ignore[no-untyped-call]
+        except TypeError:  # before 2.11
+            segments = torch.cuda.memory.memory_snapshot()  # type: ignore[no-untyped-call]
+        settings = {"PYTORCH_CUDA_ALLOC_CONF": allocator_settings()}
+        return {"segments": segments, "device_traces": [], "allocator_settings": settings}
+
+    def free_bytes(self, limit: int | None, reserved: int | None) -> int | None:
+        """What the driver has left for this process."""
+        free = int(torch.cuda.mem_get_info(self._index)[0])
+        return free if limit is None or reserved is None else min(free, max(limit - reserved, 0))
+
+
+@final
+class VirtualView(OomView):
+    """A virtual GPU."""
+
+    def __init__(self, backend: Any) -> None:
+        super().__init__(backend)
+        self._virtual = backend
+        self._recording = False
+        self.expandable = bool(backend.expandable)
+        self.expandable_supported = True
+
+    def listen(self, heard: Heard) -> bool:
+        """Is told just before the operator raises."""
+        self._virtual.on_out_of_memory = lambda: heard(None, None)
+        return True
+
+    def ignore(self) -> None:
+        """Is told no more."""
+        self._virtual.on_out_of_memory = None
+
+    def record_history(self) -> bool:
+        """Switches the allocation history on."""
+        self._virtual.record_history(True, HISTORY_ENTRIES)
+        self._recording = True
+        return True
+
+    def stop_history(self) -> None:
+        """Switches it off."""
+        if self._recording:
+            self._recording = False
+            self._virtual.record_history(False)
+
+    def snapshot(self) -> dict[str, Any] | None:
+        """The simulated allocator's own."""
+        found: dict[str, Any] = self._virtual.snapshot()
+        return found
+
+
+def view_of(backend: Backend) -> OomView:
+    """The view of a backend's device; of "auto" that of the device in use."""
+    if isinstance(backend, AutoBackend):
+        backend = backend.current
+    if isinstance(backend, CudaBackend):
+        return CudaView(backend)
+    if backend.device.startswith("virtual"):
+        return VirtualView(backend)
+    return OomView(backend)
+
+
+def free_pieces(snapshot: dict[str, Any] | None) -> tuple[int | None, int | None]:
+    """Free bytes inside segments of the default pool, and the largest piece; None without a snapshot."""
+    if snapshot is None:
+        return None, None
+    total = largest = 0
+    for segment in snapshot["segments"]:
+        if tuple(segment.get("segment_pool_id") or DEFAULT_POOL) != DEFAULT_POOL:
+            continue
+        for block in segment["blocks"]:
+            if block["state"] == "inactive":
+                total += block["size"]
+                largest = max(largest, block["size"])
+    return total, largest
+
+
+def blocks_by_address(snapshot: dict[str, Any] | None) -> dict[int, int]:
+    """Sizes of the blocks in use, by address."""
+    if snapshot is None:
+        return {}
+    return {
+        block["address"]: block["size"]
+        for segment in snapshot["segments"]
+        for block in segment["blocks"]
+        if block["state"] == "active_allocated" and "address" in block
+    }
+
+
+def _history_is_on() -> bool:
+    is_on = getattr(torch._C, "_cuda_isHistoryEnabled", None)
+    return bool(is_on()) if is_on is not None else False

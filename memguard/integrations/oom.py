@@ -1,0 +1,354 @@
+"""Explains an out-of-memory error wherever it comes up: one report per failure, and never a word that gets in its way.
+
+The allocator's observer sees the failing moment, when everything is still alive; a scene is drawn there as plain data.
+Whether the program catches the error shows only later: the first sign that it went on makes it a caught one, and the
+exception flying out of the loop, the thread or the program makes it the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import pickle
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import nn
+
+from memguard.allocator.analysis_lines import Lines, top_lines
+from memguard.allocator.snapshot import parse_snapshot
+from memguard.backends.host import HostBackend
+from memguard.backends.oom_view import OomView, blocks_by_address, view_of
+from memguard.postmortem import PostMortem, Scene, conclude
+from memguard.postmortem.replay import replay_with
+from memguard.postmortem.scene import Replayed, TopLine
+from memguard.probes.oom_errors import is_host_oom, oom_in, requested_bytes
+from memguard.probes.oom_objects import examine
+from memguard.probes.oom_stack import stack_of
+from memguard.recording import FOLDER
+from memguard.report.postmortem_text import render_markdown, render_short
+
+if TYPE_CHECKING:
+    from memguard.integrations.session import Session
+
+logger = logging.getLogger("memguard")
+
+MOST_CAUGHT = 3
+"""Caught errors of a run that are examined; a program that lives on them must not be slowed down."""
+ROUNDING = 512
+"""What the allocators round sizes up to."""
+RECORDS = 512
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A failure that was seen, of which it is open how it ends. Plain data."""
+
+    scene: Scene
+    snapshot: dict[str, Any] | None
+    seconds: float
+
+
+@final
+class OomWatch:
+    """Watches one session for out-of-memory errors.
+
+    Args:
+        session: The session; its records, findings and device are the evidence.
+        enabled: The option ``on_oom``.
+        history: The option of that name; "always" records the allocation history.
+        validation: The option of that name.
+        logdir: Where the reports go, beside the recording; None writes none.
+    """
+
+    def __init__(self, session: Session, *, enabled: bool, history: str, validation: str, logdir: Path | None) -> None:
+        self._session: weakref.ref[Session] = weakref.ref(session)
+        self._enabled, self._history, self._validation, self._logdir = enabled, history, validation, logdir
+        self._view: OomView | None = None
+        self._listens = self._installed = False
+        self._pending: _Pending | None = None
+        self._busy = threading.local()
+        self._caught = 0
+        self._told: weakref.WeakSet[BaseException] = weakref.WeakSet()
+        self._called: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        self._program_hook: Callable[..., Any] | None = None
+        self._thread_hook: Callable[..., Any] | None = None
+        self._our_program_hook, self._our_thread_hook = self._program_failed, self._thread_failed
+
+    # Put in place and taken away
+
+    def install(self) -> None:
+        """Listens to the allocator as soon as there is one, and to what ends the program or a thread."""
+        if not self._enabled or self._installed:
+            return
+        self._installed = True
+        self._program_hook, sys.excepthook = sys.excepthook, self._our_program_hook
+        self._thread_hook, threading.excepthook = threading.excepthook, self._our_thread_hook
+        self._listen()
+
+    def remove(self) -> None:
+        """Takes all of it away; a failure that was still open turns out to have been caught."""
+        if not self._installed:
+            return
+        self._goes_on()
+        self._installed = False
+        if sys.excepthook == self._our_program_hook and self._program_hook is not None:
+            sys.excepthook = self._program_hook
+        if threading.excepthook == self._our_thread_hook and self._thread_hook is not None:
+            threading.excepthook = self._thread_hook
+        if self._view is not None:
+            self._view.ignore()
+            self._view.stop_history()
+
+    # What happens in the loop
+
+    def alive(self, model: nn.Module | None = None) -> None:
+        """The program goes on: a batch begins, or a root model is called."""
+        if not self._installed:
+            return
+        if not self._listens:
+            self._listen()
+        if self._pending is not None:
+            self._goes_on()
+        session = self._session()
+        if model is not None and session is not None:
+            self._called[model] = session.recorder.batch
+
+    def passing(self) -> None:
+        """A forward failed, and the error is on its way up: the earliest look where no allocator tells."""
+        if self._installed and self._pending is None and not self._listens:
+            error = sys.exc_info()[1]
+            failing = oom_in(error) if error is not None else None
+            if failing is not None and failing not in self._told and self._caught < MOST_CAUGHT:
+                self._look(failing)
+            del error, failing
+
+    def failed(self, error: BaseException) -> None:
+        """An error ends the loop: if memory ran out, this is told; a second call with the same error does nothing."""
+        if not self._installed or getattr(self._busy, "now", False):
+            return
+        failing = oom_in(error)
+        if failing is None or _knows(self._told, failing):
+            return
+        with contextlib.suppress(TypeError):
+            self._told.add(failing)
+        try:
+            self._report(failing, error)
+        except Exception as problem:
+            logger.error("memguard: the out-of-memory report failed: %r", problem)
+        finally:
+            del failing, error
+
+    # The failing moment
+
+    def _listen(self) -> None:
+        session = self._session()
+        if session is None:
+            return
+        with session.recorder.part("out-of-memory observer"):
+            view = view_of(session.backend)
+            if type(view) is OomView:
+                return  # nothing to listen to, now at least: "auto" may find a device yet
+            self._listens = view.listen(self._heard)
+            if self._listens:
+                self._view = view
+                if self._history == "always":
+                    view.record_history()
+
+    def _heard(self, requested: int | None, free: int | None) -> None:
+        """The allocator is about to raise; here everything is still alive. Never raises."""
+        if not self._installed or getattr(self._busy, "now", False):
+            return
+        if self._pending is not None:
+            self._goes_on()
+        if self._caught < MOST_CAUGHT:
+            self._look(None, requested, free)
+
+    def _look(self, error: BaseException | None, requested: int | None = None, free: int | None = None) -> None:
+        self._busy.now = True
+        try:
+            self._pending = self._draw(error, requested, free)
+        except Exception as problem:
+            logger.error("memguard: the look at an out-of-memory error failed: %r", problem)
+        finally:
+            self._busy.now = False
+            del error
+
+    def _draw(self, error: BaseException | None, requested: int | None, free: int | None) -> _Pending:
+        """The scene, as plain data."""
+        session = self._session()
+        if session is None:
+            raise RuntimeError("the session is gone")
+        began = time.perf_counter()
+        message = str(error) if error is not None else ""
+        view = self._view if self._view is not None else view_of(session.backend)
+        if message and is_host_oom(message) and not isinstance(session.backend, HostBackend) and not self._listens:
+            view = OomView(HostBackend())
+        if requested is None and message:
+            requested = requested_bytes(message)
+        snapshot = view.snapshot()
+        request = view.request(requested, free, snapshot)
+        blocks = blocks_by_address(snapshot) if not session.backend.device.startswith("virtual") else {}
+        recorder = session.recorder
+        batch = recorder.batch
+        stack = stack_of(error)
+        try:
+            objects = examine(
+                stack,
+                on_device=view.holds,
+                block_of=lambda address, nbytes: blocks.get(address) or -(-nbytes // ROUNDING) * ROUNDING,
+                allocated_bytes=request.allocated_bytes,
+                is_recent=lambda model: batch - self._called.get(model, -2) <= 1,
+                optimizer_steps=recorder.optimizer_steps,
+                grad_enabled=torch.is_grad_enabled() or error is not None,
+            )
+        finally:
+            stack.frames.clear()
+            stack.losses.clear()
+            del stack, error
+        traced = snapshot is not None and any(snapshot["device_traces"])
+        index = int(recorder.run.device.partition(":")[2]) if recorder.run.device[5:].isdigit() else 0
+        replays: tuple[Replayed, ...] = ()
+        if traced and view.expandable is False:
+            replays = replay_with(snapshot, index)
+        if traced and snapshot is not None:
+            objects = replace(objects, lines=_lines(snapshot, index) or objects.lines)
+        scene = Scene(
+            device=recorder.run.device,
+            rank=recorder.run.rank,
+            batch=batch,
+            stage=recorder.stage,
+            epoch=recorder.run.epoch,
+            message=message,
+            request=request,
+            objects=objects,
+            shapes=recorder.open_shapes,
+            records=tuple(recorder.records)[-RECORDS:],
+            shapes_of=dict(enumerate(recorder.shape_texts)),
+            replays=replays,
+            expandable=view.expandable,
+            expandable_supported=view.expandable_supported,
+            traced=traced,
+            validation=self._validation,
+        )
+        return _Pending(scene, snapshot, time.perf_counter() - began)
+
+    # How it ends
+
+    def _goes_on(self) -> None:
+        """The program caught the error."""
+        pending, self._pending = self._pending, None
+        session = self._session()
+        if pending is None or session is None:
+            return
+        self._caught += 1
+        told = replace(self._conclude(pending, session), caught=True)
+        with session.recorder.part("out-of-memory report"):
+            session.recorder.line("oom", {**told.to_json(), "text": render_markdown(told)})
+            session.recorder.summary.notes.append(
+                f"the program caught an out-of-memory error in batch {told.batch}: {told.why}"
+            )
+
+    def _report(self, failing: BaseException, error: BaseException) -> None:
+        pending, self._pending = self._pending, None
+        message = str(failing)
+        if pending is not None and not _is_of(pending, message):
+            self._pending = pending
+            self._goes_on()
+            pending = None
+        if pending is None:
+            self._look(failing)
+            pending, self._pending = self._pending, None
+        session = self._session()
+        if pending is None or session is None:
+            return
+        scene, request = pending.scene, pending.scene.request
+        if request.requested_bytes is None:
+            request = replace(request, requested_bytes=requested_bytes(message))
+        pending = _Pending(replace(scene, message=message, request=request), pending.snapshot, pending.seconds)
+        told = self._conclude(pending, session)
+        folder, problem = self._write(told, pending.snapshot)
+        if folder is not None and pending.snapshot is not None:
+            told = replace(told, snapshot="snapshot.pickle")
+        whole = render_markdown(told)
+        data = {**told.to_json(), "text": whole}
+        session.recorder.summary.oom = data
+        session.recorder.line("oom", data)
+        if problem is not None:
+            print(f"memguard: the report could not be written ({problem}); here it is.\n{whole}", file=sys.stderr)
+        short = render_short(told, str(folder / "report.md") if folder is not None else None)
+        if hasattr(error, "add_note"):
+            error.add_note(short)
+        else:
+            print(short, file=sys.stderr)
+
+    def _conclude(self, pending: _Pending, session: Session) -> PostMortem:
+        scene = replace(pending.scene, findings=tuple(session.recorder.findings.values()))
+        return conclude(scene, seconds=pending.seconds)
+
+    def _write(self, told: PostMortem, snapshot: dict[str, Any] | None) -> tuple[Path | None, str | None]:
+        """Writes the files; the folder, or why there is none."""
+        if self._logdir is None:
+            return None, None
+        folder = self._logdir / FOLDER / told.id
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if snapshot is not None:
+                (folder / "snapshot.pickle").write_bytes(pickle.dumps(snapshot))
+                told = replace(told, snapshot="snapshot.pickle")
+            (folder / "report.json").write_text(json.dumps(told.to_json(), indent=2, default=str) + "\n")
+            (folder / "report.md").write_text(render_markdown(told))
+        except OSError as error:
+            return None, str(error.strerror or error)
+        return folder, None
+
+    # The last ways out
+
+    def _program_failed(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        self.failed(error)
+        hook = self._program_hook or sys.__excepthook__
+        hook(kind, error, trace)
+
+    def _thread_failed(self, args: Any) -> None:
+        if args.exc_value is not None:
+            self.failed(args.exc_value)
+        (self._thread_hook or threading.__excepthook__)(args)
+
+
+def _knows(told: weakref.WeakSet[BaseException], error: BaseException) -> bool:
+    try:
+        return error in told or any("memguard: out of memory" in note for note in getattr(error, "__notes__", ()))
+    except TypeError:
+        return False
+
+
+def _is_of(pending: _Pending, message: str) -> bool:
+    """Whether a failure that was seen is the one that an error tells of."""
+    seen, told = pending.scene.request.requested_bytes, requested_bytes(message)
+    return seen is None or told is None or abs(seen - told) <= 0.01 * max(seen, told)
+
+
+def _lines(snapshot: dict[str, Any], device: int) -> tuple[TopLine, ...]:
+    """The user's lines that own the blocks in use, by the recorded stacks."""
+    parsed = parse_snapshot(pickle.dumps({**snapshot, "device_traces": []}))
+    lines = Lines()
+    amounts = [
+        (lines.of(block.stack), block.size)
+        for segment in parsed.segments_of(device)
+        for block in segment.blocks
+        if block.state == "active_allocated"
+    ]
+    return tuple(
+        TopLine(file=line.file, line=line.line, function=line.function, bytes=line.bytes)
+        for line in top_lines(amounts, 10)
+    )

@@ -1,0 +1,114 @@
+"""From a scene to a post-mortem."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from memguard.facts import NOWHERE, Place
+from memguard.postmortem.advice import Advice, advise
+from memguard.postmortem.causes import Cause, find_cause
+from memguard.postmortem.scene import Replayed, Request, Scene, TopLine, TopTensor
+from memguard.stats import Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostMortem:
+    """One out-of-memory error, explained."""
+
+    id: str
+    """Like ``"oom-rank00000-batch123"``; the folder of its files."""
+    device: str
+    rank: int
+    batch: int
+    stage: Stage
+    epoch: int | None
+    message: str
+    """PyTorch's own text."""
+    cause: Cause
+    why: str
+    """The cause in words, with its evidence."""
+    place: Place = NOWHERE
+    """Where the cause lies in the user's code, as far as it is known."""
+    site: Place = NOWHERE
+    """The line that asked."""
+    phase: str | None = None
+    request: Request = field(default_factory=Request)
+    owners: dict[str, int] = field(default_factory=dict)
+    lines: tuple[TopLine, ...] = ()
+    tensors: tuple[TopTensor, ...] = ()
+    shapes: list[Any] | None = None
+    advice: tuple[Advice, ...] = ()
+    replays: tuple[Replayed, ...] = ()
+    findings: tuple[str, ...] = ()
+    """Codes of what had been found before."""
+    snapshot: str | None = None
+    """Name of the snapshot's file, beside the report."""
+    caught: bool = False
+    """Whether the program caught the error and went on."""
+    seconds: float = 0.0
+    """What the examination took."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The post-mortem as the recording, report.json and the Memory tab have it."""
+        return {
+            "id": self.id,
+            "device": self.device,
+            "rank": self.rank,
+            "batch": self.batch,
+            "stage": self.stage.value,
+            "epoch": self.epoch,
+            "message": self.message,
+            "kind": self.cause.value,
+            "cause": self.why,
+            "site": asdict(self.site),
+            "place": asdict(self.place),
+            "phase": self.phase,
+            "requested_bytes": self.request.requested_bytes,
+            "request": asdict(self.request),
+            "owners": self.owners,
+            "lines": [[line.file or "", line.line or 0, line.function or "", line.bytes] for line in self.lines],
+            "tensors": [asdict(tensor) for tensor in self.tensors],
+            "input_shapes": self.shapes,
+            "advice": [asdict(advice) for advice in self.advice],
+            "replay": [asdict(replayed) for replayed in self.replays],
+            "findings": list(self.findings),
+            "snapshot": self.snapshot,
+            "caught": self.caught,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def conclude(scene: Scene, *, name: str | None = None, seconds: float = 0.0) -> PostMortem:
+    """The post-mortem of a scene.
+
+    Args:
+        scene: What was seen.
+        name: The post-mortem's id; None makes it from rank and batch.
+        seconds: What the look took.
+    """
+    verdict = find_cause(scene)
+    objects = scene.objects
+    return PostMortem(
+        id=name or f"oom-rank{scene.rank:05d}-batch{scene.batch}",
+        device=scene.device,
+        rank=scene.rank,
+        batch=scene.batch,
+        stage=scene.stage,
+        epoch=scene.epoch,
+        message=scene.message,
+        cause=verdict.cause,
+        why=verdict.text,
+        place=verdict.place,
+        site=objects.site,
+        phase=objects.phase,
+        request=scene.request,
+        owners=dict(objects.owners),
+        lines=objects.lines,
+        tensors=objects.tensors,
+        shapes=scene.shapes,
+        advice=advise(scene, verdict),
+        replays=scene.replays,
+        findings=tuple(sorted({finding.code for finding in scene.findings})),
+        seconds=seconds,
+    )

@@ -1,0 +1,82 @@
+"""What a batch of another size would have needed, from the run's own numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memguard.postmortem.inputs import batch_shape, elements, shape_of
+from memguard.postmortem.scene import Scene
+
+SEGMENT = 20 * 1024**2
+"""What the allocator takes from the driver for requests of 1 to 10 MiB."""
+MARGIN = 0.9
+"""Share of the room that a proposed batch may take: workspaces and fragmentation take theirs too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """What would have fitted, by the run's own slope."""
+
+    batch: int
+    """Largest first dimension of the input."""
+    elements: int
+    bytes_per_batch: int
+    """What a batch of the failing size needs in all."""
+    fixed_bytes: int
+    """What is needed whatever the batch."""
+
+
+def fit(scene: Scene) -> Fit | None:
+    """The largest batch that would have fitted; None where the run tells too little."""
+    shape, request, objects = batch_shape(scene), scene.request, scene.objects
+    room = room_bytes(scene)
+    if shape is None or room is None or request.allocated_bytes is None or not shape[0]:
+        return None
+    learned = _learned(scene)
+    if learned is not None:
+        fixed, per_element = learned
+        whole = round(per_element * elements(shape))
+    else:
+        inside = objects.owners.get("activations", 0) + objects.owners.get("temporaries", 0)
+        share = 1.0 if objects.phase == "backward" else max(objects.forward_share or 0.0, 0.1)
+        asked = request.requested_bytes or 0
+        if asked <= SEGMENT:  # the driver was asked for a whole segment, whatever the program wanted
+            asked = min(asked, objects.largest_activation_bytes)
+        whole = round((inside + asked) / share) + objects.largest_activation_bytes
+        state = sum(max((each.full_state_bytes or 0) - each.state_bytes, 0) for each in objects.optimizers)
+        fixed = request.allocated_bytes - inside + max(objects.trainable_bytes - objects.gradient_bytes, 0) + state
+    share = MARGIN * (room - fixed) / max(whole, 1)
+    if share <= 0 or whole <= 0:
+        return None
+    return Fit(
+        batch=min(int(share * shape[0]), shape[0] - 1),
+        elements=int(min(share, 1.0) * elements(shape)),
+        bytes_per_batch=whole,
+        fixed_bytes=fixed,
+    )
+
+
+def room_bytes(scene: Scene) -> int | None:
+    """All that this process could have: what it had reserved and what the driver had left."""
+    request = scene.request
+    if request.reserved_bytes is not None and request.free_bytes is not None:
+        return request.reserved_bytes + request.free_bytes
+    return request.limit_bytes
+
+
+def _learned(scene: Scene) -> tuple[int, float] | None:
+    """What does not depend on the batch, and bytes per input element, from the batches that fitted."""
+    points = [
+        (elements(shape), record)
+        for record in scene.records
+        if (shape := shape_of(scene, record)) is not None and record.allocated_peak_bytes is not None
+    ]
+    points = points[2:] if len(points) > 4 else points[-1:]  # the first ones lack the optimizer's state
+    if not points:
+        return None
+    size, highest = max(points, key=lambda point: point[1].allocated_peak_bytes or 0)
+    if scene.records[-1].optimizer_steps < 1 and scene.objects.optimizers:
+        return None
+    floor = highest.allocated_start_bytes or 0
+    per_element = ((highest.allocated_peak_bytes or 0) - floor) / max(size, 1)
+    return (floor, per_element) if per_element > 0 else None

@@ -1,0 +1,34 @@
+"""The shapes of a scene's batches, as far as they are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memguard.postmortem.scene import Scene
+from memguard.stats import BatchRecord
+
+
+def shape_of(scene: Scene, record: BatchRecord) -> tuple[int, ...] | None:
+    """The largest input of a record's batch; None where it is not known, or of another stage."""
+    if record.stage is not scene.stage or record.shapes is None:
+        return None
+    return largest_shape(scene.shapes_of.get(record.shapes))
+
+
+def elements(shape: tuple[int, ...]) -> int:
+    """Number of elements."""
+    product = 1
+    for length in shape:
+        product *= length
+    return product
+
+
+def batch_shape(scene: Scene) -> tuple[int, ...] | None:
+    """The largest input of the failing batch."""
+    return largest_shape(scene.shapes)
+
+
+def largest_shape(shapes: list[Any] | None) -> tuple[int, ...] | None:
+    """The largest of the described inputs; None where none is known."""
+    found = [tuple(entry[1]) for entry in shapes or () if len(entry) > 1 and entry[1]]
+    return max(found, key=elements, default=None)

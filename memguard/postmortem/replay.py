@@ -1,0 +1,53 @@
+"""Whether the run's own trace would have fitted under other settings of the allocator."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from typing import Any
+
+from memguard.allocator.replay_what_if import what_if
+from memguard.allocator.snapshot import parse_snapshot
+from memguard.postmortem.advice import EXPANDABLE
+from memguard.postmortem.scene import Replayed
+
+MOST_EVENTS = 20_000
+SECONDS = 1.0
+
+
+def replay_with(
+    snapshot: dict[str, Any] | None, device: int, confs: tuple[str, ...] = (EXPANDABLE,)
+) -> tuple[Replayed, ...]:
+    """The newest events of a snapshot's trace, replayed with each configuration until the time is up.
+
+    Args:
+        snapshot: In PyTorch's format, as plain data; its trace must end with the failed allocation.
+        device: Index of the device.
+        confs: What would stand in ``PYTORCH_CUDA_ALLOC_CONF``.
+    """
+    if snapshot is None or len(snapshot["device_traces"]) <= device or not snapshot["device_traces"][device]:
+        return ()
+    began = time.perf_counter()
+    events = snapshot["device_traces"][device][-MOST_EVENTS:]
+    traces: list[Any] = [[] for _ in snapshot["device_traces"]]
+    traces[device] = [{**event, "frames": []} for event in events]
+    segments = [
+        {**segment, "frames": [], "blocks": [{**block, "frames": []} for block in segment["blocks"]]}
+        for segment in snapshot["segments"]
+    ]
+    plain = {**snapshot, "segments": segments, "device_traces": traces, "external_annotations": []}
+    parsed = parse_snapshot(pickle.dumps(plain))
+    found: list[Replayed] = []
+    for conf in confs:
+        if found and time.perf_counter() - began > SECONDS:
+            break
+        other = what_if(parsed, device, conf=conf)
+        found.append(
+            Replayed(
+                conf=conf,
+                fits=other.num_ooms == 0,
+                reserved_peak_bytes=other.reserved_peak_bytes,
+                events=len(events),
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,196 @@
+"""What was seen at the moment when memory ran out, as plain data: the evidence from which a post-mortem concludes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from memguard.facts import NOWHERE, Place
+from memguard.findings import Finding
+from memguard.stats import BatchRecord, Stage
+
+OWNERS: tuple[str, ...] = (
+    "parameters",
+    "buffers",
+    "gradients",
+    "optimizer_state",
+    "activations",
+    "temporaries",
+    "outputs",
+    "other",
+)
+"""Every kind of owner: ``activations`` are saved for a backward, ``temporaries`` are local variables of running code,
+``outputs`` are tensors that something else keeps, ``other`` is what no Python object shows (rounding, workspaces)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The allocation that failed, and the memory there was for it. None is unknown."""
+
+    requested_bytes: int | None = None
+    """What the driver was asked for, as PyTorch's text says it."""
+    limit_bytes: int | None = None
+    """What this process may take of the device."""
+    free_bytes: int | None = None
+    """What the driver still had."""
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+    pieces_bytes: int | None = None
+    """Free inside the allocator, in pieces beside blocks in use."""
+    largest_piece_bytes: int | None = None
+    others: tuple[tuple[int, int | None], ...] = ()
+    """Other processes on the device: (pid, bytes)."""
+    others_bytes: int | None = None
+    """What other processes hold together."""
+
+    @property
+    def shortage_bytes(self) -> int:
+        """How much less memory in use would have let the request fit, were nothing fragmented; at least 1."""
+        if self.requested_bytes is None or self.allocated_bytes is None:
+            return 1
+        if self.free_bytes is None or self.pieces_bytes is None:
+            return max(self.requested_bytes + self.allocated_bytes - (self.limit_bytes or 0), 1)
+        return max(self.requested_bytes - self.free_bytes - self.pieces_bytes, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopTensor:
+    """One of the largest tensors that were alive."""
+
+    name: str
+    owner: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopLine:
+    """A line of the program, and what it held."""
+
+    file: str | None
+    line: int | None
+    function: str | None
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldModel:
+    """A root model with weights on the device."""
+
+    name: str
+    """Class of the model."""
+    bytes: int
+    """Parameters, buffers, gradients and optimizer state."""
+    current: bool
+    """Whether it is the one that was being trained or called."""
+    holder: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hoard:
+    """A variable that holds many tensors, or a graph of many batches."""
+
+    place: Place
+    tensors: int
+    bytes: int
+    graph: bool
+    """Whether most of the bytes hang on autograd graphs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldException:
+    """An exception that keeps the tensors of a failed call."""
+
+    exception: str
+    handling: bool
+    """Whether the program was still inside its handler."""
+    names: tuple[str, ...]
+    bytes: int
+    place: Place = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerUse:
+    """An optimizer and its state."""
+
+    name: str
+    steps: int
+    """Steps that the run made before."""
+    stepping: bool
+    """Whether it was inside its step."""
+    state_bytes: int
+    full_state_bytes: int | None
+    """What its state will be after the first step; None for a class that is not known."""
+    temporary_bytes: int
+    """What a step holds for a moment, because it handles all parameters at once (foreach)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objects:
+    """What the live objects of the process told."""
+
+    owners: dict[str, int] = field(default_factory=dict)
+    """Bytes by owner; together they are the allocated bytes."""
+    tensors: tuple[TopTensor, ...] = ()
+    lines: tuple[TopLine, ...] = ()
+    models: tuple[HeldModel, ...] = ()
+    hoards: tuple[Hoard, ...] = ()
+    exceptions: tuple[HeldException, ...] = ()
+    optimizers: tuple[OptimizerUse, ...] = ()
+    forward_share: float | None = None
+    """How much of the current model's parameters the graph had reached."""
+    trainable_bytes: int = 0
+    """Parameters of the current model that get gradients."""
+    gradient_bytes: int = 0
+    """Gradients of the current model that exist already."""
+    float32_activation_bytes: int = 0
+    largest_activation_bytes: int = 0
+    training: bool | None = None
+    """Mode of the current model."""
+    grad_enabled: bool = True
+    layers: int = 0
+    """Leaf modules with parameters in the current model."""
+    site: Place = NOWHERE
+    """The line that asked."""
+    phase: str | None = None
+    """"forward", "backward" or "optimizer step"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """The run's own trace under another configuration of the allocator."""
+
+    conf: str
+    fits: bool
+    reserved_peak_bytes: int
+    events: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Everything known when memory ran out."""
+
+    device: str
+    rank: int = 0
+    batch: int = 0
+    stage: Stage = Stage.OTHER
+    epoch: int | None = None
+    message: str = ""
+    request: Request = field(default_factory=Request)
+    objects: Objects = field(default_factory=Objects)
+    shapes: list[Any] | None = None
+    """Input shapes of the failing batch: (name, shape, dtype) each."""
+    records: tuple[BatchRecord, ...] = ()
+    """The newest records, oldest first."""
+    shapes_of: dict[int, list[Any]] = field(default_factory=dict)
+    """The run's table of shapes."""
+    findings: tuple[Finding, ...] = ()
+    replays: tuple[Replayed, ...] = ()
+    expandable: bool | None = None
+    """Whether the allocator uses expandable segments; None is unknown."""
+    expandable_supported: bool = False
+    traced: bool = False
+    """Whether the allocation history was on."""
+    validation: str = "guard"
+    """The option of that name."""

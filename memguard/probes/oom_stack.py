@@ -1,0 +1,102 @@
+"""Where the program stood when memory ran out: its frames, the line that asked, the phase, the model in use."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from memguard.facts import NOWHERE, Place
+from memguard.probes.frames import is_user_frame, read_locals
+from memguard.probes.sites import place_of
+
+_CALLS = ("_wrapped_call_impl", "_call_impl")
+_MOST = 400
+
+
+@dataclass(slots=True)
+class Stack:
+    """The frames of the failing code, innermost first; it is let go of as soon as the scene is drawn."""
+
+    frames: list[FrameType]
+    running: set[int] = field(default_factory=set)
+    """Ids of all frames that run, or belong to the failing error."""
+    site: Place = NOWHERE
+    phase: str | None = None
+    model: nn.Module | None = None
+    """The outermost module whose forward failed."""
+    optimizer: torch.optim.Optimizer | None = None
+    """The one whose step failed."""
+    losses: list[torch.Tensor] = field(default_factory=list)
+    """What the failing backward began from."""
+    handled: set[int] = field(default_factory=set)
+    """Ids of the errors inside whose handlers the failing code ran."""
+
+
+def stack_of(error: BaseException | None) -> Stack:
+    """The frames of an error's traceback, or where there is no error yet, of the running code.
+
+    Args:
+        error: The error; None while the allocator is still asking.
+    """
+    frames = list(_failed(error.__traceback__)) if error is not None else []
+    threads = sys._current_frames()
+    if error is None:
+        frames = list(_running(sys._getframe(1)))
+        if threading.current_thread() is not threading.main_thread():
+            frames += _running(threads.get(threading.main_thread().ident or 0))
+    stack = Stack(frames[:_MOST])
+    stack.running = {id(frame) for frame in frames}
+    for frame in threads.values():
+        stack.running.update(id(each) for each in _running(frame))
+    del threads
+    context = error.__context__ if error is not None else sys.exc_info()[1]
+    while context is not None and id(context) not in stack.handled:
+        stack.handled.add(id(context))
+        context = context.__context__
+    _read(stack)
+    return stack
+
+
+def _read(stack: Stack) -> None:
+    for frame in stack.frames:
+        code = frame.f_code
+        if stack.site is NOWHERE and is_user_frame(frame):
+            stack.site = place_of(frame)
+        file, name = code.co_filename.replace("\\", "/"), code.co_name
+        if name in _CALLS and "/torch/nn/modules/module.py" in file:
+            module = read_locals(frame).get("self")
+            if issubclass(type(module), nn.Module):
+                stack.model = module  # type: ignore[assignment]
+                stack.phase = stack.phase or "forward"
+        elif "/torch/optim/" in file and name == "step" and stack.optimizer is None:
+            optimizer = read_locals(frame).get("self")
+            if issubclass(type(optimizer), torch.optim.Optimizer):
+                stack.optimizer = optimizer  # type: ignore[assignment]
+                stack.phase = stack.phase or "optimizer step"
+        elif name == "backward" and file.endswith("/torch/autograd/__init__.py"):
+            stack.phase = stack.phase or "backward"
+            tensors: Any = read_locals(frame).get("tensors")
+            for tensor in tensors if issubclass(type(tensors), (tuple, list)) else (tensors,):
+                if issubclass(type(tensor), torch.Tensor):
+                    stack.losses.append(tensor)
+
+
+def _failed(trace: TracebackType | None) -> Iterator[FrameType]:
+    found: list[FrameType] = []
+    while trace is not None and len(found) < 10 * _MOST:
+        found.append(trace.tb_frame)
+        trace = trace.tb_next
+    yield from reversed(found)
+
+
+def _running(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
