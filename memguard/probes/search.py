@@ -69,8 +69,9 @@ class Search:
     def everywhere(self, files: list[str]) -> None:
         """Searches every function of the files."""
         self._files = list(dict.fromkeys(files))
+        words = (self.sought.name, *self.sought.own_classes)
         for file in self._files:
-            source = self.sources.get(file)
+            source = self.sources.get(file) if self.sources.mention(file, words) else None
             if source is None:
                 continue
             for function in source.functions if self.sought.attribute else ():
@@ -232,7 +233,7 @@ class Search:
     def _callees(self, source: Source, call: ast.Call) -> Iterator[tuple[Source, Function]]:
         name = last_name(call.func)
         for file in dict.fromkeys([source.file, *self._files]):
-            other = self.sources.get(file)
+            other = self.sources.get(file) if name is not None and self.sources.mention(file, (name,)) else None
             for function in other.functions if other is not None else ():
                 if other is None or function.is_class or not function.params:
                     continue

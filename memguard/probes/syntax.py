@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import final
 
@@ -12,7 +12,7 @@ Accessor = tuple[str, "str | int | None"]
 """One step of an expression like ``self.logs["loss"]``: ("name", "self"), ("attr", "logs"), ("item", "loss")."""
 Chain = tuple[Accessor, ...]
 
-MAX_LINES = 20_000
+MAX_LINES = 12_000
 
 
 @final
@@ -150,10 +150,22 @@ class Source:
 
 @final
 class Sources:
-    """Parsed files, each parsed once; lives as long as one naming."""
+    """Parsed files, each parsed once; lives as long as one naming.
 
-    def __init__(self) -> None:
+    Args:
+        max_lines: How many lines are parsed in all, about 15 microseconds each; later files count as unreadable.
+    """
+
+    def __init__(self, max_lines: int = MAX_LINES) -> None:
         self._files: dict[str, Source | None] = {}
+        self._left = max_lines
+
+    def mention(self, file: str, words: Iterable[str]) -> bool:
+        """Whether a file's text has one of some words, and so is worth parsing."""
+        if file in self._files:
+            return self._files[file] is not None
+        lines = linecache.getlines(file)
+        return any(word in line for word in words for line in lines)
 
     def get(self, file: str) -> Source | None:
         """A parsed file; None when it cannot be read or parsed."""
@@ -163,8 +175,9 @@ class Sources:
 
     def _parse(self, file: str) -> Source | None:
         lines = linecache.getlines(file)
-        if not lines or len(lines) > MAX_LINES:
+        if not lines or len(lines) > self._left:
             return None
+        self._left -= len(lines)
         try:
             tree = ast.parse("".join(lines))
         except (SyntaxError, ValueError, RecursionError):
@@ -177,6 +190,7 @@ class Sources:
         return Source(file, lines, indexer.functions, indexer.module)
 
 
+_LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
 _OFF = frozenset({"no_grad", "inference_mode"})
 
 
@@ -209,6 +223,8 @@ class _Indexer:
             self._visit(stmt, self.module, stmt, False, False)
 
     def _visit(self, node: ast.AST, function: Function, stmt: ast.AST, loops: bool, off: bool) -> None:
+        if isinstance(node, _LEAVES):
+            return
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             self._function(node, function, loops, off)
             return
@@ -318,6 +334,9 @@ def _params(args: ast.arguments) -> list[str]:
 
 
 def _bind(target: ast.expr, function: Function) -> None:
+    if isinstance(target, ast.Name):
+        function.bound.add(target.id)
+        return
     for node in ast.walk(target):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             function.bound.add(node.id)
