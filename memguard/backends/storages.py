@@ -1,0 +1,190 @@
+"""Follows the storages of a process's tensors: a block of the simulated allocator for each, for as long as it lives.
+
+Tensors share storages, so storages are what takes memory. PyTorch keeps one Python object per storage alive as long as
+the storage itself (since 2.1), so a weak reference to that object tells when the memory goes, whoever held it last.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections import deque
+from typing import Any, final
+
+import torch
+
+from memguard.allocator import CachingAllocator
+
+_SPARSE_PARTS: dict[torch.layout, tuple[str, ...]] = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}
+
+_PLAIN_DISPATCH = torch.Tensor.__torch_dispatch__
+
+
+class _StorageRef(weakref.ref[torch.UntypedStorage]):
+    """A storage's weak reference, with the block it lives in."""
+
+    __slots__ = ("address", "key", "nbytes")
+
+    key: int
+    address: int
+    nbytes: int
+
+
+@final
+class Storages:
+    """The storages on the virtual GPU and their blocks.
+
+    A storage may die at any moment, in any thread, even inside the allocator when Python collects garbage there; such
+    blocks are freed as soon as the allocator is no longer at work.
+
+    Args:
+        allocator: What hands out the blocks.
+    """
+
+    def __init__(self, allocator: CachingAllocator) -> None:
+        self._allocator = allocator
+        self._live: dict[int, _StorageRef] = {}
+        self._lock = threading.Lock()
+        self._late: deque[int] = deque()
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def see(self, value: Any) -> None:
+        """Gives every new storage in an operator's arguments or results a block; a resized one a new block.
+
+        Args:
+            value: A tensor, a list or tuple of values, or anything else, which is passed over.
+
+        Raises:
+            OutOfMemory: There is no room. Storages seen before keep their blocks.
+        """
+        if isinstance(value, torch.Tensor):
+            try:
+                storage = value.untyped_storage()
+            except (NotImplementedError, RuntimeError):
+                self._see_parts(value)
+                return
+            known = self._live.get(id(storage))
+            nbytes = storage.nbytes()
+            if known is None:
+                if nbytes and value.device.type == "cpu":
+                    self._add(storage, nbytes)
+            elif known.nbytes != nbytes:
+                self._resize(known, nbytes)
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                self.see(item)
+
+    def see_existing(self) -> None:
+        """Sees every tensor that Python knows of in this process, oldest first, and their gradients.
+
+        Raises:
+            OutOfMemory: They do not fit.
+        """
+        generations = (gc.get_objects(generation=2), gc.get_objects(generation=1), gc.get_objects(generation=0))
+        for objects in generations:
+            for item in objects:
+                if issubclass(type(item), torch.Tensor):  # isinstance would ask proxies, and wake them
+                    self.see_whole(item)
+
+    def see_whole(self, tensor: torch.Tensor) -> None:
+        """Sees one tensor, the tensors inside it if it wraps some, and its gradient.
+
+        Raises:
+            OutOfMemory: They do not fit.
+        """
+        wrapped = getattr(type(tensor), "__tensor_flatten__", None)
+        if wrapped is not None:
+            for name in wrapped(tensor)[0]:
+                self.see_whole(getattr(tensor, name))
+        elif not dispatches_itself(type(tensor)) or _holds_memory(tensor):
+            self.see(tensor)
+        if tensor.is_leaf and tensor.grad is not None:
+            self.see_whole(tensor.grad)
+
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """Follows a storage whose size was changed outside any operator.
+
+        Raises:
+            OutOfMemory: The new size does not fit.
+        """
+        known, nbytes = self._live.get(id(storage)), storage.nbytes()
+        if known is not None:
+            self._resize(known, nbytes)
+        elif nbytes and storage.device.type == "cpu":
+            self._add(storage, nbytes)
+
+    def settle(self) -> None:
+        """Frees what died while the allocator was at work."""
+        if self._late:
+            with self._lock:
+                self._free_late()
+
+    def clear(self) -> None:
+        """Follows nothing any more; the blocks stay as they are."""
+        self._live.clear()
+
+    def _see_parts(self, tensor: torch.Tensor) -> None:
+        """The tensors that a sparse one is made of."""
+        for name in _SPARSE_PARTS.get(tensor.layout, ()):
+            self.see(getattr(tensor, name)())
+
+    def _add(self, storage: torch.UntypedStorage, nbytes: int) -> None:
+        address = self._malloc(nbytes)
+        ref = _StorageRef(storage, self._died)
+        ref.key, ref.address, ref.nbytes = id(storage), address, nbytes
+        self._live[ref.key] = ref
+
+    def _resize(self, ref: _StorageRef, nbytes: int) -> None:
+        address = self._malloc(nbytes)  # as PyTorch does it: the old block lives until its contents are copied
+        self._free(ref.address)
+        ref.address, ref.nbytes = address, nbytes
+
+    def _died(self, ref: weakref.ref[torch.UntypedStorage]) -> None:
+        assert isinstance(ref, _StorageRef)
+        if self._live.get(ref.key) is ref:
+            del self._live[ref.key]
+        self._free(ref.address)
+
+    def _malloc(self, nbytes: int) -> int:
+        with self._lock:
+            if self._late:
+                self._free_late()
+            address = self._allocator.malloc(nbytes)
+        if self._late:
+            self.settle()
+        return address
+
+    def _free(self, address: int) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._late.append(address)
+            return
+        try:
+            self._allocator.free(address)
+        finally:
+            self._lock.release()
+
+    def _free_late(self) -> None:
+        while self._late:
+            self._allocator.free(self._late.popleft())
+
+
+def dispatches_itself(kind: type) -> bool:
+    """Whether a class of tensors brings its own ``__torch_dispatch__``, as wrappers of other tensors do."""
+    return kind.__torch_dispatch__ is not _PLAIN_DISPATCH  # type: ignore[attr-defined]
+
+
+def _holds_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor with a dispatch of its own has memory of its own, and does not only wrap others."""
+    try:
+        return tensor.untyped_storage().data_ptr() != 0
+    except RuntimeError:
+        return False

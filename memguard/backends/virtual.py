@@ -1,0 +1,191 @@
+"""The virtual GPU: every tensor of the process lives on a simulated device with PyTorch's own allocator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, final
+
+import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from memguard.allocator import CachingAllocator, OutOfMemory
+from memguard.allocator.config import AllocatorConfig
+from memguard.backends.host import HostMemory
+from memguard.backends.interface import Backend
+from memguard.backends.storages import Storages
+from memguard.backends.virtual_history import History
+from memguard.backends.virtual_mode import VirtualMode
+from memguard.backends.virtual_resize import StorageResizes
+from memguard.stats import MemoryStats, SlowStats
+from memguard.units import GIB, MIB
+
+_CONF_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+
+
+@final
+class VirtualBackend(Backend):
+    """A GPU of any size on any machine, exact and deterministic, at some microseconds an operator.
+
+    Between `install` and `remove`, the storages of this process's CPU tensors drive the simulated allocator: those made
+    before too, and those of DataLoader workers and other threads from the first operator of the installing thread that
+    uses them. When they no longer fit, the operator raises ``torch.OutOfMemoryError`` with PyTorch's text. What is
+    different from a CUDA device stands in docs/virtual-gpu.md.
+
+    Args:
+        total_bytes: Capacity of the device.
+        conf: The allocator's settings, as in ``PYTORCH_CUDA_ALLOC_CONF``; by default that variable, else
+            ``PYTORCH_ALLOC_CONF``.
+        host: The process's own memory, for the slow lane.
+
+    Raises:
+        ValueError: `conf` is not valid.
+    """
+
+    def __init__(self, total_bytes: int, *, conf: str | None = None, host: HostMemory | None = None) -> None:
+        if conf is None:
+            conf = next((os.environ[name] for name in _CONF_VARIABLES if os.environ.get(name)), "")
+        self._history = History()
+        self._allocator = CachingAllocator(total_bytes, conf, on_event=self._history.hear)
+        self._host = host if host is not None else HostMemory()
+        self._storages = Storages(self._allocator)
+        self._mode: VirtualMode | None = None
+        self._resizes = StorageResizes(self._storages)
+        self._peaks: dict[str, int] = {}
+        self.expandable = AllocatorConfig.parse(conf).expandable_segments
+        """Whether segments are expandable."""
+        self.on_out_of_memory: Callable[[], None] | None = None
+        """Called just before an operator raises for want of memory; must not raise."""
+
+    @property
+    def device(self) -> str:
+        """Like ``"virtual:24GiB"``."""
+        total = self._allocator.total_bytes
+        for unit, nbytes in (("GiB", GIB), ("MiB", MIB)):
+            if total % nbytes == 0:
+                return f"virtual:{total // nbytes}{unit}"
+        return f"virtual:{total}"
+
+    @property
+    def name(self) -> str:
+        """What it is."""
+        return "virtual GPU"
+
+    @property
+    def total_bytes(self) -> int:
+        """The capacity it was given."""
+        return self._allocator.total_bytes
+
+    def install(self) -> None:
+        """Counts the tensors there are, and follows from now on what the calling thread's operators do.
+
+        Raises:
+            torch.OutOfMemoryError: The tensors there are do not fit.
+        """
+        if self._mode is not None:
+            return
+        try:
+            with torch._C.DisableTorchFunction():
+                self._storages.see_existing()
+        except OutOfMemory as error:
+            text = str(error)
+        else:
+            self._mode = VirtualMode(self._storages, self._failing)
+            self._mode.__enter__()  # type: ignore[no-untyped-call]
+            self._resizes.install()
+            return
+        raise torch.OutOfMemoryError(text)
+
+    def remove(self) -> None:
+        """Follows nothing any more; the last numbers stay readable."""
+        mode, self._mode = self._mode, None
+        if mode is None:
+            return
+        mode.close()
+        self._resizes.remove()
+        if _get_current_dispatch_mode() is mode:
+            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        self._storages.settle()
+        self._storages.clear()
+
+    def include(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Counts tensors that no operator of the installing thread has touched yet, as those another thread made.
+
+        Raises:
+            torch.OutOfMemoryError: They do not fit.
+        """
+        try:
+            for tensor in tensors:
+                self._storages.see_whole(tensor)
+            return
+        except OutOfMemory as error:
+            text = str(error)
+        raise torch.OutOfMemoryError(text)
+
+    def read(self) -> MemoryStats:
+        """One look."""
+        self._storages.settle()
+        return _as_memory_stats(self._allocator.stats())
+
+    def boundary(self) -> MemoryStats:
+        """One look; the peaks start anew."""
+        self._storages.settle()
+        stats = self._allocator.stats()
+        self._keep_peaks(stats)
+        self._allocator.reset_peak_stats()
+        return _as_memory_stats(stats)
+
+    def read_slow(self) -> SlowStats:
+        """Memory of the host, and of the virtual device, where nobody else is."""
+        used = self._allocator.reserved_bytes
+        slow = self._host.read_slow()
+        return replace(slow, device_total_bytes=self.total_bytes, device_used_bytes=used, process_used_bytes=used)
+
+    def empty_cache(self) -> int:
+        """Gives the segments without a tensor back to the virtual driver."""
+        self._storages.settle()
+        before = self._allocator.reserved_bytes
+        self._allocator.empty_cache()
+        return before - self._allocator.reserved_bytes
+
+    def memory_stats(self) -> dict[str, int]:
+        """All statistics under the keys of ``torch.cuda.memory_stats``; peaks are those since the device was made."""
+        self._storages.settle()
+        stats = self._allocator.stats()
+        self._keep_peaks(stats)
+        return stats | self._peaks
+
+    def record_history(self, enabled: bool, max_entries: int = 100_000) -> None:
+        """Switches the allocation history on or off, as ``torch.cuda.memory._record_memory_history``."""
+        self._history.record(enabled, max_entries)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The device's state, and its trace while history is on, as ``torch.cuda.memory._snapshot``."""
+        self._storages.settle()
+        return self._history.complete(self._allocator.snapshot())
+
+    def _failing(self) -> None:
+        if self.on_out_of_memory is not None:
+            self.on_out_of_memory()
+
+    def _keep_peaks(self, stats: dict[str, int]) -> None:
+        for key, value in stats.items():
+            if key.endswith(".peak"):
+                self._peaks[key] = max(value, self._peaks.get(key, 0))
+
+
+def _as_memory_stats(stats: dict[str, int]) -> MemoryStats:
+    return MemoryStats(
+        allocated_bytes=stats["allocated_bytes.all.current"],
+        allocated_peak_bytes=stats["allocated_bytes.all.peak"],
+        reserved_bytes=stats["reserved_bytes.all.current"],
+        reserved_peak_bytes=stats["reserved_bytes.all.peak"],
+        active_bytes=stats["active_bytes.all.current"],
+        active_peak_bytes=stats["active_bytes.all.peak"],
+        inactive_split_bytes=stats["inactive_split_bytes.all.current"],
+        num_alloc_retries=stats["num_alloc_retries"],
+        num_ooms=stats["num_ooms"],
+        num_device_alloc=stats["num_device_alloc"],
+        num_device_free=stats["num_device_free"],
+    )

@@ -1,0 +1,90 @@
+"""The dispatch mode of the virtual GPU: sees every operator of its thread and shows the storages what came of it.
+
+``TorchDispatchMode`` is public; its class methods ``is_infra_mode`` and ``ignore_compile_internals`` were checked with
+torch 2.13 and 2.15, older versions do not ask for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, final
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from memguard.allocator import OutOfMemory
+from memguard.backends.storages import Storages
+
+logger = logging.getLogger("memguard")
+
+
+@final
+class VirtualMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Every operator of the thread that entered it, as the virtual GPU sees it.
+
+    An operator that needs more memory than there is raises; its results are gone by then. Operators of tensors that
+    dispatch themselves are left to them, and what those call is seen. In a forked process (a DataLoader's worker) and
+    after `close`, operators pass through.
+
+    Args:
+        storages: Where the storages are followed.
+        failing: Called just before an out-of-memory error is raised; must not raise.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, storages: Storages, failing: Callable[[], None] = lambda: None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._storages, self._failing = storages, failing
+        self._pid = os.getpid()
+        self._open = True
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Yes: ``torch.compile`` compiles as it would without us, and we see what its code runs."""
+        return True
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Yes, for the same reason."""
+        return True
+
+    def close(self) -> None:
+        """From now on every operator passes through."""
+        self._open = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not self._open or os.getpid() != self._pid:
+            return func(*args, **kwargs)
+        for kind in types:
+            if dispatches_itself(kind):
+                return NotImplemented
+        text = self._see(args, kwargs)
+        if text is None:
+            out = func(*args, **kwargs)
+            text = self._see(out, None)
+            if text is None:
+                return out
+            out = None  # the traceback holds this frame, and must not hold what did not fit
+        self._failing()
+        raise torch.OutOfMemoryError(text)
+
+    def _see(self, values: Any, more: dict[str, Any] | None) -> str | None:
+        """Shows values to the storages; the text of the failure if there is no room for them."""
+        try:
+            with torch._C.DisableTorchFunction():
+                self._storages.see(values)
+                if more:
+                    for value in more.values():
+                        self._storages.see(value)
+        except OutOfMemory as error:
+            return str(error)
+        except Exception:
+            self._open = False
+            logger.exception("memguard: the virtual GPU failed and follows no tensors any more; please report this")
+        return None
