@@ -20,6 +20,7 @@ from memguard.allocator.replay_state import (
     state_before,
 )
 from memguard.allocator.snapshot import ACTIVE, INACTIVE, Snapshot, TraceEntry
+from memguard.errors import SnapshotError
 
 WAITS: Final = -1
 """The stream that a freed block waits for; a trace does not tell which one it was."""
@@ -64,6 +65,9 @@ def replay(snapshot: Snapshot, device: int) -> Replay:
     Args:
         snapshot: A snapshot with a trace of the device.
         device: Its index.
+
+    Raises:
+        SnapshotError: The trace and the segments contradict each other from the beginning.
     """
     trace = snapshot.trace_of(device)
     segments = snapshot.segments_of(device)
@@ -73,7 +77,10 @@ def replay(snapshot: Snapshot, device: int) -> Replay:
     tails: dict[int, int] = {}
     best: Replay | None = None
     for _ in range(_MAX_ATTEMPTS):
-        run = _Run(state, trace, conf, tails)
+        try:
+            run = _Run(state, trace, conf, tails)
+        except (LookupError, TypeError, ValueError):
+            raise SnapshotError(f"the trace of device {device} contradicts its segments, so it has no state") from None
         result = run.replay(recorded_reserved)
         if best is None or _distance(result) < _distance(best):
             best = result
@@ -153,19 +160,42 @@ class _Run:
             on_event=self._on_event,
         )
         # Recorded address -> the simulator's; they differ only after a mismatch.
-        self._held = {block.address: block.address for block in state.blocks if block.allocated}
-        self._waiting = {block.address: block.address for block in state.blocks if not block.allocated}
+        known = [block for block in state.blocks if block.address in self._sizes]
+        self._held = {block.address: block.address for block in known if block.allocated}
+        self._waiting = {block.address: block.address for block in known if not block.allocated}
         self._pool_ids = {held.pool: held.pool for held in state.ranges}
         self._address_mismatches = self._segment_mismatches = self._retries = self._ooms = 0
+        self._at = 0
         self._first: _Mismatch | None = None
         self._let_go: set[PoolId] = set()
         self._retried = causes_of(trace).retried
 
     def replay(self, recorded_reserved_bytes: int) -> Replay:
-        """Runs the whole trace."""
-        trace = self._trace
+        """Runs the whole trace; where it contradicts itself, up to there, and the rest counts as mismatches."""
+        try:
+            self._run()
+        except (LookupError, TypeError, ValueError):
+            self._address_mismatches += sum(entry.action == "alloc" for entry in self._trace[self._at :]) + 1
+        stats = self._allocator.stats()
+        reserved = stats["reserved_bytes.all.current"]
+        mismatches = self._address_mismatches + self._segment_mismatches
+        return Replay(
+            exact=mismatches == 0 and reserved == recorded_reserved_bytes,
+            events=len(self._trace),
+            address_mismatches=self._address_mismatches,
+            segment_mismatches=self._segment_mismatches,
+            reserved_bytes=reserved,
+            recorded_reserved_bytes=recorded_reserved_bytes,
+            reserved_peak_bytes=stats["reserved_bytes.all.peak"],
+            allocated_peak_bytes=stats["allocated_bytes.all.peak"],
+            num_alloc_retries=self._retries,
+            num_ooms=self._ooms,
+        )
+
+    def _run(self) -> None:
         calls: list[int] = []  # events whose cause comes after them: of segments, and of blocks that waited
-        for at, entry in enumerate(trace):
+        for at, entry in enumerate(self._trace):
+            self._at = at
             action = entry.action
             if action == "alloc" or action == "oom":
                 self._malloc(at, calls)
@@ -181,21 +211,6 @@ class _Run:
                 calls.append(at)
         if calls:
             self._release(calls)
-        stats = self._allocator.stats()
-        reserved = stats["reserved_bytes.all.current"]
-        mismatches = self._address_mismatches + self._segment_mismatches
-        return Replay(
-            exact=mismatches == 0 and reserved == recorded_reserved_bytes,
-            events=len(trace),
-            address_mismatches=self._address_mismatches,
-            segment_mismatches=self._segment_mismatches,
-            reserved_bytes=reserved,
-            recorded_reserved_bytes=recorded_reserved_bytes,
-            reserved_peak_bytes=stats["reserved_bytes.all.peak"],
-            allocated_peak_bytes=stats["allocated_bytes.all.peak"],
-            num_alloc_retries=self._retries,
-            num_ooms=self._ooms,
-        )
 
     def learn_tail(self) -> bool:
         """Finds a tail that explains the first mismatch; False if there is none.

@@ -253,7 +253,7 @@ def blocks_with_sizes(
         for block, following in zip(inside, [*inside[1:], None], strict=False):
             end = following.address if following else held.end
             room = end - block.address
-            size = block.size or min(config.round_size(max(block.requested_size, 1)), room)
+            size = min(block.size or config.round_size(max(block.requested_size, 1)), room)
             if block.size is None and not held.small and not held.expandable:
                 unsplittable = config.max_split_bytes is not None and size >= config.max_split_bytes
                 if room - size <= SMALL_BYTES or unsplittable:

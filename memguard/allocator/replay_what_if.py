@@ -14,6 +14,7 @@ from memguard.allocator.replay import WAITS, recorded_conf
 from memguard.allocator.replay_causes import GIVES, TAKES, causes_of
 from memguard.allocator.replay_state import blocks_by_range, blocks_with_sizes, segments_of_state, state_before
 from memguard.allocator.snapshot import Snapshot
+from memguard.errors import SnapshotError
 
 _UNLIMITED_BYTES: Final = 1 << 44
 _SUMMED: Final = (
@@ -80,10 +81,15 @@ def what_if(snapshot: Snapshot, device: int, *, conf: str | None = None, capacit
 
     Raises:
         ValueError: ``conf`` is not valid.
+        SnapshotError: The trace contradicts itself.
     """
     recorded = recorded_conf(snapshot.settings)
-    run = _Run(snapshot, device, recorded, recorded if conf is None else conf, capacity_bytes)
-    return run.run()
+    if conf is not None:
+        AllocatorConfig.parse(conf)
+    try:
+        return _Run(snapshot, device, recorded, recorded if conf is None else conf, capacity_bytes).run()
+    except (LookupError, TypeError, ValueError):
+        raise SnapshotError(f"the trace of device {device} contradicts itself, so it cannot be replayed") from None
 
 
 @final
@@ -108,6 +114,8 @@ class _Run:
             self._allocator = CachingAllocator.from_segments(segments, total, conf, pending=True)
             self._pools |= {held.pool: held.pool for held in self._state.ranges}
             for block in self._state.blocks:
+                if block.address not in sizes:
+                    continue
                 (self._held if block.allocated else self._waiting)[block.address] = block.address
         else:
             self._allocator = CachingAllocator(total, conf, pending=True)

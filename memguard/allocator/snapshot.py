@@ -17,6 +17,8 @@ PENDING = "active_pending_free"
 INACTIVE = "inactive"
 """State of a free block."""
 
+_ADDRESSES = 1 << 64
+
 _STATES = {ACTIVE: ACTIVE, PENDING: PENDING, "active_awaiting_free": PENDING, INACTIVE: INACTIVE}
 
 
@@ -179,6 +181,8 @@ class _Parser:
             blocks.append(block)
             at = block.address + block.size
         size = _int(item, "total_size")
+        if not (0 <= address < _ADDRESSES and 0 <= size < _ADDRESSES):
+            raise SnapshotError(f"not a memory snapshot: no segment can be at {address:#x} with {size} bytes")
         if blocks and (blocks[0].address != address or at != address + size):
             raise SnapshotError(f"not a memory snapshot: the blocks of the segment at {address:#x} do not fill it")
         return Segment(
@@ -225,6 +229,8 @@ class _Parser:
         time, free = get("time_us"), get("device_free")
         if type(action) is not str or not type(address) is type(size) is type(stream) is int:
             raise SnapshotError("not a memory snapshot: an event of the trace lacks its action, address or size")
+        if not (0 <= address < _ADDRESSES and 0 <= size < _ADDRESSES and -_ADDRESSES < stream < _ADDRESSES):
+            raise SnapshotError("not a memory snapshot: an event of the trace has an impossible address or size")
         return TraceEntry(
             action,
             address,
