@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memguard.allocator import OutOfMemory
-from memguard.backends.storages import Storages
+from memguard.backends.storages import Storages, dispatches_itself
 
 logger = logging.getLogger("memguard")
 
