@@ -72,19 +72,20 @@ def replay(snapshot: Snapshot, device: int) -> Replay:
     trace = snapshot.trace_of(device)
     segments = snapshot.segments_of(device)
     conf = recorded_conf(snapshot.settings)
-    state = state_before(segments, trace, AllocatorConfig.parse(conf))
+    config = AllocatorConfig.parse(conf)
     recorded_reserved = sum(segment.size for segment in segments)
     tails: dict[int, int] = {}
+    private: set[int] = set()
     best: Replay | None = None
     for _ in range(_MAX_ATTEMPTS):
         try:
-            run = _Run(state, trace, conf, tails)
+            run = _Run(state_before(segments, trace, config, private=private), trace, conf, tails)
         except (LookupError, TypeError, ValueError):
             raise SnapshotError(f"the trace of device {device} contradicts its segments, so it has no state") from None
         result = run.replay(recorded_reserved)
         if best is None or _distance(result) < _distance(best):
             best = result
-        if result.exact or not run.learn_tail():
+        if result.exact or not (run.learn_private(private) or run.learn_tail()):
             break
     assert best is not None
     return best
@@ -166,6 +167,8 @@ class _Run:
         self._pool_ids = {held.pool: held.pool for held in state.ranges}
         self._address_mismatches = self._segment_mismatches = self._retries = self._ooms = 0
         self._at = 0
+        self._kept: list[int] = []
+        self._kept_at = 0
         self._first: _Mismatch | None = None
         self._let_go: set[PoolId] = set()
         self._retried = causes_of(trace).retried
@@ -229,6 +232,29 @@ class _Run:
                 return True
         return False
 
+    def learn_private(self, private: set[int]) -> bool:
+        """Adds the events that gave back memory of private pools, as far as the first mismatch shows; False if none.
+
+        Before torch 2.10 a trace does not tell pools. Memory that was free and kept, although all cached memory was
+        given back, belongs to a private pool: a CUDA graph's, say.
+        """
+        found = set()
+        for address in self._kept:
+            for at in range(self._kept_at, len(self._trace)):
+                entry = self._trace[at]
+                if entry.action in GIVES and 0 <= address - entry.address < entry.size:
+                    if entry.pool is None:
+                        found.add(at)
+                    break
+        new = found - private
+        private |= new
+        return bool(new)
+
+    def _note_kept(self, at: int) -> None:
+        if self._address_mismatches == self._segment_mismatches == 0:
+            self._kept, self._kept_at = self._driver.unrecorded_releases(), at
+        self._segment_mismatches += self._driver.mismatches()
+
     def _on_event(self, action: str, address: int, size: int, stream: int) -> None:
         if action.startswith("segment_"):
             self._driver.saw((action, address, size, stream))
@@ -273,7 +299,7 @@ class _Run:
             self._ooms += failed
         if capturing:
             self._allocator.end_capture()
-        self._segment_mismatches += self._driver.mismatches()
+        self._note_kept(at)
         self._complete_all(calls)
         if failed:
             if address is not None:
@@ -386,7 +412,7 @@ class _Run:
             self._allocator.empty_cache(pools.pop())
         else:
             self._allocator.empty_cache()
-        self._segment_mismatches += self._driver.mismatches()
+        self._note_kept(calls[-1] + 1)
         self._complete_all(calls)
 
     def _release_pools(self, calls: list[int]) -> set[PoolId]:

@@ -75,6 +75,10 @@ class RecordedDriver:
         except ValueError:
             self._surplus[event] += 1
 
+    def unrecorded_releases(self) -> list[int]:
+        """Addresses of memory that the allocator gave back and PyTorch kept."""
+        return [event[1] for event in self._surplus if event[0] in ("segment_free", "segment_unmap")]
+
     def mismatches(self) -> int:
         """In how many events the call and its record differ; one that differs in size or place counts once."""
         return max(len(self._expected), self._surplus.total())

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, final
+from typing import Any, Final, final
 
 from memguard.allocator.blocks import DEFAULT_POOL, SMALL_BYTES, SMALL_SEGMENT_BYTES, PoolId
 from memguard.allocator.config import AllocatorConfig
 from memguard.allocator.snapshot import ACTIVE, INACTIVE, PENDING, Segment, TraceEntry
+
+_UNNAMED_POOL: Final = 1 << 40
+"""First number of private pools whose names are not known; the second is the stream, as a capture has its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,11 @@ class AllocatorState:
 
 
 def state_before(
-    segments: Sequence[Segment], trace: Sequence[TraceEntry], config: AllocatorConfig, index: int = 0
+    segments: Sequence[Segment],
+    trace: Sequence[TraceEntry],
+    config: AllocatorConfig,
+    index: int = 0,
+    private: Collection[int] = (),
 ) -> AllocatorState:
     """The state before an event of a trace.
 
@@ -75,11 +82,12 @@ def state_before(
         trace: The device's events, oldest first.
         config: The allocator's settings.
         index: The event; 0 for the state in which the trace began.
+        private: Events that gave back memory of a private pool, where the trace does not tell the pools.
     """
     small_pages = _addresses_of_small_pages(segments, trace, config.large_segment_bytes)
     walk = _Backwards(segments, small_pages)
     for at in range(len(trace) - 1, index - 1, -1):
-        walk.undo(trace[at])
+        walk.undo(trace[at], private=at in private)
     state = walk.state()
     return replace(state, reserved_addresses=_reserved_addresses(state, trace[index:], small_pages))
 
@@ -101,7 +109,7 @@ class _Backwards:
                         block.address, block.requested_size, block.size, block.state != PENDING
                     )
 
-    def undo(self, entry: TraceEntry) -> None:
+    def undo(self, entry: TraceEntry, *, private: bool) -> None:
         action, address = entry.action, entry.address
         pool = entry.pool
         if action == "alloc":
@@ -122,7 +130,7 @@ class _Backwards:
         elif action in ("segment_free", "segment_unmap"):
             expandable = action == "segment_unmap"
             small = address in self._small_pages if expandable else entry.size == SMALL_SEGMENT_BYTES
-            pool = pool or DEFAULT_POOL
+            pool = pool or ((_UNNAMED_POOL, entry.stream) if private else DEFAULT_POOL)
             self._add(Range(address, entry.size, entry.stream, small, expandable, pool))
         self._pools.append(pool or DEFAULT_POOL)
 
