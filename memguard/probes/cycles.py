@@ -178,10 +178,12 @@ def _describe(garbage: list[Any]) -> Garbage:
             found.text = f"a frame of {code.co_name}() and {f'its local {name}' if name else 'an exception in it'}"
         elif best > 2 and is_user_class(kind) and not issubclass(kind, (torch.Tensor, BaseException)):
             best = 2
-            name = _attribute_of(obj, numbers)
+            name = _circle_of(obj) or _attribute_of(obj, numbers)
             label = f"{kind.__name__}.{name}" if name else kind.__name__
-            place = _place_of_class(kind, kind.__name__)
-            found.place = Place(file=place.file, line=place.line, holder=label)
+            place = _place_of_class(kind, kind.__name__, name)
+            found.place = Place(
+                file=place.file, line=place.line, function=place.function, holder=label, source=place.source
+            )
             found.text = f"{label} <- {kind.__name__}"
         elif best > 3 and kind is types.FunctionType and is_user_file(obj.__code__.co_filename):
             best, code = 3, obj.__code__
@@ -199,6 +201,30 @@ def _local_of(frame: types.FrameType, numbers: set[int]) -> str | None:
     return None
 
 
+def _circle_of(obj: object) -> str | None:
+    """The attribute that leads straight back to its object: itself, a closure over it, its method, its child."""
+    attributes = getattr(obj, "__dict__", None)
+    if type(attributes) is not dict:
+        return None
+    for name, value in attributes.items():
+        held = [value]
+        if type(value) is types.FunctionType:
+            held += [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
+        elif type(value) is types.MethodType:
+            held.append(value.__self__)
+        elif type(value) in (list, tuple):
+            held += value[:16]
+        held += [inner for one in held[:16] for inner in _instance_values(one)]
+        if any(one is obj for one in held):
+            return str(name)
+    return None
+
+
+def _instance_values(obj: object) -> list[object]:
+    attributes = getattr(obj, "__dict__", None) if is_user_class(type(obj)) else None
+    return list(attributes.values())[:64] if type(attributes) is dict else []
+
+
 def _attribute_of(obj: object, numbers: set[int]) -> str | None:
     attributes = getattr(obj, "__dict__", None)
     if type(attributes) is not dict:
@@ -209,12 +235,21 @@ def _attribute_of(obj: object, numbers: set[int]) -> str | None:
     return None
 
 
-def _place_of_class(kind: type, name: str) -> Place:
-    """The line of a class statement in the file of its module."""
+def _place_of_class(kind: type, name: str, attribute: str | None) -> Place:
+    """The line that sets an attribute within a class, else the class statement's own, in the file of its module."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     if file is None:
         return NOWHERE
-    for index, text in enumerate(linecache.getlines(file), 1):
-        if re.match(rf"\s*class\s+{re.escape(name)}\b", text):
-            return Place(file=file, line=index, function=name, source=text.strip())
+    lines = linecache.getlines(file)
+    for index, text in enumerate(lines):
+        if not re.match(rf"\s*class\s+{re.escape(name)}\b", text):
+            continue
+        if attribute is not None:
+            setting = re.compile(rf"\bself\.{re.escape(attribute)}\b[^=]*=[^=]")
+            for inner in range(index + 1, len(lines)):
+                if re.match(r"\S", lines[inner]) and not lines[inner].startswith(("#", ")", "@")):
+                    break
+                if setting.search(lines[inner]):
+                    return Place(file=file, line=inner + 1, function=name, source=lines[inner].strip())
+        return Place(file=file, line=index + 1, function=name, source=text.strip())
     return Place(file=file)

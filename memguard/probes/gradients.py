@@ -16,7 +16,7 @@ from memguard.probes.sizes import storages_of
 
 LOOKS = 2
 """Forwards after a step whose gradients are looked at, before it is told."""
-SAMPLE = 16
+SAMPLE = 4
 """Parameters that are asked whether their gradient carries a graph."""
 MIN_STALE_BYTES = 64 * 1024
 
@@ -37,19 +37,19 @@ class GradientsProbe(Probe):
         self._looks = 0
         self._one: weakref.ref[torch.Tensor] | None = None
         self._graphs_told = 0
+        self._first: dict[int, list[weakref.ref[nn.Parameter]]] = {}
         self._asked: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Gradients with a graph that are still there when the next forward begins make a cycle."""
         if self._graphs_told >= LOOKS or not module.training or not self._stepped:
             return
-        some = _some_gradients(module, SAMPLE)
-        if not any(gradient.grad_fn is not None for gradient in some):
+        if not any(gradient.grad_fn is not None for gradient in self._first_gradients(module)):
             return
         self._graphs_told += 1
         if self._graphs_told < LOOKS:
             return
-        graphs = [g for g in _some_gradients(module, 100_000) if g.grad_fn is not None]
+        graphs = [g for g in _gradients(module) if g.grad_fn is not None]
         self.report(
             GradientsWithGraph(
                 batch=self.watch.batch,
@@ -67,7 +67,7 @@ class GradientsProbe(Probe):
         self._stepped = False
         if self._looks >= LOOKS or type(module).__name__.startswith(("FullySharded", "FSDP")):
             return
-        one = next(iter(_some_gradients(module, 1)), None)
+        one = next(iter(self._first_gradients(module)), None)
         if one is None:
             self._looks, self._one = 0, None
             return
@@ -76,7 +76,7 @@ class GradientsProbe(Probe):
         self._one = weakref.ref(one)
         if self._looks < LOOKS:
             return
-        held = sum(storages_of(_some_gradients(module, 100_000)).values())
+        held = sum(storages_of(_gradients(module)).values())
         if held < MIN_STALE_BYTES:
             return
         site = call_site()
@@ -119,20 +119,26 @@ class GradientsProbe(Probe):
         """The gradients have served."""
         self._stepped = True
 
+    def _first_gradients(self, module: nn.Module) -> list[torch.Tensor]:
+        """The gradients of a few trainable parameters; walking over all of them in every batch would cost too much."""
+        known = self._first.get(id(module))
+        if known is None:
+            known = self._first[id(module)] = []
+            for parameter in module.parameters():
+                if parameter.requires_grad:
+                    known.append(weakref.ref(parameter))
+                    if len(known) == SAMPLE:
+                        break
+        found = [alive.grad for ref in known if (alive := ref()) is not None]
+        return [gradient for gradient in found if gradient is not None]
+
     def _backward_place(self) -> Place:
         kept = [mark.kept for mark in list(self.watch.ledger.live.values()) if mark.kept is not None]
         return kept[-1] if kept else call_site()
 
 
-def _some_gradients(module: nn.Module, count: int) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = []
-    for parameter in module.parameters():
-        gradient = parameter.grad
-        if gradient is not None:
-            found.append(gradient)
-            if len(found) >= count:
-                break
-    return found
+def _gradients(module: nn.Module) -> list[torch.Tensor]:
+    return [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
 
 
 def _state_ahead(optimizer: torch.optim.Optimizer) -> tuple[int, int]:

@@ -22,7 +22,7 @@ MAX_OUTPUTS = 2048
 MIN_BATCHES = 8
 AGAIN = 4
 VIEW_TIMES = 8
-CENSUS = (10, 22, 58)
+CENSUS = (10, 22, 58, 200, 212, 1000, 1012)
 """Batches of a stage after which the holders are counted; the growth between two counts tells."""
 PREVIOUS_SHARE, PREVIOUS_BYTES = 0.03, 64 * 1024**2
 PREVIOUS_LOOKS = 2

@@ -18,10 +18,10 @@ An integration makes one `Probes`, delivers the events below on the training thr
 from __future__ import annotations
 
 import logging
-import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from os import getpid
+from threading import get_ident
 from typing import Any, final
 
 import torch
@@ -82,8 +82,8 @@ class Probes:
         self.active = False
         self._facts: list[Fact] = []
         self._on_failure = on_failure
-        self._thread = threading.get_ident()
-        self._pid = os.getpid()
+        self._thread = get_ident()
+        self._pid = getpid()
         self._stage_batches: dict[Stage, int] = {}
         self._interval = INTERVAL
         self._batch_began = 0.0
@@ -148,7 +148,7 @@ class Probes:
         watch = self.watch
         watch.batch, watch.stage = batch, stage
         watch.batches += 1
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         nth = self._stage_batches.get(stage, 0)
         self._stage_batches[stage] = nth + 1
         self.active = nth < DENSE_BATCHES or batch <= watch.dense_until or nth % self._interval == 0
@@ -200,9 +200,7 @@ class Probes:
 
     def _emit(self, event: str, *args: Any) -> None:
         listeners = self._dense[event] if self.active else self._always[event]
-        if not listeners or in_transform():
-            return
-        if threading.get_ident() != self._thread or os.getpid() != self._pid:
+        if not listeners or in_transform() or get_ident() != self._thread or getpid() != self._pid:
             return
         began = time.perf_counter()
         for probe, listener in listeners:
