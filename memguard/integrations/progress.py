@@ -1,8 +1,11 @@
-"""A short memory text in Lightning's progress bar."""
+"""A short memory text: in Lightning's progress bar, and on a terminal beside `guard.batches`."""
 
 from __future__ import annotations
 
-from typing import Any, final
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TextIO, final
 
 from memguard.integrations.session import Session
 from memguard.units import GIB
@@ -36,6 +39,55 @@ class ProgressText:
         if text is not None and isinstance(metrics, dict):
             metrics = {**metrics, "mem": text}
         return metrics
+
+
+@final
+class BatchLine:
+    """One line on a terminal that counts the batches of a loop and shows the memory; silent elsewhere.
+
+    Args:
+        session: Knows the last record.
+        length: How many batches there will be, where known.
+        stream: The terminal; None is stderr.
+        clock: Seconds; tests bring their own.
+    """
+
+    PERIOD = 0.2
+    """Seconds between two lines."""
+
+    def __init__(
+        self,
+        session: Session,
+        length: int | None,
+        *,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._session, self._length, self._clock = session, length, clock
+        self._stream = stream if stream is not None else sys.stderr
+        self._shows = session.options.progress and self._stream.isatty()
+        self._last, self._width = float("-inf"), 0
+
+    def show(self, index: int) -> None:
+        """The loop is at this batch, counted from 0."""
+        if not self._shows or self._clock() - self._last < self.PERIOD:
+            return
+        self._last = self._clock()
+        of = f"/{self._length}" if self._length is not None else ""
+        memory = memory_text(self._session)
+        self._write(f"batch {index + 1}{of}" + (f"  mem {memory}" if memory else ""))
+
+    def end(self) -> None:
+        """The loop is over: the line goes away."""
+        if self._width:
+            self._write("")
+            self._stream.write("\r")
+            self._stream.flush()
+
+    def _write(self, text: str) -> None:
+        self._stream.write("\r" + text.ljust(self._width))
+        self._stream.flush()
+        self._width = max(self._width, len(text))
 
 
 def memory_text(session: Session) -> str | None:

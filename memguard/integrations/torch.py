@@ -19,6 +19,7 @@ from memguard.findings import Finding
 from memguard.guards.no_grad import watch_graph
 from memguard.integrations.hooks import RootHooks
 from memguard.integrations.loop import BatchInference
+from memguard.integrations.progress import BatchLine
 from memguard.integrations.session import Session
 from memguard.options import Options, disabled
 from memguard.probes.shapes import describe_shapes
@@ -202,7 +203,7 @@ class Guard:
         """The open batch is over."""
         self.session.batch_end()
 
-    def start_batches(self, loader: object, epoch: int | None) -> None:
+    def start_batches(self, epoch: int | None) -> None:
         """A `batches` loop begins."""
         self._loop.end()
         self._epoch = epoch
@@ -259,7 +260,8 @@ class _BatchIterator(Generic[BatchT]):
     def __init__(self, loader: Iterable[BatchT], guard: Guard, epoch: int | None) -> None:
         self._guard: Guard | None = guard
         self._index = 0
-        guard.start_batches(loader, epoch)
+        self._line = BatchLine(guard.session, len(loader) if hasattr(loader, "__len__") else None)
+        guard.start_batches(epoch)
         self._batches = iter(loader)
 
     def __iter__(self) -> _BatchIterator[BatchT]:
@@ -272,17 +274,23 @@ class _BatchIterator(Generic[BatchT]):
         try:
             batch = next(self._batches)
         except BaseException:
-            self._guard = None
-            guard.end_batches()
+            self._end()
             raise
         guard.next_batch(self._index, batch)
+        with guard.session.recorder.part("progress"):
+            self._line.show(self._index)
         self._index += 1
         return batch
 
     def __del__(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
         guard, self._guard = self._guard, None
         if guard is not None:
             guard.end_batches()
+            with guard.session.recorder.part("progress"):
+                self._line.end()
 
 
 def watch(

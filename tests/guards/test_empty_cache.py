@@ -1,0 +1,83 @@
+from typing import Any
+
+import pytest
+
+from memguard.guards.empty_cache import CacheGuard
+from memguard.stats import BatchRecord, MemoryStats, Run, SlowStats, Stage
+from memguard.units import GIB
+from tests.fakes import MIB, ScriptedBackend
+
+
+class FullDevice(ScriptedBackend):
+    """A device with some memory cached and some free."""
+
+    def __init__(self, reserved: int, allocated: int) -> None:
+        super().__init__()
+        self._stats = MemoryStats(reserved_bytes=reserved, allocated_bytes=allocated, inactive_split_bytes=0)
+
+    def read(self) -> MemoryStats:
+        return self._stats
+
+
+def record(batch: int) -> BatchRecord:
+    return BatchRecord(batch=batch, stage=Stage.TRAIN, time=0, seconds=0)
+
+
+def at_validation(guard: CacheGuard, **run: Any) -> list[bool]:
+    return [
+        guard.at_edge(Stage.VALIDATION, batch=1, starts=starts, run=Run(device="x", **run)) is not None
+        for starts in (True, False)
+    ]
+
+
+def test_a_number_empties_every_so_many_batches() -> None:
+    """With the bytes that went back, each time."""
+    backend = ScriptedBackend()
+    guard = CacheGuard(3, backend)
+    acts = [guard.after_batch(record(batch)) for batch in range(7)]
+    assert [act.bytes if act else None for act in acts] == [None, None, 5 * MIB, None, None, 5 * MIB, None]
+    assert backend.emptied == 2
+    account = guard.account()
+    assert account is not None and "2 times" in account and "10.0 MiB" in account
+
+
+def test_validation_means_both_its_edges() -> None:
+    """And nothing else."""
+    backend = ScriptedBackend()
+    guard = CacheGuard("validation", backend)
+    assert at_validation(guard) == [True, True]
+    assert guard.after_batch(record(0)) is None and guard.at_epoch_end(batch=1) is None
+    assert guard.at_edge(Stage.TRAIN, batch=0, starts=True, run=Run(device="x")) is None
+
+
+def test_epoch_means_its_end() -> None:
+    """Once an epoch."""
+    guard = CacheGuard("epoch", ScriptedBackend())
+    assert guard.at_epoch_end(batch=7) is not None
+    assert at_validation(guard) == [False, False]
+
+
+def test_never_never_acts() -> None:
+    """The default."""
+    backend = ScriptedBackend()
+    guard = CacheGuard("never", backend)
+    at_validation(guard), guard.after_batch(record(0)), guard.at_epoch_end(batch=0)
+    assert backend.emptied == 0 and guard.account() is None
+
+
+@pytest.mark.parametrize(
+    ("reserved", "allocated", "acts"),
+    [(23.5, 10, True), (23.5, 23, False), (12, 4, False)],
+    ids=["much to gain and nearly full", "little to gain", "room enough"],
+)
+def test_auto_acts_only_when_it_would_help(reserved: float, allocated: float, acts: bool) -> None:
+    """What can come back is large, and the device is nearly full."""
+    guard = CacheGuard("auto", FullDevice(int(reserved * GIB), int(allocated * GIB)))
+    assert at_validation(guard, device_total_bytes=24 * GIB) == [acts, acts]
+
+
+def test_auto_counts_what_others_hold() -> None:
+    """A device that other processes fill is full too."""
+    guard = CacheGuard("auto", FullDevice(12 * GIB, 4 * GIB))
+    slow = SlowStats(device_used_bytes=23 * GIB)
+    assert at_validation(guard, device_total_bytes=24 * GIB, slow=slow) == [True, True]
