@@ -204,8 +204,8 @@ def find_holders(
         extra: Further objects by name where a holder may hang: trainer, callbacks, metrics, data module.
         stage: Stage in which the tensors came to be, if known.
         graph: Whether it is their graphs that matter; a statement that stores detached values is then no cause.
-        passes: Tells whether a tensor's graph goes through those of others; such a tensor is dropped, unless its own
-            name grows (`memguard.probes.reach.Reach.passes`).
+        passes: Tells whether a tensor's graph goes through those of others; where nothing grows, such a tensor is
+            dropped (`memguard.probes.reach.Reach.passes`).
         frame: Where the stack begins; the caller's frame if not given.
         max_objects: Bound of the walk.
         max_seconds: Bound of the walk in time, and of the judge's share likewise.
@@ -254,20 +254,17 @@ def _aliases(found: Iterable[tuple[Link, int]], groups: Sequence[_Group]) -> fro
 def _ranked(
     groups: Sequence[_Group], passes: Callable[[torch.Tensor, Collection[torch.Tensor]], bool] | None
 ) -> list[_Group]:
-    """The groups without those that only lie downstream of another, the likeliest cause first."""
-    growing = [group for group in groups if group.statement is not None and group.statement.grows]
-    causes = growing or list(groups)
-    kept = list(growing)
-    for group in groups:
-        if group in growing:
-            continue
-        tensor = group.leaves[-1].value
-        others = [leaf.value for other in causes if other is not group for leaf in other.leaves]
-        if any(tensor is other for other in others) and growing:
-            continue
-        if passes is not None and passes(tensor, others):
-            continue
-        kept.append(group)
+    """The causes among the groups, the likeliest first.
+
+    Where something grows or is carried over, what is merely assigned anew in each turn is a bystander, like a loss that
+    was made from the carried state. Where nothing does, those are dropped whose graph goes through another's.
+    """
+    kept = [group for group in groups if group.statement is not None and group.statement.grows]
+    if not kept:
+        for group in groups:
+            others = [leaf.value for other in groups if other is not group for leaf in other.leaves]
+            if passes is None or not passes(group.leaves[-1].value, others):
+                kept.append(group)
 
     def rank(group: _Group) -> tuple[float, ...]:
         statement = group.statement
