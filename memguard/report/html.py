@@ -77,7 +77,9 @@ def _data(title: str, recordings: dict[int, Recording]) -> dict[str, Any]:
     return {
         "run": {"name": title, "ranks": ranks},
         "told": told,
-        "band": over_ranks(indexes, None, None, _BAND) if len(indexes) > 1 else None,
+        "band": over_ranks({rank: index.window(None, None, _BAND)[0] for rank, index in indexes.items()}, _BAND)
+        if len(indexes) > 1
+        else None,
     }
 
 

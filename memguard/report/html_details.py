@@ -10,11 +10,10 @@ from typing import Any, final
 import numpy as np
 
 from memguard.findings import Finding
-from memguard.report.html_rows import RowIndex, Rows
+from memguard.report.html_rows import MARKS, RowIndex, Rows
 
 _MOST_SHAPES = 4000
 _MOST_OOMS = 20
-_MOST_ACTS = 2000
 _LONGEST_TEXT = 20_000
 _SPARKLINE = 120
 _LEVELS = ("critical", "warning", "info")
@@ -88,7 +87,6 @@ class LineIndex:
         self.owners: dict[int, bytes] = {}
         """The owners lines by batch, unparsed: they are many and seldom asked for."""
         self.ooms: list[dict[str, Any]] = []
-        self.acts: list[dict[str, Any]] = []
         self.end: dict[str, Any] | None = None
         self.broken = ""
         """What was broken and where; nothing is read beyond it."""
@@ -134,9 +132,6 @@ class LineIndex:
             self._finding(line)
         elif kind == "oom":
             self.ooms.append(line)
-        elif kind.startswith("act"):
-            if len(self.acts) < _MOST_ACTS:
-                self.acts.append(line)
         elif kind == "end":
             self.end = line
         return True
@@ -176,7 +171,8 @@ def _shape_text(shapes: Any) -> str:
     for each in shapes if isinstance(shapes, list) else []:
         if isinstance(each, list) and len(each) == 3 and isinstance(each[1], list):
             dims = ", ".join(str(dim) for dim in each[1])
-            texts.append(f"{each[0]} [{dims}] {str(each[2]).removeprefix('torch.')}".strip())
+            name = f"input {each[0]}" if str(each[0]).isdigit() else each[0]
+            texts.append(f"{name} [{dims}] {str(each[2]).removeprefix('torch.')}".strip())
         else:
             texts.append(str(each))
     text = "; ".join(texts)
@@ -199,7 +195,6 @@ def details(index: RowIndex, lines: LineIndex, notes: list[str]) -> dict[str, An
         "medians": _medians(sample, stages),
         "findings": lines.findings,
         "ooms": lines.ooms[-_MOST_OOMS:],
-        "acts": lines.acts,
         "owners": sorted(lines.owners),
         "shapes": lines.shapes(),
         "end": lines.end,
@@ -277,12 +272,11 @@ def thin_bands(bands: list[tuple[int, int, int]], train: int, width: float) -> l
 
 
 def marks(index: RowIndex, first: float, last: float, buckets: int) -> dict[str, list[int]]:
-    """Batches with retries and with out-of-memory errors in a window, at most one a pixel."""
-    rows = index.troubles()
-    rows = rows[(rows["batch"] >= first) & (rows["batch"] <= last)]
+    """For each of `MARKS` the batches in a window, at most one a pixel."""
     found: dict[str, list[int]] = {}
-    for name in ("num_alloc_retries", "num_ooms"):
-        batches = rows["batch"][rows[name] > 0]
+    for name in MARKS:
+        batches = index.marked(name)
+        batches = batches[(batches >= first) & (batches <= last)]
         if len(batches) > buckets:
             width = max(1.0, (last - first) / buckets)
             batches = batches[np.unique((batches - first) // width, return_index=True)[1]]

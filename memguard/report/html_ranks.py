@@ -7,26 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from memguard.report.html_rows import RowIndex
+from memguard.report.html_rows import Rows
 
 
-def over_ranks(
-    indexes: Mapping[int, RowIndex], first: float | None, last: float | None, buckets: int
-) -> dict[str, list[Any]]:
+def over_ranks(windows: Mapping[int, Rows], buckets: int) -> dict[str, list[Any]]:
     """The band over ranks, as JSON values.
 
     Args:
-        indexes: The recordings of one start, by rank.
-        first: The first batch; None is the recordings' own.
-        last: The last batch, inclusive; None is the recordings' own.
+        windows: The rows of one window, by rank; every rank's maxima are among them.
         buckets: Width of the chart in pixels.
 
     Returns:
         ``batch`` (of the highest peak in each stretch), ``high``, ``low`` (the highest peaks of the highest and of
         the lowest rank there) and ``worst`` (the rank of the highest), all of one length.
     """
-    windows = {rank: index.window(first, last, buckets)[0] for rank, index in sorted(indexes.items())}
-    windows = {rank: rows for rank, rows in windows.items() if len(rows)}
+    windows = {rank: rows for rank, rows in sorted(windows.items()) if len(rows)}
     result: dict[str, list[Any]] = {"batch": [], "high": [], "low": [], "worst": []}
     if not windows:
         return result

@@ -30,8 +30,11 @@ DRAWN = (
     "host_rss_bytes",
     "num_alloc_retries",
     "num_ooms",
+    "num_device_free",
 )
 """The columns that the page shows."""
+MARKS = ("num_alloc_retries", "num_ooms", "num_device_free")
+"""The columns whose batches are marked in the chart, however many others share their pixel."""
 BLOCK = 64
 """Records that one block of the index stands for."""
 SPIKES = 256
@@ -123,7 +126,7 @@ class RowIndex:
         self._kept: list[Rows] = []
         self._firsts: list[Rows] = []
         self._changes: list[Rows] = []
-        self._retries: list[Rows] = []
+        self._marks: dict[str, list[Rows]] = {name: [] for name in MARKS}
         self._tail = np.empty(0, dtype=ROW)
         self._last_stage = -1
 
@@ -153,9 +156,10 @@ class RowIndex:
         if len(changed):
             self._changes.append(fresh[changed])
         self._last_stage = int(fresh["stage"][-1])
-        troubled = (fresh["num_alloc_retries"] > 0) | (fresh["num_ooms"] > 0)
-        if troubled.any():
-            self._retries.append(fresh[troubled])
+        for name, batches in self._marks.items():
+            marked = fresh[name] > 0
+            if marked.any():
+                batches.append(fresh["batch"][marked])
         self.count += len(fresh)
         rows = np.concatenate([self._tail, fresh]) if len(self._tail) else fresh
         whole = len(rows) // BLOCK * BLOCK
@@ -228,9 +232,12 @@ class RowIndex:
         ends = [*(start - 1 for start in starts[1:]), last]
         return list(zip(starts, ends, changes["stage"].tolist(), strict=True))
 
-    def troubles(self) -> Rows:
-        """The rows with allocation retries or out-of-memory errors."""
-        return np.concatenate([self._tail[:0], *self._retries])
+    def marked(self, name: str) -> Rows:
+        """The batches where one of `MARKS` is above zero."""
+        known = self._marks[name]
+        if len(known) > 1:
+            self._marks[name] = known = [np.concatenate(known)]
+        return known[0] if known else self._tail["batch"][:0]
 
     def last_row(self) -> Rows:
         """The newest row; there must be one."""

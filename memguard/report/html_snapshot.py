@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from memguard.allocator.snapshot_pickle import load_plain_pickle
+from memguard.allocator.analysis_lines import Line, Lines
+from memguard.allocator.snapshot import ACTIVE, PENDING, parse_snapshot
 from memguard.errors import SnapshotError
 
 _MOST_BLOCKS = 200_000
-_MOST_LINES = 60
-_STATES = {"active_allocated": 0, "active_pending_free": 1, "active_awaiting_free": 1}
+_MOST_LINES = 400
+_STATES = {ACTIVE: 0, PENDING: 1}
 _FREE = 2
-_LIBRARY = ("/site-packages/", "/dist-packages/", "/torch/", "torch/csrc", "<frozen", "??")
+_REST = Line(None, None, "(many other lines)")
 
 
 def snapshot_map(data: bytes) -> dict[str, Any]:
@@ -24,50 +25,47 @@ def snapshot_map(data: bytes) -> dict[str, Any]:
     Returns:
         ``segments``: each with device, address, size, small, stream, expandable and ``blocks``, a flat list of
         [size, state (0 in use, 1 waiting to be freed, 2 free), number of its line or -1, requested size, ...];
-        ``lines``: [file, line, function, bytes, blocks], the largest first; ``totals`` in bytes.
+        ``lines``: [file, line, function, bytes, blocks]; ``totals`` in bytes.
 
     Raises:
-        SnapshotError: Not a snapshot, or one that asks to run code.
+        SnapshotError: Not a snapshot, one that asks to run code, or one with too many blocks to draw.
     """
-    snapshot = load_plain_pickle(data)
-    segments = snapshot.get("segments") if isinstance(snapshot, dict) else snapshot
-    if not isinstance(segments, list) or not all(isinstance(each, dict) for each in segments):
-        raise SnapshotError("not a memory snapshot: it holds no list of segments")
-    lines: dict[tuple[str, int, str], list[int]] = {}
+    snapshot = parse_snapshot(data)
+    if sum(len(segment.blocks) for segment in snapshot.segments) > _MOST_BLOCKS:
+        raise SnapshotError(f"the snapshot has more than {_MOST_BLOCKS:,} blocks; run: memguard snapshot FILE")
+    found = Lines()
+    lines: dict[Line, list[int]] = {}
     drawn: list[dict[str, Any]] = []
     totals = {"reserved_bytes": 0, "allocated_bytes": 0, "waiting_bytes": 0, "free_bytes": 0, "largest_free_bytes": 0}
-    count = 0
-    for segment in sorted(segments, key=lambda each: (_whole(each.get("device")), _whole(each.get("address")))):
-        flat: list[int] = []
-        for block in _blocks(segment):
-            count += 1
-            if count > _MOST_BLOCKS:
-                raise SnapshotError(f"the snapshot has more than {_MOST_BLOCKS} blocks; run: memguard snapshot FILE")
-            size = _whole(block.get("size"))
-            state = _STATES.get(str(block.get("state")), _FREE)
-            requested = _whole(block.get("requested_size", size))
-            number = -1
-            if state != _FREE:
-                line = lines.setdefault(_line(block), [len(lines), 0, 0])
-                number, line[1], line[2] = line[0], line[1] + size, line[2] + 1
-            else:
-                totals["largest_free_bytes"] = max(totals["largest_free_bytes"], size)
-            totals[("allocated_bytes", "waiting_bytes", "free_bytes")[state]] += size
-            flat += [size, state, number, requested]
-        size = _whole(segment.get("total_size"))
-        totals["reserved_bytes"] += size
-        drawn.append(
-            {
-                "device": _whole(segment.get("device")),
-                "address": f"0x{_whole(segment.get('address')):x}",
-                "size": size,
-                "small": segment.get("segment_type") == "small",
-                "stream": _whole(segment.get("stream")),
-                "expandable": bool(segment.get("is_expandable", False)),
-                "blocks": flat,
-            }
-        )
-    return {"segments": drawn, "lines": _largest(lines), "totals": totals}
+    for device in snapshot.devices:
+        for segment in snapshot.segments_of(device):
+            flat: list[int] = []
+            for block in segment.blocks:
+                state = _STATES.get(block.state, _FREE)
+                number = -1
+                if state == _FREE:
+                    totals["largest_free_bytes"] = max(totals["largest_free_bytes"], block.size)
+                else:
+                    line = found.of(block.stack)
+                    line = line if line in lines or len(lines) < _MOST_LINES else _REST
+                    told = lines.setdefault(line, [len(lines), 0, 0])
+                    number, told[1], told[2] = told[0], told[1] + block.size, told[2] + 1
+                totals[("allocated_bytes", "waiting_bytes", "free_bytes")[state]] += block.size
+                flat += [block.size, state, number, block.requested_size]
+            totals["reserved_bytes"] += segment.size
+            drawn.append(
+                {
+                    "device": segment.device,
+                    "address": f"{segment.address:#x}",
+                    "size": segment.size,
+                    "small": segment.small,
+                    "stream": segment.stream,
+                    "expandable": segment.expandable,
+                    "blocks": flat,
+                }
+            )
+    told_lines = [[line.file, line.line, line.function, nbytes, count] for line, (_, nbytes, count) in lines.items()]
+    return {"segments": drawn, "lines": told_lines, "totals": totals}
 
 
 def find_snapshot(folder: Path, oom: dict[str, Any]) -> Path | None:
@@ -89,38 +87,3 @@ def find_snapshot(folder: Path, oom: dict[str, Any]) -> Path | None:
         except (OSError, RuntimeError):  # too long a name, a loop of links
             continue
     return None
-
-
-def _blocks(segment: dict[str, Any]) -> list[dict[str, Any]]:
-    blocks = segment.get("blocks")
-    return [each for each in blocks if isinstance(each, dict)] if isinstance(blocks, list) else []
-
-
-def _whole(value: Any) -> int:
-    return value if isinstance(value, int) and 0 <= value < 2**64 else 0
-
-
-def _line(block: dict[str, Any]) -> tuple[str, int, str]:
-    """The innermost line of the user's own code; else the innermost Python line; else nothing known."""
-    frames = block.get("frames")
-    history = block.get("history")
-    if not frames and isinstance(history, list) and history and isinstance(history[-1], dict):
-        frames = history[-1].get("frames")  # snapshots of torch 2.0
-    known = []
-    for frame in frames if isinstance(frames, list) else []:
-        if isinstance(frame, dict) and str(frame.get("filename", "")).endswith(".py"):
-            place = (str(frame["filename"])[:500], _whole(frame.get("line")), str(frame.get("name", ""))[:200])
-            if not any(part in place[0] for part in _LIBRARY):
-                return place
-            known.append(place)
-    return known[0] if known else ("", 0, "")
-
-
-def _largest(lines: dict[tuple[str, int, str], list[int]]) -> list[list[Any]]:
-    """The lines by their numbers; beyond the largest, files are left out to keep the answer small."""
-    largest = sorted(lines.values(), key=lambda line: -line[1])[:_MOST_LINES]
-    keep = {line[0] for line in largest}
-    return [
-        [*(place if number in keep or len(lines) < 5000 else ("", 0, "")), nbytes, blocks]
-        for place, (number, nbytes, blocks) in lines.items()
-    ]

@@ -17,7 +17,7 @@ from werkzeug import wrappers
 from memguard.errors import MemGuardError
 from memguard.report.html_details import chart_head, plain
 from memguard.report.html_ranks import over_ranks
-from memguard.report.html_rows import RowIndex, pack
+from memguard.report.html_rows import RowIndex, Rows, pack
 from memguard.report.html_snapshot import find_snapshot, snapshot_map
 from memguard.tensorboard_plugin.events import read_manifests
 from memguard.tensorboard_plugin.files import is_remote
@@ -159,14 +159,15 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
             raise BadRequest("there is no such run below the logdir")
         start = _whole(request, "start", 0)
         first, last, buckets = _window(request)
-        indexes: dict[int, RowIndex] = {}
+        windows: dict[int, Rows] = {}
         for rank in run.processes:
             process = run.process(rank, start)
             if process is not None:
-                process.refresh()
-                if process.index is not None:
-                    indexes[rank] = process.index
-        return self._json(request, over_ranks(indexes, first, last, buckets))
+                with process.lock:
+                    process.refresh()
+                    if process.index is not None:
+                        windows[rank] = process.index.window(first, last, buckets)[0]
+        return self._json(request, over_ranks(windows, buckets))
 
     def _owners(self, request: wrappers.Request) -> Any:
         process = self._process(request)

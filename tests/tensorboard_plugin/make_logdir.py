@@ -208,11 +208,37 @@ def post_mortem(batch: int, leaked: int, transient: int, owners: dict[str, int])
         "text": f"# Out of memory at batch {batch} (train)\n\n`model.py:88 forward()` asked for **512 MiB**. "
         f"Of 24.0 GiB, {leaked / GIB:.1f} GiB belong to graphs of earlier batches, kept by `losses` (train.py:41).\n\n"
         "- A batch of this run needs 9.3 GiB without the leak.\n- Fragmentation played no part.\n",
-        "owners": {**owners, "activations_bytes": transient, "other_bytes": leaked},
+        "owners": {
+            "parameters": owners["parameters_bytes"],
+            "gradients": owners["gradients_bytes"],
+            "optimizer_state": owners["optimizer_bytes"],
+            "buffers": owners["buffers_bytes"],
+            "activations": transient,
+            "outputs": leaked,
+            "other": 37 * MIB,
+        },
+        "site": {"file": "/home/user/project/model.py", "line": 88, "function": "forward"},
+        "phase": "forward",
+        "tensors": [
+            {
+                "name": "logits",
+                "owner": "activations",
+                "shape": [8, 1024, 32000],
+                "dtype": "float32",
+                "bytes": 1000 * MIB,
+            },
+            {
+                "name": "losses[551].grad_fn",
+                "owner": "outputs",
+                "shape": [8, 1024, 768],
+                "dtype": "float32",
+                "bytes": 24 * MIB,
+            },
+        ],
         "lines": [[SCRIPT, 41, "train", leaked], ["/home/user/project/model.py", 88, "forward", 3 * GIB]],
         "advice": [
-            {"text": "Append loss.item() in train.py line 41 instead of loss.", "gain_bytes": leaked},
-            {"text": "Checkpoint model.layers (torch.utils.checkpoint).", "gain_bytes": 2 * GIB},
+            {"text": "append `loss.item()` in train.py line 41 instead of `loss`.", "gain_bytes": leaked},
+            {"text": "checkpoint `model.layers` (torch.utils.checkpoint).", "gain_bytes": 2 * GIB},
         ],
         "replay": [
             {"conf": "(as it ran)", "fits": False, "reserved_peak_bytes": 23 * GIB + 690 * MIB},

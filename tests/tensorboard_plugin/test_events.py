@@ -14,7 +14,6 @@ from memguard.tensorboard_plugin.plugin import MemoryPlugin
 from memguard.units import GIB
 from tests.tensorboard_plugin.serving import serve
 
-
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what TensorBoard itself imports
 
 

@@ -267,10 +267,10 @@ def test_remote_logdirs_are_read_through_gfile(tmp_path: Path) -> None:
     server = Server(f"file://{tmp_path}")
     assert server.json("/runs")["runs"][0]["ranks"][0]["count"] == 1
     writer.record(record)
-    writer.line("act", {"batch": 0})
+    writer.line("oom", {"batch": 0})
     writer.close()
     details = server.json("/details", run="run")
-    assert (details["count"], len(details["acts"])) == (2, 1)
+    assert (details["count"], len(details["ooms"])) == (2, 1)
 
 
 def test_the_plugin_imports_no_torch() -> None:

@@ -5,6 +5,7 @@ import { axisUnit, formatBytes, formatCount } from "./format.js";
 import { color } from "./theme.js";
 
 const GAP = 3;
+const FEW = 60; // rows that are drawn with a dot each: a line needs two
 export const LEFT = 76; // room for the labels of the y axis
 export const RIGHT = 10;
 
@@ -32,7 +33,7 @@ export function memoryChart(container, options, columns) {
       { ...axis, size: LEFT, splits: (u, _, low, high) => niceSplits(low, high, u.bbox.height / devicePixelRatio), values: (_, splits) => axisTexts(splits) },
     ],
     series: [{ label: "batch" }, ...options.series.map((each) => ({
-      label: each.label, stroke: each.color, width: each.width ?? 1.5, dash: each.dash, fill: each.fill, show: each.show !== false, spanGaps: true, points: { show: false },
+      label: each.label, stroke: each.color, width: each.width ?? 1.5, dash: each.dash, fill: each.fill, show: each.show !== false, spanGaps: true, points: { show: (u) => u.data[0].length <= FEW, size: 4, fill: each.color },
     }))],
     bands: options.bands ?? [],
     hooks: {
@@ -103,7 +104,7 @@ function drawBands(u, options) {
 }
 
 function drawMarks(u, options) {
-  const { marks = {}, acts = [], findings = [], pinned } = options.state();
+  const { marks = {}, findings = [], pinned } = options.state();
   const { ctx } = u;
   const { left, top, width, height } = u.bbox;
   const ratio = devicePixelRatio;
@@ -151,8 +152,8 @@ function drawMarks(u, options) {
     }
   }
   for (const finding of findings) vertical(finding.first_batch, color(finding.severity), [], 1.25);
-  for (const batch of marks.num_alloc_retries ?? []) tick(batch, color("warning"), 9);
-  for (const act of acts) tick(act.batch, color("empty-cache"), 9);
+  for (const batch of marks.num_device_free ?? []) tick(batch, color("empty-cache"), 6);
+  for (const batch of marks.num_alloc_retries ?? []) tick(batch, color("warning"), 10);
   for (const batch of marks.num_ooms ?? []) vertical(batch, color("critical"), [2, 2], 2);
   if (pinned !== null && pinned !== undefined) vertical(pinned, color("text"), [3, 3]);
   ctx.restore();

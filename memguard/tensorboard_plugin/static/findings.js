@@ -8,7 +8,8 @@ const TITLES = { critical: "Critical", warning: "Warnings", info: "Good to know"
 
 export function showFinding(page, finding) {
   const { first_batch: begin = 0, last_batch: end = 1 } = page.details;
-  const pad = Math.max(20, 0.25 * (finding.last_batch - finding.first_batch));
+  const span = finding.last_batch - finding.first_batch;
+  const pad = Math.max(20, 0.25 * span, span ? 0 : 0.05 * (end - begin));
   const x0 = Math.floor(Math.max(begin, finding.first_batch - pad));
   const x1 = Math.ceil(Math.min(end, finding.last_batch + pad));
   const whole = x0 <= begin && x1 >= end;
@@ -53,7 +54,7 @@ export function chips(container, page, place, width) {
   for (const oom of page.details.ooms) {
     const at = place(oom.batch);
     if (at === null) continue;
-    const left = Math.max(0, Math.min(at, width - 104));
+    const left = Math.max(0, Math.min(at, width - 116));
     const line = ends.findIndex((end) => end <= left);
     if (line < 0) continue;
     ends[line] = left + 110;

@@ -117,6 +117,8 @@ class Overview {
       series: shown.flatMap((_, at) => [{ label: "lowest", color: "transparent", width: 0 }, { label: "highest", color: hue(at), width: 1.5 }]),
       bands: shown.map(([run], at) => (run.ranks.length > 1 ? { series: [2 * at + 2, 2 * at + 1], fill: `${hue(at)}33` } : null)).filter(Boolean),
       state: () => ({}),
+      onZoom: (min, max) => this.chart.setScale("x", { min, max }),
+      onReset: () => this.chart.setScale("x", { min: joined[0][0], max: joined[0][joined[0].length - 1] }),
     }, joined);
     replace(this.key, shown.map(([run], at) => h("span", { className: "key" }, h("span", { className: "swatch", style: { background: hue(at) } }), run.name)));
     this.comparison.dataset.runs = shown.length;

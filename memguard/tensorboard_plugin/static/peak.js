@@ -3,13 +3,18 @@
 import { h, replace, table } from "./dom.js";
 import { formatBytes, formatCount, formatDifference, formatPlace, formatSeconds, formatShare } from "./format.js";
 
+// Owner, its name, its colour. Recordings call them with or without "_bytes".
 const OWNERS = [
-  ["parameters_bytes", "Parameters"],
-  ["gradients_bytes", "Gradients"],
-  ["optimizer_bytes", "Optimizer states"],
-  ["buffers_bytes", "Buffers"],
-  ["activations_bytes", "Activations"],
-  ["other_bytes", "Other"],
+  ["parameters", "Parameters", "parameters"],
+  ["gradients", "Gradients", "gradients"],
+  ["optimizer", "Optimizer states", "optimizer"],
+  ["optimizer_state", "Optimizer states", "optimizer"],
+  ["buffers", "Buffers", "buffers"],
+  ["batch", "Batch", "batch"],
+  ["activations", "Activations", "activations"],
+  ["temporaries", "Inputs and temporaries", "batch"],
+  ["outputs", "Outputs and other kept tensors", "outputs"],
+  ["other", "Other", "other"],
 ];
 const NOTABLE = 0.03;
 
@@ -44,13 +49,16 @@ function sentence(page, row) {
 }
 
 export function ownersBar(owners, total) {
-  const known = OWNERS.filter(([name]) => owners[name] > 0);
-  const sum = known.reduce((all, [name]) => all + owners[name], 0);
+  const bytes = (name) => owners[`${name}_bytes`] ?? owners[name] ?? 0;
+  const rest = owners.activations_bytes === undefined && owners.activations === undefined;
+  const label = (name, text) => (rest && name === "other" ? "Activations and other" : text);
+  const known = OWNERS.filter(([name]) => bytes(name) > 0).map(([name, text, hue]) => [name, label(name, text), hue, bytes(name)]);
+  const sum = known.reduce((all, [, , , nbytes]) => all + nbytes, 0);
   const whole = Math.max(total ?? 0, sum) || 1;
   return h("div", { className: "owners" },
-    h("div", { className: "stack", role: "img", "aria-label": known.map(([name, label]) => `${label} ${formatBytes(owners[name])}`).join(", ") },
-      known.map(([name, label]) => h("div", { className: `owner ${name}`, style: { width: `${(100 * owners[name]) / whole}%` }, title: `${label}: ${formatBytes(owners[name])}` }))),
-    h("ul", null, known.map(([name, label]) => h("li", { data: { owner: name } }, h("span", { className: `swatch ${name}` }), h("span", { className: "grow" }, label), h("span", { className: "number" }, formatBytes(owners[name])), h("span", { className: "number muted share" }, formatShare(owners[name], sum))))));
+    h("div", { className: "stack", role: "img", "aria-label": known.map(([, text, , nbytes]) => `${text} ${formatBytes(nbytes)}`).join(", ") },
+      known.map(([, text, hue, nbytes]) => h("div", { className: "owner", style: { width: `${(100 * nbytes) / whole}%`, background: `var(--${hue})` }, title: `${text}: ${formatBytes(nbytes)}` }))),
+    h("ul", null, known.map(([name, text, hue, nbytes]) => h("li", { data: { owner: name } }, h("span", { className: "swatch", style: { background: `var(--${hue})` } }), h("span", { className: "grow" }, text), h("span", { className: "number" }, formatBytes(nbytes)), h("span", { className: "number muted share" }, formatShare(nbytes, sum))))));
 }
 
 function ownersPart(owners, row) {

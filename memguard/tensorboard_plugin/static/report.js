@@ -65,7 +65,7 @@ function embedded(data) {
       const marked = (name) => Array.from(columns.batch.subarray(start, end)).filter((_, at) => columns[name][start + at] > 0);
       return {
         columns: some, rows: keep.length, total: told.rows === told.total ? end - start : Math.max(end - start + 1, Math.round(((end - start) * told.total) / told.rows)), stages: told.stages,
-        bands: bandsOf(columns, start, end, told.stages.indexOf("train")), marks: { num_alloc_retries: marked("num_alloc_retries"), num_ooms: marked("num_ooms") },
+        bands: bandsOf(columns, start, end, told.stages.indexOf("train")), marks: { num_alloc_retries: marked("num_alloc_retries"), num_ooms: marked("num_ooms"), num_device_free: marked("num_device_free") },
       };
     },
     async ranks(_run, _start, x0, x1) {

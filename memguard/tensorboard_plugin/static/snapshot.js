@@ -60,7 +60,7 @@ export function snapshotMap(container, map, name) {
       fact("Largest free block", formatBytes(totals.largest_free_bytes), "anything larger needs new memory from the device", "map-largest")),
     h("section", { className: "panel" }, h("div", { className: "row" }, picture.readout, h("span", { className: "grow" }), h("label", null, h("span", { className: "muted" }, "Colour"), colours), h("label", null, h("span", { className: "muted" }, "Detail"), detail)), picture.element),
     lines.length ? h("section", { className: "panel" }, h("h2", null, "Lines that hold the most"), table(["", "Line", "Function", "Memory", "Blocks"], lines.map(([file, line, called, nbytes, blocks]) => [
-      h("span", { className: "swatch", style: { background: picture.hue(file, line, called) } }), file ? h("code", { title: file }, formatPlace(file, line)) : "not recorded", called ? h("code", null, `${called}()`) : "", formatBytes(nbytes), formatCount(blocks)]), { numeric: [3, 4] })) : null);
+      h("span", { className: "swatch", style: { background: picture.hue(file, line, called) } }), file ? h("code", { title: file }, formatPlace(file, line)) : "", file ? h("code", null, `${called}()`) : String(called ?? ""), formatBytes(nbytes), formatCount(blocks)]), { numeric: [3, 4] })) : null);
   picture.observe();
 }
 
@@ -174,10 +174,10 @@ class BlockMap {
     this.at = at;
     const [, , segment, block] = this.places[at];
     const [size, state, line, requested] = segment.blocks.slice(block, block + 4);
-    const [file, number, called] = this.map.lines[line] ?? ["", 0, ""];
+    const [file, number, called] = this.map.lines[line] ?? [null, 0, ""];
     const kind = [segment.small ? "small pool" : "large pool", segment.expandable ? "expandable" : null, `stream ${segment.stream}`, `segment of ${formatBytes(segment.size)} at ${segment.address}`];
     replace(this.readout, h("strong", null, formatBytes(size)), h("span", null, STATES[state]), state !== 2 && requested !== size ? h("span", { className: "muted" }, `${formatBytes(requested)} asked for`) : null,
-      file ? h("code", { title: file }, `${formatPlace(file, number)} ${called}()`) : null, h("span", { className: "muted" }, kind.filter(Boolean).join(" \u00b7 ")));
+      file ? h("code", { title: file }, `${formatPlace(file, number)} ${called}()`) : state === 2 ? null : h("span", { className: "muted" }, String(called ?? "")), h("span", { className: "muted" }, kind.filter(Boolean).join(" \u00b7 ")));
     this.readout.dataset.size = size;
     cancelAnimationFrame(this.frame);
     this.frame = requestAnimationFrame(() => this.draw());

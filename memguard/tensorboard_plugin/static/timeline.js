@@ -154,7 +154,7 @@ class Timeline {
     const sign = (hue, text) => h("span", { className: "key" }, h("span", { className: "swatch sign", style: { background: color(hue) } }), text);
     const tinted = Object.keys(details.stage_batches).filter((stage) => stage !== "train");
     const { marks } = this.series;
-    replace(this.signs, tinted.map((stage) => sign(`stage-${stage}`, stage)), marks.num_alloc_retries.length ? sign("warning", "allocation retry") : null, details.acts.length ? sign("empty-cache", "empty_cache") : null, marks.num_ooms.length ? sign("critical", "out of memory") : null);
+    replace(this.signs, tinted.map((stage) => sign(`stage-${stage}`, stage)), marks.num_alloc_retries.length ? sign("warning", "allocation retry") : null, marks.num_device_free.length ? sign("empty-cache", "cache given back to the device") : null, marks.num_ooms.length ? sign("critical", "out of memory") : null);
   }
 
   makeHost(common) {
@@ -170,12 +170,12 @@ class Timeline {
       floor: "fit",
       height: 96,
       series: [{ label: "Host RAM", color: color("host"), width: 1.5 }],
-      state: () => ({ ...this.marks(), marks: {}, acts: [], findings: [] }),
+      state: () => ({ ...this.marks(), marks: {}, findings: [] }),
     }, [this.series.columns.batch, drawable(values)]);
   }
 
   marks() {
-    return { bands: this.series.bands, stages: this.series.stages, marks: this.series.marks, acts: this.page.details.acts, findings: this.page.details.findings.filter((each) => each.severity !== "info"), pinned: this.page.state.pinned };
+    return { bands: this.series.bands, stages: this.series.stages, marks: this.series.marks, findings: this.page.details.findings.filter((each) => each.severity !== "info"), pinned: this.page.state.pinned };
   }
 
   scaleX() {
