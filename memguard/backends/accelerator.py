@@ -32,7 +32,7 @@ class XpuBackend(CachingBackend):
     )
 
     def _initialized(self) -> bool:
-        return bool(torch.xpu.is_initialized())  # type: ignore[no-untyped-call]
+        return bool(torch.xpu.is_initialized())
 
     def _awake(self, index: int | None) -> tuple[int, Any]:
         if index is None:

@@ -73,7 +73,7 @@ def _accelerator(kind: str, index: int | None, peaks: str) -> Backend:
 
 def _built(kind: str) -> bool:
     if kind == "cuda":
-        return bool(torch.backends.cuda.is_built())  # type: ignore[no-untyped-call]
+        return bool(torch.backends.cuda.is_built())
     if kind == "xpu":
         return hasattr(torch._C, "_xpu_memoryStats")
     return bool(torch.backends.mps.is_built())
@@ -81,9 +81,9 @@ def _built(kind: str) -> bool:
 
 def _in_use(kind: str) -> bool:
     if kind == "cuda":
-        return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+        return bool(torch.cuda.is_initialized())
     if kind == "xpu":
-        return bool(torch.xpu.is_initialized())  # type: ignore[no-untyped-call]
+        return bool(torch.xpu.is_initialized())
     return bool(torch.backends.mps.is_available() and torch.mps.current_allocated_memory() > 0)
 
 

@@ -39,7 +39,7 @@ class CudaBackend(CachingBackend):
         return int(total * torch._C._cuda_getMemoryFraction(self._index or 0))
 
     def _initialized(self) -> bool:
-        return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+        return bool(torch.cuda.is_initialized())
 
     def _awake(self, index: int | None) -> tuple[int, Any]:
         if index is None:

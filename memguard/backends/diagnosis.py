@@ -25,7 +25,7 @@ def devices() -> Iterator[str]:
         backend = torch.cuda.get_allocator_backend()
         if backend != "native":
             yield f"the allocator is {backend}: it keeps few statistics, most numbers will be unknown"
-    elif torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+    elif torch.backends.cuda.is_built():
         yield "no GPU: this PyTorch is built for CUDA, but finds no device (no driver? CUDA_VISIBLE_DEVICES empty?)"
     else:
         yield "no GPU: this PyTorch is built for the CPU alone"

@@ -29,7 +29,7 @@ def listen(listener: Listener) -> bool:
     """
     global _attached
     attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
-    if attach is None or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if attach is None or not torch.cuda.is_initialized():
         return False
     if not _attached:
         _attached = True

@@ -143,9 +143,9 @@ class CudaView(OomView):
             traced: dict[str, Any] = torch.cuda.memory._snapshot()
             return traced
         try:
-            segments = torch.cuda.memory.memory_snapshot(include_traces=False)  # type: ignore[no-untyped-call]
+            segments = torch.cuda.memory.memory_snapshot(include_traces=False)
         except TypeError:  # before 2.11
-            segments = torch.cuda.memory.memory_snapshot()  # type: ignore[no-untyped-call]
+            segments = torch.cuda.memory.memory_snapshot()
         settings = {"PYTORCH_CUDA_ALLOC_CONF": allocator_settings()}
         return {"segments": segments, "device_traces": [], "allocator_settings": settings}
 

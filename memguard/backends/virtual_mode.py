@@ -21,7 +21,7 @@ logger = logging.getLogger("memguard")
 
 
 @final
-class VirtualMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class VirtualMode(TorchDispatchMode):
     """Every operator of the thread that entered it, as the virtual GPU sees it.
 
     An operator that needs more memory than there is raises; its results are gone by then. Operators of tensors that

@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from types import TracebackType
 from typing import Any, Generic, TypeVar, final
 
@@ -260,7 +260,7 @@ class _BatchIterator(Generic[BatchT]):
     def __init__(self, loader: Iterable[BatchT], guard: Guard, epoch: int | None) -> None:
         self._guard: Guard | None = guard
         self._index = 0
-        self._line = BatchLine(guard.session, len(loader) if hasattr(loader, "__len__") else None)
+        self._line = BatchLine(guard.session, len(loader) if isinstance(loader, Sized) else None)
         guard.start_batches(epoch)
         self._batches = iter(loader)
 

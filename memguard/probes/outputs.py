@@ -35,7 +35,7 @@ class _Output:
     __slots__ = ("batch", "bytes", "key", "module", "ref", "stage")
 
     def __init__(self, storage: torch.UntypedStorage, batch: int, stage: Stage, module: int) -> None:
-        self.ref: Any = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+        self.ref: Any = StorageWeakRef(storage)
         self.key, self.bytes = storage._cdata, storage.nbytes()
         self.batch, self.stage, self.module = batch, stage, module
 
