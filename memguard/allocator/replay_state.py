@@ -130,7 +130,11 @@ class _Backwards:
         elif action in ("segment_free", "segment_unmap"):
             expandable = action == "segment_unmap"
             small = address in self._small_pages if expandable else entry.size == SMALL_SEGMENT_BYTES
-            pool = pool or ((_UNNAMED_POOL, entry.stream) if private else DEFAULT_POOL)
+            if pool is None and private:
+                pool = (_UNNAMED_POOL, entry.stream)
+            elif pool is None and expandable:
+                pool = self._pool_near(address, entry.stream, small)
+            pool = pool or DEFAULT_POOL
             self._add(Range(address, entry.size, entry.stream, small, expandable, pool))
         self._pools.append(pool or DEFAULT_POOL)
 
@@ -146,6 +150,11 @@ class _Backwards:
     def _pool_at(self, address: int) -> PoolId:
         at = self._at(address)
         return self._ranges[at].pool if at >= 0 else DEFAULT_POOL
+
+    def _pool_near(self, address: int, stream: int, small: bool) -> PoolId:
+        """The pool of the nearest pages of a stream and kind, which are of the same address space."""
+        alike = [held for held in self._ranges if held.expandable and (held.stream, held.small) == (stream, small)]
+        return min(alike, key=lambda held: abs(held.address - address)).pool if alike else DEFAULT_POOL
 
     def _add(self, new: Range) -> None:
         ranges = self._ranges
