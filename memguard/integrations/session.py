@@ -35,6 +35,7 @@ from memguard.integrations.oom import OomWatch
 from memguard.integrations.validation import ValidationGuard
 from memguard.options import Options, choose_logdir
 from memguard.probes import PROBES
+from memguard.probes.history import choose_history
 from memguard.probes.interface import Watch
 from memguard.probes.panel import Probes, in_transform
 from memguard.probes.shapes import describe_shapes
@@ -107,6 +108,8 @@ class Session:
             silenced=options.ignore,
         )
         self.watch = Watch(device=options.device, lightning=lightning, read=self.backend.read)
+        if options.history == "auto":
+            self.watch.history = choose_history(options.device, self.backend)
         self.probes = Probes(self.watch, PROBES)
         self.cache = CacheGuard(options.empty_cache, self.backend)
         self.validation = ValidationGuard(options.validation, self.recorder, self.watch)

@@ -9,12 +9,15 @@ from memguard.probes.evaluation import EvaluationProbe
 from memguard.probes.exceptions import ExceptionsProbe
 from memguard.probes.gradients import GradientsProbe
 from memguard.probes.graphs import GraphsProbe
+from memguard.probes.history import HistoryProbe
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.marks import MarksProbe
 from memguard.probes.outputs import OutputsProbe
 from memguard.probes.panel import Probes
 from memguard.probes.precision import AutocastProbe, LogitsProbe
+from memguard.probes.processes import CompilationsProbe, OtherDevicesProbe
 from memguard.probes.stem import StemProbe
+from memguard.probes.weights import WeightsProbe
 
 PROBES: tuple[type[Probe], ...] = (
     MarksProbe,
@@ -29,6 +32,10 @@ PROBES: tuple[type[Probe], ...] = (
     CacheCallsProbe,
     LogitsProbe,
     AutocastProbe,
+    WeightsProbe,
+    CompilationsProbe,
+    OtherDevicesProbe,
+    HistoryProbe,
 )
 """Every probe, in the order in which events reach them."""
 

@@ -7,7 +7,7 @@ import weakref
 from abc import ABC
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import nn
@@ -16,6 +16,16 @@ from memguard.facts import Fact
 from memguard.probes.holders import Holder, find_holders
 from memguard.probes.ledger import Ledger
 from memguard.stats import BatchRecord, MemoryStats, Stage
+
+
+class AllocationHistory(Protocol):
+    """Somebody who can write down each allocation's stack (`torch.cuda.memory`, the virtual GPU)."""
+
+    def record_history(self, enabled: bool, max_entries: int) -> None:
+        """Switches it on or off."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """The trace so far, in PyTorch's snapshot format."""
 
 
 def _no_stats() -> MemoryStats:
@@ -46,6 +56,8 @@ class Watch:
     """Whether a watched model is compiled: then only its outermost module is hooked."""
     read: Callable[[], MemoryStats] = _no_stats
     """One look at the device, without consequences (the backend's `read`)."""
+    history: AllocationHistory | None = None
+    """Who can write down each allocation's stack, where the option allows it (`memguard.probes.history`)."""
     stem_end: Callable[[nn.Module, object], None] = _no_stem
     """Where the stem's hook reports; set by `Probes`."""
     extra_roots: Callable[[], Iterable[tuple[str, object]]] = _no_roots

@@ -1,0 +1,159 @@
+"""After growth is suspected: the allocation history of a few batches, and the lines whose allocations survive."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any, ClassVar, cast, final
+
+import torch
+
+from memguard.facts import Fact, Place, SurvivingAllocations
+from memguard.probes.frames import is_user_file
+from memguard.probes.interface import AllocationHistory, Probe, Watch
+from memguard.stats import Stage
+
+WARM_UP = 32
+WINDOW = 8
+RISES = 4
+"""Windows whose lowest end-of-batch value rises in a row: then growth is suspected, no more than that."""
+MIN_SHARE = 1e-4
+BATCHES = 8
+"""Batches of history."""
+MAX_ENTRIES = 100_000
+MAX_LOOKS = 3
+
+
+@final
+class CudaHistory:
+    """The history of torch's CUDA allocator. Private functions; checked in torch 2.13."""
+
+    def record_history(self, enabled: bool, max_entries: int) -> None:
+        """Switches it on with Python stacks, or off."""
+        if enabled:
+            torch.cuda.memory._record_memory_history(
+                enabled="all", context="alloc", stacks="python", max_entries=max_entries
+            )
+        else:
+            torch.cuda.memory._record_memory_history(enabled=None)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The trace so far."""
+        return dict(torch.cuda.memory._snapshot())
+
+
+def choose_history(device: str, backend: object) -> AllocationHistory | None:
+    """Who writes the history of a device: its backend, torch's allocator, or nobody."""
+    if hasattr(backend, "record_history") and hasattr(backend, "snapshot"):
+        return cast("AllocationHistory", backend)  # the virtual GPU
+    known = all(hasattr(torch.cuda.memory, name) for name in ("_record_memory_history", "_snapshot"))
+    return CudaHistory() if device.startswith("cuda") and known else None
+
+
+@final
+class HistoryProbe(Probe):
+    """Suspects growth from the records, then records the history of eight batches and switches it off again."""
+
+    name: ClassVar[str] = "history"
+    always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._seen = 0
+        self._lowest: int | None = None
+        self._floors: list[int] = []
+        self._left = 0
+        self._looks = 0
+
+    def on_batch_end(self) -> None:
+        """Watches the floor, or counts the batches of the history down."""
+        watch = self.watch
+        record, history = watch.record, watch.history
+        if history is None or record is None or record.stage is not Stage.TRAIN or record.allocated_end_bytes is None:
+            return
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                self._conclude(history)
+            return
+        if self._looks >= MAX_LOOKS:
+            return
+        self._seen += 1
+        if self._seen <= WARM_UP:
+            return
+        end = record.allocated_end_bytes
+        self._lowest = end if self._lowest is None else min(self._lowest, end)
+        if (self._seen - WARM_UP) % WINDOW:
+            return
+        floors, self._lowest = self._floors, None
+        if floors and end <= floors[-1]:
+            floors.clear()
+        floors.append(end)
+        enough = MIN_SHARE * (watch.device_total_bytes or 0)
+        if len(floors) > RISES and floors[-1] - floors[0] > enough:
+            floors.clear()
+            self._begin(history)
+
+    def remove(self) -> None:
+        """Switches off a history that is still on."""
+        if self._left and self.watch.history is not None:
+            self._left = 0
+            self.watch.history.record_history(False, MAX_ENTRIES)
+
+    def _begin(self, history: AllocationHistory) -> None:
+        enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)  # checked in torch 2.13
+        if isinstance(history, CudaHistory) and enabled is not None and enabled():
+            return  # the user's own recording: hands off
+        self._looks += 1
+        self._left = BATCHES
+        history.record_history(True, MAX_ENTRIES)
+
+    def _conclude(self, history: AllocationHistory) -> None:
+        try:
+            trace = [event for events in history.snapshot().get("device_traces", ()) for event in events]
+        finally:
+            history.record_history(False, MAX_ENTRIES)
+        for place, count, nbytes in surviving(trace, at_least=BATCHES - 2)[:3]:
+            self.report(
+                SurvivingAllocations(
+                    batch=self.watch.batch,
+                    stage=self.watch.stage,
+                    place=place,
+                    allocations=count,
+                    bytes=nbytes,
+                    batches=BATCHES,
+                )
+            )
+
+
+def surviving(trace: list[dict[str, Any]], *, at_least: int) -> list[tuple[Place, int, int]]:
+    """The user's lines whose allocations outlive the trace, most bytes first.
+
+    Args:
+        trace: Allocator events in PyTorch's snapshot format, oldest first.
+        at_least: Surviving allocations of a line that make it worth telling: about one a batch.
+    """
+    alive: dict[int, dict[str, Any]] = {}
+    for event in trace:
+        action = event.get("action")
+        if action == "alloc":
+            alive[event["addr"]] = event
+        elif action in ("free_requested", "free_completed", "free"):
+            alive.pop(event["addr"], None)
+    counts: Counter[Place] = Counter()
+    sizes: dict[Place, int] = defaultdict(int)
+    for event in alive.values():
+        place = _user_line(event.get("frames") or ())
+        if place is not None:
+            counts[place] += 1
+            sizes[place] += int(event.get("size", 0))
+    found = [(place, count, sizes[place]) for place, count in counts.items() if count >= at_least]
+    return sorted(found, key=lambda one: -one[2])
+
+
+def _user_line(frames: Any) -> Place | None:
+    for frame in frames:
+        name = str(frame.get("filename", ""))
+        if name and is_user_file(name):
+            return Place(file=name, line=int(frame.get("line", 0)), function=str(frame.get("name", "")))
+    return None
