@@ -15,7 +15,7 @@ from memguard.probes.causes import find_cause
 from memguard.probes.collector import roots_by_collector
 from memguard.probes.contents import Contents, Via, container_of, length_of
 from memguard.probes.frames import user_frames
-from memguard.probes.names import NAMES, growing, innermost, place_of, text_of
+from memguard.probes.names import NAMES, cells_of, growing, innermost, place_of, text_of
 from memguard.probes.roots import roots_of
 from memguard.probes.sought import Hints, Statement
 from memguard.probes.statements import find_collecting
@@ -97,6 +97,7 @@ class Survey:
     ) -> None:
         self.frames = list(user_frames(sys._getframe(1) if frame is None else frame))
         self.sources = Sources()
+        self.cells = cells_of(self.frames)
         self._bounds = (max_objects, max_seconds)
         self.tensors: list[Link] = []
         self.walk = self._walk(roots_of(self.frames, models, extra), Contents(self.frames))
@@ -117,7 +118,7 @@ class Survey:
         named = []
         for group in _group(found)[:MAX_GROUPS]:
             trail = group.leaves[-1].trail()
-            self._set_cause(group, trail, Hints(graph=False))
+            self._set_cause(group, trail, Hints(graph=False, cells=self.cells))
             named.append((_holder(group), group.leaves))
         return named
 
@@ -127,11 +128,11 @@ class Survey:
         leaf = Link(None, Via.ITEM, None, link) if filled else link
         group = _Group(innermost(link))
         group.leaves.append(leaf)
-        self._set_cause(group, leaf.trail(), Hints(graph=False, numbers=filled))
+        self._set_cause(group, leaf.trail(), Hints(graph=False, numbers=filled, cells=self.cells))
         return _holder(group).place
 
     def _set_cause(self, group: _Group, trail: list[Link], hints: Hints) -> None:
-        files = [frame.f_code.co_filename for frame in self.frames]
+        files = [*(frame.f_code.co_filename for frame in self.frames), *self.cells]
         cause = find_cause(trail, trail.index(group.link), self.walk, files, self.sources, hints)
         group.name, group.statement = cause.name, cause.statement
 
@@ -175,7 +176,7 @@ class Survey:
         groups = _group(found)
         running = frozenset((f.f_code.co_filename, f.f_code.co_firstlineno) for f in self.frames)
         evaluates = None if stage is None or stage is Stage.OTHER else stage.evaluates
-        hints = Hints(graph, running=running, names=_aliases(found, groups), evaluates=evaluates)
+        hints = Hints(graph, running=running, cells=self.cells, names=_aliases(found, groups), evaluates=evaluates)
         for group in groups[:MAX_GROUPS]:
             self._set_cause(group, group.leaves[-1].trail(), hints)
         return _merged(_holder(group) for group in _ranked(groups[:MAX_GROUPS], passes))

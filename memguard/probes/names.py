@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from memguard.facts import Place
@@ -140,6 +140,22 @@ def user_files() -> list[str]:
     """Files of all the user's modules."""
     scopes = (root.value for root in roots_of(()))
     return [scope.file for scope in scopes if type(scope) is Scope and scope.file.endswith(".py")]
+
+
+def cells_of(frames: Iterable[types.FrameType]) -> frozenset[str]:
+    """Files of functions and methods that share the globals of some frames: the cells of a notebook."""
+    found: set[str] = set()
+    for variables in {id(frame.f_globals): frame.f_globals for frame in frames}.values():
+        for value in list(variables.values()):
+            parts = [value]
+            if issubclass(type(value), type) and is_user_class(value):
+                parts = list(namespace_of(value).values())
+            found.update(
+                part.__code__.co_filename
+                for part in parts
+                if type(part) is types.FunctionType and part.__globals__ is variables
+            )
+    return frozenset(file for file in found if is_user_file(file))
 
 
 def cached_function(wrapper: Any, sources: Sources) -> Statement | None:

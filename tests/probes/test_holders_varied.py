@@ -1,9 +1,14 @@
 """Who holds old graphs: the same names in several places, states carried in many ways, files beside the script."""
 
+import linecache
+import sys
+import types
 from pathlib import Path
 
 import pytest
+import torch
 
+from memguard.probes.holders import Holder, find_holders
 from memguard.stats import Stage
 from tests.probes.scripts import marked_lines, run
 
@@ -446,6 +451,28 @@ def test_two_causes_are_both_named(tmp_path: Path) -> None:
     holders = run(script, tmp_path)
     assert {holder.place.holder for holder in holders} == {"total", "kept"}
     assert {holder.place.line for holder in holders} == marked_lines(tmp_path / "script.py")
+
+
+def test_cells_of_a_notebook_share_their_globals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list in one cell, a function that fills it in another: the line in the other cell is named."""
+    cells = {
+        "<ipython-input-1-a>": "history = []\n",
+        "<ipython-input-2-b>": "def record(value):\n    history.append(value)\n",
+        "<ipython-input-3-c>": "for _ in range(4):\n    record(torch.ones(2))\nfound = name()\n",
+    }
+
+    def name() -> tuple[Holder, ...]:
+        return find_holders(lambda tensor: 8 if tensor.numel() == 2 else None, graph=False, frame=sys._getframe(1))
+
+    notebook = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", notebook)
+    notebook.__dict__.update(torch=torch, name=name)
+    for file, text in cells.items():
+        monkeypatch.setitem(linecache.cache, file, (len(text), None, text.splitlines(True), file))
+        exec(compile(text, file, "exec"), notebook.__dict__)
+    (holder,) = notebook.found
+    assert (holder.place.file, holder.place.line) == ("<ipython-input-2-b>", 2)
+    assert (holder.place.holder, holder.place.function, holder.length) == ("history", "record", 4)
 
 
 def test_bystanders_of_a_carried_state_are_dropped(tmp_path: Path) -> None:
