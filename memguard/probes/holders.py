@@ -132,7 +132,10 @@ class Survey:
         return _holder(group).place
 
     def _set_cause(self, group: _Group, trail: list[Link], hints: Hints) -> None:
-        files = [*(frame.f_code.co_filename for frame in self.frames), *self.cells]
+        files = [
+            *(frame.f_code.co_filename for frame in self.frames),
+            *(file for cells in self.cells for file in sorted(cells)),
+        ]
         cause = find_cause(trail, trail.index(group.link), self.walk, files, self.sources, hints)
         group.name, group.statement = cause.name, cause.statement
 

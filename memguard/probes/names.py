@@ -142,10 +142,15 @@ def user_files() -> list[str]:
     return [scope.file for scope in scopes if type(scope) is Scope and scope.file.endswith(".py")]
 
 
-def cells_of(frames: Iterable[types.FrameType]) -> frozenset[str]:
-    """Files of functions and methods that share the globals of some frames: the cells of a notebook."""
-    found: set[str] = set()
-    for variables in {id(frame.f_globals): frame.f_globals for frame in frames}.values():
+def cells_of(frames: Iterable[types.FrameType]) -> tuple[frozenset[str], ...]:
+    """Files that share their globals, like the cells of a notebook: of some frames and of the functions beside."""
+    files: dict[int, set[str]] = {}
+    for frame in frames:
+        variables = frame.f_globals
+        if id(variables) in files:
+            files[id(variables)].add(frame.f_code.co_filename)
+            continue
+        found = files[id(variables)] = {frame.f_code.co_filename}
         for value in list(variables.values()):
             parts = [value]
             if issubclass(type(value), type) and is_user_class(value):
@@ -155,7 +160,7 @@ def cells_of(frames: Iterable[types.FrameType]) -> frozenset[str]:
                 for part in parts
                 if type(part) is types.FunctionType and part.__globals__ is variables
             )
-    return frozenset(file for file in found if is_user_file(file))
+    return tuple(frozenset(file for file in found if is_user_file(file)) for found in files.values() if len(found) > 1)
 
 
 def cached_function(wrapper: Any, sources: Sources) -> Statement | None:

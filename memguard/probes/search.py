@@ -98,8 +98,8 @@ class Search:
         if sought.function is None:
             if home.parent is not None:
                 return None
-            shared = source.file == sought.file or source.file in self.hints.cells
-            if shared or sought.name in source.module.bound:
+            shared = any({source.file, sought.file} <= cells for cells in self.hints.cells)
+            if shared or source.file == sought.file or sought.name in source.module.bound:
                 return Anchor(sought.name, False)
             return Anchor(sought.name, True)  # state.LOG of another module
         if source.file != sought.file:

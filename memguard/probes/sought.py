@@ -44,8 +44,8 @@ class Hints:
     """Whether plain values count as well."""
     running: frozenset[tuple[str, int]] = frozenset()
     """(file, first line) of the functions on the stack."""
-    cells: frozenset[str] = frozenset()
-    """Further files with the globals of the running code: the other cells of a notebook."""
+    cells: tuple[frozenset[str], ...] = ()
+    """Files that share their globals, like the cells of a notebook."""
     names: frozenset[str] = frozenset()
     """Variables that refer to the same tensors."""
     evaluates: bool | None = None
