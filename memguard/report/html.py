@@ -17,9 +17,11 @@ import numpy as np
 from memguard.errors import MemGuardError, RecordingError
 from memguard.recording import Recording
 from memguard.report.html_bundle import bundle
-from memguard.report.html_details import LineIndex, details, summary
+from memguard.report.html_details import details, summary
+from memguard.report.html_index import RowIndex
+from memguard.report.html_lines import LineIndex
 from memguard.report.html_ranks import over_ranks
-from memguard.report.html_rows import DRAWN, RowIndex, Rows, decimate
+from memguard.report.html_rows import DRAWN, Rows, decimate
 from memguard.report.html_snapshot import find_snapshot, snapshot_map
 
 _STATIC = Path(__file__).resolve().parent.parent / "tensorboard_plugin" / "static"

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Callable
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
-from memguard.findings import Finding
-from memguard.report.html_rows import MARKS, RowIndex, Rows
+from memguard.report.html_index import RowIndex
+from memguard.report.html_lines import LineIndex, plain
+from memguard.report.html_rows import MARKS, Rows
 
-_MOST_SHAPES = 4000
 _MOST_OOMS = 20
-_LONGEST_TEXT = 20_000
 _SPARKLINE = 120
 _LEVELS = ("critical", "warning", "info")
 _MEDIANS = (
@@ -48,135 +44,6 @@ _SESSION = (
     "script",
     "integration",
 )
-
-
-def plain(value: Any, depth: int = 0) -> Any:
-    """A value that any JSON reader takes: finite, of bounded length and depth."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, str):
-        return value if len(value) <= _LONGEST_TEXT else value[:_LONGEST_TEXT] + " ..."
-    if isinstance(value, int) and abs(value) > 2**63:
-        return None
-    if isinstance(value, (dict, list)) and depth > 12:
-        return None
-    if isinstance(value, dict):
-        return {str(key)[:200]: plain(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list):
-        return [plain(item, depth + 1) for item in value]
-    return value
-
-
-@final
-class LineIndex:
-    """One recording's JSON lines, read as they are appended, up to the first broken one.
-
-    Args:
-        read: ``read(offset, size)`` gives the file's bytes there, fewer at its end.
-        source: What to call the file in a note.
-    """
-
-    def __init__(self, read: Callable[[int, int], bytes], source: str) -> None:
-        self._read, self._source = read, source
-        self._offset = 0
-        self._count = 0
-        self._causes: dict[tuple[str, str | None, int | None, str | None], dict[str, Any]] = {}
-        self._shapes: dict[int, Any] = {}
-        self.session: dict[str, Any] = {}
-        """What the run said of itself, updated by what it learned later."""
-        self.owners: dict[int, bytes] = {}
-        """The owners lines by batch, unparsed: they are many and seldom asked for."""
-        self.ooms: list[dict[str, Any]] = []
-        self.end: dict[str, Any] | None = None
-        self.broken = ""
-        """What was broken and where; nothing is read beyond it."""
-
-    def refresh(self, size: int) -> bool:
-        """Reads what was appended; the file has ``size`` bytes now.
-
-        Returns:
-            Whether there were new lines.
-        """
-        if size <= self._offset or self.broken:
-            return False
-        data = self._read(self._offset, size - self._offset)
-        whole = data.rfind(b"\n") + 1
-        self._offset += whole
-        for line in data[:whole].split(b"\n")[:-1]:
-            self._count += 1
-            if line.strip() and not self._take(line):
-                self.broken = f"{self._source}: line {self._count} is broken; read up to there"
-                break
-        return bool(whole)
-
-    def _take(self, text: bytes) -> bool:
-        """Takes one line; False if it is broken."""
-        try:
-            line: Any = json.loads(text)
-            kind = str(line["kind"]) if isinstance(line, dict) else None
-        except (ValueError, KeyError, RecursionError):
-            kind = None
-        if kind is None:
-            return False
-        if kind == "owners":
-            if isinstance(line.get("batch"), int):
-                self.owners[line["batch"]] = text
-            return True
-        line = plain(line)
-        if kind in ("session", "device"):
-            self.session.update({key: value for key, value in line.items() if value is not None})
-        elif kind == "shapes":
-            if isinstance(line.get("id"), int) and len(self._shapes) < _MOST_SHAPES:
-                self._shapes[line["id"]] = line.get("shapes")
-        elif kind == "finding":
-            self._finding(line)
-        elif kind == "oom":
-            self.ooms.append(line)
-        elif kind == "end":
-            self.end = line
-        return True
-
-    def _finding(self, line: dict[str, Any]) -> None:
-        """Keeps the newest state of a cause, and the batches of the first and the last."""
-        try:
-            finding = Finding.from_json(line)
-            known = self._causes.get(finding.cause)
-            batch = int(finding.batch)
-        except (ValueError, TypeError, KeyError):
-            return
-        first, last = (min(known["first_batch"], batch), max(known["last_batch"], batch)) if known else (batch, batch)
-        self._causes[finding.cause] = {**plain(finding.to_json()), "first_batch": first, "last_batch": last}
-
-    @property
-    def findings(self) -> list[dict[str, Any]]:
-        """The newest state of each cause, most severe first, then in order of appearance."""
-        order = {"critical": 0, "warning": 1, "info": 2}
-        return sorted(self._causes.values(), key=lambda each: (order[each["severity"]], each["first_batch"]))
-
-    def owners_at(self, batch: int) -> dict[str, Any] | None:
-        """Who owned the memory at this batch, or else at the nearest batch where it was recorded."""
-        if not self.owners:
-            return None
-        nearest = min(self.owners, key=lambda known: (abs(known - batch), known))
-        line: dict[str, Any] = plain(json.loads(self.owners[nearest]))
-        return line
-
-    def shapes(self) -> dict[str, str]:
-        """Input shapes by number, as text like ``input [8, 512] int64``."""
-        return {str(number): _shape_text(shapes) for number, shapes in self._shapes.items()}
-
-
-def _shape_text(shapes: Any) -> str:
-    texts = []
-    for each in shapes if isinstance(shapes, list) else []:
-        if isinstance(each, list) and len(each) == 3 and isinstance(each[1], list):
-            dims = ", ".join(str(dim) for dim in each[1])
-            name = f"input {each[0]}" if str(each[0]).isdigit() else each[0]
-            texts.append(f"{name} [{dims}] {str(each[2]).removeprefix('torch.')}".strip())
-        else:
-            texts.append(str(each))
-    text = "; ".join(texts)
-    return text if len(text) <= 300 else text[:300] + " ..."
 
 
 def details(index: RowIndex, lines: LineIndex, notes: list[str]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import logging
-import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,13 +14,16 @@ from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
 from memguard.errors import MemGuardError
-from memguard.report.html_details import chart_head, plain
+from memguard.report.html_details import chart_head
+from memguard.report.html_index import RowIndex
+from memguard.report.html_lines import plain
 from memguard.report.html_ranks import over_ranks
-from memguard.report.html_rows import RowIndex, Rows, pack
+from memguard.report.html_rows import Rows, pack
 from memguard.report.html_snapshot import find_snapshot, snapshot_map
 from memguard.tensorboard_plugin.events import read_manifests
 from memguard.tensorboard_plugin.files import is_remote
 from memguard.tensorboard_plugin.loader import NAME
+from memguard.tensorboard_plugin.query import BadRequest, whole, window
 from memguard.tensorboard_plugin.store import Process, Store
 
 STATIC = Path(__file__).parent / "static"
@@ -29,10 +31,6 @@ _TYPES = {".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
 _LARGEST_SNAPSHOT = 256 << 20
 _PATIENCE = 0.4
 _BINARY = "application/octet-stream"
-
-
-class BadRequest(MemGuardError):
-    """A request that the page would never send; answered with 400 and this text."""
 
 
 @final
@@ -146,7 +144,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
 
     def _series(self, request: wrappers.Request) -> Any:
         process = self._process(request)
-        first, last, buckets = _window(request)
+        first, last, buckets = window(request)
         with process.lock:
             index = _index(process)
             rows, total = index.window(first, last, buckets)
@@ -157,8 +155,8 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
         run = self._store.runs().get(request.args.get("run", ""))
         if run is None:
             raise BadRequest("there is no such run below the logdir")
-        start = _whole(request, "start", 0)
-        first, last, buckets = _window(request)
+        start = whole(request, "start", 0)
+        first, last, buckets = window(request)
         windows: dict[int, Rows] = {}
         for rank in run.processes:
             process = run.process(rank, start)
@@ -172,7 +170,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
     def _owners(self, request: wrappers.Request) -> Any:
         process = self._process(request)
         with process.lock:
-            return self._json(request, {"owners": process.lines.owners_at(_whole(request, "batch", 0))})
+            return self._json(request, {"owners": process.lines.owners_at(whole(request, "batch", 0))})
 
     def _snapshot(self, request: wrappers.Request) -> Any:
         """A snapshot as a map: one that was dropped on the page, or a post-mortem's own."""
@@ -215,7 +213,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
 
     def _process(self, request: wrappers.Request) -> Process:
         run = request.args.get("run", "")
-        process = self._store.process(run, _whole(request, "rank", 0), _whole(request, "start", 0))
+        process = self._store.process(run, whole(request, "rank", 0), whole(request, "start", 0))
         if process is None:
             raise BadRequest("there is no such run, rank and start below the logdir")
         return process
@@ -233,31 +231,3 @@ def _index(process: Process) -> RowIndex:
     if process.index is None:
         raise BadRequest(process.problem)
     return process.index
-
-
-def _whole(request: wrappers.Request, name: str, default: int) -> int:
-    text = request.args.get(name, str(default))
-    try:
-        value = int(text)
-    except ValueError:
-        raise BadRequest(f"{name} must be a whole number, got {text[:40]!r}") from None
-    if not 0 <= value < 2**53:
-        raise BadRequest(f"{name} must be from 0 to 2**53, got {text[:40]}")
-    return value
-
-
-def _window(request: wrappers.Request) -> tuple[float | None, float | None, int]:
-    """The window of batches that is asked for, and the chart's width in pixels."""
-    ends: list[float | None] = []
-    for name in ("x0", "x1"):
-        text = request.args.get(name)
-        try:
-            value = None if text is None else float(text)
-        except ValueError:
-            value = math.nan
-        if value is not None and not abs(value) <= 2**53:
-            raise BadRequest(f"{name} must be a batch number, got {str(text)[:40]!r}")
-        ends.append(value)
-    if ends[0] is not None and ends[1] is not None and ends[0] > ends[1]:
-        raise BadRequest(f"x0 must not be above x1, got {ends[0]:g} and {ends[1]:g}")
-    return ends[0], ends[1], min(4000, max(50, _whole(request, "px", 1000)))

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from memguard.errors import RecordingError
-from memguard.report.html_details import LineIndex, details, summary
-from memguard.report.html_rows import RowIndex
+from memguard.report.html_details import details, summary
+from memguard.report.html_index import RowIndex
+from memguard.report.html_lines import LineIndex
 from memguard.tensorboard_plugin.files import GrowingFile, LocalFile, RemoteFile, is_remote, roots, run_name, walk
 
 _NAME = re.compile(r"rank(\d+)-(.+)\.bin")

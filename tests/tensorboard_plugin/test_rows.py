@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from memguard.recording import HEADER_BYTES, RECORD_BYTES, Recording
-from memguard.report.html_rows import ROW, RowIndex, decimate
+from memguard.report.html_index import RowIndex
+from memguard.report.html_rows import ROW, decimate
 from memguard.units import GIB
 from tests.tensorboard_plugin.make_logdir import make_long, spikes
 from tests.tensorboard_plugin.reading import reader

@@ -206,7 +206,8 @@ function telling(ranks) {
 function mostTelling(runs) {
   const weight = (run) => Math.max(...run.ranks.map(trouble));
   const time = (run) => Math.max(...run.ranks.map((rank) => rank.time ?? 0));
-  return [...runs].sort((a, b) => weight(b) - weight(a) || time(b) - time(a))[0];
+  const readable = (run) => (run.ranks.some((rank) => !rank.problem) ? 1 : 0);
+  return [...runs].sort((a, b) => readable(b) - readable(a) || weight(b) - weight(a) || time(b) - time(a))[0];
 }
 
 function shorten(name) {

@@ -3,12 +3,13 @@
 import { LEFT, memoryChart, RIGHT } from "./chart.js";
 import { h, replace } from "./dom.js";
 import { chips, headline } from "./findings.js";
-import { formatBytes, formatCount, formatShare } from "./format.js";
+import { formatBytes, formatCount } from "./format.js";
 import { peakPanel } from "./peak.js";
 import { rankBand } from "./ranks.js";
 import { drawable, nearestRow, rowAt } from "./rows.js";
 import { overviewStrip } from "./strip.js";
 import { color } from "./theme.js";
+import { signs, tiles } from "./tiles.js";
 
 // Column, name, colour, what it means, style of the line.
 const CURVES = [
@@ -84,21 +85,8 @@ class Timeline {
   }
 
   drawHead() {
-    const { details } = this.page;
-    const { session, peak } = details;
-    const bytes = peak?.allocated_peak_bytes ?? null;
-    const room = this.capacity !== null && bytes !== null ? this.capacity - Math.max(bytes, 0) : null;
-    const tile = (name, value, note, id) => h("div", { className: "tile" }, h("div", { className: "muted" }, name), h("div", { className: "value", id }, value), h("div", { className: "muted small" }, note ?? ""));
     replace(this.head, headline(this.page));
-    const stages = Object.entries(details.stage_batches).sort((a, b) => b[1] - a[1]).map(([stage, count]) => `${formatCount(count)} ${stage}`);
-    const meter = this.capacity && bytes !== null ? h("div", { className: "meter", title: "peak of capacity" }, h("div", { style: { width: `${Math.min(100, (100 * bytes) / this.capacity)}%` } })) : null;
-    replace(this.tiles,
-      h("div", { className: "tile" }, h("div", { className: "muted" }, "Peak allocated"), h("div", { className: "value", id: "tile-peak" }, formatBytes(bytes)), meter ?? "",
-        h("div", { className: "muted small" }, peak ? `in batch ${formatCount(peak.batch)}, ${peak.stage}` : "")),
-      tile("Capacity", formatBytes(this.capacity), [session.device_name, session.device].filter(Boolean).join(" \u00b7 "), "tile-capacity"),
-      tile("Headroom", formatBytes(room), room === null ? "" : `capacity less the allocated peak, ${formatShare(room, this.capacity)}`, "tile-headroom"),
-      tile("Batches", formatCount(details.count), stages.join(" \u00b7 "), "tile-batches"));
-    if (details.notes.length) this.tiles.append(h("p", { className: "notes" }, details.notes.join(" \u00b7 ")));
+    replace(this.tiles, tiles(this.page.details, this.capacity));
   }
 
   async fetch() {
@@ -148,13 +136,8 @@ class Timeline {
     this.drawSigns();
   }
 
-  // What the tints and ticks of the chart mean, as far as this run has them.
   drawSigns() {
-    const { details } = this.page;
-    const sign = (hue, text) => h("span", { className: "key" }, h("span", { className: "swatch sign", style: { background: color(hue) } }), text);
-    const tinted = Object.keys(details.stage_batches).filter((stage) => stage !== "train");
-    const { marks } = this.series;
-    replace(this.signs, tinted.map((stage) => sign(`stage-${stage}`, stage)), marks.num_alloc_retries.length ? sign("warning", "allocation retry") : null, marks.num_device_free.length ? sign("empty-cache", "cache given back to the device") : null, marks.num_ooms.length ? sign("critical", "out of memory") : null);
+    replace(this.signs, signs(this.page.details, this.series.marks));
   }
 
   makeHost(common) {
