@@ -1,0 +1,78 @@
+"""Runs one program of the corpus under memguard and compares what is found with the marks in its text."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from memguard.findings import Finding, Severity
+from memguard.integrations.script import run_script
+
+FOLDER = Path(__file__).parent
+FAULTY = sorted((FOLDER / "faulty").glob("*.py"))
+HEALTHY = sorted((FOLDER / "healthy").glob("*.py"))
+_MARK = re.compile(r"# !(MG\d+) (\S+)\s*$")
+_DEVICE = re.compile(r"^# device: (\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A planted fault."""
+
+    code: str
+    line: int
+    holder: str | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one program."""
+
+    marks: list[Mark]
+    findings: list[Finding]
+    exit_code: int
+    output: str
+
+    def of(self, mark: Mark) -> list[Finding]:
+        """Findings of a mark's rule."""
+        return [finding for finding in self.findings if finding.code == mark.code]
+
+    def found(self, mark: Mark) -> bool:
+        """Whether the rule fired at all."""
+        return bool(self.of(mark))
+
+    def right_line(self, mark: Mark) -> bool:
+        """Whether it names the marked line."""
+        return any(finding.line == mark.line for finding in self.of(mark))
+
+    def right_holder(self, mark: Mark) -> bool:
+        """Whether it names the holder."""
+        return mark.holder is None or any(mark.holder in (finding.holder or "") for finding in self.of(mark))
+
+    @property
+    def alarms(self) -> list[Finding]:
+        """Findings of warning or worse that no mark accounts for."""
+        codes = {mark.code for mark in self.marks}
+        return [f for f in self.findings if f.severity is not Severity.INFO and f.code not in codes]
+
+
+def marks_of(path: Path) -> list[Mark]:
+    """The faults marked in a program."""
+    marks = []
+    for number, text in enumerate(path.read_text().splitlines(), 1):
+        if match := _MARK.search(text):
+            marks.append(Mark(match[1], number, None if match[2] == "-" else match[2]))
+    return marks
+
+
+def run(path: Path, logdir: Path) -> Outcome:
+    """Runs a program, observed only, on its virtual device."""
+    device = _DEVICE.search(path.read_text())
+    options = {"device": device[1] if device else "virtual:1GiB", "logdir": str(logdir), "validation": "warn"}
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        code, summaries = run_script(str(path), [], options, module=False)
+    return Outcome(marks_of(path), [f for summary in summaries for f in summary.findings], code, output.getvalue())
