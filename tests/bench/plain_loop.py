@@ -1,0 +1,77 @@
+"""What watching a plain loop costs a batch: ``python -m tests.bench plain_loop``.
+
+Processor time of the whole process, our slow lane's thread included, so that a busy machine changes it little.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import tempfile
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import memguard
+from tests.bench.rows import BARE, Row, microseconds_over_bare
+
+WARM_UP = 80
+"""Batches before the measured ones; after 64, probes are sampled."""
+BATCHES, TURNS = 400, 15
+WIDTH = 32
+
+
+def measure(*, quick: bool = False) -> list[Row]:
+    """Microseconds a batch beside the same loop without memguard."""
+    torch.set_num_threads(1)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    variants = {
+        name: functools.partial(_seconds, name, device) for name in (BARE, "all", "default", "none", "disabled")
+    }
+    costs = microseconds_over_bare(variants, 3 if quick else TURNS)
+    return [
+        Row("plain loop, a batch without memguard", costs[BARE], "us"),
+        Row("watch, all probes on every batch", costs["all"], "us/batch", 60.0),
+        Row("watch, defaults (probes sampled after 64 batches)", costs["default"], "us/batch", 15.0),
+        Row("watch, no probes", costs["none"], "us/batch", 5.0),
+        Row("watch, MEMGUARD_DISABLE=1", costs["disabled"], "us/batch"),
+    ]
+
+
+def _seconds(variant: str, device: str) -> float:
+    """Processor seconds a batch."""
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    if variant == BARE:
+        return _loop(model, optimizer, device)
+    with _watching(variant, model, optimizer):
+        return _loop(model, optimizer, device)
+
+
+@contextlib.contextmanager
+def _watching(variant: str, model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        if variant == "disabled":
+            patch.setenv("MEMGUARD_DISABLE", "1")
+        with memguard.watch(model, optimizer, logdir=folder, quiet=True) as guard:
+            if variant == "all":
+                guard.session.watch.dense_until = 1 << 60
+            elif variant == "none":
+                guard.session.probes.remove()
+            yield
+
+
+def _loop(model: nn.Module, optimizer: torch.optim.Optimizer, device: str) -> float:
+    inputs, targets = torch.ones(8, WIDTH, device=device), torch.zeros(8, 1, device=device)
+    began = 0.0
+    for batch in range(WARM_UP + BATCHES):
+        if batch == WARM_UP:
+            began = time.process_time()
+        optimizer.zero_grad()
+        functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+    return (time.process_time() - began) / BATCHES
