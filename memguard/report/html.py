@@ -134,20 +134,27 @@ def _pack(rows: Rows, budget: int) -> dict[str, Any]:
 
     If not all fit the budget, the rows that keep every maximum are taken.
     """
-    total, chosen, buckets = len(rows), rows, len(rows)
+    chosen, buckets = rows, len(rows)
     while True:
-        planes = []
-        for name in DRAWN:
-            values = np.round(chosen[name] * 1000.0) if name == "seconds" else chosen[name]
-            unknown = np.iinfo(chosen[name].dtype).min if chosen[name].dtype.kind == "i" else None
-            whole = np.where(chosen[name] == unknown, -1, values) if unknown is not None else np.nan_to_num(values)
-            deltas = np.diff(whole.astype("<i8"), prepend=np.int64(0))
-            planes.append(deltas.view(np.uint8).reshape(-1, 8).T.tobytes())
-        text = base64.b64encode(zlib.compress(b"".join(planes), 9)).decode()
+        text = _deflated(chosen)
         if len(text) <= budget or buckets < 100:
-            return {"rows": len(chosen), "total": total, "columns": list(DRAWN), "data": text}
-        buckets = min(buckets, total // 8) if chosen is rows else buckets // 2
+            return {"rows": len(chosen), "total": len(rows), "columns": list(DRAWN), "data": text}
+        fitting = len(chosen) * budget / len(text)  # rows that would fit; a bucket keeps up to four
+        buckets = int(fitting / 4) if chosen is rows else int(buckets * 0.95 * budget / len(text))
         chosen = decimate(rows, buckets)
+
+
+def _deflated(rows: Rows) -> str:
+    planes = []
+    for name in DRAWN:
+        values = rows[name]
+        if values.dtype.kind == "i":
+            whole = np.where(values == np.iinfo(values.dtype).min, -1, values)
+        else:
+            whole = np.nan_to_num(np.round(values * 1000.0))  # seconds, as milliseconds
+        deltas = np.diff(whole.astype("<i8"), prepend=np.int64(0))
+        planes.append(deltas.view(np.uint8).reshape(-1, 8).T.tobytes())
+    return base64.b64encode(zlib.compress(b"".join(planes), 6)).decode()
 
 
 def _page(title: str, data: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from memguard.recording import HEADER_BYTES, parse_header, record_type
-from memguard.report.html_rows import MARKS, ROW, Rows, decimate, normalise
+from memguard.report.html_rows import MARKS, ROW, Rows, decimate, normalise, notable
 
 BLOCK = 64
 """Records that one block of the index stands for."""
@@ -78,16 +78,8 @@ class RowIndex:
         rows = np.concatenate([self._tail, fresh]) if len(self._tail) else fresh
         whole = len(rows) // BLOCK * BLOCK
         if whole:
-            blocks = rows[:whole].reshape(-1, BLOCK)
-            first = np.arange(0, whole, BLOCK)
-            chosen = [
-                first + blocks["allocated_peak_bytes"].argmax(axis=1),
-                first + blocks["allocated_start_bytes"].argmin(axis=1),
-                first + blocks["reserved_peak_bytes"].argmax(axis=1),
-                first + blocks["host_rss_bytes"].argmax(axis=1),
-            ]
-            self._kept.append(rows[np.unique(np.concatenate(chosen))])
-            self._firsts.append(rows[first])
+            self._kept.append(rows[notable(rows[:whole], BLOCK)])
+            self._firsts.append(rows[:whole:BLOCK].copy())  # a view would keep all rows
         self._tail = rows[whole:].copy()
 
     def rows(self, start: int, end: int) -> Rows:

@@ -34,6 +34,12 @@ DRAWN = (
 """The columns that the page shows."""
 MARKS = ("num_alloc_retries", "num_ooms", "num_device_free")
 """The columns whose batches are marked in the chart, however many others share their pixel."""
+_NOTABLE = (
+    ("allocated_peak_bytes", True),
+    ("allocated_start_bytes", False),
+    ("reserved_peak_bytes", True),
+    ("host_rss_bytes", True),
+)
 SPIKES = 256
 """The highest blocks of a window are always kept, however many of them share a pixel."""
 
@@ -54,29 +60,23 @@ def normalise(rows: Rows) -> Rows:
     return known
 
 
-def notable(rows: Rows, edges: Positions) -> Positions:
+def notable(rows: Rows, width: int) -> Positions:
     """The rows to keep of each bucket: highest peak, lowest floor, most reserved, most host RAM.
 
     Args:
         rows: Normalised rows, at least one.
-        edges: The first position of each bucket, ascending, from 0.
+        width: How many rows make a bucket; the last one may have fewer.
 
     Returns:
         Ascending positions without doubles; whole rows, so that columns still add up.
     """
-    ends = np.append(edges[1:], len(rows))
-    keep: list[int] = []
-    columns = (
-        (rows["allocated_peak_bytes"].copy(), True),
-        (rows["allocated_start_bytes"].copy(), False),
-        (rows["reserved_peak_bytes"].copy(), True),
-        (rows["host_rss_bytes"].copy(), True),
-    )
-    for start, end in zip(edges.tolist(), ends.tolist(), strict=True):
-        for values, highest in columns:
-            part = values[start:end]
-            keep.append(start + int(part.argmax() if highest else part.argmin()))
-    return np.unique(np.asarray(keep, dtype=np.intp))
+    first = np.arange(0, len(rows), width)
+    missing = len(first) * width - len(rows)
+    keep = []
+    for name, highest in _NOTABLE:
+        values = np.pad(rows[name], (0, missing), mode="edge").reshape(-1, width)
+        keep.append(first + (values.argmax(axis=1) if highest else values.argmin(axis=1)))
+    return np.unique(np.concatenate(keep))
 
 
 def decimate(rows: Rows, buckets: int) -> Rows:
@@ -88,8 +88,7 @@ def decimate(rows: Rows, buckets: int) -> Rows:
     """
     if len(rows) <= 2 * buckets:
         return rows
-    edges = np.unique(np.linspace(0, len(rows), buckets, endpoint=False).astype(np.intp))
-    keep = notable(rows, edges)
+    keep = notable(rows, -(-len(rows) // buckets))
     peaks = rows["allocated_peak_bytes"]
     spikes = np.argpartition(peaks, len(rows) - SPIKES)[-SPIKES:] if len(rows) > SPIKES else keep
     ends = np.asarray([0, len(rows) - 1], dtype=np.intp)

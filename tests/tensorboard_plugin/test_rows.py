@@ -61,6 +61,19 @@ def test_index_grows_with_the_file_and_ignores_a_torn_record(tmp_path: Path) -> 
     assert index.window(None, None, 2000)[0].tobytes() == data[HEADER_BYTES:]
 
 
+def test_index_holds_a_small_part_of_the_rows(tmp_path: Path) -> None:
+    """What is kept of a long recording is a tenth of it at most; no view keeps the rest alive."""
+    import tracemalloc
+
+    path = make_long(tmp_path, 300_000, 5)
+    tracemalloc.start()
+    index = index_of(path)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert index.count == 300_000
+    assert held < 300_000 * RECORD_BYTES / 10
+
+
 def test_bands_say_where_each_stage_ran(tmp_path: Path) -> None:
     """Stretches of one stage come with their first and last batch."""
     index = index_of(make_long(tmp_path, 11_000, 1))
