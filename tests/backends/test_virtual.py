@@ -9,7 +9,8 @@ import threading
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -177,6 +178,51 @@ def test_results_of_a_failed_operator_are_given_back() -> None:
         with pytest.raises(torch.OutOfMemoryError):
             torch._foreach_add([x, x, x, x, x], 1)
         assert gpu.allocated == 14
+
+
+def test_a_listener_hears_before_the_error_flies() -> None:
+    """Whoever listens hears of each failure, and one that fails itself changes nothing."""
+    with virtual_gpu(64 * MIB) as gpu:
+        heard: list[float] = []
+        gpu.backend.on_out_of_memory = lambda: heard.append(gpu.allocated)
+        x = mib(10)
+        for _ in range(2):
+            with pytest.raises(torch.OutOfMemoryError):
+                x.expand(9, -1).contiguous()
+        assert heard == [10, 10]
+        gpu.backend.on_out_of_memory = lambda: heard.remove(5)
+        with pytest.raises(torch.OutOfMemoryError):
+            x.expand(9, -1).contiguous()
+
+
+def test_other_modes_come_and_go() -> None:
+    """Under another dispatch mode operators are counted still; if it outlives the device, nothing breaks."""
+    seen = []
+
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with virtual_gpu() as gpu:
+        with Names():
+            x = mib(2)
+            assert gpu.allocated == 2
+        with FakeTensorMode():
+            mib(100)
+        assert gpu.peak == 2
+        assert seen
+        del x
+
+
+@pytest.mark.slow
+def test_compiled_functions_run() -> None:
+    """torch.compile works as without the device, and its results are counted once an operator uses them."""
+    with virtual_gpu() as gpu:
+        net = torch.compile(nn.Sequential(nn.Linear(64, 64), nn.GELU()), backend="aot_eager")
+        x = torch.zeros(4096, 64)
+        net(x).sum().backward()
+        assert gpu.peak > 2
 
 
 def test_what_does_not_fit_at_the_start_is_said() -> None:
