@@ -11,13 +11,14 @@ from memguard.probes.gradients import GradientsProbe
 from memguard.probes.graphs import GraphsProbe
 from memguard.probes.history import HistoryProbe
 from memguard.probes.interface import Probe, Watch
+from memguard.probes.locals import LocalsProbe
 from memguard.probes.marks import MarksProbe
 from memguard.probes.outputs import OutputsProbe
 from memguard.probes.panel import Probes
 from memguard.probes.precision import AutocastProbe, LogitsProbe
 from memguard.probes.processes import CompilationsProbe, OtherDevicesProbe
+from memguard.probes.scans import ScansProbe
 from memguard.probes.stem import StemProbe
-from memguard.probes.weights import WeightsProbe
 
 PROBES: tuple[type[Probe], ...] = (
     MarksProbe,
@@ -32,7 +33,8 @@ PROBES: tuple[type[Probe], ...] = (
     CacheCallsProbe,
     LogitsProbe,
     AutocastProbe,
-    WeightsProbe,
+    ScansProbe,
+    LocalsProbe,
     CompilationsProbe,
     OtherDevicesProbe,
     HistoryProbe,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -33,14 +33,21 @@ class Copy:
     """Whether its name says that it is wanted: an average of weights, a teacher, a target network."""
 
 
-def find_copies(survey: Survey, models: Iterable[torch.nn.Module]) -> tuple[Copy, ...]:
-    """Copies of watched models on the models' own devices, the heaviest first."""
+def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Collection[int] = ()) -> tuple[Copy, ...]:
+    """Copies of watched models on the models' own devices, the heaviest first.
+
+    Args:
+        survey: A walk over the live objects.
+        models: The watched models.
+        ignore: Keys of storages that have an owner of their own: gradients, optimizer state.
+    """
     found: list[Copy] = []
     roots = list(models)
     watched: set[int] = set()
     for model in roots:
         list(submodules_of(model, watched))
     own = {key[0] for model in roots for tensor in _of_module(model) if (key := storage_key(tensor)) is not None}
+    own.update(ignore)
     wanted = [(Counter(_signature(tensor) for tensor in _of_module(model)), model) for model in roots]
     taken: set[int] = set()
     for link in survey.walk.links:

@@ -143,6 +143,7 @@ class GraphsProbe(Probe):
         steps = watch.optimizer_steps - max(mark.steps for mark in old)
         used = sum(mark.used for mark in old) * 2 > len(old)
         for place in _places(holders):
+            watch.told.add((place.file, place.line))
             self.report(
                 RetainedGraphs(
                     batch=watch.batch,

@@ -11,10 +11,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from memguard.facts import Fact, KeptOutputs, PreviousOutputsAlive, ViewsPinStorage
 from memguard.probes.bounded import is_bounded
-from memguard.probes.holders import Holder
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import tensors_in
-from memguard.probes.sizes import owned_storages, storage_key
+from memguard.probes.sizes import storage_key
 from memguard.stats import Stage
 
 MIN_BYTES = 1024
@@ -22,8 +21,6 @@ MAX_OUTPUTS = 2048
 MIN_BATCHES = 8
 AGAIN = 4
 VIEW_TIMES = 8
-CENSUS = (10, 22, 58, 200, 212, 1000, 1012)
-"""Batches of a stage after which the holders are counted; the growth between two counts tells."""
 PREVIOUS_SHARE, PREVIOUS_BYTES = 0.03, 64 * 1024**2
 PREVIOUS_LOOKS = 2
 
@@ -50,9 +47,6 @@ class OutputsProbe(Probe):
         super().__init__(watch, report)
         self._alive: list[_Output] = []
         self._again: dict[Stage, int] = {}
-        self._count: dict[Stage, int] = {}
-        self._census: dict[Stage, tuple[int, int | None, dict[tuple[Any, ...], Holder]]] = {}
-        self._told: set[tuple[Any, ...]] = set()
         self._previous: tuple[int, Any, int | None] | None = None
         self._previous_looks = 0
 
@@ -87,7 +81,7 @@ class OutputsProbe(Probe):
     def on_batch_end(self) -> None:
         """Concludes."""
         self._tell_previous()
-        if not self._alive and not self._count:
+        if not self._alive:
             return
         self._alive = [output for output in self._alive if not output.ref.expired()]
         watch, stage = self.watch, self.watch.stage
@@ -96,19 +90,10 @@ class OutputsProbe(Probe):
         if len(batches) >= self._again.get(stage, MIN_BATCHES):
             self._again[stage] = AGAIN * len(batches)
             self._name(old, batches)
-        count = self._count[stage] = self._count.get(stage, 0) + 1
-        if count in CENSUS:
-            self._take_census(stage)
-
-    def on_batch_start(self) -> None:
-        """Counts batches of each stage."""
-        self._count.setdefault(self.watch.stage, 0)
 
     def on_stage_end(self, stage: Stage) -> None:
         """A pass over the data ends: counting begins anew, for what grows within one."""
         if stage is not Stage.TRAIN:
-            self._count.pop(stage, None)
-            self._census.pop(stage, None)
             self._again.pop(stage, None)
 
     def remove(self) -> None:
@@ -128,7 +113,7 @@ class OutputsProbe(Probe):
             return
         held = sum({output.key: output.bytes for output in old}.values())
         place = holder.place
-        self._told.add((place.file, place.line, place.holder))
+        watch.told.add((place.file, place.line))
         if kept.pinned > VIEW_TIMES * kept.used:
             share = kept.used / kept.pinned
             self.report(
@@ -154,44 +139,6 @@ class OutputsProbe(Probe):
                 bounded=is_bounded(place.file, place.line, place.holder),
             )
         )
-
-    # Holders that grow
-
-    def _take_census(self, stage: Stage) -> None:
-        """Counts what user code holds, and compares with the last count; skipped where nothing can have grown."""
-        watch = self.watch
-        allocated = watch.record.allocated_end_bytes if watch.record is not None else None
-        before = self._census.get(stage)
-        if before is not None and allocated is not None and before[1] is not None and allocated <= before[1]:
-            return
-        judge = _Countable(owned_storages(watch.models))
-        holders = self.holders(judge, graph=False, collector=False, stage=stage)
-        counted = {
-            (h.place.file, h.place.line, h.place.holder): h for h in holders if h.grows or h.length >= MIN_BATCHES
-        }
-        self._census[stage] = (watch.batches, allocated, counted)
-        if before is None:
-            return
-        batches = watch.batches - before[0]
-        for key, holder in counted.items():
-            known = before[2].get(key)
-            more = holder.length - (known.length if known is not None else 0)
-            if key in self._told or not holder.grows or known is None or more < 0.9 * batches:
-                continue
-            self._told.add(key)
-            size = holder.bytes / max(holder.tensors, 1)
-            self.report(
-                KeptOutputs(
-                    batch=watch.batch,
-                    stage=stage,
-                    place=holder.place,
-                    tensors=holder.length,
-                    first_batch=max(watch.batch - holder.length + 1, 0),
-                    bytes=round(size * holder.length),
-                    bytes_per_batch=size * more / batches,
-                    bounded=is_bounded(*key),
-                )
-            )
 
     # The previous batch
 
@@ -243,17 +190,3 @@ class _Kept:
     def pinned(self) -> int:
         """Bytes of the storages."""
         return sum(size for _, size in self._views.values())
-
-
-@final
-class _Countable:
-    """Recognises every tensor without a graph that is not the models' own."""
-
-    def __init__(self, owned: dict[int, int]) -> None:
-        self._owned = owned
-
-    def __call__(self, tensor: torch.Tensor) -> int | None:
-        if tensor.grad_fn is not None or tensor.is_leaf is False or issubclass(type(tensor), nn.Parameter):
-            return None
-        key = storage_key(tensor)
-        return None if key is None or key[0] in self._owned else key[1]

@@ -8,7 +8,7 @@ from torch import nn
 from memguard.facts import CompiledGraphs, ModelCopies, SurvivingAllocations
 from memguard.probes.history import HistoryProbe, surviving
 from memguard.probes.processes import CompilationsProbe, unique_graphs
-from memguard.probes.weights import WeightsProbe
+from memguard.probes.scans import ScansProbe
 from memguard.stats import BatchRecord, Stage
 from tests.probes.loop import Loop
 
@@ -81,7 +81,7 @@ def test_copies_of_the_weights_are_counted() -> None:
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 32))
     live = model.state_dict()
     best: list[dict[str, torch.Tensor]] = []
-    with Loop(model, kinds=[WeightsProbe]) as loop:
+    with Loop(model, kinds=[ScansProbe]) as loop:
         for index in loop.batches(14):
             if index == 3:
                 best += [{name: value.clone() for name, value in model.state_dict().items()}]

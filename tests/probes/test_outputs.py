@@ -9,6 +9,7 @@ from torch import nn
 from memguard.facts import KeptOutputs, PreviousOutputsAlive, ViewsPinStorage
 from memguard.probes.bounded import is_bounded
 from memguard.probes.outputs import OutputsProbe
+from memguard.probes.scans import ScansProbe
 from memguard.stats import BatchRecord, MemoryStats, Stage
 from tests.probes.loop import Loop
 
@@ -63,7 +64,7 @@ def test_derived_tensors_are_found_by_counting_twice() -> None:
     """What is computed from outputs and kept is no output: the holder's growth between two counts tells."""
     model, x = make()
     classes = []
-    with Loop(model, kinds=[OutputsProbe]) as loop:
+    with Loop(model, kinds=[ScansProbe]) as loop:
         for _ in loop.batches(24):
             with torch.no_grad():
                 classes.append(model(x).argmax(1))  # derived
@@ -89,7 +90,7 @@ def test_healthy_loops_are_silent() -> None:
     """The last few outputs, copies elsewhere and outputs that die are nothing."""
     model, x = make()
     recent: deque[torch.Tensor] = deque(maxlen=4)
-    with Loop(model, kinds=[OutputsProbe]) as loop:
+    with Loop(model, kinds=[OutputsProbe, ScansProbe]) as loop:
         best = None
         for _ in loop.batches(60):
             out = model(x).detach()
