@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from memguard.errors import MemGuardError as MemGuardError
     from memguard.findings import Finding as Finding
     from memguard.findings import Severity as Severity
+    from memguard.integrations.batch_size import find_batch_size as find_batch_size
     from memguard.integrations.guarded_device import max_memory_allocated as max_memory_allocated
     from memguard.integrations.guarded_device import max_memory_reserved as max_memory_reserved
     from memguard.integrations.guarded_device import memory_allocated as memory_allocated
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from memguard.integrations.torch import watch as watch
     from memguard.integrations.torch import wrap as wrap
     from memguard.options import Options as Options
+    from memguard.probes.oom_errors import is_oom as is_oom
     from memguard.recording import Recording as Recording
     from memguard.stats import BatchRecord as BatchRecord
     from memguard.stats import Stage as Stage
@@ -40,6 +42,8 @@ _HOMES = {
     "Recording": "memguard.recording",
     "Severity": "memguard.findings",
     "Stage": "memguard.stats",
+    "find_batch_size": "memguard.integrations.batch_size",
+    "is_oom": "memguard.probes.oom_errors",
     "max_memory_allocated": "memguard.integrations.guarded_device",
     "max_memory_reserved": "memguard.integrations.guarded_device",
     "memory_allocated": "memguard.integrations.guarded_device",
@@ -49,7 +53,7 @@ _HOMES = {
     "wrap": "memguard.integrations.torch",
 }
 
-__all__ = ["MemGuard", "__version__", *_HOMES]  # pyright: ignore
+__all__ = ["MemGuard", "__version__", "forecast", *_HOMES]  # pyright: ignore
 
 
 def __getattr__(name: str) -> Any:
@@ -57,6 +61,8 @@ def __getattr__(name: str) -> Any:
 
     if name == "MemGuard":  # not kept: it suits the Lightning packages that are imported at this moment
         return importlib.import_module("memguard.integrations.lightning").memguard_class()
+    if name == "forecast":  # the package is the function, see there
+        return importlib.import_module("memguard.forecast")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'memguard' has no attribute {name!r}")
