@@ -75,7 +75,7 @@ class Storages:
             known = self._live.get(id(storage))
             nbytes = storage.nbytes()
             if known is None:
-                if nbytes and value.device.type == "cpu":
+                if nbytes and value.device.type == "cpu" and not dispatches_itself(type(value)):
                     self._add(storage, nbytes)
             elif known.nbytes != nbytes:
                 self._resize(known, nbytes)
@@ -105,8 +105,10 @@ class Storages:
         if wrapped is not None:
             for name in wrapped(tensor)[0]:
                 self.see_whole(getattr(tensor, name))
-        elif not dispatches_itself(type(tensor)) or _holds_memory(tensor):
+        elif not dispatches_itself(type(tensor)):
             self.see(tensor)
+        elif _holds_memory(tensor):
+            self.resized(tensor.untyped_storage())
         if tensor.is_leaf and tensor.grad is not None:
             self.see_whole(tensor.grad)
 

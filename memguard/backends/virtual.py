@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -20,6 +21,8 @@ from memguard.backends.virtual_mode import VirtualMode
 from memguard.backends.virtual_resize import StorageResizes
 from memguard.stats import MemoryStats, SlowStats
 from memguard.units import GIB, MIB
+
+logger = logging.getLogger("memguard")
 
 _CONF_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
@@ -56,7 +59,7 @@ class VirtualBackend(Backend):
         self.expandable = AllocatorConfig.parse(conf).expandable_segments
         """Whether segments are expandable."""
         self.on_out_of_memory: Callable[[], None] | None = None
-        """Called just before an operator raises for want of memory; must not raise."""
+        """Called just before an operator raises for want of memory, also where the program catches that."""
 
     @property
     def device(self) -> str:
@@ -166,8 +169,13 @@ class VirtualBackend(Backend):
         return self._history.complete(self._allocator.snapshot())
 
     def _failing(self) -> None:
-        if self.on_out_of_memory is not None:
+        if self.on_out_of_memory is None:
+            return
+        try:
             self.on_out_of_memory()
+        except Exception as error:  # as text: a traceback that is kept keeps tensors
+            self.on_out_of_memory = None
+            logger.error("memguard: an out-of-memory listener failed and is told no more: %r", error)
 
     def _keep_peaks(self, stats: dict[str, int]) -> None:
         for key, value in stats.items():

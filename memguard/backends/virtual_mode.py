@@ -84,7 +84,7 @@ class VirtualMode(TorchDispatchMode):
                         self._storages.see(value)
         except OutOfMemory as error:
             return str(error)
-        except Exception:
+        except Exception as error:  # as text: a traceback that is kept keeps tensors
             self._open = False
-            logger.exception("memguard: the virtual GPU failed and follows no tensors any more; please report this")
+            logger.error("memguard: the virtual GPU failed and follows no tensors any more; please report: %r", error)
         return None
