@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.detectors.interface import Detector
-from memguard.detectors.telling import from_fact, holder, plural
+from memguard.detectors.telling import from_fact, holder, limit_of, plural
 from memguard.facts import CheckpointKept, Fact, ModelCopies, StaleGradients
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run
@@ -97,12 +97,14 @@ class StaleGradient(Detector):
                 nbytes=fact.bytes,
             )
             return
+        limit = limit_of(run)
+        much = limit is not None and fact.bytes >= MIN_GRADIENT_SHARE * limit
         why = "they are zeroed in place (set_to_none=False)" if fact.zeroed else "zero_grad() comes after the forward"
         yield from_fact(
             self,
             fact,
             run,
-            Severity.WARNING,
+            Severity.WARNING if much else Severity.INFO,
             f"the last step's gradients ({format_bytes(fact.bytes)}) are alive through the whole forward: {why}.",
             "call optimizer.zero_grad() with its default set_to_none=True before the forward, or right after step().",
             nbytes=fact.bytes,

@@ -14,7 +14,7 @@ from memguard.facts import AutocastOpen, Fact, LargeLogits, Place
 from memguard.probes.frames import user_frames
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import tensors_in
-from memguard.probes.sites import call_site, place_of
+from memguard.probes.sites import call_site, find_call, place_of
 
 MIN_WIDTH = 4096
 MIN_SHARE = 0.05
@@ -69,7 +69,8 @@ class LogitsProbe(Probe):
         self._open = None
         if found is None or record is None or record.allocated_peak_bytes is None:
             return
-        logits, float32, width, dtype, before, place = found
+        logits, float32, width, dtype, before, site = found
+        place = find_call(site, "float", "cross_entropy", "log_softmax", "criterion", "loss_fn", below=True) or site
         extra = record.allocated_peak_bytes - before
         self.report(
             LargeLogits(
