@@ -43,8 +43,8 @@ def advise(scene: Scene, verdict: Verdict) -> tuple[Advice, ...]:
         found += _against_length(scene, verdict)
     elif cause is not Cause.SIZE:
         found.append(_let_go(scene, verdict))
-    if cause in (Cause.SIZE, Cause.LONG_BATCH) or len(found) < 2:
-        found += _smaller(scene, batch=cause is not Cause.FRAGMENTATION)
+    if cause in (Cause.SIZE, Cause.LONG_BATCH) or not found:
+        found += _smaller(scene)
     return tuple(found[:MOST])
 
 
@@ -154,11 +154,11 @@ def _against_length(scene: Scene, verdict: Verdict) -> Iterator[Advice]:
     )
 
 
-def _smaller(scene: Scene, *, batch: bool) -> Iterator[Advice]:
+def _smaller(scene: Scene) -> Iterator[Advice]:
     """Ways to need less, where nothing is wrong but the size."""
     objects, shape, largest = scene.objects, batch_shape(scene), fit(scene)
     activations = objects.owners.get("activations", 0)
-    if batch and shape is not None and largest is not None and 1 <= largest.batch < shape[0]:
+    if shape is not None and largest is not None and 1 <= largest.batch < shape[0]:
         steps = math.ceil(shape[0] / largest.batch)
         yield Advice(
             text=f"make the batch {largest.batch} instead of {shape[0]}: by this run's own numbers the largest that "

@@ -69,7 +69,7 @@ class Spike:
 
 def find_cause(scene: Scene) -> Verdict:
     """The most likely cause; what could have been left out and would have been enough comes before sheer size."""
-    for find in (_kept_exception, _other_process, _fragmentation, _validation_graph, _several_models, _leak):
+    for find in (_kept_exception, _other_process, _validation_graph, _several_models, _leak, _fragmentation):
         found = find(scene)
         if found is not None:
             return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 
 from memguard.postmortem.inputs import batch_shape, elements, shape_of
@@ -9,7 +10,7 @@ from memguard.postmortem.scene import Scene
 
 SEGMENT = 20 * 1024**2
 """What the allocator takes from the driver for requests of 1 to 10 MiB."""
-MARGIN = 0.9
+MARGIN = 0.85
 """Share of the room that a proposed batch may take: workspaces and fragmentation take theirs too."""
 
 
@@ -37,12 +38,15 @@ def fit(scene: Scene) -> Fit | None:
         fixed, per_element = learned
         whole = round(per_element * elements(shape))
     else:
-        inside = objects.owners.get("activations", 0) + objects.owners.get("temporaries", 0)
-        share = 1.0 if objects.phase == "backward" else max(objects.forward_share or 0.0, 0.1)
+        backward = objects.phase == "backward"
+        moving = ("activations", "temporaries", "outputs", "other") if backward else ("activations", "temporaries")
+        inside = sum(objects.owners.get(owner, 0) for owner in moving)
+        share = 1.0 if backward else max(objects.forward_share or 0.0, 0.1)
         asked = request.requested_bytes or 0
         if asked <= SEGMENT:  # the driver was asked for a whole segment, whatever the program wanted
             asked = min(asked, objects.largest_activation_bytes)
-        whole = round((inside + asked) / share) + objects.largest_activation_bytes
+        # A backward holds, besides what was saved, the gradients of one operator's outputs and inputs.
+        whole = round((inside + asked) / share) + 2 * objects.largest_activation_bytes
         state = sum(max((each.full_state_bytes or 0) - each.state_bytes, 0) for each in objects.optimizers)
         fixed = request.allocated_bytes - inside + max(objects.trainable_bytes - objects.gradient_bytes, 0) + state
     share = MARGIN * (room - fixed) / max(whole, 1)
@@ -74,9 +78,26 @@ def _learned(scene: Scene) -> tuple[int, float] | None:
     points = points[2:] if len(points) > 4 else points[-1:]  # the first ones lack the optimizer's state
     if not points:
         return None
-    size, highest = max(points, key=lambda point: point[1].allocated_peak_bytes or 0)
     if scene.records[-1].optimizer_steps < 1 and scene.objects.optimizers:
         return None
+    line = _line([(size, record.allocated_peak_bytes or 0) for size, record in points])
+    if line is not None:
+        return line
+    size, highest = max(points, key=lambda point: point[1].allocated_peak_bytes or 0)
     floor = highest.allocated_start_bytes or 0
     per_element = ((highest.allocated_peak_bytes or 0) - floor) / max(size, 1)
     return (floor, per_element) if per_element > 0 else None
+
+
+def _line(points: list[tuple[int, int]]) -> tuple[int, float] | None:
+    """Base and slope through the smallest and the largest third; None where the sizes hardly differ."""
+    ordered = sorted(points)
+    third = max(len(ordered) // 3, 1)
+    low, high = ordered[:third], ordered[-third:]
+    x1, y1 = statistics.median(x for x, _ in low), statistics.median(y for _, y in low)
+    x2, y2 = statistics.median(x for x, _ in high), statistics.median(y for _, y in high)
+    if x2 < 1.05 * x1 or y2 <= y1:
+        return None
+    slope = (y2 - y1) / (x2 - x1)
+    base = round(y1 - slope * x1)
+    return (base, slope) if base >= 0 else None

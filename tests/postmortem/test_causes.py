@@ -1,0 +1,63 @@
+"""Eight scripted out-of-memory errors: the cause is named, and the first advice makes the run fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from memguard.allocator.snapshot import read_snapshot
+from tests.postmortem import scenarios
+
+WORDS = {
+    "size": "Make the batch",
+    "leak": "losses",
+    "fragmentation": "expandable_segments:True",
+    "long-batch": "Limit the input to",
+    "validation-graph": "no_grad",
+    "optimizer-state": "Adafactor",
+    "several-models": "`folds`",
+    "kept-exception": "except block",
+}
+"""What the text must say, by cause."""
+
+
+@pytest.mark.parametrize("name", scenarios.CAUSES)
+def test_eight_causes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report names the cause, the owners add up, and the first advice, applied, makes the run fit."""
+    told = scenarios.fail(name, str(tmp_path), history="always" if name == "fragmentation" else "auto")
+    assert told["kind"] == name
+    allocated = told["request"]["allocated_bytes"]
+    assert abs(sum(told["owners"].values()) - allocated) <= 0.01 * allocated
+    assert told["owners"]["other"] <= 0.05 * allocated
+    assert told["seconds"] < 2
+    assert not told["caught"]
+    assert WORDS[name] in told["text"]
+    folder = tmp_path / "memguard" / told["id"]
+    assert (folder / "report.md").read_text() == told["text"]
+    assert json.loads((folder / "report.json").read_text())["kind"] == name
+    assert read_snapshot(folder / "snapshot.pickle").segments_of(0)
+    if name == "fragmentation":
+        assert [each["fits"] for each in told["replay"]] == [True]
+        monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    scenarios.pass_with(name, scenarios.fix_of(name, told), str(tmp_path / "fixed"))
+
+
+def test_no_expandable_segments_without_a_replay(tmp_path: Path) -> None:
+    """Without a history, the advice is to record one, not to set what nobody tried; never to empty the cache."""
+    told = scenarios.fail("fragmentation", str(tmp_path))
+    advice = " ".join(each["text"] for each in told["advice"])
+    assert told["kind"] == "fragmentation"
+    assert "expandable_segments" not in advice
+    assert 'history="always"' in advice
+    assert "empty" not in advice
+
+
+def test_the_batch_that_is_proposed_is_no_wild_guess(tmp_path: Path) -> None:
+    """The proposed batch fits, and half as much again does not."""
+    told = scenarios.fail("size", str(tmp_path))
+    proposed = told["advice"][0]["value"]
+    scenarios.pass_with("size", proposed, str(tmp_path / "fits"))
+    with pytest.raises(scenarios.torch.OutOfMemoryError):
+        scenarios.pass_with("size", 3 * proposed // 2, str(tmp_path / "fails"))
