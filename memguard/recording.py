@@ -126,7 +126,8 @@ class RecordingWriter:
 
     def line(self, kind: str, data: dict[str, Any]) -> None:
         """Appends one rare thing: a JSON object with its kind and the time."""
-        text = json.dumps({"kind": kind, "time": round(time.time(), 3), **data}, default=str, ensure_ascii=True)
+        line = {**data, "kind": kind, "time": round(time.time(), 3)}
+        text = json.dumps(line, default=str, ensure_ascii=True)
         self._write(self._lines, text.encode() + b"\n")
 
     def close(self) -> None:

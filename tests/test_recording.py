@@ -109,6 +109,14 @@ def test_a_finding_is_read_in_its_newest_state(tmp_path: Path) -> None:
     assert [(f.count, f.severity) for f in Recording.open(writer.path).findings] == [(7, Severity.CRITICAL)]
 
 
+def test_what_is_written_cannot_change_its_kind(tmp_path: Path) -> None:
+    """Data with a key of its own called kind is still found under the kind it was written as."""
+    writer = RecordingWriter(tmp_path, {})
+    writer.line("oom", {"kind": "leak", "batch": 3})
+    writer.close()
+    assert [line["batch"] for line in Recording.open(writer.path).of_kind("oom")] == [3]
+
+
 def test_unknown_columns_and_stages_of_a_newer_minor_are_passed_over(tmp_path: Path) -> None:
     """Forward compatibility: what this reader does not know does not stop it."""
     path = write(tmp_path, 0)

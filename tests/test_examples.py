@@ -1,0 +1,62 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memguard.recording import Recording, find_recordings
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+ARGUMENTS = {
+    "plain_charlm": ["--steps", "60", "--device", "virtual:256MiB"],
+    "lightning_digits": ["--epochs", "1", "--device", "virtual:256MiB"],
+}
+
+
+def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+def test_every_example_is_tried() -> None:
+    """A new example needs arguments here."""
+    assert {path.stem for path in EXAMPLES} == set(ARGUMENTS)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_short(path: Path) -> None:
+    """Under 120 lines, so that it is read."""
+    assert len(path.read_text().splitlines()) < 120
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_an_example_runs_and_ends_with_a_summary(name: str, tmp_path: Path) -> None:
+    """As its docstring says to run it, with few steps."""
+    script = str(ROOT / "examples" / f"{name}.py")
+    done = python(script, *ARGUMENTS[name], "--logdir", str(tmp_path / "log"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "validation" in done.stdout
+    assert "memguard on virtual:256MiB" in done.stderr and "Peak: " in done.stderr
+    assert all(len(Recording.open(path)) > 40 for path in find_recordings(tmp_path / "log"))
+
+
+def test_the_demo_shows_its_planted_faults_and_explains_the_end(tmp_path: Path) -> None:
+    """Three faults named by line, the out-of-memory error explained, where to look next; exit code 0."""
+    done = python("-m", "memguard", "demo", "--logdir", str(tmp_path / "demo"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "demo" / "demo_training.py").read_text().splitlines()
+    planted = {
+        "MG101": "losses.append(loss)",
+        "MG201": "total += loss_of(model(inputs), targets).item()",
+        "MG301": "samples.append(scores.detach())",
+    }
+    report = python("-m", "memguard", "report", "--json", str(tmp_path / "demo"), cwd=tmp_path)
+    found = {finding["code"]: finding for finding in json.loads(report.stdout)["findings"]}
+    assert {code: lines[found[code]["line"] - 1].strip() for code in planted} == planted
+    assert json.loads(report.stdout)["oom"]["cause"]
+    assert "Why: A leak" in done.stderr and "`samples`" in done.stderr
+    assert f"tensorboard --logdir {tmp_path / 'demo'}" in done.stderr
+    assert "step 40: training loss" in done.stdout
