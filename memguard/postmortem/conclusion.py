@@ -59,7 +59,7 @@ class PostMortem:
             "stage": self.stage.value,
             "epoch": self.epoch,
             "message": self.message,
-            "kind": self.cause.value,
+            "cause_kind": self.cause.value,
             "cause": self.why,
             "site": asdict(self.site),
             "place": asdict(self.place),

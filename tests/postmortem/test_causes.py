@@ -27,7 +27,7 @@ WORDS = {
 def test_eight_causes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The report names the cause, the owners add up, and the first advice, applied, makes the run fit."""
     told = scenarios.fail(name, str(tmp_path), history="always" if name == "fragmentation" else "auto")
-    assert told["kind"] == name
+    assert told["cause_kind"] == name
     allocated = told["request"]["allocated_bytes"]
     assert abs(sum(told["owners"].values()) - allocated) <= 0.01 * allocated
     assert told["owners"]["other"] <= 0.05 * allocated
@@ -36,7 +36,7 @@ def test_eight_causes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert WORDS[name] in told["text"]
     folder = tmp_path / "memguard" / told["id"]
     assert (folder / "report.md").read_text() == told["text"]
-    assert json.loads((folder / "report.json").read_text())["kind"] == name
+    assert json.loads((folder / "report.json").read_text())["cause_kind"] == name
     assert read_snapshot(folder / "snapshot.pickle").segments_of(0)
     if name == "fragmentation":
         assert [each["fits"] for each in told["replay"]] == [True]
@@ -48,7 +48,7 @@ def test_no_expandable_segments_without_a_replay(tmp_path: Path) -> None:
     """Without a history, the advice is to record one, not to set what nobody tried; never to empty the cache."""
     told = scenarios.fail("fragmentation", str(tmp_path))
     advice = " ".join(each["text"] for each in told["advice"])
-    assert told["kind"] == "fragmentation"
+    assert told["cause_kind"] == "fragmentation"
     assert "expandable_segments" not in advice
     assert 'history="always"' in advice
     assert "empty" not in advice
