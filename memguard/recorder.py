@@ -78,12 +78,12 @@ class Recorder:
         self.findings: dict[tuple[str, str | None, int | None, str | None], Finding] = {}
         self.summary = Summary(device=run.device, rank=run.rank, world_size=run.world_size)
         self.recording: RecordingWriter | None = None
-        self.listeners: list[Callable[[BatchRecord], Iterable[Fact]]] = []
+        self.listeners: list[Callable[[BatchRecord], Sequence[Fact]]] = []
         """Called with each record as it is made; what they return is learned."""
         self._backend = backend
         self._logdir = logdir
-        self._detectors = list(detectors)
         self._sinks = list(sinks)
+        self._use(detectors)
         self._slow, self._rss, self._clock = slow, rss, clock
         self._silenced = frozenset(silenced)
         self._allowed: frozenset[str] = frozenset()
@@ -271,9 +271,9 @@ class Recorder:
         if not self._active():
             return
         for fact in facts:
-            for detector in self._detectors:
-                with self.part(f"rule {detector.code}"):
-                    for finding in detector.learn(fact, self.run):
+            for code, learn in self._learners:
+                with self.part(f"rule {code}"):
+                    for finding in learn(fact, self.run):
                         self.add(finding)
 
     def add(self, finding: Finding) -> None:
@@ -324,7 +324,7 @@ class Recorder:
         if name in self._off:
             return
         self._off.add(name)
-        self._detectors = [d for d in self._detectors if f"rule {d.code}" != name]
+        self._use([d for d in self._detectors if f"rule {d.code}" != name])
         self._sinks = [sink for sink in self._sinks if _name(sink) != name]
         note = f"memguard's {name} failed and is off for the rest of the run: {type(error).__name__}: {error}"
         self.summary.notes.append(note)
@@ -373,7 +373,7 @@ class Recorder:
     def _append(self, stage: Stage, now: MemoryStats) -> None:
         last, time_now = self._last, self._clock()
         slow = self.run.slow = self._slow()
-        if self.run.device_total_bytes is None:
+        if self.run.device_total_bytes is None and (now.allocated_bytes is not None or not self._batch % 16):
             self._learn_device()
         record = BatchRecord(
             batch=self._batch,
@@ -409,17 +409,23 @@ class Recorder:
                 self._recording_failed(error)
         self._judge(record)
 
+    def _use(self, detectors: Sequence[Detector]) -> None:
+        """Takes these rules, and only those with something to say of each batch for the path that every batch goes."""
+        self._detectors = list(detectors)
+        self._observers = [(d.code, d.observe) for d in detectors if type(d).observe is not Detector.observe]
+        self._learners = [(d.code, d.learn) for d in detectors if type(d).learn is not Detector.learn]
+
     def _judge(self, record: BatchRecord) -> None:
         run, part = self.run, ""
         self._allowed = allowed_lately()
         try:
             for listener in self.listeners:
                 part = "probes"
-                if facts := list(listener(record)):
+                if facts := listener(record):
                     self.learn(facts)
-            for detector in self._detectors:
-                part = detector.code
-                for finding in detector.observe(record, run):
+            for code, observe in self._observers:
+                part = code
+                for finding in observe(record, run):
                     self.add(finding)
             for sink in self._sinks:
                 part = _name(sink)

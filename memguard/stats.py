@@ -47,9 +47,9 @@ class Stage(enum.Enum):
 STAGES: tuple[Stage, ...] = tuple(Stage)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # frozen ones take four times as long to make, and each batch makes one
 class MemoryStats:
-    """One look at a device's memory, in PyTorch's words; None is what this device does not tell.
+    """One look at a device's memory, in PyTorch's words; None is what this device does not tell. Never changed.
 
     Peaks are those since the previous boundary; counters are cumulative since the process began.
     """
@@ -97,9 +97,9 @@ class SlowStats:
     open_files: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, as above
 class BatchRecord:
-    """The memory of one batch (or of one checkpoint, or another stretch between two boundaries)."""
+    """The memory of one batch (or of one checkpoint, or another stretch between two boundaries). Never changed."""
 
     batch: int
     """Number of this record in the run, over all stages; only ever grows."""

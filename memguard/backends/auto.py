@@ -44,6 +44,11 @@ class AutoBackend(Backend):
         return self._current()
 
     @property
+    def searches(self) -> bool:
+        """Whether another device may still be found."""
+        return self._find is not None
+
+    @property
     def device(self) -> str:
         """The device in use; ``"cpu"`` until there is another."""
         return self._current().device

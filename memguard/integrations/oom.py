@@ -26,6 +26,7 @@ from torch import nn
 
 from memguard.allocator.analysis_lines import Lines, top_lines
 from memguard.allocator.snapshot import parse_snapshot
+from memguard.backends.auto import AutoBackend
 from memguard.backends.host import HostBackend
 from memguard.backends.oom_view import OomView, blocks_by_address, view_of
 from memguard.postmortem import PostMortem, Scene, conclude
@@ -75,7 +76,7 @@ class OomWatch:
         self._session: weakref.ref[Session] = weakref.ref(session)
         self._enabled, self._history, self._validation, self._logdir = enabled, history, validation, logdir
         self._view: OomView | None = None
-        self._listens = self._installed = False
+        self._listens = self._searches = self._installed = False
         self._pending: _Pending | None = None
         self._busy = threading.local()
         self._caught = 0
@@ -91,7 +92,7 @@ class OomWatch:
         """Listens to the allocator as soon as there is one, and to what ends the program or a thread."""
         if not self._enabled or self._installed:
             return
-        self._installed = True
+        self._installed = self._searches = True
         self._program_hook, sys.excepthook = sys.excepthook, self._our_program_hook
         self._thread_hook, threading.excepthook = threading.excepthook, self._our_thread_hook
         self._listen()
@@ -116,7 +117,7 @@ class OomWatch:
         """The program goes on: a batch begins, or a root model is called."""
         if not self._installed:
             return
-        if not self._listens:
+        if self._searches:
             self._listen()
         if self._pending is not None:
             self._goes_on()
@@ -157,9 +158,11 @@ class OomWatch:
             return
         with session.recorder.part("out-of-memory observer"):
             view = view_of(session.backend)
-            if type(view) is OomView:
-                return  # nothing to listen to, now at least: "auto" may find a device yet
+            if type(view) is OomView:  # nothing to listen to, now at least: "auto" may find a device yet
+                self._searches = isinstance(session.backend, AutoBackend) and session.backend.searches
+                return
             self._listens = view.listen(self._heard)
+            self._searches = not self._listens
             if self._listens:
                 self._view = view
                 if self._history == "always":

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import platform
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from threading import get_ident
 from typing import Any, final
 
 import torch
@@ -122,7 +122,7 @@ class Session:
         )
         self.is_lightning = lightning
         self._handles: list[Any] = []
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self._pid = os.getpid()
         self._stages: list[Stage] = []
         self._planned: int | None = None
@@ -244,19 +244,20 @@ class Session:
             index: Its number within stage and epoch.
             inputs: The batch itself, looked at for its shapes and not kept.
         """
-        with self.recorder.part("session"):
-            shapes = describe_shapes(inputs) if inputs is not None else None
-            self.recorder.batch_start(index, shapes)
-            stage = self._stages[-1] if self._stages else Stage.OTHER
+        recorder = self.recorder
+        try:
+            recorder.batch_start(index, describe_shapes(inputs) if inputs is not None else None)
             self.oom.alive()
-            self.probes.batch_start(batch=self.recorder.batch, stage=stage)
+            self.probes.batch_start(batch=recorder.batch, stage=recorder.stage)
+        except Exception as error:
+            recorder.failed("session", error)
 
     def batch_end(self) -> None:
         """The open batch is over."""
-        if not self.recorder.batch_is_open:
-            return
-        with self.recorder.part("session"):
+        try:
             self.recorder.batch_end()
+        except Exception as error:
+            self.recorder.failed("session", error)
 
     # Model and optimizer
 
@@ -266,56 +267,71 @@ class Session:
             self.probes.add_model(model)
 
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A root model is called; the validation guard decides here whether it builds a graph."""
-        if self.is_foreign():
-            return
-        with self.recorder.part("session"):
+        """A root model is called; the validation guard decides here whether it builds a graph.
+
+        Front doors ask `is_foreign` first.
+        """
+        try:
             self.oom.alive(model)
             self.probes.forward_start(model, args, kwargs)
-        with self.recorder.part("validation guard"):
+        except Exception as error:
+            self.recorder.failed("session", error)
+        try:
             self.validation.forward_start(model, args, kwargs)
+        except Exception as error:
+            self.recorder.failed("validation guard", error)
 
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
-        """A root model has answered."""
-        if self.is_foreign():
-            return
-        with self.recorder.part("validation guard"):
+        """A root model has answered. Front doors ask `is_foreign` first."""
+        try:
             self.validation.forward_end(model, output)
-        with self.recorder.part("session"):
+        except Exception as error:
+            self.recorder.failed("validation guard", error)
+        try:
             if output is None:
                 self.oom.passing()
             self.probes.forward_end(model, args, output)
+        except Exception as error:
+            self.recorder.failed("session", error)
 
     def is_foreign(self) -> bool:
         """Whether this code runs in another process or thread, or under a transform: nothing is looked at then."""
-        return threading.get_ident() != self._thread or os.getpid() != self._pid or in_transform()
+        return get_ident() != self._thread or os.getpid() != self._pid or in_transform()
 
     def _step_start(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self.is_foreign():
             return
-        with self.recorder.part("session"):
+        try:
             self.probes.optimizer_step_start(optimizer)
             if self.on_step is not None:
                 self.on_step[0]()
+        except Exception as error:
+            self.recorder.failed("session", error)
 
     def _step_end(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self.is_foreign():
             return
-        with self.recorder.part("session"):
+        try:
             self.recorder.optimizer_step()
             self.probes.optimizer_step_end(optimizer)
             if self.on_step is not None:
                 self.on_step[1]()
+        except Exception as error:
+            self.recorder.failed("session", error)
 
     def backward_start(self, loss: Any) -> None:
         """A backward is about to run from this loss."""
-        with self.recorder.part("session"):
+        try:
             self.probes.backward_start(loss)
+        except Exception as error:
+            self.recorder.failed("session", error)
 
     def backward_end(self) -> None:
         """The backward is over."""
-        with self.recorder.part("session"):
+        try:
             self.probes.backward_end()
+        except Exception as error:
+            self.recorder.failed("session", error)
 
     def exception(self, error: BaseException) -> None:
         """The step failed; the error is not kept."""

@@ -16,7 +16,7 @@ from torch import nn
 
 from memguard.errors import MemGuardError
 from memguard.findings import Finding
-from memguard.guards.no_grad import watch_graph
+from memguard.guards.no_grad import tensors_of
 from memguard.integrations.hooks import RootHooks
 from memguard.integrations.loop import BatchInference
 from memguard.integrations.progress import BatchLine
@@ -164,17 +164,21 @@ class Guard:
 
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A root model is called."""
-        if self.session.is_foreign():
+        session = self.session
+        if session.is_foreign():
             return
         outermost, self._depth = self._depth == 0, self._depth + 1
         self._forwards += 1
         if outermost:
-            with self.session.recorder.part("batch inference"):
-                was_open = self.session.recorder.batch_is_open
+            recorder = session.recorder
+            try:
+                was_open = recorder.batch_is_open
                 self._loop.forward(id(model), training=model.training and torch.is_grad_enabled())
                 if not was_open or not self._loop.explicit:
-                    self.session.recorder.shapes_once(lambda: describe_shapes(args or kwargs))
-        self.session.forward_start(model, args, kwargs)
+                    recorder.shapes_once(lambda: describe_shapes(args or kwargs))
+            except Exception as error:
+                recorder.failed("batch inference", error)
+        session.forward_start(model, args, kwargs)
 
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A root model has answered."""
@@ -183,8 +187,10 @@ class Guard:
         self._depth = max(self._depth - 1, 0)
         self.session.forward_end(model, args, output)
         if self._depth == 0 and model.training and output is not None and not self._loop.explicit:
-            with self.session.recorder.part("batch inference"):
-                watch_graph(output, used=self._loop.backward, died=_nothing)
+            try:
+                self._listen_for_backward(output)
+            except Exception as error:
+                self.session.recorder.failed("batch inference", error)
 
     # Batches, told by BatchInference
 
@@ -222,6 +228,14 @@ class Guard:
         self._loop.end()
         self._loop.explicit -= 1
         self._epoch = None
+
+    def _listen_for_backward(self, output: object) -> None:
+        for tensor in (output,) if isinstance(output, torch.Tensor) else tensors_of(output):
+            if tensor.grad_fn is not None:
+                tensor.grad_fn.register_prehook(self._backward)
+
+    def _backward(self, gradients: object) -> None:
+        self._loop.backward()
 
     def _step_start(self) -> None:
         self._loop.step_start()
@@ -386,7 +400,3 @@ def _owners_of(modules: dict[str, object]) -> list[nn.Module]:
     if not owners:  # from Python 3.13 on, an object's attributes need no dictionary of their own
         owners = [owner for owner in gc.get_referrers(modules) if issubclass(type(owner), nn.Module)]
     return [owner for owner in owners if vars(owner).get("_modules") is modules]
-
-
-def _nothing() -> None:
-    pass

@@ -99,8 +99,9 @@ class Watch:
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> bool:
         """Notes one more optimizer; whether it is new."""
-        if any(ref() is optimizer for ref in self._optimizers):
-            return False
+        for ref in self._optimizers:
+            if ref() is optimizer:
+                return False
         self._optimizers = [ref for ref in self._optimizers if ref() is not None] + [weakref.ref(optimizer)]
         return True
 
