@@ -22,7 +22,9 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
         metavar="FILE.py:FUNCTION",
         help="a function without arguments that returns (model, optimizer, step), or a LightningModule",
     )
-    parser.add_argument("--device", help="a size like 24GiB or a card like nvidia-h200; the GPU of this machine if it has one")
+    parser.add_argument(
+        "--device", help="a size like 24GiB or a card like nvidia-h200; the GPU of this machine if it has one"
+    )
     parser.add_argument("--steps", type=int, default=3, help="steps to look at (default: 3)")
     parser.add_argument("--batch", type=int, metavar="N", help="the step's batch size; asks for the largest that fits")
     parser.add_argument("--suggest", action="store_true", help="re-forecast what would make it fit")
@@ -39,7 +41,7 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Forecasts, and returns 0 whatever the verdict."""
-    from memguard.forecast.asked import forecast_target
+    from memguard.forecast.forecasting import forecast_target
     from memguard.units import parse_bytes
 
     found = forecast_target(
@@ -47,7 +49,7 @@ def run(given: argparse.Namespace) -> int:
         device=given.device,
         steps=given.steps,
         batch=given.batch,
-        suggest=given.suggest,
+        suggest=True if given.suggest else None,
         cards=given.cards.split(",") if given.cards else (),
         torch_version=given.torch_version,
         alloc_conf=given.alloc_conf,

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from memguard.forecast.cards import Card, find_card
+from memguard.forecast.cards import CARDS, Card, find_card
 from memguard.forecast.child import in_child
-from memguard.forecast.explain import peak_place, plot_points, shares_at_peak
-from memguard.forecast.result import DOES_NOT_FIT, FITS, FITS_WITH_RETRIES, Forecast
-from memguard.forecast.session import Made, trace
-from memguard.forecast.setting import Setting
-from memguard.forecast.simulate import Simulation, simulate
-from memguard.forecast.trace import Kind, Trace
-from memguard.forecast.workspaces import CUBLAS_BYTES, CUBLAS_BYTES_HOPPER, Workspaces, version_of, workspaces_for
+from memguard.forecast.result import FITS, Forecast
+from memguard.forecast.session import Made
+from memguard.forecast.study import Make, Say, Study
+from memguard.forecast.target import batch_parameter, call_target, load_target
+from memguard.forecast.without_dynamo import warm_up
+from memguard.forecast.workspaces import version_of
 
-Step = Callable[[], Any]
+_TABLE_FACTORS = (0.25, 0.5, 1, 2, 4)
 
 
 def forecast(
-    step: Step | None = None,
+    step: Callable[..., Any] | None = None,
     *,
     model: Any = None,
     optimizer: Any = None,
@@ -33,6 +34,8 @@ def forecast(
     torch_version: str | None = None,
     alloc_conf: str | None = None,
     reserved_by_others_bytes: int = 0,
+    suggest: bool | None = None,
+    cards: Iterable[str] = (),
 ) -> Forecast:
     """What a training step will need on a GPU, and whether it fits. Needs no GPU.
 
@@ -40,7 +43,9 @@ def forecast(
     changes, and no memory is taken for weights.
 
     Args:
-        step: Does one training step; takes no argument. Its closure holds model, optimizer and data, wherever they are.
+        step: Does one training step. Its closure holds model, optimizer and data, wherever they are. If it takes a batch
+            size, it is given one; else tensors whose first dimension is ``batch`` get another size in the search. Without
+            a step, ``model`` is a LightningModule, whose own training step on a batch of its dataloader is taken.
         model: The `torch.nn.Module` that the step trains.
         optimizer: The optimizer, or a list of them.
         device: A card like ``"nvidia-h200"``, or an amount of memory like ``"24GiB"``, all of it PyTorch's. None: the
@@ -51,28 +56,73 @@ def forecast(
             depend on it.
         alloc_conf: ``PYTORCH_CUDA_ALLOC_CONF`` of that run; by default that of this process.
         reserved_by_others_bytes: What other processes hold on the GPU.
+        suggest: Re-forecast what would make it fit; by default only if it does not fit.
+        cards: Cards for a table, or ``["all"]``.
 
     Raises:
         ValueError: The device, the version or the allocator's configuration is not known.
         MemGuardError: The step could not be traced; the text says why.
     """
-    if step is None or not callable(step):
-        raise TypeError(f"the step must be a function that does one training step, got {type(step).__name__}")
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    if step is None:
+        from memguard.forecast.lightning import lightning_made
+
+        if not hasattr(model, "training_step"):
+            raise TypeError("the step must be a function that does one training step, got None")
+        return forecast_of(
+            lambda wanted: lightning_made(model),
+            device=device,
+            steps=steps,
+            batch=batch,
+            torch_version=torch_version,
+            alloc_conf=alloc_conf,
+            reserved_by_others_bytes=reserved_by_others_bytes,
+            suggest=suggest,
+            cards=cards,
+        )
+    if not callable(step):
+        raise TypeError(f"the step must be a function that does one training step, got {type(step).__name__}")
+    name = batch_parameter(step)
+
+    def make(wanted: int | None) -> Made:
+        if name is None or wanted is None:
+            return model, optimizer, step
+        return model, optimizer, lambda: step(**{name: wanted})
+
     return forecast_of(
-        lambda: (model, optimizer, step),
+        make,
         device=device,
         steps=steps,
         batch=batch,
         torch_version=torch_version,
         alloc_conf=alloc_conf,
         reserved_by_others_bytes=reserved_by_others_bytes,
+        takes_batch=name is not None,
+        suggest=suggest,
+        cards=cards,
+    )
+
+
+def forecast_target(target: str, *, batch: int | None = None, **options: Any) -> Forecast:
+    """The forecast of ``FILE.py:function``; see `forecast_of` for the options.
+
+    Args:
+        target: Names a function that returns (model, optimizer, step), or a LightningModule; or a LightningModule class.
+        batch: The step's batch size; a function with a parameter for it is given it.
+        **options: Those of `forecast_of`.
+    """
+    function = load_target(target)
+    return forecast_of(
+        lambda wanted: call_target(function, wanted),
+        batch=batch,
+        takes_batch=batch_parameter(function) is not None,
+        **options,
     )
 
 
 def forecast_of(
-    make: Callable[[], Made],
+    make: Make,
     *,
     device: str | int | None = None,
     steps: int = 3,
@@ -80,99 +130,78 @@ def forecast_of(
     torch_version: str | None = None,
     alloc_conf: str | None = None,
     reserved_by_others_bytes: int = 0,
+    takes_batch: bool = False,
+    suggest: bool | None = None,
+    cards: Iterable[str] = (),
+    progress: bool = False,
 ) -> Forecast:
-    """The same of a function that builds model, optimizer and step; it runs on fake tensors too.
+    """The forecast of a function that builds model, optimizer and step; it runs on fake tensors too.
 
     Args:
-        make: Returns model, optimizer and step.
-        device: See `forecast`; likewise all others.
+        make: Returns model, optimizer and step for a batch size, or for None as they are.
+        device: See `forecast`; likewise all options not named here.
         steps: See `forecast`.
         batch: See `forecast`.
         torch_version: See `forecast`.
         alloc_conf: See `forecast`.
         reserved_by_others_bytes: See `forecast`.
+        takes_batch: Whether ``make`` heeds the batch size.
+        suggest: See `forecast`.
+        cards: See `forecast`.
+        progress: Say on stderr what is being traced, if that is a terminal.
     """
     started = time.perf_counter()
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
+    if batch is not None and batch < 1:
+        raise ValueError(f"batch must be at least 1, got {batch}")
     card = find_card(device) if device is not None else _this_machine()
+    names = list(cards)
+    table_cards = CARDS if "all" in names else tuple(find_card(name) for name in names)
     version = torch_version or torch.__version__
     version_of(version)
-    conf = alloc_conf if alloc_conf is not None else environment_conf()
-    setting = Setting(
-        steps=steps,
-        compute_capability=card.compute_capability if card else (8, 0),
-        total_bytes=card.total_bytes if card else 80 * 2**30,
-        multiprocessors=card.multiprocessors if card else 108,
-        threads_per_multiprocessor=card.threads_per_multiprocessor if card else 2048,
-        name=card.title if card else "GPU",
-        batch=batch,
-    )
-    traced = in_child(lambda: trace(make, setting))
-    return judge(
-        traced,
-        card=card,
-        torch_version=version,
-        alloc_conf=conf,
-        reserved_by_others_bytes=reserved_by_others_bytes,
-        seconds=time.perf_counter() - started,
-    )
+    sizes: list[int | None] = [None]
+    if batch is not None:
+        sizes = sorted({max(1, int(batch * factor)) for factor in _TABLE_FACTORS})  # type: ignore[assignment]
+
+    def answer() -> Forecast:
+        warm_up()
+        with _progress(progress) as say:
+            study = Study(
+                make,
+                card=card,
+                steps=steps,
+                batch=batch,
+                torch_version=version,
+                alloc_conf=alloc_conf if alloc_conf is not None else environment_conf(),
+                reserved_by_others_bytes=reserved_by_others_bytes,
+                takes_batch=takes_batch,
+                say=say,
+            )
+            found = study.forecast()
+            if batch is not None and card is not None:
+                largest, smooth = study.largest_batches()
+                found = replace(found, largest_batch=largest, largest_batch_without_retries=smooth)
+            if suggest or (suggest is None and found.verdict not in (None, FITS)):
+                found = replace(found, suggestions=study.suggestions())
+            if table_cards or (batch is not None and card is not None):
+                found = replace(found, table=study.table(table_cards or ([card] if card else []), sizes))
+            return found
+
+    # One child loads what fake tensors need, once; each trace is a child of it.
+    return replace(in_child(answer), seconds=time.perf_counter() - started)
 
 
-def judge(
-    traced: Trace,
-    *,
-    card: Card | None,
-    torch_version: str,
-    alloc_conf: str,
-    reserved_by_others_bytes: int = 0,
-    seconds: float = 0.0,
-) -> Forecast:
-    """The forecast that a trace gives for a card."""
-    workspaces = workspaces_for(traced.compute_capability)
-    run = _run_on(traced, card, torch_version, alloc_conf, reserved_by_others_bytes, workspaces)
-    verdict = verdict_of(run) if card is not None else None
-    needed = run
-    if run.out_of_memory is not None:
-        needed = simulate(traced, conf=alloc_conf, torch_version=torch_version, workspaces=workspaces)
-    allocated_range, reserved_range, sources = _ranges(traced, needed, card, torch_version, alloc_conf)
-    owners, modules, lines = shares_at_peak(traced, needed)
-    step, phase, line = peak_place(traced, needed)
-    return Forecast(
-        device=card.title if card else "no GPU named",
-        device_total_bytes=card.total_bytes if card else None,
-        context_bytes=card.context_bytes[1] if card else 0,
-        reserved_by_others_bytes=reserved_by_others_bytes,
-        torch_version=torch_version,
-        alloc_conf=alloc_conf,
-        steps=needed.steps,
-        allocated_peak_bytes=needed.allocated_peak_bytes,
-        reserved_peak_bytes=needed.reserved_peak_bytes,
-        allocated_peak_bytes_range=allocated_range,
-        reserved_peak_bytes_range=reserved_range,
-        range_sources=sources,
-        verdict=verdict,
-        num_alloc_retries=run.num_alloc_retries,
-        out_of_memory=run.out_of_memory,
-        peak_step=step,
-        peak_phase=phase,
-        peak_line=line,
-        owners=owners,
-        modules=modules,
-        lines=lines,
-        batch=traced.batch,
-        plot=plot_points(traced, needed),
-        notes=traced.notes,
-        operators=traced.operators,
-        seconds=seconds,
-    )
+@contextlib.contextmanager
+def _progress(shown: bool) -> Iterator[Say]:
+    """A line on stderr that says what is being traced."""
+    if not shown:
+        yield lambda text: None
+        return
+    from rich.console import Console
 
-
-def verdict_of(run: Simulation) -> str:
-    """Fits, fits only with retries, or does not."""
-    if run.out_of_memory is not None:
-        return DOES_NOT_FIT
-    return FITS_WITH_RETRIES if run.num_alloc_retries else FITS
+    with Console(stderr=True).status("memguard: tracing") as status:
+        yield lambda text: status.update(f"memguard: {text}")
 
 
 def environment_conf() -> str:
@@ -181,52 +210,6 @@ def environment_conf() -> str:
         if value := os.environ.get(name):
             return value
     return ""
-
-
-def _run_on(
-    traced: Trace, card: Card | None, torch_version: str, conf: str, others: int, workspaces: Workspaces
-) -> Simulation:
-    return simulate(
-        traced,
-        total_bytes=card.total_bytes if card else None,
-        context_bytes=card.context_bytes[1] if card else 0,
-        others_bytes=others,
-        conf=conf,
-        torch_version=torch_version,
-        workspaces=workspaces,
-    )
-
-
-def _ranges(
-    traced: Trace, needed: Simulation, card: Card | None, torch_version: str, conf: str
-) -> tuple[tuple[int, int], tuple[int, int], tuple[str, ...]]:
-    """What the peaks could be, by everything that a machine without the GPU cannot know."""
-    runs = [needed]
-    sources = []
-    if card is None or not card.exact_model:
-        for nbytes in (CUBLAS_BYTES, CUBLAS_BYTES_HOPPER):
-            runs.append(_with(traced, torch_version, conf, Workspaces(cublas_bytes=nbytes)))
-        sources.append("the compute capability is not named: cuBLAS takes 8 MiB before Hopper, 32 MiB from there on")
-    if any(event.kind == Kind.CONVOLUTION for event in traced.events):
-        known = workspaces_for(traced.compute_capability)
-        runs.append(
-            _with(traced, torch_version, conf, Workspaces(cublas_bytes=known.cublas_bytes, convolution_share=1.0))
-        )
-        sources.append(
-            "cuDNN chooses its algorithms on the GPU: from no workspace up to as much as a convolution handles"
-        )
-    sources.append("the spread that the validation shows: 0.5 % of allocated, 1.5 % of reserved")
-    allocated = [run.allocated_peak_bytes for run in runs]
-    reserved = [run.reserved_peak_bytes for run in runs]
-    return (
-        (int(min(allocated) * 0.995), int(max(allocated) * 1.005)),
-        (int(min(reserved) * 0.985), int(max(reserved) * 1.015)),
-        tuple(sources),
-    )
-
-
-def _with(traced: Trace, torch_version: str, conf: str, workspaces: Workspaces) -> Simulation:
-    return simulate(traced, conf=conf, torch_version=torch_version, workspaces=workspaces)
 
 
 def _this_machine() -> Card | None:

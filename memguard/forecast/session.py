@@ -21,12 +21,15 @@ from torch.utils import _foreach_utils
 
 from memguard.errors import MemGuardError
 from memguard.forecast.attention import install_attention
+from memguard.forecast.changes import apply_change
 from memguard.forecast.device_guard import install_device_guard
 from memguard.forecast.fake_gpu import become_gpu
+from memguard.forecast.inputs import resized, tensors_of
 from memguard.forecast.owners import settle
 from memguard.forecast.setting import Setting
 from memguard.forecast.trace import Kind, Trace
 from memguard.forecast.tracer import Tracer
+from memguard.forecast.without_dynamo import keep_dynamo_out
 
 Step = Callable[[], Any]
 Made = tuple[nn.Module | None, Any, Step]
@@ -40,6 +43,7 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
         make: Returns model, optimizer and step; tensors that it creates are fake too.
         setting: Number of steps and the GPU to imitate.
     """
+    keep_dynamo_out()
     install_device_guard()
     torch.autograd.set_multithreading_enabled(False)
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -58,8 +62,10 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
     with fake_mode, tracer:
         model, optimizers, step = make()
         optimizers = _optimizers(optimizers)
+        apply_change(setting.change, model, optimizers)
         placed = _Placement(tracer, model, optimizers)
         placed.move()
+        placed.bring(step)
         hooks = _watch(tracer, model, optimizers)
         tracer.sites.stepping = True
         for number in range(setting.steps):
@@ -67,7 +73,12 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
             step()
             hooks()
         tracer.mark(Kind.STEP, nbytes=setting.steps)
-        result = tracer.trace(steps=setting.steps, batch=setting.batch)
+        if setting.traced_batch not in (None, setting.batch) and not tracer.resized:
+            raise MemGuardError(
+                f"no input of the step has the batch size {setting.batch} as its first dimension; let the function (or "
+                "the step) take a parameter named batch"
+            )
+        result = tracer.trace(steps=setting.steps, batch=setting.traced_batch or setting.batch)
     settle(result)
     del kept  # until here they replaced PyTorch's
     return result
@@ -102,12 +113,12 @@ def _prepare_torch(tracer: Tracer) -> None:
     only_lift = getattr(torch._C, "_set_only_lift_cpu_tensors", None)
     if only_lift is not None:
         only_lift(True)  # or torch.tensor(..., device="cuda") would ask the driver
-    FakeTensor.__deepcopy__ = _deepcopy  # type: ignore[attr-defined]
+    FakeTensor.__deepcopy__ = _deepcopy
     for module in (optimizer_module, _foreach_utils):
         supported: list[type] = getattr(module, "_foreach_supported_types", [])
         if FakeTensor not in supported:
             supported.append(FakeTensor)  # or optimizers would not choose their foreach form, the default on CUDA
-    torch.compile = _compile(tracer)  # type: ignore[assignment]
+    torch.compile = _compile(tracer)
 
 
 def _undecomposed() -> torch.library.Library:
@@ -171,6 +182,31 @@ class _Placement:
                     if isinstance(value, torch.Tensor) and (value.dim() or value.is_cuda):
                         state[key] = self._tracer.fake_of(value, torch.device("cuda", 0))
                         self._own("optimizer states", state[key])
+
+    def bring(self, step: Step) -> None:
+        """Put the step's own tensors where they are to be, with the batch size that is asked for."""
+        setting, tracer = self._tracer.setting, self._tracer
+        wanted = setting.traced_batch
+        model_tensors = {id(tensor) for _, tensor in _in_apply_order(self._model)} if self._model is not None else set()
+        for tensor in tensors_of(step):
+            if id(tensor) in model_tensors or not tensor.is_leaf or tensor.requires_grad:
+                continue
+            on_gpu = tensor.is_cuda or tracer.everything_on_gpu
+            shape = None
+            if wanted is not None and setting.batch is not None and wanted != setting.batch:
+                shape = resized(tensor.shape, setting.batch, wanted)
+            if shape is not None:
+                tracer.resized = True
+                fake = torch.empty(shape, dtype=tensor.dtype, device="cuda" if on_gpu else "cpu")
+            elif on_gpu and not (isinstance(tensor, FakeTensor) and tensor.fake_device.type == "cuda"):
+                tracer.copy_of(tensor, torch.device("cuda", 0))
+                continue
+            else:
+                continue
+            torch.utils.swap_tensors(tensor, fake)
+            self._originals.append(fake)
+            if on_gpu:
+                self._own("inputs", tensor)
 
     def _place(self, owner: str, tensor: torch.Tensor) -> None:
         if not (isinstance(tensor, FakeTensor) and tensor.fake_device.type == "cuda"):

@@ -18,3 +18,8 @@ class Setting:
     threads_per_multiprocessor: int = 2048
     name: str = "GPU"
     batch: int | None = None
+    """The batch size of the step as it is written."""
+    traced_batch: int | None = None
+    """Another one to trace it with."""
+    change: str | None = None
+    """Name of a change to make."""

@@ -65,6 +65,10 @@ class Sites:
             frame = frame.f_back
         return False
 
+    def called_by_user(self, frame: FrameType) -> bool:
+        """Whether the operator stands in the user's own code."""
+        return self._user(frame.f_code)
+
     def index(self, frame: FrameType | None) -> int:
         """The number of the place from which the operator at `frame` was called."""
         node = torch._C._current_autograd_node()

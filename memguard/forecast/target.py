@@ -95,6 +95,10 @@ def call_target(function: Callable[..., Any], batch: int | None) -> Made:
     """
     name = batch_parameter(function)
     made = function(**{name: batch}) if name is not None and batch is not None else function()
+    if hasattr(made, "training_step") and hasattr(made, "configure_optimizers"):
+        from memguard.forecast.lightning import lightning_made
+
+        return lightning_made(made)
     if not isinstance(made, tuple) or len(made) != 3 or not callable(made[2]):
         raise MemGuardError(
             f"{getattr(function, '__name__', 'the function')} must return (model, optimizer, step) with a step that can "

@@ -27,13 +27,16 @@ _ENGINE = engine_code()
 _PRIM_DEVICE = torch.ops.prim.device.default
 _ADD = torch.ops.aten.add.Tensor
 _TO_COPY = torch.ops.aten._to_copy.default
+_FACTORIES = frozenset(
+    getattr(torch.ops.aten, name).default for name in ("rand", "randn", "zeros", "ones", "full", "randint")
+) | {torch.ops.aten.randint.low, torch.ops.aten.empty.memory_format}
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 _MOST_READS = 100_000
 _ALIAS = torch.ops.aten.alias.default
 
 
 @final
-class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Tracer(TorchDispatchMode):
     """Everything that a step allocates on the fake GPU, in order.
 
     Storages are followed by weak reference, so that a free is recorded when PyTorch would free. Enter it inside its
@@ -56,6 +59,8 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.sites = Sites()
         self.allocated_bytes = 0
         self.operators = 0
+        self.resized = False
+        """Whether an input was found that has the batch size in its shape."""
         self.notes: dict[str, None] = {}
         self._values_read: dict[int, int] = {}
         self._live: dict[int, tuple[int, int, Any]] = {}
@@ -65,6 +70,8 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._meta_storages: dict[int, torch.UntypedStorage] = {}
         self._accumulated: tuple[int, int] | None = None
         self._last_call = (0, 0)
+        changed = setting.batch is not None and setting.traced_batch not in (None, setting.batch)
+        self._other_batch = setting.traced_batch if changed else None
         self._last_func: Any = None
 
     @classmethod
@@ -87,6 +94,8 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.operators += 1
         args, kwargs = self._on_gpu(func, args, kwargs, frame)
         site = self.sites.index(frame)
+        if self._other_batch is not None and func in _FACTORIES:
+            args = self._with_other_batch(args, frame)
         kernel = KERNELS.get(func)
         if kernel is None:
             out = func(*args, **kwargs)
@@ -145,6 +154,16 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     value.constant = None
         return args, kwargs
 
+    def _with_other_batch(self, args: tuple[Any, ...], frame: FrameType) -> tuple[Any, ...]:
+        """A tensor that the step itself creates, with the batch size asked for."""
+        if not self.sites.stepping or self.sites.modules or not self.sites.called_by_user(frame):
+            return args
+        for position, value in enumerate(args):
+            if isinstance(value, (list, torch.Size)) and value and value[0] == self.setting.batch:
+                self.resized = True
+                return (*args[:position], [self._other_batch, *value[1:]], *args[position + 1 :])
+        return args
+
     def _fake(self, value: Any) -> Any:
         if isinstance(value, FakeTensor):
             return value
@@ -186,10 +205,10 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with _disable_current_modes():
             meta_storage = self._meta_storages.get(key)
             if meta_storage is None:
-                meta_storage = torch.UntypedStorage(storage.nbytes(), device="meta")  # type: ignore[no-untyped-call]
+                meta_storage = torch.UntypedStorage(storage.nbytes(), device="meta")
                 self._meta_storages[key] = meta_storage
             meta = torch.empty(0, dtype=tensor.dtype, device="meta")
-            meta.set_(meta_storage, tensor.storage_offset(), tensor.size(), tensor.stride())  # type: ignore[call-overload]
+            meta.set_(meta_storage, tensor.storage_offset(), tensor.size(), tensor.stride())
             fake = FakeTensor(self.fake_mode, meta, device)
             if device.type == "cpu" and not isinstance(tensor, FakeTensor) and tensor.numel() <= 1:
                 fake.constant = tensor.detach()

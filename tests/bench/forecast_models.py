@@ -338,7 +338,8 @@ def make_batch(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
 
 def build(case: Case) -> tuple[nn.Module, torch.optim.Optimizer, Callable[[], None]]:
     """Model, optimizer and step of one configuration, on "cuda"."""
-    with torch.device("cuda"):
+    torch.backends.cuda.enable_cudnn_sdp(False)  # the null GPU has no cuDNN attention, nor cuDNN recurrent nets
+    with torch.device("cuda"), torch.backends.cudnn.flags(enabled=case.model != "lstm"):
         model = make_model(case.model, case.size)
     if case.precision == "bf16":
         model = model.bfloat16()

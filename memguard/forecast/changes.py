@@ -1,0 +1,100 @@
+"""Changes of a training step that save memory, made to the traced copy so that each can be forecast."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import nn
+from torch.optim.optimizer import Optimizer
+from torch.utils.checkpoint import checkpoint
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One thing to try."""
+
+    name: str
+    write: str
+    """What to write to get it."""
+    cost: str
+
+
+EXPANDABLE = Change(
+    name="expandable segments",
+    write="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    cost="nothing",
+)
+FUSED = Change(name="fused optimizer", write="fused=True in the optimizer", cost="nothing")
+BFLOAT16 = Change(
+    name="bf16 autocast",
+    write='torch.autocast("cuda", dtype=torch.bfloat16) around the forward',
+    cost="precision of the forward; faster",
+)
+CHECKPOINTING = Change(
+    name="activation checkpointing",
+    write="torch.utils.checkpoint around each repeated block",
+    cost="about a third more computing",
+)
+HALF_BATCH = Change(
+    name="half the batch, accumulated twice",
+    write="half the batch size, optimizer step after every second backward",
+    cost="smaller kernels; batch norm sees half the batch",
+)
+CHANGES = (EXPANDABLE, FUSED, HALF_BATCH, BFLOAT16, CHECKPOINTING)
+"""Cheapest first."""
+
+
+def apply_change(name: str | None, model: nn.Module | None, optimizers: list[Optimizer]) -> None:
+    """Change the model and optimizers of a trace; does nothing where the change does not apply."""
+    if name == FUSED.name:
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                if "fused" in group:
+                    group["fused"], group["foreach"] = True, False
+    elif name == BFLOAT16.name and model is not None:
+        _wrap(model, _autocast)
+    elif name == CHECKPOINTING.name and model is not None:
+        for block in _repeated(model):
+            _wrap(block, _checkpointed)
+
+
+def _wrap(module: nn.Module, wrapper: Any) -> None:
+    module.forward = wrapper(module.forward)
+
+
+def _autocast(forward: Any) -> Any:
+    @functools.wraps(forward)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return forward(*args, **kwargs)
+
+    return wrapped
+
+
+def _checkpointed(forward: Any) -> Any:
+    @functools.wraps(forward)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*args, **kwargs)
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    return wrapped
+
+
+def _repeated(model: nn.Module) -> list[nn.Module]:
+    """The blocks of which the model has many: the longest list of equal children that is not inside another."""
+    best: list[nn.Module] = []
+    for module in model.modules():
+        if isinstance(module, (nn.ModuleList, nn.Sequential)):
+            kinds: dict[type, list[nn.Module]] = {}
+            for child in module:
+                if any(True for _ in child.children()):
+                    kinds.setdefault(type(child), []).append(child)
+            most = max(kinds.values(), key=len, default=[])
+            if len(most) > max(len(best), 1):
+                best = most
+    return best

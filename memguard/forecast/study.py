@@ -1,0 +1,196 @@
+"""One step under study: traced at the batch sizes and with the changes that the questions need, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import final
+
+from memguard.errors import MemGuardError
+from memguard.forecast.cards import Card
+from memguard.forecast.changes import CHANGES, EXPANDABLE, HALF_BATCH
+from memguard.forecast.child import in_child
+from memguard.forecast.judging import judge, run_on, verdict_of
+from memguard.forecast.result import DOES_NOT_FIT, FITS, Forecast, Suggestion, TableRow
+from memguard.forecast.search import largest_fitting
+from memguard.forecast.session import Made, trace
+from memguard.forecast.setting import Setting
+from memguard.forecast.simulate import Simulation, simulate
+from memguard.forecast.trace import Trace
+from memguard.forecast.workspaces import workspaces_for
+
+Make = Callable[[int | None], Made]
+"""Builds model, optimizer and step for a batch size; None leaves it as the user wrote it."""
+Say = Callable[[str], None]
+"""Hears what is being done, for a progress line."""
+
+
+@final
+class Study:
+    """The traces of one step, and what they answer.
+
+    Args:
+        make: Builds model, optimizer and step.
+        card: The GPU; None for none in particular.
+        steps: Steps of every trace.
+        batch: The batch size that the step is written for.
+        torch_version: The PyTorch that will run it.
+        alloc_conf: Its ``PYTORCH_CUDA_ALLOC_CONF``.
+        reserved_by_others_bytes: Held by other processes.
+        takes_batch: ``make`` builds the step for the batch size it is given; else inputs are given another size.
+        say: Told what is being traced.
+    """
+
+    def __init__(
+        self,
+        make: Make,
+        *,
+        card: Card | None,
+        steps: int,
+        batch: int | None,
+        torch_version: str,
+        alloc_conf: str,
+        reserved_by_others_bytes: int,
+        takes_batch: bool,
+        say: Say = lambda text: None,
+    ) -> None:
+        self._make = make
+        self._card = card
+        self._batch = batch
+        self._version = torch_version
+        self._conf = alloc_conf
+        self._others = reserved_by_others_bytes
+        self._takes_batch = takes_batch
+        self._say = say
+        self._setting = Setting(
+            steps=steps,
+            compute_capability=card.compute_capability if card else (8, 0),
+            total_bytes=card.total_bytes if card else 80 * 2**30,
+            multiprocessors=card.multiprocessors if card else 108,
+            threads_per_multiprocessor=card.threads_per_multiprocessor if card else 2048,
+            name=card.title if card else "GPU",
+            batch=batch,
+        )
+        self._traces: dict[tuple[int | None, str | None, Card | None], Trace] = {}
+
+    def forecast(self, seconds: float = 0.0) -> Forecast:
+        """The answer for the step as it is written."""
+        return judge(
+            self.trace(),
+            card=self._card,
+            torch_version=self._version,
+            alloc_conf=self._conf,
+            reserved_by_others_bytes=self._others,
+            seconds=seconds,
+        )
+
+    def trace(self, *, batch: int | None = None, change: str | None = None, card: Card | None = None) -> Trace:
+        """The step's trace with another batch size, a change, or as another card runs it."""
+        other = card is not None and card.compute_capability != self._setting.compute_capability
+        key = (batch if batch != self._batch else None, change, card if other else None)
+        if key not in self._traces:
+            self._say(f"tracing{f' batch {batch}' if batch else ''}{f', {change}' if change else ''}")
+            setting = replace(self._setting, traced_batch=batch, change=change)
+            if card is not None and other:
+                setting = replace(
+                    setting,
+                    compute_capability=card.compute_capability,
+                    multiprocessors=card.multiprocessors,
+                    threads_per_multiprocessor=card.threads_per_multiprocessor,
+                )
+            made_for = (batch if batch is not None else self._batch) if self._takes_batch else None
+            if self._takes_batch:
+                setting = replace(setting, batch=made_for, traced_batch=None)
+            self._traces[key] = in_child(lambda: trace(lambda: self._make(made_for), setting))
+        return self._traces[key]
+
+    def largest_batches(self) -> tuple[int, int]:
+        """The largest batch that runs at all, and the largest that runs without retries."""
+        if self._batch is None or self._card is None:
+            raise MemGuardError("a search for the largest batch needs the step's batch size and a device")
+        usable = self._card.usable_bytes - self._others
+
+        def need(batch: int) -> int:
+            unlimited = simulate(
+                self.trace(batch=batch),
+                conf=self._conf,
+                torch_version=self._version,
+                workspaces=workspaces_for(self._setting.compute_capability),
+            )
+            return unlimited.allocated_peak_bytes
+
+        def runs(batch: int) -> tuple[int, bool]:
+            return need(batch), self._run(self.trace(batch=batch)).out_of_memory is None
+
+        def runs_smoothly(batch: int) -> tuple[int, bool]:
+            return need(batch), verdict_of(self._run(self.trace(batch=batch))) == FITS
+
+        largest = largest_fitting(runs, self._batch, usable)
+        if largest == 0:
+            return 0, 0
+        smooth = largest_fitting(runs_smoothly, largest, usable)
+        return max(largest, smooth), smooth
+
+    def suggestions(self) -> tuple[Suggestion, ...]:
+        """Every change, re-forecast, cheapest first; those that change nothing are left out."""
+        if self._card is None:
+            return ()
+        before = self.forecast()
+        found = []
+        for change in CHANGES:
+            conf = self._conf
+            try:
+                if change is EXPANDABLE:
+                    if "expandable_segments" in conf:
+                        continue
+                    conf = f"{conf},expandable_segments:True" if conf else "expandable_segments:True"
+                    traced = self.trace()
+                elif change is HALF_BATCH:
+                    if self._batch is None or self._batch < 2:
+                        continue
+                    traced = self.trace(batch=self._batch // 2)
+                else:
+                    traced = self.trace(change=change.name)
+            except MemGuardError:  # the step cannot be changed so
+                continue
+            after = judge(
+                traced,
+                card=self._card,
+                torch_version=self._version,
+                alloc_conf=conf,
+                reserved_by_others_bytes=self._others,
+            )
+            if after.reserved_peak_bytes < before.reserved_peak_bytes or after.verdict != before.verdict:
+                found.append(
+                    Suggestion(
+                        name=change.name,
+                        change=change.write,
+                        cost=change.cost,
+                        allocated_peak_bytes=after.allocated_peak_bytes,
+                        reserved_peak_bytes=after.reserved_peak_bytes,
+                        verdict=after.verdict or DOES_NOT_FIT,
+                    )
+                )
+        return tuple(found)
+
+    def table(self, cards: Iterable[Card], batches: Iterable[int | None]) -> tuple[TableRow, ...]:
+        """Every batch size on every card."""
+        rows = []
+        batches = list(batches)
+        for card in cards:
+            for batch in batches:
+                traced = self.trace(batch=batch, card=card)
+                after = judge(traced, card=card, torch_version=self._version, alloc_conf=self._conf)
+                rows.append(
+                    TableRow(
+                        batch=batch if batch is not None else self._batch or 0,
+                        card=card.title,
+                        allocated_peak_bytes=after.allocated_peak_bytes,
+                        reserved_peak_bytes=after.reserved_peak_bytes,
+                        verdict=after.verdict or DOES_NOT_FIT,
+                    )
+                )
+        return tuple(rows)
+
+    def _run(self, traced: Trace) -> Simulation:
+        return run_on(traced, self._card, self._version, self._conf, self._others)
