@@ -112,9 +112,11 @@ class LineIndex:
 
     @property
     def findings(self) -> list[dict[str, Any]]:
-        """The newest state of each cause, most severe first, then in order of appearance."""
+        """The newest state of each cause: most severe first, then what holds most, then in order of appearance."""
         order = {"critical": 0, "warning": 1, "info": 2}
-        return sorted(self._causes.values(), key=lambda each: (order[each["severity"]], each["first_batch"]))
+        return sorted(
+            self._causes.values(), key=lambda each: (order[each["severity"]], -_size(each), each["first_batch"])
+        )
 
     def owners_at(self, batch: int) -> dict[str, Any] | None:
         """Who owned the memory at this batch, or else at the nearest batch where it was recorded."""
@@ -127,6 +129,11 @@ class LineIndex:
     def shapes(self) -> dict[str, str]:
         """Input shapes by number, as text like ``input [8, 512] int64``."""
         return {str(number): _shape_text(shapes) for number, shapes in self._shapes.items()}
+
+
+def _size(finding: dict[str, Any]) -> float:
+    nbytes = finding.get("bytes")
+    return nbytes if isinstance(nbytes, (int, float)) else 0
 
 
 def _shape_text(shapes: Any) -> str:

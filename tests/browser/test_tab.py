@@ -7,7 +7,7 @@ import pytest
 
 from memguard.recording import Recording, RecordingWriter, find_recordings
 from memguard.stats import BatchRecord, Stage
-from memguard.units import GIB, format_bytes
+from memguard.units import GIB, MIB, format_bytes
 from tests.browser.chromium import Visit, ink, needs_chromium
 from tests.tensorboard_plugin.make_logdir import SCRIPT, leak_finding, session
 from tests.tensorboard_plugin.serving import serve
@@ -48,6 +48,26 @@ def test_newcomer_sees_line_and_beginning_first(visit: Visit, url: str) -> None:
     assert "losses" in headline
     assert "632" in headline
     assert "train.py:41" in frame.inner_text(".chips")
+
+
+def test_growth_that_fills_the_peak_comes_before_a_mere_warning(visit: Visit, tmp_path: Path) -> None:
+    """The headline and the explained peak name what grew, by the run's own numbers, not a warning about bytes."""
+    writer = RecordingWriter(tmp_path, session())
+    for batch in range(120):
+        size = GIB + batch * 20 * MIB
+        record = {"allocated_start_bytes": size, "allocated_peak_bytes": size + 8 * MIB}
+        writer.record(BatchRecord(batch=batch, stage=Stage.TRAIN, time=1.0, seconds=0.1, **record))
+    small = leak_finding(10, 32).to_json()
+    writer.line("finding", {**small, "severity": "warning", "bytes": 32, "bytes_per_batch": 4.0})
+    grown = {"code": "MG301", "name": "outputs-accumulate", "severity": "info", "file": "/a/other.py", "line": 9}
+    writer.line("finding", {**small, **grown, "holder": "samples", "bytes_per_batch": 20.0 * MIB})
+    writer.close()
+    with serve(tmp_path) as url:
+        frame = visit.alone(url)
+        assert "other.py:9" in frame.inner_text(".headline h1")
+        assert "See MG301 in other.py:9" in frame.inner_text("#peak-lead")
+        assert frame.eval_on_selector_all(".chip:not([hidden])", "all => all.length") == 2
+        visit.page.goto("about:blank")
 
 
 def test_timeline_tells_the_recordings_numbers(visit: Visit, url: str, demo: Path) -> None:
@@ -91,6 +111,34 @@ def test_dragging_zooms_to_full_resolution(visit: Visit, url: str) -> None:
     assert frame.get_attribute(".panel.chart", "data-rows") == frame.get_attribute(".panel.chart", "data-total")
     frame.click("text=Whole run")
     frame.wait_for_function("document.querySelector('.panel.chart').dataset.total === '60000'")
+
+
+def test_charts_share_cursor_and_strip(visit: Visit, url: str) -> None:
+    """The cursor stands at one batch in both charts; dragging the strip below narrows the window and moves it."""
+    frame = visit.alone(url)
+    open_run(frame, "long")
+    box = frame.query_selector(".plot .u-over").bounding_box()
+    visit.page.mouse.move(box["x"] + 300, box["y"] + 60)
+    moved = "selector => getComputedStyle(document.querySelector(selector)).transform"
+    assert frame.evaluate(moved, ".plot .u-cursor-x") == frame.evaluate(moved, ".host .u-cursor-x") != "none"
+    strip = frame.query_selector(".strip canvas")
+    strip.scroll_into_view_if_needed()
+    box = strip.bounding_box()
+    x, y = box["x"] + 76, box["y"] + 20
+    width = (box["width"] - 86) / 10
+
+    def drag(begin: float, end: float) -> None:
+        visit.page.mouse.move(x + begin * width, y)
+        visit.page.mouse.down()
+        visit.page.mouse.move(x + end * width, y, steps=5)
+        visit.page.mouse.up()
+
+    total = "Number(document.querySelector('.panel.chart').dataset.total)"
+    drag(2, 4)
+    frame.wait_for_function(f"Math.abs({total} - 12000) < 300")
+    drag(3, 8)
+    frame.wait_for_function(f"Math.abs({total} - 12000) < 300")
+    frame.wait_for_function("Number(document.querySelector('.readout').dataset.batch) > 40000")
 
 
 def test_keyboard_alone_suffices(visit: Visit, url: str) -> None:

@@ -95,7 +95,7 @@ class Page {
     }
     if (!VIEWS[this.state.view]) this.state.view = "timeline";
     const ranks = this.run?.ranks.map((rank) => rank.rank) ?? [];
-    if (this.state.rank !== "all" && !ranks.includes(this.state.rank)) this.state.rank = telling(this.run?.ranks ?? [])?.rank ?? 0;
+    if (!(this.state.rank === "all" && ranks.length > 1) && !ranks.includes(this.state.rank)) this.state.rank = telling(this.run?.ranks ?? [])?.rank ?? 0;
     return this.load();
   }
 

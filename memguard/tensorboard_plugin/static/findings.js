@@ -16,52 +16,62 @@ export function showFinding(page, finding) {
   return page.go("timeline", { x0: whole ? null : x0, x1: whole ? null : x1, pinned: finding.first_batch, rank: finding.rank === page.at.rank ? page.state.rank : page.at.rank });
 }
 
+// Whether a finding is marked in the chart: trouble, or growth of any size.
+export function isMarked(finding) {
+  return finding.severity !== "info" || finding.bytes_per_batch > 0;
+}
+
+// What a growing finding has added to the run by a batch, at its own pace.
+export function grownBytes(finding, batch) {
+  return finding.bytes_per_batch > 0 ? finding.bytes_per_batch * Math.max(0, batch - finding.first_batch) : 0;
+}
+
+// The finding to begin with: by severity, but growth that fills a good part of the peak outranks a warning.
+function mostImportant(details) {
+  const peak = details.peak?.allocated_peak_bytes ?? Infinity;
+  const weight = (each) => ({ critical: 4, warning: 2 })[each.severity] ?? (isMarked(each) ? 0 : -9);
+  const total = (each) => weight(each) + (grownBytes(each, details.last_batch) > 0.05 * peak ? 3 : 0);
+  return details.findings.filter((each) => total(each) > 0).sort((a, b) => total(b) - total(a))[0];
+}
+
 // The one sentence a newcomer needs: what, which line, since when.
 export function headline(page) {
   const { findings, ooms, peak } = page.details;
-  const worst = findings.find((finding) => finding.severity !== "info");
+  const worst = mostImportant(page.details);
   if (!worst) {
     return h("section", { className: "headline" }, h("div", { className: "grow" }, h("h1", null, ooms.length ? `Out of memory in batch ${formatCount(ooms[ooms.length - 1].batch)}` : "Nothing to worry about"),
       h("p", null, peak ? "memguard found no memory trouble in this run." : "No batch is recorded yet.")));
   }
   const oom = ooms[ooms.length - 1];
-  return h("section", { className: `headline ${worst.severity}` },
+  return h("section", { className: `headline ${worst.severity === "critical" ? "critical" : "warning"}` },
     h("div", { className: "grow" },
       h("h1", null, worst.file ? h("code", { className: "place", title: `${worst.file}:${worst.line}` }, formatPlace(worst.file, worst.line)) : null, worst.holder ? h("code", null, worst.holder) : null,
-        h("span", null, `${worst.file || worst.holder ? String(worst.name).replaceAll("-", " ") : title(worst.name)} seen from batch ${formatCount(worst.first_batch)}`)),
+        h("span", null, `${worst.file || worst.holder ? String(worst.name).replaceAll("-", " ") : title(worst.name)}, seen from batch ${formatCount(worst.first_batch)}`)),
       h("p", null, inline(worst.message)), h("p", { className: "advice" }, h("strong", null, "Fix: "), inline(worst.advice))),
     h("div", { className: "acts" }, h("button", { className: "primary", onclick: () => showFinding(page, worst) }, "Show where it began"),
       oom ? h("button", { onclick: () => page.go("oom", { oom: oom.id ?? null }) }, `Out of memory in batch ${formatCount(oom.batch)}`) : null,
       findings.length > 1 ? h("button", { onclick: () => page.go("findings") }, `All ${findings.length} findings`) : null));
 }
 
-// Flags over the chart where each finding began, in up to two lines without overlap.
+// Flags over the chart where each finding began, in up to three lines without overlap.
 export function chips(container, page, place, width) {
-  const ends = [0, 0];
-  const made = [];
-  const found = [...page.details.findings].filter((each) => each.severity !== "info").sort((a, b) => a.first_batch - b.first_batch);
-  for (const finding of found) {
-    const at = place(finding.first_batch);
-    if (at === null) continue;
-    const text = [finding.code, finding.name, formatPlace(finding.file, finding.line)].filter(Boolean).join(" \u00b7 ");
-    const size = text.length * 6.3 + 22;
-    const left = Math.max(0, Math.min(at, width - size));
+  const flag = (at, level, text, hint, onclick) => at !== null && { at, element: h("button", { className: `chip ${level}`, title: hint, onclick }, text) };
+  const name = (finding) => [finding.code, finding.name, formatPlace(finding.file, finding.line)].filter(Boolean).join(" \u00b7 ");
+  const flags = [
+    ...page.details.findings.filter(isMarked).map((each) => flag(place(each.first_batch), each.severity, name(each), String(each.message), () => showFinding(page, each))),
+    ...page.details.ooms.map((each) => flag(place(each.batch), "oom", "out of memory", String(each.message ?? ""), () => page.go("oom", { oom: each.id ?? null }))),
+  ].filter(Boolean);
+  replace(container, flags.map((each) => each.element));
+  const ends = [0, 0, 0];
+  for (const { at, element } of flags.sort((a, b) => a.at - b.at)) {
+    const left = Math.max(0, Math.min(at, width - element.offsetWidth));
     const line = ends.findIndex((end) => end <= left);
+    element.hidden = line < 0;
     if (line < 0) continue;
-    ends[line] = left + size + 6;
-    made.push(h("button", { className: `chip ${finding.severity}`, style: { left: `${left}px`, top: `${line * 24}px` }, title: String(finding.message), onclick: () => showFinding(page, finding) }, text));
+    ends[line] = left + element.offsetWidth + 6;
+    Object.assign(element.style, { left: `${left}px`, top: `${line * 24}px` });
   }
-  for (const oom of page.details.ooms) {
-    const at = place(oom.batch);
-    if (at === null) continue;
-    const left = Math.max(0, Math.min(at, width - 116));
-    const line = ends.findIndex((end) => end <= left);
-    if (line < 0) continue;
-    ends[line] = left + 110;
-    made.push(h("button", { className: "chip oom", style: { left: `${left}px`, top: `${line * 24}px` }, title: String(oom.message ?? ""), onclick: () => page.go("oom", { oom: oom.id ?? null }) }, "out of memory"));
-  }
-  container.style.height = `${made.length ? (ends[1] ? 48 : 24) : 0}px`;
-  replace(container, made);
+  container.style.height = `${24 * ends.filter(Boolean).length}px`;
 }
 
 function title(name) {

@@ -1,6 +1,7 @@
 // Explain the peak: who owned the memory of one batch, and how it differed from the median batch of its stage.
 
 import { h, replace, table } from "./dom.js";
+import { grownBytes } from "./findings.js";
 import { formatBytes, formatCount, formatDifference, formatPlace, formatSeconds, formatShare } from "./format.js";
 
 // Owner, its name, its colour. Recordings call them with or without "_bytes".
@@ -44,7 +45,8 @@ function sentence(page, row) {
   const parts = [];
   if (Math.abs(floor) >= NOTABLE * Math.abs(above)) parts.push(`${formatBytes(Math.abs(floor))} ${floor > 0 ? "more" : "less"} was allocated before it began`);
   if (Math.abs(during) >= NOTABLE * Math.abs(above)) parts.push(`the batch itself took ${formatBytes(Math.abs(during))} ${during > 0 ? "more" : "less"}`);
-  const cause = floor > 0.3 * above && above > 0 ? page.details.findings.find((each) => each.bytes_per_batch && each.first_batch <= row.batch) : null;
+  const growing = page.details.findings.filter((each) => grownBytes(each, row.batch) > 0.05 * above);
+  const cause = floor > 0.3 * above && above > 0 ? growing.sort((a, b) => grownBytes(b, row.batch) - grownBytes(a, row.batch))[0] : null;
   return `${text}${parts.join(", and ")}.${cause ? ` See ${cause.code}${cause.file ? ` in ${formatPlace(cause.file, cause.line)}` : ""}.` : ""}`;
 }
 

@@ -2,6 +2,7 @@
 
 import { LEFT, memoryChart } from "./chart.js";
 import { h, replace } from "./dom.js";
+import { isMarked } from "./findings.js";
 import { formatBytes, formatCount } from "./format.js";
 import { lowerBound } from "./rows.js";
 import { color } from "./theme.js";
@@ -35,7 +36,7 @@ export async function rankBand(page, panel, height, pick) {
     width: plot.clientWidth, height, labels: true, capacity: page.details.session.device_total_bytes ?? null,
     series: [{ label: "Lowest rank", color: color("start"), width: 1 }, { label: "Highest rank", color: color("peak"), width: 1.75 }],
     bands: [{ series: [2, 1], fill: color("peak-fill") }],
-    state: () => ({ findings: page.details.findings.filter((each) => each.severity !== "info") }),
+    state: () => ({ findings: page.details.findings.filter(isMarked) }),
     onZoom: (from, to) => zoom(Math.floor(from), Math.ceil(to)),
     onReset: () => zoom(null, null),
     onPick: (batch) => {

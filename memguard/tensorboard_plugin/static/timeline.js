@@ -1,9 +1,10 @@
 // The timeline: what is wrong in one sentence, the run in four numbers, the memory of every batch, and why it peaked.
 
 import { LEFT, memoryChart, RIGHT } from "./chart.js";
+import { CURVES, keys, readout } from "./curves.js";
 import { h, replace } from "./dom.js";
-import { chips, headline } from "./findings.js";
-import { formatBytes, formatCount } from "./format.js";
+import { chips, headline, isMarked } from "./findings.js";
+import { formatCount } from "./format.js";
 import { peakPanel } from "./peak.js";
 import { rankBand } from "./ranks.js";
 import { drawable, nearestRow, rowAt } from "./rows.js";
@@ -11,14 +12,6 @@ import { overviewStrip } from "./strip.js";
 import { color } from "./theme.js";
 import { signs, tiles } from "./tiles.js";
 
-// Column, name, colour, what it means, style of the line.
-const CURVES = [
-  ["reserved_peak_bytes", "Reserved", "reserved", "Held by PyTorch's allocator, its cache included", { width: 1.25 }],
-  ["device_used_bytes", "Device used", "device", "In use on the device by all processes", { width: 1.25, dash: [2, 3] }],
-  ["allocated_peak_bytes", "Peak", "peak", "Highest allocated memory during the batch", { width: 1.5 }],
-  ["allocated_end_bytes", "End", "end", "Allocated when the batch ended", { width: 1, show: false }],
-  ["allocated_start_bytes", "Start", "start", "Allocated when the batch began: what stays between batches", { width: 1.75 }],
-];
 const HEIGHT = 330;
 
 export async function timeline(page, container) {
@@ -158,7 +151,7 @@ class Timeline {
   }
 
   marks() {
-    return { bands: this.series.bands, stages: this.series.stages, marks: this.series.marks, findings: this.page.details.findings.filter((each) => each.severity !== "info"), pinned: this.page.state.pinned };
+    return { bands: this.series.bands, stages: this.series.stages, marks: this.series.marks, findings: this.page.details.findings.filter(isMarked), pinned: this.page.state.pinned };
   }
 
   scaleX() {
@@ -171,16 +164,10 @@ class Timeline {
     const position = this.hovered ?? this.pinnedPosition();
     const row = position === null ? null : rowAt(this.series, position);
     if (row) {
-      const shapes = this.page.details.shapes[row.shapes];
-      const parts = [row.stage, row.epoch === null ? null : `epoch ${row.epoch}`, row.index === null ? null : `index ${row.index}`, shapes, row.num_alloc_retries ? `allocation retries: ${row.num_alloc_retries}` : null];
-      replace(this.readout, h("strong", null, `Batch ${formatCount(row.batch)}`), h("span", { className: "muted" }, parts.filter(Boolean).join(" \u00b7 ")));
+      replace(this.readout, readout(row, this.page.details.shapes));
       this.readout.dataset.batch = row.batch;
     }
-    replace(this.legend, [...CURVES].reverse().map(([name, label, hue, meaning]) => {
-      if (!this.series.columns[name].some((value) => !Number.isNaN(value))) return null;
-      return h("button", { className: "key", title: meaning, data: { column: name }, "aria-pressed": String(this.shown.has(name)), onclick: () => this.toggle(name) },
-        h("span", { className: "swatch", style: { background: color(hue) } }), label, h("span", { className: "number" }, row ? formatBytes(row[name]) : ""));
-    }));
+    replace(this.legend, keys(this.series, row, this.shown, (name) => this.toggle(name)));
   }
 
   pinnedPosition() {
