@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.detectors.interface import Detector
-from memguard.detectors.telling import Room, from_fact, holder, plural
+from memguard.detectors.telling import Room, from_fact, holder, limit_of, plural
 from memguard.facts import Fact, KeptOutputs, ViewsPinStorage
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run, Stage
@@ -16,6 +16,11 @@ MIN_VIEW_BYTES = 64 * 1024**2
 MIN_VIEW_SHARE = 0.01
 TIMES = 8
 MIN_BATCHES = 8
+MIN_GROWTH_BYTES = 1024
+"""A batch; labels and other crumbs are only told."""
+MIN_BYTES_PER_BATCH = 1024
+MIN_SHARE_PER_BATCH = 1e-6
+"""Of the device: less with every batch is a log of losses or labels, and never fills it."""
 
 
 @final
@@ -57,7 +62,7 @@ class OutputsAccumulate(Detector):
         severity = Severity.INFO
         if left is not None and self._room.severity(run, fact.bytes_per_batch, left) is Severity.CRITICAL:
             severity = Severity.CRITICAL
-        elif fact.survived_epochs or not fact.bounded:
+        elif (fact.survived_epochs or not fact.bounded) and _matters(fact.bytes_per_batch, run):
             severity = Severity.WARNING
         what = f"the states of {fact.metric}" if fact.metric else plural(fact.tensors, "tensor")
         more = ""
@@ -77,6 +82,10 @@ class OutputsAccumulate(Detector):
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
         )
+
+
+def _matters(bytes_per_batch: float, run: Run) -> bool:
+    return bytes_per_batch >= max(MIN_BYTES_PER_BATCH, MIN_SHARE_PER_BATCH * (limit_of(run) or 0))
 
 
 @final

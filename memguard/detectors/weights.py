@@ -13,6 +13,8 @@ from memguard.stats import BatchRecord, Run
 from memguard.units import format_bytes
 
 MIN_GRADIENT_SHARE = 0.05
+NEARLY_FULL = 0.85
+"""Share of the device above which the gradients' room decides whether a batch fits."""
 MAX_COPIES = 2
 
 
@@ -78,7 +80,7 @@ class StaleGradient(Detector):
         return ()
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
-        """Compares the gradients with the peak; without a known peak it is told all the same."""
+        """Compares the gradients with the peak; a warning only where their room is needed."""
         self._peak = max(self._peak, record.allocated_peak_bytes or 0)
         fact, self._fact = self._fact, None
         if fact is None or fact.bytes < MIN_GRADIENT_SHARE * self._peak:
@@ -99,6 +101,7 @@ class StaleGradient(Detector):
             return
         limit = limit_of(run)
         much = limit is not None and fact.bytes >= MIN_GRADIENT_SHARE * limit
+        limit = limit_of(run)
         why = "they are zeroed in place (set_to_none=False)" if fact.zeroed else "zero_grad() comes after the forward"
         yield from_fact(
             self,

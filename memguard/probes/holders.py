@@ -264,6 +264,9 @@ def _ranked(
     was made from the carried state. Where nothing does, those are dropped whose graph goes through another's.
     """
     kept = [group for group in groups if group.statement is not None and group.statement.grows]
+    explained = {_owner(group) for group in kept if group.name is group.link}
+    # What an object computes from its own attribute that grows (sum and average of a meter) is the same cause.
+    kept = [group for group in kept if not (_is_outside(group) and _owner(group) in explained)]
     if not kept:
         for group in groups:
             others = [leaf.value for other in groups if other is not group for leaf in other.leaves]
@@ -280,6 +283,15 @@ def _ranked(
         )
 
     return sorted(kept or groups, key=rank)
+
+
+def _owner(group: _Group) -> int:
+    return id(group.link.parent.value if group.link.parent is not None else group.link.value)
+
+
+def _is_outside(group: _Group) -> bool:
+    """Whether its statement was only found for a name around it."""
+    return group.name is not group.link and group.name in group.link.trail()
 
 
 def _holder(group: _Group) -> Holder:
