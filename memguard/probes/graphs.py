@@ -211,6 +211,12 @@ class _Judge:
 
 
 def _places(holders: tuple[Holder, ...]) -> list[Place]:
-    """The causes among the holders: those that grow or carry; only the first where none is known to."""
-    growing = [holder.place for holder in holders if holder.grows]
-    return growing or [holder.place for holder in holders[:1]] or [NOWHERE]
+    """The causes among the holders: the first, and others that grow by themselves (a container, a running sum)."""
+    if not holders:
+        return [NOWHERE]
+    others = [
+        holder.place
+        for holder in holders[1:]
+        if holder.grows and (holder.length >= MIN_BATCHES or "+=" in (holder.place.source or ""))
+    ]
+    return [holders[0].place, *others]

@@ -1,0 +1,136 @@
+"""For each rule, evidence that comes near and must not make it speak (or not above INFO)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from memguard.detectors import DETECTORS
+from memguard.facts import (
+    AutocastOpen,
+    CompiledGraphs,
+    EmptyCacheCalls,
+    FreedByCollector,
+    KeptOutputs,
+    LargeLocals,
+    LargeLogits,
+    ModelCopies,
+    OptimizerStateAhead,
+    PreviousOutputsAlive,
+    RankPeaks,
+    ReboundTensor,
+    SavedAfterBackward,
+    StaleGradients,
+    UnusedGraphs,
+    ViewsPinStorage,
+)
+from memguard.findings import Severity
+from memguard.stats import SlowStats, Stage
+from tests.detectors.evidence import (
+    AT,
+    GIB,
+    GRAPHS,
+    MIB,
+    Evidence,
+    judge,
+    record,
+    records,
+    run_of,
+    slow_readings,
+    told_by,
+)
+
+RULES = {rule.code: rule for rule in DETECTORS}
+
+SILENT: dict[str, Evidence] = {
+    "MG101": told_by(replace(GRAPHS, carried=True)),
+    "MG102": told_by(GRAPHS),
+    "MG103": told_by(SavedAfterBackward(**AT, bytes=200 * MIB, tensors=30)),
+    "MG104": told_by(GRAPHS),
+    "MG105": told_by(GRAPHS),
+    "MG201": told_by(UnusedGraphs(**AT, module="Teacher", count=5, forwards=5, frozen=True)),
+    "MG202": told_by(UnusedGraphs(**AT, module="Net", count=3, forwards=4)),
+    "MG301": told_by(record(0), KeptOutputs(**AT, tensors=5, first_batch=0, bytes=GIB, bytes_per_batch=200.0 * MIB)),
+    "MG302": told_by(ViewsPinStorage(**AT, views=20, used_bytes=300 * MIB, pinned_bytes=900 * MIB)),
+    "MG303": told_by(*[PreviousOutputsAlive(**AT, bytes=2 * GIB, graph=True, peak_in_forward=False)] * 3),
+    "MG304": told_by(LargeLocals(**AT, names=("x",), bytes=2 * MIB)),
+    "MG305": told_by(record(0), ReboundTensor(**AT, bytes=MIB)),
+    "MG306": told_by(FreedByCollector(**AT, graphs=1, bytes=MIB)),
+    "MG307": told_by(GRAPHS),
+    "MG308": told_by(GRAPHS),
+    "MG309": told_by(StaleGradients(**AT, bytes=MIB, zeroed=True), record(7)),
+    "MG310": told_by(
+        LargeLogits(
+            **AT,
+            logits_bytes=2 * GIB,
+            float32_bytes=4 * GIB,
+            width=128_000,
+            dtype="bfloat16",
+            peak_after_forward=False,
+            extra_bytes=0,
+        )
+    ),
+    "MG311": told_by(GRAPHS),
+    "MG312": told_by(GRAPHS),
+    "MG401": records(200, lambda i: {"reserved_peak_bytes": 18 * GIB, "active_peak_bytes": 8 * GIB}),
+    "MG402": records(40, lambda i: {"num_alloc_retries": int(i == 3)}),
+    "MG403": told_by(EmptyCacheCalls(**AT, calls=40, batches=4000)),
+    "MG404": records(100, lambda i: {"active_peak_bytes": (14 if i % 10 == 0 else 10) * GIB}),
+    "MG405": told_by(CompiledGraphs(**AT, graphs=3), CompiledGraphs(**AT, graphs=9)),
+    "MG501": records(600, lambda i: {"allocated_end_bytes": 4 * GIB + 400 * (i % 40) * MIB // 40}),
+    "MG502": told_by(
+        OptimizerStateAhead(
+            **AT, optimizer="AdamW", state_bytes=4 * GIB, temporary_bytes=0, allocated_bytes=GIB, peak_bytes=16 * GIB
+        )
+    ),
+    "MG503": records(100, lambda i: {"allocated_peak_bytes": GIB * (1 + i % 5)}),
+    "MG504": records(10, lambda i: {"allocated_peak_bytes": 22 * GIB}),
+    "MG601": records(10, lambda i: {"device_used_bytes": 13 * GIB}),
+    "MG602": told_by(GRAPHS),
+    "MG603": told_by(RankPeaks(**AT, peaks=((0, 13 * GIB), (1, 12 * GIB)))),
+    "MG701": lambda rule: judge(
+        rule,
+        *(record(i, host_rss_bytes=4 * GIB + (i % 90) * 20 * MIB) for i in range(900)),
+        run=run_of(slow=SlowStats(host_limit_bytes=32 * GIB, host_used_bytes=20 * GIB), batches_left=50_000),
+    ),
+    "MG702": slow_readings(lambda i: {"workers_rss_bytes": 2 * GIB, "host_available_bytes": 16 * GIB}),
+    "MG703": slow_readings(lambda i: {"pinned_bytes": 2 * GIB, "host_available_bytes": 16 * GIB}),
+    "MG704": slow_readings(
+        lambda i: {"open_files": 60 + i % 3, "shm_free_bytes": 8 * GIB, "shm_total_bytes": 16 * GIB}, per_reading=30
+    ),
+}
+
+
+@pytest.mark.parametrize("code", sorted(RULES))
+def test_a_near_miss_is_silent(code: str) -> None:
+    """What only looks like the pattern yields nothing."""
+    assert SILENT[code](RULES[code]()) == []
+
+
+def test_mild_cases_are_remarks() -> None:
+    """An average of weights, bounded outputs, small gradients, Lightning's order and evaluation's autocast are INFO."""
+    mild = {
+        "MG308": told_by(ModelCopies(**AT, copies=1, bytes=GIB, averaged=True)),
+        "MG301": told_by(KeptOutputs(**AT, tensors=20, first_batch=0, bytes=MIB, bytes_per_batch=50_000.0)),
+        "MG309": told_by(StaleGradients(**AT, bytes=2 * GIB, zeroed=False, lightning=True), record(7)),
+        "MG311": told_by(AutocastOpen(**{**AT, "stage": Stage.VALIDATION}, batches=20)),
+        "MG603": told_by(RankPeaks(**AT, peaks=((0, 20 * GIB), (1, 12 * GIB)))),
+    }
+    for code, evidence in mild.items():
+        assert [finding.severity for finding in evidence(RULES[code]())] == [Severity.INFO], code
+
+
+def test_a_guarded_evaluation_is_still_told() -> None:
+    """Where the guard prevents the graph, MG201 says so, and that memguard does it."""
+    (finding,) = judge(RULES["MG201"](), UnusedGraphs(**AT, module="Net", count=0, forwards=1, prevented=True))
+    assert finding.severity is Severity.WARNING
+    assert "memguard does it for you" in finding.message
+
+
+def test_growth_that_was_named_is_not_told_twice() -> None:
+    """Where kept outputs account for the growth, MG501 leaves the word to MG301."""
+    growth = [record(i, allocated_end_bytes=4 * GIB + 40 * i * MIB) for i in range(300)]
+    named = KeptOutputs(**AT, tensors=20, first_batch=0, bytes=GIB, bytes_per_batch=38.0 * MIB)
+    assert judge(RULES["MG501"](), *growth) != []
+    assert judge(RULES["MG501"](), named, *growth) == []
