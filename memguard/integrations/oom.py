@@ -220,14 +220,14 @@ class OomWatch:
             stack.losses.clear()
             del stack, error
         traced = snapshot is not None and any(snapshot["device_traces"])
-        index = int(recorder.run.device.partition(":")[2]) if recorder.run.device[5:].isdigit() else 0
+        index = int(session.backend.device.partition(":")[2]) if session.backend.device[5:].isdigit() else 0
         replays: tuple[Replayed, ...] = ()
         if traced and view.expandable is False:
             replays = replay_with(snapshot, index)
         if traced and snapshot is not None:
             objects = replace(objects, lines=_lines(snapshot, index) or objects.lines)
         scene = Scene(
-            device=recorder.run.device,
+            device=session.backend.device,
             rank=recorder.run.rank,
             batch=batch,
             stage=recorder.stage,

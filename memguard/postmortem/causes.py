@@ -121,7 +121,9 @@ def _fragmentation(scene: Scene) -> Verdict | None:
         return None
     if request.free_bytes + request.pieces_bytes < request.requested_bytes:
         return None
-    if request.pieces_bytes < SUBSTANTIAL * (request.reserved_bytes or 0) or not _fitted_before(scene):
+    if request.pieces_bytes < max(SUBSTANTIAL * (request.reserved_bytes or 0), request.requested_bytes / 4):
+        return None
+    if not _fitted_before(scene):
         return None
     largest = request.largest_piece_bytes
     biggest = f"; the largest piece is {format_bytes(largest)}" if largest is not None else ""
