@@ -9,7 +9,7 @@ from memguard.report.html_index import RowIndex
 from memguard.report.html_rows import ROW, decimate
 from memguard.units import GIB
 from tests.tensorboard_plugin.make_logdir import make_long, spikes
-from tests.tensorboard_plugin.reading import reader
+from tests.report.reading import reader
 
 
 def index_of(path: Path) -> RowIndex:

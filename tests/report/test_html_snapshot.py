@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from memguard.errors import SnapshotError
+from memguard.report.html_snapshot import snapshot_map
+from tests.tensorboard_plugin.make_logdir import make_snapshot
+
+
+def test_blocks_fill_their_segments_and_lines_hold_what_is_in_use(tmp_path: Path) -> None:
+    """Every byte of the snapshot is on the map once."""
+    make_snapshot(tmp_path)
+    drawn = snapshot_map((tmp_path / "snapshot.pickle").read_bytes())
+    totals = drawn["totals"]
+    assert all(sum(segment["blocks"][0::4]) == segment["size"] for segment in drawn["segments"])
+    assert totals["reserved_bytes"] == sum(segment["size"] for segment in drawn["segments"])
+    assert totals["allocated_bytes"] + totals["waiting_bytes"] + totals["free_bytes"] == totals["reserved_bytes"]
+    assert sum(line[3] for line in drawn["lines"]) == totals["allocated_bytes"]
+    assert ["/home/user/project/train.py", 41, "train"] in [line[:3] for line in drawn["lines"]]
+
+
+def test_what_is_no_snapshot_is_refused() -> None:
+    """Other pickles and junk raise with words."""
+    for data in (pickle.dumps({"a": 1}), pickle.dumps([1, 2]), b"", b"junk"):
+        with pytest.raises(SnapshotError):
+            snapshot_map(data)
+
+
+def test_too_many_blocks_are_left_to_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A map that no browser could draw is refused, naming the command that reads it."""
+    monkeypatch.setattr("memguard.report.html_snapshot._MOST_BLOCKS", 10)
+    make_snapshot(tmp_path)
+    with pytest.raises(SnapshotError, match="memguard snapshot FILE"):
+        snapshot_map((tmp_path / "snapshot.pickle").read_bytes())
