@@ -75,6 +75,7 @@ def summary(index: RowIndex, lines: LineIndex) -> dict[str, Any]:
     rows = index.window(None, None, _SPARKLINE)[0]
     width = max(1, len(rows) // _SPARKLINE)
     peaks = rows["allocated_peak_bytes"]
+    known = bool(len(peaks)) and peaks.max() >= 0
     return {
         "count": index.count,
         "device": lines.session.get("device"),
@@ -86,7 +87,7 @@ def summary(index: RowIndex, lines: LineIndex) -> dict[str, Any]:
         "ooms": len(lines.ooms),
         "end": (lines.end or {}).get("reason"),
         "time": plain(float(index.last_row()["time"])) if index.count else lines.session.get("time"),
-        "sparkline": [int(peaks[at : at + width].max()) for at in range(0, len(peaks), width)],
+        "sparkline": [max(0, int(peaks[at : at + width].max())) for at in range(0, len(peaks), width)] if known else [],
     }
 
 

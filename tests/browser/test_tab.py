@@ -70,6 +70,23 @@ def test_growth_that_fills_the_peak_comes_before_a_mere_warning(visit: Visit, tm
         visit.page.goto("about:blank")
 
 
+def test_a_device_that_tells_nothing_is_shown_as_unknown(visit: Visit, tmp_path: Path) -> None:
+    """Unknown is never 0: a run on the CPU shows its host memory, and no allocated bytes."""
+    writer = RecordingWriter(tmp_path, {"rank": 0, "device": "cpu"})
+    for batch in range(20):
+        writer.record(BatchRecord(batch=batch, stage=Stage.TRAIN, time=1.0, seconds=0.1, host_rss_bytes=GIB + batch))
+    writer.close()
+    with serve(tmp_path) as url:
+        frame = visit.alone(url)
+        assert frame.inner_text("#tile-peak") == "unknown"
+        assert frame.inner_text("#tile-capacity") == "unknown"
+        assert "does not tell" in frame.inner_text("#peak-lead")
+        assert ink(frame, ".host canvas") > 5
+        go(frame, "overview")
+        assert "unknown" in frame.inner_text("tr[data-run='.']")
+        visit.page.goto("about:blank")
+
+
 def test_timeline_tells_the_recordings_numbers(visit: Visit, url: str, demo: Path) -> None:
     """Tiles, legend and the batch under the cursor show the recording's values."""
     recording = Recording.open(find_recordings(demo / "leak")[0])

@@ -8,8 +8,8 @@ from memguard.recording import HEADER_BYTES, RECORD_BYTES, Recording
 from memguard.report.html_index import RowIndex
 from memguard.report.html_rows import ROW, decimate
 from memguard.units import GIB
-from tests.tensorboard_plugin.make_logdir import make_long, spikes
 from tests.report.reading import reader
+from tests.tensorboard_plugin.make_logdir import make_long, spikes
 
 
 def index_of(path: Path) -> RowIndex:

@@ -27,8 +27,8 @@ export async function peakPanel(container, page, row, capacity, isHighest) {
   replace(container,
     h("div", { className: "row" }, h("h2", null, title), h("span", { className: "grow" }),
       isHighest ? h("span", { className: "muted" }, "Click a batch in the chart to explain that one") : h("button", { onclick: () => page.view.pin?.(null) }, "Back to the highest peak")),
-    h("p", { className: "lead", id: "peak-lead" }, h("strong", null, `Batch ${formatCount(row.batch)}`), ` (${row.stage}) peaked at `, h("strong", { id: "peak-bytes" }, formatBytes(row.allocated_peak_bytes)),
-      capacity ? `, ${formatShare(row.allocated_peak_bytes, capacity)} of ${formatBytes(capacity)}. ` : ". ", sentence(page, row)),
+    h("p", { className: "lead", id: "peak-lead" }, h("strong", null, `Batch ${formatCount(row.batch)}`), ` (${row.stage}) `, row.allocated_peak_bytes === null ? "has no allocated peak: this device does not tell it" : ["peaked at ", h("strong", { id: "peak-bytes" }, formatBytes(row.allocated_peak_bytes))],
+      capacity && row.allocated_peak_bytes !== null ? `, ${formatShare(row.allocated_peak_bytes, capacity)} of ${formatBytes(capacity)}. ` : ". ", sentence(page, row)),
     h("div", { className: "columns" }, [owners ? h("div", null, ownersPart(owners, row)) : null, differences(page, row)]));
   container.dataset.batch = row.batch;
 }
