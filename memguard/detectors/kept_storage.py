@@ -16,8 +16,6 @@ MIN_VIEW_BYTES = 64 * 1024**2
 MIN_VIEW_SHARE = 0.01
 TIMES = 8
 MIN_BATCHES = 8
-MIN_GROWTH_BYTES = 1024
-"""A batch; labels and other crumbs are only told."""
 MIN_BYTES_PER_BATCH = 1024
 MIN_SHARE_PER_BATCH = 1e-6
 """Of the device: less with every batch is a log of losses or labels, and never fills it."""

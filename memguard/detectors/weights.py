@@ -92,22 +92,20 @@ class StaleGradient(Detector):
                 run,
                 Severity.INFO,
                 f"the last step's gradients ({format_bytes(fact.bytes)}) live through training_step: Lightning "
-                "zeroes them "
-                "between training_step and backward. That is its order of calls, not a fault of yours.",
+                "zeroes them between training_step and backward. That is its order of calls, not a fault of yours.",
                 "if that room matters, and gradients are not accumulated, call optimizer.zero_grad() in "
                 "on_train_batch_end.",
                 nbytes=fact.bytes,
             )
             return
         limit = limit_of(run)
-        much = limit is not None and fact.bytes >= MIN_GRADIENT_SHARE * limit
-        limit = limit_of(run)
+        needed = limit is not None and self._peak >= NEARLY_FULL * limit
         why = "they are zeroed in place (set_to_none=False)" if fact.zeroed else "zero_grad() comes after the forward"
         yield from_fact(
             self,
             fact,
             run,
-            Severity.WARNING if much else Severity.INFO,
+            Severity.WARNING if needed else Severity.INFO,
             f"the last step's gradients ({format_bytes(fact.bytes)}) are alive through the whole forward: {why}.",
             "call optimizer.zero_grad() with its default set_to_none=True before the forward, or right after step().",
             nbytes=fact.bytes,

@@ -121,6 +121,14 @@ def test_mild_cases_are_remarks() -> None:
         assert [finding.severity for finding in evidence(RULES[code]())] == [Severity.INFO], code
 
 
+def test_old_gradients_are_a_warning_where_their_room_is_needed() -> None:
+    """On a nearly full device the gradients decide whether a batch fits."""
+    fact = StaleGradients(**AT, bytes=2 * GIB, zeroed=False)
+    (roomy,) = judge(RULES["MG309"](), fact, record(7))
+    (full,) = judge(RULES["MG309"](), fact, record(7, allocated_peak_bytes=23 * GIB))
+    assert (roomy.severity, full.severity) == (Severity.INFO, Severity.WARNING)
+
+
 def test_a_guarded_evaluation_is_still_told() -> None:
     """Where the guard prevents the graph, MG201 says so, and that memguard does it."""
     (finding,) = judge(RULES["MG201"](), UnusedGraphs(**AT, module="Net", count=0, forwards=1, prevented=True))
