@@ -93,7 +93,7 @@ class AllocatorThrash(Detector):
         if record.num_alloc_retries is None:
             return
         self._recent.append(record.num_alloc_retries)
-        if not record.num_alloc_retries:
+        if not record.num_alloc_retries or record.num_ooms:  # what failed for good is told as out of memory
             return
         retries = sum(self._recent)
         if retries >= 3:
