@@ -11,6 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from memguard.facts import Fact, KeptOutputs, PreviousOutputsAlive, ViewsPinStorage
 from memguard.probes.bounded import is_bounded
+from memguard.probes.host_copies import is_on_host
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import tensors_in
 from memguard.probes.sizes import storage_key
@@ -114,6 +115,8 @@ class OutputsProbe(Probe):
         held = sum({output.key: output.bytes for output in old}.values())
         place = holder.place
         watch.told.add((place.file, place.line))
+        if is_on_host(place):
+            return
         if kept.pinned > VIEW_TIMES * kept.used:
             share = kept.used / kept.pinned
             self.report(

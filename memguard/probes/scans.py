@@ -10,6 +10,7 @@ from memguard.probes.bounded import is_bounded
 from memguard.probes.census import Census, find_growth, take_census
 from memguard.probes.copies import find_copies
 from memguard.probes.holders import Survey
+from memguard.probes.host_copies import is_on_host
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.kept_exceptions import find_stored
 from memguard.probes.owners import state_of
@@ -76,6 +77,8 @@ class ScansProbe(Probe):
             if growth.bytes <= 0 or growth.elements < PER_BATCH * batches or where in watch.told:
                 continue
             watch.told.add(where)
+            if is_on_host(place):
+                continue
             self.report(
                 KeptOutputs(
                     batch=watch.batch,

@@ -16,9 +16,7 @@ FAULTY = sorted((FOLDER / "faulty").glob("*.py"))
 HEALTHY = sorted((FOLDER / "healthy").glob("*.py"))
 _MARK = re.compile(r"# !(MG\d+) (\S+)\s*$")
 _DEVICE = re.compile(r"^# device: (\S+)$", re.MULTILINE)
-ALLOCATOR_RULES = frozenset(
-    "MG303 MG304 MG305 MG309 MG310 MG401 MG402 MG501 MG502 MG503 MG504".split()
-)
+ALLOCATOR_RULES = frozenset("MG303 MG304 MG305 MG309 MG310 MG401 MG402 MG501 MG502 MG503 MG504".split())
 """Rules that judge by the allocator's numbers, which the host does not have."""
 
 

@@ -1,4 +1,5 @@
 """Gradient accumulation over four micro-batches; the log keeps every micro-loss."""
+
 import torch
 from torch import nn
 

@@ -1,4 +1,5 @@
 """The AverageMeter of the ImageNet example, fed with tensors."""
+
 import torch
 from torch import nn
 

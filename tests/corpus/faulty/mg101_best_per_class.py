@@ -1,4 +1,5 @@
 """A nested helper stores logits under their step for later analysis."""
+
 import torch
 from torch import nn
 

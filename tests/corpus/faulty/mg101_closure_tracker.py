@@ -1,4 +1,5 @@
 """A closure gathers the smoothed loss."""
+
 import torch
 from torch import nn
 

@@ -1,4 +1,5 @@
 """MNIST-like training whose epoch average is a tensor with history."""
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

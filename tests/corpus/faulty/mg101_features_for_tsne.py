@@ -1,4 +1,5 @@
 """Keeps the embedding of every batch for a t-SNE plot after training."""
+
 import torch
 from torch import nn
 

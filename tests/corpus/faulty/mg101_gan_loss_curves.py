@@ -1,4 +1,5 @@
 """DCGAN-like loop that keeps both losses for the plot at the end."""
+
 import torch
 from torch import nn
 

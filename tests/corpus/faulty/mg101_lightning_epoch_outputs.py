@@ -1,4 +1,5 @@
 """Lightning 2: outputs gathered by hand for on_train_epoch_end."""
+
 import lightning as L
 import torch
 from torch import nn

@@ -1,4 +1,5 @@
 """A logger that promises to write later."""
+
 import torch
 from torch import nn
 

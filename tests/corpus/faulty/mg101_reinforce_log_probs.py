@@ -1,4 +1,5 @@
 """REINFORCE; the list of log-probabilities is never emptied between episodes."""
+
 import torch
 from torch import nn
 from torch.distributions import Categorical

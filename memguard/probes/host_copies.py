@@ -1,0 +1,60 @@
+"""Whether a statement stores what was brought to the host: read from the syntax tree.
+
+On a device the ledger tells by itself; where the device is the host, or a virtual one, ``x.cpu()`` is ``x``.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+
+from memguard.facts import Place
+
+_TO_HOST = frozenset({"cpu", "numpy", "tolist", "item"})
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+MAX_DEPTH = 3
+
+
+def is_on_host(place: Place) -> bool:
+    """Whether the statement at a place keeps only what ``.cpu()``, ``.numpy()``, ``.to("cpu")`` or the like gave."""
+    if place.file is None or place.line is None:
+        return False
+    try:
+        tree = ast.parse("".join(linecache.getlines(place.file)))
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    function: ast.AST = tree
+    statement: ast.stmt | None = None
+    for node in ast.walk(tree):  # breadth first: outer before inner
+        if isinstance(node, ast.stmt) and node.lineno <= place.line <= (node.end_lineno or node.lineno):
+            if isinstance(node, _FUNCTIONS):
+                function = node
+            statement = node
+    if statement is None or isinstance(statement, _FUNCTIONS):
+        return False
+    return _brings(statement, function, MAX_DEPTH)
+
+
+def _brings(node: ast.AST, function: ast.AST, depth: int) -> bool:
+    """Whether a call in it brings something to the host, or a variable in it was set by such a call."""
+    if any(isinstance(part, ast.Call) and _is_to_host(part) for part in ast.walk(node)):
+        return True
+    if depth == 0:
+        return False
+    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+    for part in ast.walk(function):
+        if isinstance(part, ast.Assign) and part is not node:
+            set_here = {item.id for target in part.targets for item in ast.walk(target) if isinstance(item, ast.Name)}
+            if names & set_here and _brings(part.value, function, depth - 1):
+                return True
+    return False
+
+
+def _is_to_host(call: ast.Call) -> bool:
+    function = call.func
+    if not isinstance(function, ast.Attribute):
+        return False
+    if function.attr == "to":
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        return any(isinstance(part, ast.Constant) and part.value == "cpu" for part in given)
+    return function.attr in _TO_HOST

@@ -1,0 +1,34 @@
+from pathlib import Path
+
+import pytest
+
+from memguard.facts import Place
+from memguard.probes.host_copies import is_on_host
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("kept.append(out.detach().cpu())", True),
+        ("kept.append(out.detach())", False),
+        ('kept.append(out.to("cpu"))', True),
+        ('kept.append(out.to(device="cpu"))', True),
+        ('kept.append(out.to("cuda"))', False),
+        ("kept += out.tolist()", True),
+        ("kept.append(on_host)", True),
+        ("kept.append(on_device)", False),
+    ],
+)
+def test_what_was_brought_to_the_host_is_told_from_the_statement(tmp_path: Path, text: str, host: bool) -> None:
+    """A call that brings it there, in the statement or where its variable was set."""
+    file = tmp_path / "program.py"
+    file.write_text(f"def f(out, kept):\n    on_host = out.numpy()\n    on_device = out * 2\n    {text}\n")
+    assert is_on_host(Place(file=str(file), line=4)) is host
+
+
+def test_what_cannot_be_read_is_on_the_device(tmp_path: Path) -> None:
+    """No file, no line, no Python."""
+    file = tmp_path / "notes.py"
+    file.write_text("def (:\n")
+    assert not is_on_host(Place())
+    assert not is_on_host(Place(file=str(file), line=1))
