@@ -95,7 +95,7 @@ def summarize(recording: Recording) -> Summary:
     """What one recording comes to; vectorised, so a million batches take a second."""
     session, end = recording.session, recording.end
     overhead = (end or {}).get("overhead") or {}
-    ooms = recording.of_kind("oom")
+    ooms = [oom for oom in recording.of_kind("oom") if not oom.get("caught")]
     summary = Summary(
         device=str(session.get("device", "unknown")),
         device_name=session.get("device_name"),
@@ -112,6 +112,9 @@ def summarize(recording: Recording) -> Summary:
         notes=list(recording.notes),
     )
     _count_stages(recording, summary)
+    caught = len(recording.of_kind("oom")) - len(ooms)
+    if caught:
+        summary.notes.append(f"the program caught {caught} out-of-memory error{'s' * (caught > 1)} and went on")
     if summary.ended is None and len(recording):
         summary.notes.append(_last_words(recording))
     return summary
@@ -192,7 +195,7 @@ def _last_words(recording: Recording) -> str:
     last = recording.record(len(recording) - 1)
     limit = recording.session.get("host_limit_bytes")
     ram = f" with RAM at {format_bytes(last.host_rss_bytes)}" if last.host_rss_bytes is not None else ""
-    of = f" of {format_bytes(limit)}" if ram and isinstance(limit, int) else ""
+    of = f" of a limit of {format_bytes(limit)}" if ram and isinstance(limit, int) else ""
     return (
         f"the run ended without a word at batch {last.batch} ({last.stage.value}){ram}{of}: it was killed from outside "
         "(the kernel does that when RAM runs out), or it still runs"
