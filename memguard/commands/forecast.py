@@ -14,7 +14,7 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser = subparsers.add_parser(
         "forecast",
         help="will a training step fit a GPU?",
-        description="Runs a training step on fake tensors and replays its allocations: what it needs, on which GPU it fits.",
+        description="Runs a training step on fake tensors and replays its allocations: what it needs, where it fits.",
         allow_abbrev=False,
     )
     parser.add_argument(

@@ -1,7 +1,7 @@
 """scaled_dot_product_attention as CUDA runs it: which kernel is chosen, and what it takes. From sdp_utils.cpp.
 
-Checked against torch 2.15.0 on compute capabilities 7.5, 8.0 and 9.0. cuDNN's attention, which a Hopper card may prefer,
-is counted as flash attention: the same outputs, and a workspace that only the GPU knows.
+Checked against torch 2.15.0 on compute capabilities 7.5, 8.0 and 9.0. cuDNN's attention, which a Hopper card may
+prefer, is counted as flash attention: the same outputs, and a workspace that only the GPU knows.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _choose(
     gqa: bool,
     capability: tuple[int, int],
 ) -> str:
-    """ "flash", "efficient" or "math"."""
+    """One of "flash", "efficient" and "math"."""
     if query.device.type != "cuda" or query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
         return "math"
     if 0 in query.shape or 0 in key.shape or query.dtype != key.dtype or query.dtype != value.dtype:

@@ -43,9 +43,9 @@ def forecast(
     changes, and no memory is taken for weights.
 
     Args:
-        step: Does one training step. Its closure holds model, optimizer and data, wherever they are. If it takes a batch
-            size, it is given one; else tensors whose first dimension is ``batch`` get another size in the search. Without
-            a step, ``model`` is a LightningModule, whose own training step on a batch of its dataloader is taken.
+        step: Does one training step. Its closure holds model, optimizer and data, wherever they are. If it takes a
+            batch size, it is given one; else tensors whose first dimension is ``batch`` get another size in the search.
+            Without a step, ``model`` is a LightningModule: its own training step on a batch of its dataloader.
         model: The `torch.nn.Module` that the step trains.
         optimizer: The optimizer, or a list of them.
         device: A card like ``"nvidia-h200"``, or an amount of memory like ``"24GiB"``, all of it PyTorch's. None: the
@@ -108,7 +108,7 @@ def forecast_target(target: str, *, batch: int | None = None, **options: Any) ->
     """The forecast of ``FILE.py:function``; see `forecast_of` for the options.
 
     Args:
-        target: Names a function that returns (model, optimizer, step), or a LightningModule; or a LightningModule class.
+        target: Names a function that returns (model, optimizer, step) or a LightningModule, or such a class.
         batch: The step's batch size; a function with a parameter for it is given it.
         **options: Those of `forecast_of`.
     """

@@ -93,8 +93,10 @@ def _ranges(
     runs = [needed]
     sources = []
     if card is None or not card.exact_model:
-        for nbytes in (CUBLAS_BYTES, CUBLAS_BYTES_HOPPER):
-            runs.append(_with(traced, torch_version, conf, Workspaces(cublas_bytes=nbytes)))
+        runs.extend(
+            _with(traced, torch_version, conf, Workspaces(cublas_bytes=nbytes))
+            for nbytes in (CUBLAS_BYTES, CUBLAS_BYTES_HOPPER)
+        )
         sources.append("the compute capability is not named: cuBLAS takes 8 MiB before Hopper, 32 MiB from there on")
     if any(event.kind == Kind.CONVOLUTION for event in traced.events):
         known = workspaces_for(traced.compute_capability)

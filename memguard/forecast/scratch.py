@@ -202,7 +202,7 @@ def _flash_splits(tracer: Tracer, batch_heads: int, queries: int, keys: int, wid
 
 
 def _flash_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-    gradient, query, key, _, result = args[:5]
+    gradient, query, result = args[0], args[1], args[4]
     batch, heads, length, width = query.shape
     copies = [
         tracer.hold(site, tensor.numel() * tensor.element_size())

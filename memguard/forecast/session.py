@@ -102,7 +102,7 @@ def _prepare_torch(tracer: Tracer) -> None:
     @functools.wraps(swap)
     def swap_without_memo(left: torch.Tensor, right: torch.Tensor) -> None:
         memo.clear()
-        swap(left, right)
+        swap(left, right)  # type: ignore[no-untyped-call]
 
     torch.utils.swap_tensors = swap_without_memo
     if torch.version.cuda is not None:
@@ -113,7 +113,7 @@ def _prepare_torch(tracer: Tracer) -> None:
     only_lift = getattr(torch._C, "_set_only_lift_cpu_tensors", None)
     if only_lift is not None:
         only_lift(True)  # or torch.tensor(..., device="cuda") would ask the driver
-    FakeTensor.__deepcopy__ = _deepcopy
+    setattr(FakeTensor, "__deepcopy__", _deepcopy)  # noqa: B010 - mypy takes it for a method
     for module in (optimizer_module, _foreach_utils):
         supported: list[type] = getattr(module, "_foreach_supported_types", [])
         if FakeTensor not in supported:
@@ -156,7 +156,7 @@ def _compile(tracer: Tracer) -> Callable[..., Any]:
 
 @final
 class _Placement:
-    """Parameters, buffers and optimizer states of a model that lives on the CPU or on a real GPU, put on the fake one."""
+    """Parameters, buffers and optimizer states of a model on the CPU or a real GPU, put on the fake one."""
 
     def __init__(self, tracer: Tracer, model: nn.Module | None, optimizers: list[Optimizer]) -> None:
         self._tracer = tracer

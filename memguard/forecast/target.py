@@ -101,8 +101,7 @@ def call_target(function: Callable[..., Any], batch: int | None) -> Made:
         return lightning_made(made)
     if not isinstance(made, tuple) or len(made) != 3 or not callable(made[2]):
         raise MemGuardError(
-            f"{getattr(function, '__name__', 'the function')} must return (model, optimizer, step) with a step that can "
-            f"be called, got {_told(made)}"
+            f"{getattr(function, '__name__', 'the function')} must return (model, optimizer, step), got {_told(made)}"
         )
     return made
 

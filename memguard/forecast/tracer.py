@@ -80,7 +80,8 @@ class Tracer(TorchDispatchMode):
 
     @classmethod
     def is_infra_mode(cls) -> bool:
-        return True  # as FakeTensorMode, it is no user's mode
+        """Like the fake mode, no mode of the user's."""
+        return True
 
     # -- what the operators say ------------------------------------------------------------------------------------
 
@@ -352,9 +353,8 @@ class Tracer(TorchDispatchMode):
         if count > _MOST_READS:
             raise MemGuardError(f"{where} read more than {_MOST_READS} values: a loop there waits for a value")
         if place.file:
-            self.note(
-                f"{where} reads a value from the GPU (.item() or a test): {'False' if dtype == torch.bool else 0} was assumed"
-            )
+            stand_in = "False" if dtype == torch.bool else "0"
+            self.note(f"{where} reads a value from the GPU (.item() or a test): {stand_in} was assumed")
 
     def trace(self, *, steps: int, batch: int | None) -> Trace:
         """What was recorded, as plain data."""

@@ -38,8 +38,8 @@ def _verdict(forecast: Forecast) -> list[str]:
     else:
         usable = (forecast.device_total_bytes or 0) - forecast.context_bytes - forecast.reserved_by_others_bytes
         lines.append(
-            f"The step {forecast.verdict} on {forecast.device}: it reserves {format_bytes(forecast.reserved_peak_bytes)}"
-            f" of {format_bytes(usable)} that PyTorch can have."
+            f"The step {forecast.verdict} on {forecast.device}: it reserves "
+            f"{format_bytes(forecast.reserved_peak_bytes)} of {format_bytes(usable)} that PyTorch can have."
         )
         if forecast.out_of_memory:
             lines.append(f"  {forecast.out_of_memory.split(' GPU ')[0].rstrip('.')} when memory ran out.")
@@ -53,17 +53,17 @@ def _verdict(forecast: Forecast) -> list[str]:
 
 def _peaks(forecast: Forecast) -> list[str]:
     first, steady = forecast.first_step, forecast.steady_step
+    allocated, reserved = forecast.allocated_peak_bytes, forecast.reserved_peak_bytes
     lines = [
-        f"Peak allocated {format_bytes(forecast.allocated_peak_bytes)} (between {_range(forecast.allocated_peak_bytes_range)})",
-        f"Peak reserved  {format_bytes(forecast.reserved_peak_bytes)} (between {_range(forecast.reserved_peak_bytes_range)})",
+        f"Peak allocated {format_bytes(allocated)} (between {_range(forecast.allocated_peak_bytes_range)})",
+        f"Peak reserved  {format_bytes(reserved)} (between {_range(forecast.reserved_peak_bytes_range)})",
         *(f"  {source}" for source in forecast.range_sources),
-        f"First step {format_bytes(first.allocated_peak_bytes)}, later steps {format_bytes(steady.allocated_peak_bytes)}"
-        f" (between steps {format_bytes(steady.allocated_end_bytes)}).",
+        f"First step {format_bytes(first.allocated_peak_bytes)}, later steps "
+        f"{format_bytes(steady.allocated_peak_bytes)} (between steps {format_bytes(steady.allocated_end_bytes)}).",
     ]
     if forecast.peak_line is not None:
-        lines.append(
-            f"The peak is reached in step {forecast.peak_step + 1}, {forecast.peak_phase}, {_place(forecast.peak_line)}."
-        )
+        place = f"step {forecast.peak_step + 1}, {forecast.peak_phase}, {_place(forecast.peak_line)}"
+        lines.append(f"The peak is reached in {place}.")
     return lines
 
 
@@ -79,8 +79,10 @@ def _shares(forecast: Forecast) -> list[str]:
 
 def _table(forecast: Forecast) -> list[str]:
     lines = ["Reserved by batch size:"]
-    for row in forecast.table:
-        lines.append(f"  {row.batch:>6}  {format_bytes(row.reserved_peak_bytes):>10}  {row.card}: {row.verdict}")
+    lines += [
+        f"  {row.batch:>6}  {format_bytes(row.reserved_peak_bytes):>10}  {row.card}: {row.verdict}"
+        for row in forecast.table
+    ]
     return lines
 
 

@@ -151,7 +151,8 @@ def main() -> int:
     allocated, reserved, tracker, thumb, seconds, rows = [], [], [], [], [], []
     for case in cases:
         truth = found.get(case)
-        name = f"{case.model} {case.size} {case.optimizer} {case.precision} b{case.batch} {case.option} {case.cc} {case.conf}"
+        name = f"{case.model} {case.size} {case.optimizer} {case.precision} b{case.batch} {case.option} cc{case.cc}"
+        name = f"{name} {case.conf}".rstrip()
         if truth is None or "error" in truth:
             print(f"no truth: {name}: {truth and truth['error']}", file=sys.stderr)
             continue
@@ -197,9 +198,10 @@ def _table(
     lines = [
         "# How far forecasts are off",
         "",
-        f"{len(rows)} training steps, {given.steps} steps each, forecast with torch {torch.__version__} on fake tensors; the truth is",
-        f"the caching allocator of a CUDA build of torch {given.torch_version} on the null GPU (no cuDNN workspaces there).",
-        f"A forecast took {statistics.median(seconds):.2f} s (median), {max(seconds):.2f} s at most, on two shared cores.",
+        f"{len(rows)} training steps, {given.steps} steps each, forecast with torch {torch.__version__};",
+        f"the truth is the allocator of a CUDA build of torch {given.torch_version} on the null GPU, without cuDNN's",
+        f"workspaces. A forecast took {statistics.median(seconds):.2f} s (median), {max(seconds):.2f} s at most, on",
+        "two busy cores.",
         "",
         "| peak | cases | median error | 95th percentile | largest |",
         "|---|---|---|---|---|",
@@ -214,10 +216,8 @@ def _table(
         "|---|---|---|---|---|---|---|",
     ]
     for _, name, truth, peak, held, errors in sorted(rows, key=lambda row: -row[0])[:25]:
-        lines.append(
-            f"| {name} | {truth['allocated']:,} | {peak:,} | {100 * errors[0]:+.3f} % | {truth['reserved']:,} | {held:,} |"
-            f" {100 * errors[1]:+.3f} % |"
-        )
+        cells = f"{truth['allocated']:,} | {peak:,} | {100 * errors[0]:+.3f} %"
+        lines.append(f"| {name} | {cells} | {truth['reserved']:,} | {held:,} | {100 * errors[1]:+.3f} % |")
     return "\n".join(lines) + "\n"
 
 

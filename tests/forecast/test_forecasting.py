@@ -1,0 +1,210 @@
+import json
+import os
+
+import pytest
+import torch
+from torch import nn
+
+import memguard.forecast
+from memguard.errors import MemGuardError
+from memguard.forecast import forecast
+from memguard.forecast.child import StepError, in_child
+
+
+def make():
+    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Dropout(0.1), nn.Linear(512, 256))
+    optimizer = torch.optim.AdamW(model.parameters())
+    inputs = torch.randn(32, 256)
+
+    def step():
+        optimizer.zero_grad()
+        model(inputs).pow(2).mean().backward()
+        optimizer.step()
+
+    return model, optimizer, step
+
+
+PARAMETERS = 4 * (256 * 512 + 512 + 512 * 256 + 256)
+
+
+def test_the_package_is_called_like_its_function():
+    """`memguard.forecast(...)` works though a package has that name."""
+    model, optimizer, step = make()
+    found = memguard.forecast(step, model=model, optimizer=optimizer, device="1GiB", steps=1)
+    assert found.verdict == "fits"
+
+
+def test_a_live_model_is_not_touched():
+    """Tracing leaves parameters, gradients, states and the random state as they were."""
+    model, optimizer, step = make()
+    weight, state = model[0].weight.clone(), torch.get_rng_state()
+    forecast(step, model=model, optimizer=optimizer, device="1GiB")
+    assert torch.equal(model[0].weight, weight)
+    assert model[0].weight.device.type == "cpu" and model[0].weight.grad is None
+    assert not optimizer.state
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_owners_at_the_peak_are_told_apart():
+    """Parameters, gradients and AdamW's states have the sizes that arithmetic gives."""
+    model, optimizer, step = make()
+    found = forecast(step, model=model, optimizer=optimizer, device="1GiB")
+    owners = {share.name: share.bytes for share in found.owners}
+    assert owners["parameters"] == owners["gradients"] == PARAMETERS
+    assert owners["optimizer states"] == 2 * PARAMETERS
+    assert owners["inputs"] == 32 * 256 * 4
+
+
+def test_first_step_starts_without_states():
+    """Between later steps gradients and states stay; before the first there are parameters and inputs only."""
+    model, optimizer, step = make()
+    found = forecast(step, model=model, optimizer=optimizer, device="1GiB")
+    first, steady = found.first_step, found.steady_step
+    assert len(found.steps) == 3
+    assert PARAMETERS <= first.allocated_start_bytes < 2 * PARAMETERS
+    assert steady.allocated_start_bytes == first.allocated_end_bytes > 4 * PARAMETERS
+    low, high = found.allocated_peak_bytes_range
+    assert low <= found.allocated_peak_bytes <= high
+    assert found.reserved_peak_bytes >= found.allocated_peak_bytes
+
+
+def test_the_peak_has_a_line():
+    """The allocation at which the peak is reached names the user's line."""
+    model, optimizer, step = make()
+    found = forecast(step, model=model, optimizer=optimizer, device="1GiB")
+    assert found.peak_line is not None and found.peak_line.file == os.path.abspath(__file__)
+    assert found.peak_line.source == "optimizer.step()"
+    assert found.peak_phase == "optimizer"
+
+
+def test_a_step_that_does_not_fit_says_so_and_what_would_help():
+    """Out of memory gives the verdict, PyTorch's text, and suggestions."""
+    model = nn.Sequential(*[nn.Linear(512, 512) for _ in range(12)])
+    optimizer = torch.optim.AdamW(model.parameters())
+    inputs = torch.randn(8, 512)
+
+    def step():
+        optimizer.zero_grad()
+        model(inputs).sum().backward()
+        optimizer.step()
+
+    found = forecast(step, model=model, optimizer=optimizer, device="64MiB")
+    assert found.verdict == "does not fit" and found.fits is False
+    assert "out of memory" in (found.out_of_memory or "")
+    assert "fused optimizer" in [suggestion.name for suggestion in found.suggestions]
+
+
+def test_cuda_in_the_step_is_believed():
+    """Code that says cuda, autocast and GradScaler runs without a GPU, and its loss.item() gets a stand-in."""
+
+    def step():
+        assert torch.cuda.is_available()
+        inputs = torch.randn(32, 256, device="cuda")
+        with torch.autocast("cuda", dtype=torch.float16):
+            out = on_gpu(inputs)
+            assert out.dtype == torch.float16 and out.is_cuda and out.device.type == "cuda"
+            loss = out.float().pow(2).mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return loss.item()
+
+    def build(batch):
+        nonlocal on_gpu, optimizer, scaler
+        on_gpu = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256)).cuda()
+        optimizer = torch.optim.SGD(on_gpu.parameters(), 0.1, momentum=0.9)
+        scaler = torch.amp.GradScaler("cuda")
+        return on_gpu, optimizer, step
+
+    on_gpu = optimizer = scaler = None
+    found = memguard.forecast.forecast_of(build, device="nvidia-a100-40gb")
+    assert found.verdict == "fits" and found.context_bytes > 0
+    assert any("reads a value" in note for note in found.notes)
+
+
+def test_the_largest_batch_is_tight():
+    """One more sample than the largest batch does not run."""
+
+    def build(batch):
+        model = nn.Linear(1024, 1024).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        size = batch or 1024
+
+        def step():
+            optimizer.zero_grad()
+            model(torch.randn(size, 1024, device="cuda")).relu().sum().backward()
+            optimizer.step()
+
+        return model, optimizer, step
+
+    options = {"device": "160MiB", "takes_batch": True, "steps": 1}
+    largest = memguard.forecast.forecast_of(build, batch=1024, **options).largest_batch
+    runs = [
+        memguard.forecast.forecast_of(lambda _, n=n: build(n), device="160MiB", steps=1) for n in (largest, largest + 1)
+    ]
+    assert runs[0].out_of_memory is None
+    assert runs[1].out_of_memory is not None
+
+
+def test_inputs_are_resized_where_the_step_takes_no_batch():
+    """Tensors of the closure whose first dimension is the batch get another size in the search."""
+    model, optimizer, step = make()
+    found = forecast(step, model=model, optimizer=optimizer, device="26MiB", batch=32, steps=1)
+    assert found.largest_batch is not None and found.largest_batch > 32
+    assert {row.batch for row in found.table} == {8, 16, 32, 64, 128}
+
+
+def test_library_workspaces_follow_the_version():
+    """Until 2.14 cuBLAS (in backward) and cuBLASLt (in forward) keep a workspace each; from 2.15 they return it."""
+    model, optimizer, step = make()
+    ends = [
+        forecast(step, model=model, optimizer=optimizer, device="1GiB", torch_version=v).steady_step.allocated_end_bytes
+        for v in ("2.11", "2.15")
+    ]
+    assert ends[0] - ends[1] == 8_519_680 + (1 << 20)
+
+
+def test_json_has_the_same_names():
+    """What to_json gives can be written, under the names of the fields."""
+    model, optimizer, step = make()
+    data = json.loads(json.dumps(forecast(step, model=model, optimizer=optimizer, device="1GiB", steps=1).to_json()))
+    assert data["fits"] is True and data["verdict"] == "fits"
+    assert set(data["steps"][0]) == {
+        "allocated_start_bytes",
+        "allocated_peak_bytes",
+        "allocated_end_bytes",
+        "reserved_peak_bytes",
+    }
+
+
+def test_a_step_that_raises_is_one_clear_error():
+    """The user's exception comes back with its type, text and line."""
+    model, optimizer, _ = make()
+
+    def step():
+        raise KeyError("no such batch")
+
+    with pytest.raises(StepError, match=r"KeyError at .*test_forecasting.py:\d+: 'no such batch'"):
+        forecast(step, model=model, optimizer=optimizer, device="1GiB")
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"device": "nvidia-zx81"}, "neither a size like 24GiB nor a known card"),
+        ({"device": "1GiB", "steps": 0}, "steps must be at least 1"),
+        ({"device": "1GiB", "batch": 0}, "batch must be at least 1"),
+        ({"device": "1GiB", "torch_version": "new"}, "is not a version of torch"),
+    ],
+)
+def test_bad_options_are_refused(options, error):
+    """Each names the value and what is valid."""
+    model, optimizer, step = make()
+    with pytest.raises(ValueError, match=error):
+        forecast(step, model=model, optimizer=optimizer, **options)
+
+
+def test_a_child_that_dies_is_told():
+    """A crash of the traced process is an error here, not a hang."""
+    with pytest.raises(MemGuardError, match="exit code 7"):
+        in_child(lambda: os._exit(7))
