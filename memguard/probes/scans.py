@@ -115,7 +115,9 @@ class ScansProbe(Probe):
 
     def _tell_copies(self, survey: Survey, owned: dict[int, int]) -> None:
         watch = self.watch
-        copies = [copy for copy in find_copies(survey, watch.models, ignore=owned) if copy.bytes]
+        found = find_copies(survey, watch.models, ignore=owned)
+        # An optimizer that has not been seen to step yet owns its state all the same.
+        copies = [c for c in found if c.bytes and "optim" not in f"{c.place.holder} {c.place.source}".lower()]
         if len(copies) <= self._copies:
             return
         self._copies = len(copies)
