@@ -65,7 +65,7 @@ def test_json_and_files(script, tmp_path, capsys):
         ("{script}:missing", "has no function 'missing'; it has broken, build, wrong"),
         ("{script}", "does not name a function"),
         ("nowhere.py:build", "there is no file nowhere.py"),
-        ("{script}:broken", r"RuntimeError at .*train.py:18: no data today"),
+        ("{script}:broken", r"RuntimeError at .*train.py:17: no data today"),
         ("{script}:wrong", r"must return \(model, optimizer, step\), got int"),
     ],
 )

@@ -149,7 +149,7 @@ def test_the_largest_batch_is_tight():
 def test_inputs_are_resized_where_the_step_takes_no_batch():
     """Tensors of the closure whose first dimension is the batch get another size in the search."""
     model, optimizer, step = make()
-    found = forecast(step, model=model, optimizer=optimizer, device="26MiB", batch=32, steps=1)
+    found = forecast(step, model=model, optimizer=optimizer, device="48MiB", batch=32, steps=1)
     assert found.largest_batch is not None and found.largest_batch > 32
     assert {row.batch for row in found.table} == {8, 16, 32, 64, 128}
 
