@@ -6,6 +6,7 @@ failures end: a part that fails is logged once with its traceback and switched o
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -31,6 +32,12 @@ from memguard.summary import Summary
 logger = logging.getLogger("memguard")
 
 HISTORY = 4096
+JUDGED_AT_ONCE = 64
+"""First records, each judged by the rules as it is made."""
+BLOCK = 16
+"""Later records are judged so many at a time: code that runs in a row costs a third of code that runs now and then."""
+LONG_SECONDS = 0.02
+"""A batch that took longer is judged at once, whatever it costs."""
 _DESCRIBED = ("device", "device_name", "device_total_bytes", "rank", "world_size")
 
 
@@ -75,13 +82,15 @@ class Recorder:
     ) -> None:
         self.run = run
         self.records: deque[BatchRecord] = deque(maxlen=HISTORY)
-        self.findings: dict[tuple[str, str | None, int | None, str | None], Finding] = {}
-        self.summary = Summary(device=run.device, rank=run.rank, world_size=run.world_size)
         self.recording: RecordingWriter | None = None
         self.listeners: list[Callable[[BatchRecord], Sequence[Fact]]] = []
         """Called with each record as it is made; what they return is learned."""
         self._backend = backend
         self._logdir = logdir
+        self._findings: dict[tuple[str, str | None, int | None, str | None], Finding] = {}
+        self._summary = Summary(device=run.device, rank=run.rank, world_size=run.world_size)
+        self._waiting: list[BatchRecord] = []
+        self._judged_at_once = JUDGED_AT_ONCE
         self._sinks = list(sinks)
         self._use(detectors)
         self._slow, self._rss, self._clock = slow, rss, clock
@@ -102,6 +111,18 @@ class Recorder:
         self._began = 0.0
         self._spent = 0.0
         self._batch_open = False
+
+    @property
+    def findings(self) -> dict[tuple[str, str | None, int | None, str | None], Finding]:
+        """All findings so far, by their cause."""
+        self.judge()
+        return self._findings
+
+    @property
+    def summary(self) -> Summary:
+        """What the run comes to so far."""
+        self.judge()
+        return self._summary
 
     @property
     def batch(self) -> int:
@@ -139,10 +160,16 @@ class Recorder:
         """The run begins: the backend is put in place and the recording created."""
         if self._open:
             return
-        self._open, self._began = True, time.perf_counter()
-        with self.part("backend"):
+        self._began = time.perf_counter()
+        try:
             self._backend.install()
             self._last = self._backend.boundary()
+        except Exception as error:
+            if type(error).__name__ == "OutOfMemoryError":  # what exists already does not fit the virtual device
+                self._backend.remove()
+                raise
+            self.failed("backend", error)
+        self._open = True
         self._last_time = self._clock()
         self._learn_device()
         if self._logdir is not None:
@@ -151,7 +178,7 @@ class Recorder:
                 self.recording = RecordingWriter(self._logdir, {**session, **described})
                 self.summary.recording = str(self.recording.path)
                 self._batch = self.recording.first_batch
-            except OSError as error:
+            except Exception as error:
                 self._recording_failed(error)
 
     def close(self, reason: str = "finished") -> Summary:
@@ -161,6 +188,7 @@ class Recorder:
         if self._batch_open:
             self.batch_end()
         self._open = False
+        self.judge()
         for detector in self._detectors:
             with self.part(f"rule {detector.code}"):
                 for finding in detector.finish(self.run):
@@ -182,7 +210,7 @@ class Recorder:
         if self.recording is not None:
             try:
                 self.recording.close()
-            except OSError as error:
+            except Exception as error:
                 self._recording_failed(error)
         return self.summary
 
@@ -203,6 +231,7 @@ class Recorder:
             return
         began = time.perf_counter()
         self._edge()
+        self.judge()
         self._stages.append((stage, epoch))
         if batches is not None:
             self.run.batches_per_epoch[stage] = batches
@@ -221,12 +250,14 @@ class Recorder:
             self._make_record(stage)
         else:
             self._edge()
+        self.judge()
         while self._stages.pop()[0] is not stage:
             pass
         self._spent += time.perf_counter() - began
 
     def epoch(self, epoch: int | None) -> None:
         """The current stage goes into another epoch."""
+        self.judge()
         if self._stages:
             self._stages[-1] = (self._stages[-1][0], epoch)
             if self._stages[-1][0] is Stage.TRAIN:
@@ -270,6 +301,7 @@ class Recorder:
         """Facts that probes saw; the detectors judge them."""
         if not self._active():
             return
+        self.judge()
         for fact in facts:
             for code, learn in self._learners:
                 with self.part(f"rule {code}"):
@@ -282,16 +314,16 @@ class Recorder:
             name in self._silenced or name in self._allowed or allowed(name) for name in (finding.code, finding.name)
         ):
             return
-        known = self.findings.get(finding.cause)
+        known = self._findings.get(finding.cause)
         if known is not None:
             count = known.count + finding.count
             worse = known.severity < finding.severity
-            self.findings[finding.cause] = replace(finding if worse else known, count=count)
+            self._findings[finding.cause] = replace(finding if worse else known, count=count)
             if not worse:
                 return
         else:
-            self.findings[finding.cause] = finding
-        told = self.findings[finding.cause]
+            self._findings[finding.cause] = finding
+        told = self._findings[finding.cause]
         self.line("finding", told.to_json())
         for sink in self._sinks:
             with self.part(_name(sink)):
@@ -303,7 +335,7 @@ class Recorder:
             return
         try:
             self.recording.line(kind, data)
-        except (OSError, ValueError) as error:
+        except Exception as error:
             self._recording_failed(error)
 
     # Failures of ours
@@ -326,19 +358,27 @@ class Recorder:
         self._off.add(name)
         self._use([d for d in self._detectors if f"rule {d.code}" != name])
         self._sinks = [sink for sink in self._sinks if _name(sink) != name]
-        note = f"memguard's {name} failed and is off for the rest of the run: {type(error).__name__}: {error}"
-        self.summary.notes.append(note)
-        # As text: a log handler that kept the exception would keep the step's tensors with it.
-        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        logger.error("%s. The training is not touched; please report this.\n%s", note, trace.rstrip())
+        with contextlib.suppress(Exception):  # a hostile __str__, a log handler that raises
+            # As text: a log handler that kept the exception would keep the step's tensors with it.
+            trace = "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
+            told = trace.rpartition("\n")[2]
+            note = f"memguard's {name} failed and is off for the rest of the run: {told}"
+            self._summary.notes.append(note)
+            logger.error("%s. The training is not touched; please report this.\n%s", note, trace)
+        error.__traceback__ = None  # TensorBoard's writer keeps its error, which must not keep the step's frames
 
     def _recording_failed(self, error: BaseException) -> None:
-        self.recording = None
+        recording, self.recording = self.recording, None
+        if recording is not None:
+            with contextlib.suppress(Exception):
+                recording.close()
         if "recording" not in self._off:
             self._off.add("recording")
-            note = f"the recording stopped: {error}"
-            self.summary.notes.append(note)
-            logger.warning("memguard: %s. Training goes on untouched, without a recording.", note)
+            with contextlib.suppress(Exception):
+                note = f"the recording stopped: {error}"
+                self._summary.notes.append(note)
+                logger.warning("memguard: %s. Training goes on untouched, without a recording.", note)
+        error.__traceback__ = None
 
     # Records
 
@@ -399,15 +439,14 @@ class Recorder:
             num_device_free=_delta(now.num_device_free, last.num_device_free),
         )
         self._batch += 1
-        self._index, shapes, self._shapes = None, self._shapes, None
+        self._index = self._shapes = None
         self.records.append(record)
-        self.summary.count(record, self._shape_texts[shapes] if shapes is not None else None)
         if self.recording is not None:
             try:
                 self.recording.record(record)
-            except (OSError, ValueError) as error:
+            except Exception as error:
                 self._recording_failed(error)
-        self._judge(record)
+        self._hand_on(record)
 
     def _use(self, detectors: Sequence[Detector]) -> None:
         """Takes these rules, and only those with something to say of each batch for the path that every batch goes."""
@@ -415,23 +454,47 @@ class Recorder:
         self._observers = [(d.code, d.observe) for d in detectors if type(d).observe is not Detector.observe]
         self._learners = [(d.code, d.learn) for d in detectors if type(d).learn is not Detector.learn]
 
-    def _judge(self, record: BatchRecord) -> None:
-        run, part = self.run, ""
-        self._allowed = allowed_lately()
+    def _hand_on(self, record: BatchRecord) -> None:
+        """Lets the listeners look, and judges the record: at once where that matters, else with the next ones."""
+        allowances = allowed_lately()
+        if allowances != self._allowed:
+            self.judge()
+            self._allowed = allowances
+        at_once = bool(allowances or record.num_alloc_retries or record.num_ooms) or record.seconds > LONG_SECONDS
         try:
             for listener in self.listeners:
-                part = "probes"
                 if facts := listener(record):
                     self.learn(facts)
-            for code, observe in self._observers:
-                part = code
-                for finding in observe(record, run):
-                    self.add(finding)
-            for sink in self._sinks:
-                part = _name(sink)
-                sink.record(record, run)
+                    at_once = True
         except Exception as error:
-            self.failed(f"rule {part}" if part.startswith("MG") else part, error)
+            self.failed("probes", error)
+        self._waiting.append(record)
+        if self._judged_at_once:
+            self._judged_at_once -= 1
+            at_once = True
+        if at_once or len(self._waiting) >= BLOCK:
+            self.judge()
+
+    def judge(self) -> None:
+        """Judges the records that wait for it: few, of short batches only."""
+        waiting = self._waiting
+        if not waiting:
+            return
+        self._waiting = []
+        run, summary, texts = self.run, self._summary, self._shape_texts
+        for record in waiting:
+            part = "summary"
+            try:
+                summary.count(record, texts[record.shapes] if record.shapes is not None else None)
+                for code, observe in self._observers:
+                    part = code
+                    for finding in observe(record, run):
+                        self.add(finding)
+                for sink in self._sinks:
+                    part = _name(sink)
+                    sink.record(record, run)
+            except Exception as error:
+                self.failed(f"rule {part}" if part.startswith("MG") else part, error)
 
     def _learn_device(self) -> None:
         """Asks the backend who it is; a device that the user initialises late answers late."""
