@@ -45,17 +45,17 @@ def stack_of(error: BaseException | None) -> Stack:
     Args:
         error: The error; None while the allocator is still asking.
     """
-    frames = list(_failed(error.__traceback__)) if error is not None else []
-    threads = sys._current_frames()
-    if error is None:
-        frames = list(_running(sys._getframe(1)))
+    stack = Stack([])
+    # No local variable may hold a frame: this function's own is among them, and a cycle would keep all their tensors.
+    if error is not None:
+        stack.frames += _failed(error.__traceback__)
+    else:
+        stack.frames += _running(sys._getframe(1))
         if threading.current_thread() is not threading.main_thread():
-            frames += _running(threads.get(threading.main_thread().ident or 0))
-    stack = Stack(frames[:_MOST])
-    stack.running = {id(frame) for frame in frames}
-    for frame in threads.values():
-        stack.running.update(id(each) for each in _running(frame))
-    del threads
+            stack.frames += _running(sys._current_frames().get(threading.main_thread().ident or 0))
+    stack.running = {id(each) for each in stack.frames}
+    stack.running.update(id(each) for top in sys._current_frames().values() for each in _running(top))
+    del stack.frames[_MOST:]
     context = error.__context__ if error is not None else sys.exc_info()[1]
     while context is not None and id(context) not in stack.handled:
         stack.handled.add(id(context))
