@@ -344,6 +344,8 @@ class Session:
     # Inside
 
     def _after_record(self, record: BatchRecord) -> list[Any]:
+        if self.watch.device_total_bytes is None:
+            self.watch.device_total_bytes = self.recorder.run.limit_bytes or self.recorder.run.device_total_bytes
         if record.stage is Stage.TRAIN:
             self._train_batches += 1
             if self._train_batches == _PATIENCE and isinstance(self.backend, AutoBackend):
