@@ -164,6 +164,25 @@ def test_library_workspaces_follow_the_version():
     assert ends[0] - ends[1] == 8_519_680 + (1 << 20)
 
 
+def test_gradients_that_the_engine_copies_stay_on_the_gpu():
+    """An expanded gradient is cloned by the engine itself, onto the parameter's device."""
+
+    def build(_):
+        weight = nn.Parameter(torch.zeros(1, 8, device="cuda"))
+        model = nn.ParameterList([weight])
+        optimizer = torch.optim.Adam(model.parameters())
+
+        def step():
+            optimizer.zero_grad()
+            (weight + torch.zeros(1, 8, device="cuda")).sum().backward()
+            assert weight.grad.is_cuda
+            optimizer.step()
+
+        return model, optimizer, step
+
+    assert memguard.forecast.forecast_of(build, device="1GiB").verdict == "fits"
+
+
 def test_json_has_the_same_names():
     """What to_json gives can be written, under the names of the fields."""
     model, optimizer, step = make()
