@@ -148,7 +148,7 @@ class Tracer(TorchDispatchMode):
         else:
             args = tuple(self._fake(value) for value in args)
         device = kwargs.get("device")
-        if device is not None and frame.f_code is _ENGINE and not any(isinstance(v, torch.Tensor) for v in args):
+        if device is not None and frame.f_code is _ENGINE and func is not _TO_COPY:
             device = _CUDA  # the engine was told "cpu" of every tensor, and now makes one like them
         if device is not None and device.type == "cuda":
             kwargs = {**kwargs, "device": _CUDA}
