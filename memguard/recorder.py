@@ -185,8 +185,17 @@ class Recorder:
         """The run is over: detectors conclude, sinks and recording close. A second call only returns the summary."""
         if not self._open or os.getpid() != self._pid:
             return self.summary
-        if self._batch_open:
-            self.batch_end()
+        with contextlib.ExitStack() as last:  # from the bottom up; an interrupt stops none of them
+            last.callback(self._close_recording)
+            last.callback(self._safely, "backend", self._backend.remove)
+            for sink in self._sinks:
+                last.callback(self._safely, _name(sink), sink.close)
+            last.callback(self._conclude, reason)
+            if self._batch_open:
+                self.batch_end()
+        return self.summary
+
+    def _conclude(self, reason: str) -> None:
         self._open = False
         self.judge()
         for detector in self._detectors:
@@ -202,17 +211,19 @@ class Recorder:
             if finding.count > 1:
                 self.line("finding", finding.to_json())
         self.line("end", {"reason": reason, "batches": self._batch, "overhead": self.overhead()})
-        for sink in self._sinks:
-            with self.part(_name(sink)):
-                sink.close()
-        with self.part("backend"):
-            self._backend.remove()
+
+    def _close_recording(self) -> None:
         if self.recording is not None:
             try:
                 self.recording.close()
             except Exception as error:
                 self._recording_failed(error)
-        return self.summary
+
+    def _safely(self, name: str, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except Exception as error:
+            self.failed(name, error)
 
     def overhead(self) -> dict[str, float]:
         """Seconds that memguard spent in the loop so far, and their share of the wall time."""
@@ -361,8 +372,7 @@ class Recorder:
         with contextlib.suppress(Exception):  # a hostile __str__, a log handler that raises
             # As text: a log handler that kept the exception would keep the step's tensors with it.
             trace = "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
-            told = trace.rpartition("\n")[2]
-            note = f"memguard's {name} failed and is off for the rest of the run: {told}"
+            note = f"memguard's {name} failed and is off for the rest of the run: {type(error).__name__}: {error}"
             self._summary.notes.append(note)
             logger.error("%s. The training is not touched; please report this.\n%s", note, trace)
         error.__traceback__ = None  # TensorBoard's writer keeps its error, which must not keep the step's frames

@@ -82,7 +82,15 @@ class RecordingWriter:
         self._pid = os.getpid()
         self.first_batch = _continue_from(folder, int(session.get("rank", 0)))
         """One more than the last batch of this rank's earlier recordings in the directory: numbers only ever grow."""
+        self._lines = -1
         self._data, self.path = _create(folder, int(session.get("rank", 0)), self.start)
+        try:
+            self._begin(session)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, session: dict[str, Any]) -> None:
         self._lines = os.open(self.path.with_suffix(".jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         header = {
             "version": VERSION,

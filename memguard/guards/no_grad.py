@@ -5,6 +5,7 @@ Its rules stand in the order in which they are asked in `NoGradGuard.decide`. It
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import gc
@@ -120,14 +121,21 @@ class Lookout(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.wished = False
+        self.wished = self.over = False
 
     def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Passes every call on unchanged; looks at its name and keywords only."""
-        if not self.wished and _wishes_grad(func, args, kwargs):
+        if not self.wished and not self.over and _wishes_grad(func, args, kwargs):
             self.wished = True
             torch._C._set_grad_enabled(True)  # what torch.set_grad_enabled calls; checked in torch 2.13
         return func(*args, **(kwargs or {}))
+
+    def leave(self) -> None:
+        """Ends the watch; where an interrupt left other modes above this one, it stays and does nothing."""
+        depth = torch._C._len_torch_function_stack()  # checked in torch 2.13
+        if depth and torch._C._get_function_stack_at(depth - 1) is self:
+            self.__exit__(None, None, None)
+        self.over = True
 
 
 _ENGINE_NAMES = frozenset({"backward", "manual_backward", "autograd", "grad", "step", "closure"})
@@ -251,8 +259,10 @@ class _Fate:
         """A backward enters the graph."""
         if not self.used:
             self.used = True
-            self._used()
+            with contextlib.suppress(Exception):  # this is the user's backward
+                self._used()
 
     def __del__(self) -> None:
         if not self.used:
-            self._died()
+            with contextlib.suppress(Exception):
+                self._died()

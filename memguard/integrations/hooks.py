@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
 from typing import Any, Protocol, final
 
 from torch import nn
@@ -11,13 +13,16 @@ from memguard.probes.hook import Hook
 
 
 class ForwardListener(Protocol):
-    """Who hears of the forwards of root models; it must not raise."""
+    """Who hears of the forwards of root models."""
 
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward begins."""
 
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A forward is over; after an exception the output is None."""
+
+    def hook_failed(self, error: Exception) -> None:
+        """One of the two raised: nothing more is heard from that hook; the error is not to be kept."""
 
 
 @final
@@ -30,14 +35,77 @@ class RootHooks:
     """
 
     def __init__(self, model: nn.Module, listener: ForwardListener) -> None:
-        start, end = Hook(listener.forward_start), Hook(listener.forward_end)
+        self._hooks = start, end = (
+            Hook(listener.forward_start, listener.hook_failed),
+            Hook(listener.forward_end, listener.hook_failed),
+        )
         # First in, last out: what other hooks do lies inside a guarded forward, and always_call undoes it on errors.
         self._handles: list[RemovableHandle] = [
             model.register_forward_pre_hook(start, prepend=True, with_kwargs=True),
             model.register_forward_hook(end, always_call=True),
         ]
 
+    def stop(self) -> None:
+        """Silences both hooks, which stay where they are: safe while torch goes through them."""
+        for hook in self._hooks:
+            hook.stop()
+
     def remove(self) -> None:
         """Takes both hooks away; a second call does nothing."""
         while self._handles:
             self._handles.pop().remove()
+
+
+_CALL = nn.Module._call_impl.__code__  # checked in torch 2.13
+
+
+@final
+class OpenForwards:
+    """How deep the loop is in forwards of root models.
+
+    KeyboardInterrupt and SystemExit leave a forward without a word to its hooks, so a depth is checked against the
+    stack before it is believed.
+    """
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self._outermost = 0
+
+    def enter(self) -> bool:
+        """A forward begins; whether it is an outermost one."""
+        self.depth += 1
+        if self.depth > 1:
+            return False
+        call = _next_call(sys._getframe(1))
+        self._outermost = id(call) if call is not None else 0
+        return True
+
+    def leave(self) -> bool:
+        """A forward is over; whether it was an outermost one."""
+        self.depth = max(self.depth - 1, 0)
+        return self.depth == 0
+
+    def interrupted(self, *, in_hook: bool) -> bool:
+        """Whether forwards were left without a word; then none is open any more.
+
+        Args:
+            in_hook: Whether a hook asks before it enters: then the innermost call is its own, and no evidence.
+        """
+        if not self.depth or not self._outermost:
+            return False
+        call = _next_call(sys._getframe(1))
+        if in_hook and call is not None:
+            call = _next_call(call.f_back)
+        while call is not None:
+            if id(call) == self._outermost:
+                return False
+            call = _next_call(call.f_back)
+        self.depth = 0
+        return True
+
+
+def _next_call(frame: FrameType | None) -> FrameType | None:
+    """The nearest frame up the stack in which torch calls a module with hooks."""
+    while frame is not None and frame.f_code is not _CALL:
+        frame = frame.f_back
+    return frame

@@ -6,23 +6,29 @@ made on demand from one mixin and whichever of the packages the program has impo
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
 from memguard.errors import MemGuardError
-from memguard.integrations.hooks import RootHooks
+from memguard.integrations.hooks import OpenForwards, RootHooks
 from memguard.integrations.progress import ProgressText
 from memguard.integrations.session import Session
+from memguard.integrations.shield import shielded
 from memguard.options import Options, disabled
 from memguard.report.text import render
 from memguard.stats import BatchRecord, Stage
 from memguard.summary import Summary
+
+logger = logging.getLogger("memguard")
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 OPTIONS_VARIABLE = "MEMGUARD_OPTIONS"
@@ -53,7 +59,8 @@ class MemGuardMixin:
         self._hooks: list[tuple[nn.Module, RootHooks]] = []
         self._nested: dict[int, bool] = {}
         self._sorting = False
-        self._depth = 0
+        self._failed: set[str] = set()
+        self._forwards_open = OpenForwards()
         self._progress: ProgressText | None = None
         self._summary = Summary()
         self._records: list[BatchRecord] = []
@@ -80,7 +87,11 @@ class MemGuardMixin:
     # Lightning's hooks, in the order of a run
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """A run begins: the session is made, on every rank alike."""
+        """A run begins: the session is made, on every rank alike.
+
+        Raises:
+            ValueError: The device is not in this build of PyTorch.
+        """
         logdir = trainer.log_dir  # a broadcast in Lightning: every rank asks, once, here
         first = next((callback for callback in trainer.callbacks if isinstance(callback, MemGuardMixin)), self)
         if self._off or first is not self or self._session is not None:
@@ -94,54 +105,62 @@ class MemGuardMixin:
             world_size=trainer.world_size,
             record=not trainer.fast_dev_run,
         )
-        self._session.open()
-        if self._options.progress:
-            self._progress = ProgressText(trainer, self._session)
+        self._open(self._session, trainer)
 
+    @shielded
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """The model is on its device and wrapped by the strategy."""
         self._attach(trainer, pl_module)
 
+    @shielded
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Validation begins, in fit or alone."""
         self._attach(trainer, pl_module)
         if not trainer.sanity_checking:
             self._enter(Stage.VALIDATION, trainer)
 
+    @shielded
     def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
         """The sanity check begins."""
         self._enter(Stage.SANITY, trainer)
 
+    @shielded
     def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
         """The sanity check is over."""
         self._leave(Stage.SANITY)
 
+    @shielded
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Training begins."""
         self._enter(Stage.TRAIN, trainer, batches=_length(trainer.num_training_batches))
         if self._session is not None:
             self._session.plan(num_epochs=_known(trainer.max_epochs), max_steps=_known(trainer.max_steps))
 
+    @shielded
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """An epoch begins."""
         self._end_checkpoint()
         if self._session is not None:
             self._session.recorder.epoch(trainer.current_epoch)
 
+    @shielded
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """A training batch, already on the device, begins."""
         self._batch_start(batch, batch_idx)
 
+    @shielded
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
         """The loss still carries its graph."""
         if self._session is not None:
             self._session.backward_start(loss)
 
+    @shielded
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
         """Gradients are there."""
         if self._session is not None:
             self._session.backward_end()
 
+    @shielded
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """A training batch is over."""
         if self._session is not None:
@@ -149,95 +168,123 @@ class MemGuardMixin:
             if self._sorting:
                 self._keep_outermost()
 
+    @shielded
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """A training epoch is over."""
         if self._session is not None:
             self._session.epoch_end()
 
+    @shielded
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
         """A checkpoint is being put together; Lightning does not tell its end, so the next event is."""
         if self._session is not None and not self._session.in_stage(Stage.CHECKPOINT):
             self._session.stage_start(Stage.CHECKPOINT, epoch=trainer.current_epoch)
 
+    @shielded
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """A validation batch begins."""
         self._batch_start(batch, batch_idx)
 
+    @shielded
     def on_validation_batch_end(self, trainer: Any, pl_module: Any, *args: Any, **kwargs: Any) -> None:
         """A validation batch is over."""
         if self._session is not None:
             self._session.batch_end()
 
+    @shielded
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Validation is over."""
         self._leave(Stage.VALIDATION)
 
+    @shielded
     def on_test_start(self, trainer: Any, pl_module: Any) -> None:
         """A test begins."""
         self._attach(trainer, pl_module)
         self._enter(Stage.TEST, trainer)
 
+    @shielded
     def on_test_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """A test batch begins."""
         self._batch_start(batch, batch_idx)
 
+    @shielded
     def on_test_batch_end(self, trainer: Any, pl_module: Any, *args: Any, **kwargs: Any) -> None:
         """A test batch is over."""
         if self._session is not None:
             self._session.batch_end()
 
+    @shielded
     def on_test_end(self, trainer: Any, pl_module: Any) -> None:
         """The test is over."""
         self._leave(Stage.TEST)
 
+    @shielded
     def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
         """Prediction begins."""
         self._attach(trainer, pl_module)
         self._enter(Stage.PREDICT, trainer)
 
+    @shielded
     def on_predict_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """A prediction batch begins."""
         self._batch_start(batch, batch_idx)
 
+    @shielded
     def on_predict_batch_end(self, trainer: Any, pl_module: Any, *args: Any, **kwargs: Any) -> None:
         """A prediction batch is over."""
         if self._session is not None:
             self._session.batch_end()
 
+    @shielded
     def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
         """Prediction is over."""
         self._leave(Stage.PREDICT)
 
+    @shielded
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Training is over."""
         self._leave(Stage.TRAIN)
 
+    @shielded
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """The run fails; the exception flies on unchanged."""
         if self._session is not None:
             self._session.exception(exception)
             self._close(f"an exception: {type(exception).__name__}")
 
+    @shielded
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """The run is over."""
         self._close("finished")
 
     # Inside
 
+    def _open(self, session: Session, trainer: Any) -> None:
+        try:
+            session.open()
+            if self._options.progress:
+                self._progress = ProgressText(trainer, session)
+        except torch.OutOfMemoryError:
+            raise  # what is there already does not fit the virtual device: the user's business
+        except Exception as error:
+            self.part_failed("setup", error)
+
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A hooked module is called."""
         session = self._session
         if session is None or session.is_foreign():
             return
+        if self._forwards_open.depth and self._forwards_open.interrupted(in_hook=True):
+            session.validation.interrupted()
+        outermost = self._forwards_open.enter()
         if self._sorting:
-            self._nested[id(model)] = self._nested.get(id(model), True) and self._depth > 0
-        self._depth += 1
+            self._nested[id(model)] = self._nested.get(id(model), True) and not outermost
         session.forward_start(model, args, kwargs)
 
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
@@ -245,8 +292,24 @@ class MemGuardMixin:
         session = self._session
         if session is None or session.is_foreign():
             return
-        self._depth = max(self._depth - 1, 0)
+        self._forwards_open.leave()
         session.forward_end(model, args, output)
+
+    def hook_failed(self, error: Exception) -> None:
+        """A hook of ours raised: all of them fall silent, and gradients are given back."""
+        for _, hooks in self._hooks:
+            hooks.stop()
+        if self._session is not None:
+            self._session.validation.release()
+        self.part_failed("module hooks", error)
+
+    def part_failed(self, name: str, error: Exception) -> None:
+        """Something raised where the Trainer calls us."""
+        if self._session is not None:
+            self._session.recorder.failed(name, error)
+        elif name not in self._failed:
+            self._failed.add(name)
+            logger.error("memguard's %s failed and does nothing: %s: %s", name, type(error).__name__, error)
 
     def _attach(self, trainer: Any, pl_module: Any) -> None:
         """Hooks the module and its parts: LightningModule.forward is often never called, its children are."""
@@ -294,15 +357,18 @@ class MemGuardMixin:
 
     def _close(self, reason: str) -> None:
         session, self._session = self._session, None
-        for _, hooks in self._hooks:
-            hooks.remove()
-        self._hooks, self._nested, self._sorting, self._depth = [], {}, False, 0
-        if self._progress is not None:
-            self._progress.remove()
+        with contextlib.ExitStack() as last:  # even an interrupt in here leaves nothing behind
+            if session is not None:
+                last.callback(session.close, reason)
+            for _, hooks in self._hooks:
+                last.callback(hooks.remove)
+            if self._progress is not None:
+                last.callback(self._progress.remove)
+            self._hooks, self._nested, self._sorting, self._forwards_open = [], {}, False, OpenForwards()
             self._progress = None
         if session is None:
             return
-        self._summary = session.close(reason)
+        self._summary = session.recorder.summary
         self._records = list(session.recorder.records)
         if not self._quiet and session.recorder.run.rank == 0:
             print(render(self._summary), file=sys.stderr)

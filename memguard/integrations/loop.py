@@ -70,7 +70,7 @@ class BatchInference:
         if not self._open:
             self.begin(None)
 
-    def backward(self) -> None:
+    def backward(self, gradients: object = None) -> None:
         """A backward entered the graph of a training forward."""
         self._backward = True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -35,9 +36,10 @@ class ProgressText:
 
     def _with_memory(self, *args: Any, **kwargs: Any) -> Any:
         metrics = self._metrics(*args, **kwargs)
-        text = memory_text(self._session)
-        if text is not None and isinstance(metrics, dict):
-            metrics = {**metrics, "mem": text}
+        with contextlib.suppress(Exception):  # this is the user's progress bar
+            text = memory_text(self._session)
+            if text is not None and isinstance(metrics, dict):
+                return {**metrics, "mem": text}
         return metrics
 
 

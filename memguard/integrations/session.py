@@ -5,6 +5,8 @@ Front doors translate their host's hooks to the methods here; each method surviv
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import platform
 import sys
@@ -36,6 +38,7 @@ from memguard.integrations.validation import ValidationGuard
 from memguard.options import Options, choose_logdir
 from memguard.probes import PROBES
 from memguard.probes.history import choose_history
+from memguard.probes.hook import Hook
 from memguard.probes.interface import Watch
 from memguard.probes.panel import Probes, in_transform
 from memguard.probes.shapes import describe_shapes
@@ -121,7 +124,10 @@ class Session:
             logdir=self.logdir if record else None,
         )
         self.is_lightning = lightning
+        self.host_limit_bytes: int | None = None
+        """What the kernel would kill this process at."""
         self._handles: list[Any] = []
+        self._opened = False
         self._thread = get_ident()
         self._pid = os.getpid()
         self._stages: list[Stage] = []
@@ -133,49 +139,39 @@ class Session:
     @property
     def is_open(self) -> bool:
         """Whether the session runs, in the process that began it."""
-        return bool(self._handles) and os.getpid() == self._pid
+        return self._opened and os.getpid() == self._pid
 
     def open(self) -> None:
         """The run begins."""
-        if self._handles:
+        if self._opened:
             return
+        self._safely("recorder", self._open_recorder)
+        self._opened = True
         _open.append(self)
-        self.recorder.open(_describe(self.options))
         self.recorder.listeners.append(self._after_record)
-        with self.recorder.part("slow lane"):
-            self._slow.start()
-        with self.recorder.part("probes"):
-            self.probes.install()
-        self._handles = [
-            register_optimizer_step_pre_hook(self._step_start),
-            register_optimizer_step_post_hook(self._step_end),
-        ]
-        self.validation.install()
-        with self.recorder.part("out-of-memory report"):
-            self.oom.install()
+        self._safely("slow lane", self._slow.start)
+        self._safely("probes", self.probes.install)
+        self._safely("optimizer hooks", self._hook_optimizers)
+        self._safely("validation guard", self.validation.install)
+        self._safely("out-of-memory report", self.oom.install)
 
     def close(self, reason: str = "finished") -> Summary:
         """The run is over; everything put in place is taken away. A second call only returns the summary."""
-        if self._handles:
-            for handle in self._handles:
-                handle.remove()
-            self._handles = []
-            self.validation.remove()
-            with self.recorder.part("out-of-memory report"):
-                self.oom.remove()
-            account = self.cache.account()
-            if account is not None:
-                self.recorder.summary.notes.append(account)
-            summary = self.recorder.close(reason)
-            with self.recorder.part("probes"):
-                self.probes.remove()
-            with self.recorder.part("slow lane"):
-                self._slow.stop()
-            if self in _open:
-                _open.remove(self)
-            for listener in on_close:
-                listener(summary)
-            return summary
+        if not self._opened:
+            return self.recorder.summary
+        self._opened = False
+        with contextlib.ExitStack() as last:  # from the bottom up; an interrupt in one of them stops none of the others
+            last.callback(self._tell_end)
+            for name, remove in (
+                ("slow lane", self._slow.stop),
+                ("probes", self.probes.remove),
+                ("recorder", functools.partial(self.recorder.close, reason)),
+                ("cache policy", self._account_for_cache),
+                ("out-of-memory report", self.oom.remove),
+                ("validation guard", self.validation.remove),
+                ("optimizer hooks", self._unhook_optimizers),
+            ):
+                last.callback(self._safely, name, remove)
         return self.recorder.summary
 
     def so_far(self) -> Summary:
@@ -279,6 +275,7 @@ class Session:
         try:
             self.validation.forward_start(model, args, kwargs)
         except Exception as error:
+            self.validation.release()
             self.recorder.failed("validation guard", error)
 
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
@@ -286,6 +283,7 @@ class Session:
         try:
             self.validation.forward_end(model, output)
         except Exception as error:
+            self.validation.release()
             self.recorder.failed("validation guard", error)
         try:
             if output is None:
@@ -335,6 +333,7 @@ class Session:
 
     def exception(self, error: BaseException) -> None:
         """The step failed; the error is not kept."""
+        self._safely("validation guard", self.validation.release)
         with self.recorder.part("session"):
             self.probes.exception(error)
             self.recorder.learn(self.probes.take())
@@ -342,6 +341,41 @@ class Session:
             self.oom.failed(error)
 
     # Inside
+
+    def _safely(self, name: str, act: Callable[[], object]) -> None:
+        """Puts one part in place or takes it away; its failure stops no other part."""
+        try:
+            act()
+        except torch.OutOfMemoryError:
+            raise  # what is there already does not fit the virtual device: the user's business
+        except Exception as error:
+            self.recorder.failed(name, error)
+
+    def _open_recorder(self) -> None:
+        with self.recorder.part("host memory"):
+            self.host_limit_bytes = self._host.limit().limit_bytes
+        self.recorder.open({**_describe(self.options), "host_limit_bytes": self.host_limit_bytes})
+
+    def _hook_optimizers(self) -> None:
+        failed = functools.partial(self.recorder.failed, "optimizer hooks")
+        self._handles = [
+            register_optimizer_step_pre_hook(Hook(self._step_start, failed)),
+            register_optimizer_step_post_hook(Hook(self._step_end, failed)),
+        ]
+
+    def _unhook_optimizers(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _account_for_cache(self) -> None:
+        account = self.cache.account()
+        if account is not None:
+            self.recorder.summary.notes.append(account)
+
+    def _tell_end(self) -> None:
+        _open[:] = [session for session in _open if session is not self]
+        for listener in on_close:
+            self._safely("end", functools.partial(listener, self.recorder.summary))
 
     def _after_record(self, record: BatchRecord) -> list[Any]:
         if self.watch.device_total_bytes is None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import os
 import sys
-import weakref
 from collections.abc import Iterable, Iterator, Sized
 from types import TracebackType
 from typing import Any, Generic, TypeVar, final
@@ -17,11 +17,14 @@ from torch import nn
 from memguard.errors import MemGuardError
 from memguard.findings import Finding
 from memguard.guards.no_grad import tensors_of
-from memguard.integrations.hooks import RootHooks
+from memguard.integrations.hooks import OpenForwards, RootHooks
 from memguard.integrations.loop import BatchInference
 from memguard.integrations.progress import BatchLine
 from memguard.integrations.session import Session
+from memguard.integrations.shield import shielded
 from memguard.options import Options, disabled
+from memguard.probes.by_identity import WeakIdentityDict
+from memguard.probes.hook import Hook
 from memguard.probes.shapes import describe_shapes
 from memguard.report.text import render
 from memguard.stats import BatchRecord, Stage
@@ -57,8 +60,8 @@ class Guard:
     ) -> None:
         self._disabled = disabled()
         self._quiet = quiet
-        self._hooks: weakref.WeakKeyDictionary[nn.Module, RootHooks] = weakref.WeakKeyDictionary()
-        self._depth = 0
+        self._hooks: WeakIdentityDict[nn.Module, RootHooks] = WeakIdentityDict()
+        self._forwards_open = OpenForwards()
         self._pid = os.getpid()
         self._forwards = 0
         self._epoch: int | None = None
@@ -68,6 +71,7 @@ class Guard:
             return
         self.session = Session(options, writer=(lambda: writer) if writer is not None else None)
         self._loop = BatchInference(self)
+        self._hear_backward = Hook(self._loop.backward, self.hook_failed)
         self.session.on_step = (self._step_start, self._loop.step_end)
         for optimizer in optimizers:
             self.session.watch.add_optimizer(optimizer)
@@ -77,15 +81,13 @@ class Guard:
 
     def __enter__(self) -> Guard:
         if not self._disabled:
-            self.session.open()
-            while self._models:
-                self.add(self._models.pop())
+            self._open()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if error is not None and not self._disabled:
-            self.session.exception(error)
-        self.close("finished" if kind is None else f"an exception: {kind.__name__}")
+            self._fails(error)
+        self._end("finished" if kind is None else f"an exception: {kind.__name__}")
 
     # What the user asks
 
@@ -128,14 +130,12 @@ class Guard:
             TypeError: Not a torch.nn.Module.
         """
         _check_model(model)
-        if self._disabled or model in self._hooks:
-            return
-        self._hooks[model] = RootHooks(model, self)
-        self.session.add_model(model)
+        if not self._disabled and model not in self._hooks:
+            self._attach(model)
 
     def drop(self, model: nn.Module) -> bool:
         """Takes the hooks off one model; whether it had any."""
-        hooks = self._hooks.pop(model, None) if not self._disabled else None
+        hooks = self._hooks.pop(model) if not self._disabled else None
         if hooks is not None:
             hooks.remove()
         return hooks is not None
@@ -143,21 +143,21 @@ class Guard:
     @property
     def models(self) -> list[nn.Module]:
         """The guarded root models that are still alive."""
-        return list(self._hooks.keys())
+        return self._hooks.keys()
 
     def close(self, reason: str = "finished") -> Summary:
         """The run is over: hooks are taken away, the recording is closed, the summary printed (to stderr)."""
         if self._disabled or self._closed or os.getpid() != self._pid:
             return self.result()
         self._closed = True
-        for model in self.models:
-            self.drop(model)
-        self._loop.end()
-        for stage in (Stage.VALIDATION, Stage.TRAIN):
-            self.session.stage_end(stage)
-        summary = self.session.close(reason)
+        with contextlib.ExitStack() as last:  # even an interrupt in here leaves nothing behind
+            last.callback(self.session.close, reason)
+            for model in self.models:
+                last.callback(self.drop, model)
+            self._leave_stages()
+        summary = self.session.recorder.summary
         if not self._quiet:
-            print(render(summary), file=sys.stderr)
+            self._print(summary)
         return summary
 
     # Forwards, told by RootHooks
@@ -167,9 +167,10 @@ class Guard:
         session = self.session
         if session.is_foreign():
             return
-        outermost, self._depth = self._depth == 0, self._depth + 1
+        if self._forwards_open.depth:
+            self._look_for_interrupt(in_hook=True)
         self._forwards += 1
-        if outermost:
+        if self._forwards_open.enter():
             recorder = session.recorder
             try:
                 was_open = recorder.batch_is_open
@@ -184,13 +185,25 @@ class Guard:
         """A root model has answered."""
         if self.session.is_foreign():
             return
-        self._depth = max(self._depth - 1, 0)
+        outermost = self._forwards_open.leave()
         self.session.forward_end(model, args, output)
-        if self._depth == 0 and model.training and output is not None and not self._loop.explicit:
+        if outermost and output is not None and not self._loop.explicit:
             try:
-                self._listen_for_backward(output)
+                if model.training:
+                    self._listen_for_backward(output)
             except Exception as error:
                 self.session.recorder.failed("batch inference", error)
+
+    def hook_failed(self, error: Exception) -> None:
+        """A hook of ours raised: all of them fall silent, and gradients are given back."""
+        for hooks in self._hooks.values():
+            hooks.stop()
+        self.session.validation.release()
+        self.part_failed("module hooks", error)
+
+    def part_failed(self, name: str, error: Exception) -> None:
+        """Something raised where the loop calls us."""
+        self.session.recorder.failed(name, error)
 
     # Batches, told by BatchInference
 
@@ -209,6 +222,7 @@ class Guard:
         """The open batch is over."""
         self.session.batch_end()
 
+    @shielded
     def start_batches(self, epoch: int | None) -> None:
         """A `batches` loop begins."""
         self._loop.end()
@@ -216,26 +230,73 @@ class Guard:
         self.session.recorder.epoch(epoch)
         self._loop.explicit += 1
 
+    @shielded
     def next_batch(self, index: int, batch: object) -> None:
         """A `batches` loop hands out a batch."""
-        with self.session.recorder.part("batch inference"):
-            self._loop.end()
-            self._loop.begin(index)
-            self.session.recorder.shapes_once(lambda: describe_shapes(batch))
+        if self._forwards_open.depth:
+            self._look_for_interrupt(in_hook=False)
+        self._loop.end()
+        self._loop.begin(index)
+        self.session.recorder.shapes_once(lambda: describe_shapes(batch))
 
+    @shielded
     def end_batches(self) -> None:
         """A `batches` loop is over."""
         self._loop.end()
         self._loop.explicit -= 1
         self._epoch = None
 
+    @shielded
+    def show(self, line: BatchLine, index: int | None) -> None:
+        """A `batches` loop shows where it is; None is its end."""
+        if index is None:
+            line.end()
+        else:
+            line.show(index)
+
     def _listen_for_backward(self, output: object) -> None:
         for tensor in (output,) if isinstance(output, torch.Tensor) else tensors_of(output):
             if tensor.grad_fn is not None:
-                tensor.grad_fn.register_prehook(self._backward)
+                tensor.grad_fn.register_prehook(self._hear_backward)
 
-    def _backward(self, gradients: object) -> None:
-        self._loop.backward()
+    # Inside
+
+    def _open(self) -> None:
+        try:
+            self.session.open()
+        except torch.OutOfMemoryError:
+            raise  # what is there already does not fit the virtual device: the user's business
+        except Exception as error:
+            self.part_failed("session", error)
+        while self._models:
+            self.add(self._models.pop())
+
+    @shielded
+    def _attach(self, model: nn.Module) -> None:
+        self._hooks[model] = RootHooks(model, self)
+        self.session.add_model(model)
+
+    @shielded
+    def _fails(self, error: BaseException) -> None:
+        self.session.exception(error)
+
+    @shielded
+    def _end(self, reason: str) -> None:
+        self.close(reason)
+
+    @shielded
+    def _leave_stages(self) -> None:
+        self._loop.end()
+        for stage in (Stage.VALIDATION, Stage.TRAIN):
+            self.session.stage_end(stage)
+
+    @shielded
+    def _print(self, summary: Summary) -> None:
+        print(render(summary), file=sys.stderr)
+
+    def _look_for_interrupt(self, *, in_hook: bool) -> None:
+        if self._forwards_open.interrupted(in_hook=in_hook):
+            self.session.validation.interrupted()
 
     def _step_start(self) -> None:
         self._loop.step_start()
@@ -272,11 +333,12 @@ class _BatchIterator(Generic[BatchT]):
     """A class rather than a generator: the caller's frame stays the one above, and nothing keeps the last batch."""
 
     def __init__(self, loader: Iterable[BatchT], guard: Guard, epoch: int | None) -> None:
-        self._guard: Guard | None = guard
+        self._guard: Guard | None = None
         self._index = 0
-        self._line = BatchLine(guard.session, len(loader) if isinstance(loader, Sized) else None)
-        guard.start_batches(epoch)
+        self._line = BatchLine(guard.session, _length(loader))
         self._batches = iter(loader)
+        guard.start_batches(epoch)
+        self._guard = guard
 
     def __iter__(self) -> _BatchIterator[BatchT]:
         return self
@@ -291,8 +353,7 @@ class _BatchIterator(Generic[BatchT]):
             self._end()
             raise
         guard.next_batch(self._index, batch)
-        with guard.session.recorder.part("progress"):
-            self._line.show(self._index)
+        guard.show(self._line, self._index)
         self._index += 1
         return batch
 
@@ -303,8 +364,7 @@ class _BatchIterator(Generic[BatchT]):
         guard, self._guard = self._guard, None
         if guard is not None:
             guard.end_batches()
-            with guard.session.recorder.part("progress"):
-                self._line.end()
+            guard.show(self._line, None)
 
 
 def watch(
@@ -384,6 +444,13 @@ def _close_wrapped() -> None:
     while _wrapped:
         _wrapped.pop().close()
     atexit.unregister(_close_wrapped)
+
+
+def _length(loader: object) -> int | None:
+    try:
+        return len(loader) if isinstance(loader, Sized) else None
+    except Exception:  # a DataLoader over an iterable dataset has __len__, but no length
+        return None
 
 
 def _check_model(model: object) -> None:

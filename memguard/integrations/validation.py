@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -13,6 +12,7 @@ from torch.optim.optimizer import Optimizer
 from memguard.facts import UnusedGraphs
 from memguard.findings import Finding, Severity
 from memguard.guards.no_grad import Decision, Lookout, NoGradGuard, watch_graph
+from memguard.probes.by_identity import WeakIdentityDict
 from memguard.probes.interface import Watch
 from memguard.probes.sites import call_site
 from memguard.probes.stem import is_compiled
@@ -20,6 +20,7 @@ from memguard.recorder import Recorder
 from memguard.stats import Stage
 
 CODE, NAME = "MG001", "validation-guarded"
+_PATCH = "memguard"
 
 
 @dataclass(slots=True)
@@ -49,34 +50,66 @@ class ValidationGuard:
     def __init__(self, mode: str, recorder: Recorder, watch: Watch) -> None:
         self._acts = mode == "guard"
         self._recorder, self._watch = recorder, watch
-        self._roots: weakref.WeakKeyDictionary[nn.Module, _Root] = weakref.WeakKeyDictionary()
-        self._add_param_group: Any = None
+        self._roots: WeakIdentityDict[nn.Module, _Root] = WeakIdentityDict()
+        self._before: Any = None
+        self._ours: Any = None
+        self._owed = False
         self._noticed = False
 
     def install(self) -> None:
         """Listens for new optimizers: who trains a model decides whether its graphs may be wanted."""
-        if not self._acts or self._add_param_group is not None:
+        if not self._acts or self._ours is not None:
             return
-        original = self._add_param_group = Optimizer.add_param_group
+        original = self._before = Optimizer.add_param_group
         roots = self._roots
 
         def add_param_group(optimizer: Optimizer, param_group: dict[str, Any]) -> None:
             original(optimizer, param_group)
-            for root in list(roots.values()):
+            for root in roots.values():
                 root.guard.optimizers_changed()
 
-        Optimizer.add_param_group = add_param_group  # type: ignore[method-assign, assignment]
+        self._ours = Optimizer.add_param_group = add_param_group  # type: ignore[method-assign, assignment]
+        vars(add_param_group)[_PATCH] = self
 
     def remove(self) -> None:
-        """Takes the listener away."""
-        if self._add_param_group is not None:
-            Optimizer.add_param_group = self._add_param_group  # type: ignore[method-assign]
-            self._add_param_group = None
+        """Takes the listener away, and gives gradients back to a forward that is still open."""
+        if self._ours is not None:
+            self._ours = None
+            # Runs that overlap may end in any order: one that ended underneath another goes with the last.
+            while (top := vars(Optimizer.add_param_group).get(_PATCH)) is not None and top._ours is None:
+                Optimizer.add_param_group = top._before  # type: ignore[method-assign]
+        self.release()
+
+    def release(self) -> None:
+        """Gives gradients back to every guarded forward that is open: hooks of ours will not see its end."""
+        if self._owed:
+            self._owed = False
+            torch._C._set_grad_enabled(True)
+        for root in self._roots.values():
+            root.depth, root.observe = 0, False
+            if root.guarded_at:
+                root.guarded_at = 0
+                torch._C._set_grad_enabled(True)
+                _take_away(root)
+
+    def interrupted(self) -> None:
+        """An interrupt left the open forwards without a word to their hooks.
+
+        Gradients are given back in the next training forward, not now: this may be inside a no_grad of the user's.
+        """
+        for root in self._roots.values():
+            root.depth, root.observe = 0, False
+            if root.guarded_at:
+                root.guarded_at = 0
+                self._owed = True
+                _take_away(root)
 
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A root is called: switches gradients off if its graph would be for nobody."""
         if not self._acts:
             return
+        if self._owed and model.training:
+            self.release()
         root = self._root(model)
         root.depth += 1
         if model.training or not torch.is_grad_enabled():
@@ -111,12 +144,10 @@ class ValidationGuard:
     def _leave(self, model: nn.Module, root: _Root) -> None:
         torch._C._set_grad_enabled(True)
         root.guarded_at = 0
-        lookout, root.lookout = root.lookout, None
-        if lookout is not None:
-            lookout.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-            if lookout.wished:
-                root.guard.saw_engine_inside()
-                return
+        lookout = _take_away(root)
+        if lookout is not None and lookout.wished:
+            root.guard.saw_engine_inside()
+            return
         root.guard.passed()
         root.prevented += 1
         self._tell(model, root)
@@ -170,6 +201,13 @@ class ValidationGuard:
         if root is None:
             root = self._roots[model] = _Root(NoGradGuard(model))
         return root
+
+
+def _take_away(root: _Root) -> Lookout | None:
+    lookout, root.lookout = root.lookout, None
+    if lookout is not None:
+        lookout.leave()
+    return lookout
 
 
 def _nothing() -> None:

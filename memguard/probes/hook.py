@@ -1,34 +1,58 @@
-"""A module hook that stays behind when the model is copied or saved."""
+"""A hook that stays behind when the model is copied or saved, and whose failure ends in it."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Any, final
 
 import torch
 
+_log = logging.getLogger("memguard")
+
+
+def _log_failure(error: Exception) -> None:
+    _log.error("memguard: one of its hooks failed and is off: %s", type(error).__name__)
+
 
 @final
 class Hook:
-    """Calls a function of memguard's from a module hook; copied or pickled, it becomes inert.
+    """Calls a function of memguard's from a hook of torch's; copied or pickled, it becomes inert.
 
     There it turns into the __exit__ of a contextlib.nullcontext, which takes three arguments and answers None: a copy
     of the model reports nothing to this run, and its pickle loads where memguard is not installed.
+
+    Args:
+        call: What to call; an exception of it never reaches torch, and ends the calls.
+        failed: Told of that exception; must not keep it.
     """
 
-    __slots__ = ("_call",)
+    __slots__ = ("_call", "_failed")
 
-    def __init__(self, call: Callable[..., None]) -> None:
-        self._call = call
+    def __init__(self, call: Callable[..., None], failed: Callable[[Exception], None] = _log_failure) -> None:
+        self._call, self._failed = call, failed
 
     def __call__(self, *args: Any) -> None:
         """What torch calls; inside a graph being compiled it does nothing, so that it breaks none."""
         if not torch.compiler.is_compiling():
-            self._call(*args)
+            try:
+                self._call(*args)
+            except Exception as error:
+                self.stop()
+                with contextlib.suppress(Exception):
+                    self._failed(error)
+
+    def stop(self) -> None:
+        """From now on it does nothing."""
+        self._call = _nothing
 
     def __deepcopy__(self, memo: object) -> Callable[..., None]:
         return contextlib.nullcontext().__exit__
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+def _nothing(*args: object) -> None:
+    pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, final
@@ -15,6 +16,8 @@ from memguard.facts import Fact
 from memguard.probes.hook import Hook
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import tensors_in
+
+_log = logging.getLogger("memguard")
 
 MAX_LEAVES = 4000
 
@@ -33,11 +36,19 @@ class StemProbe(Probe):
         super().__init__(watch, report)
         self._found: dict[int, RemovableHandle] = {}
         self._armed: dict[int, list[RemovableHandle]] = {}
+        self._broken = False
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Arms the search in the first forward with gradients."""
         key = id(module)
-        if key in self._found or not torch.is_grad_enabled() or self.watch.compiled or is_compiled(module):
+        self._disarm(key)  # an interrupt may have ended the last search
+        if (
+            self._broken
+            or key in self._found
+            or not torch.is_grad_enabled()
+            or self.watch.compiled
+            or is_compiled(module)
+        ):
             return
         leaves = [child for child in module.modules() if not child._modules and child is not module][:MAX_LEAVES]
         root = weakref.ref(module, functools.partial(_gone, self._found, key))
@@ -45,7 +56,7 @@ class StemProbe(Probe):
         for leaf in leaves:
             if isinstance(leaf, torch.jit.ScriptModule):
                 continue
-            self._armed[key].append(leaf.register_forward_hook(Hook(functools.partial(self._hit, root))))
+            self._armed[key].append(leaf.register_forward_hook(Hook(functools.partial(self._hit, root), self._fails)))
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Ends a search that found nothing."""
@@ -65,8 +76,15 @@ class StemProbe(Probe):
             return
         self._disarm(id(model))
         tell = self.watch.stem_end
-        self._found[id(model)] = leaf.register_forward_hook(Hook(lambda module, args, output: tell(module, output)))
+        self._found[id(model)] = leaf.register_forward_hook(
+            Hook(lambda module, args, output: tell(module, output), self._fails)
+        )
         tell(leaf, output)
+
+    def _fails(self, error: Exception) -> None:
+        if not self._broken:
+            self._broken = True
+            _log.warning("memguard's probe %r failed and is off: %s: %s", self.name, type(error).__name__, error)
 
     def _disarm(self, key: int) -> None:
         for handle in self._armed.pop(key, ()):

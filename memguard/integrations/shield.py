@@ -1,0 +1,32 @@
+"""The last line of defence at the front doors: an exception of memguard's own ends here, whatever part it came from."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+logger = logging.getLogger("memguard")
+
+MethodT = TypeVar("MethodT", bound=Callable[..., Any])
+
+
+def shielded(method: MethodT) -> MethodT:
+    """A method that the host's loop calls: it answers None instead of raising an exception of memguard's own.
+
+    Its object has a method ``part_failed(name, error)``, which tells of the failure once and keeps no error.
+    """
+
+    @functools.wraps(method)
+    def shield(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:
+            try:
+                self.part_failed(method.__name__, error)
+            except Exception:
+                logger.error("memguard's %s failed: %s", method.__name__, type(error).__name__)
+            return None
+
+    return shield  # type: ignore[return-value]

@@ -1,0 +1,1 @@
+"""Bad luck of every kind: the training must not know that memguard is there."""
