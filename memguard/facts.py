@@ -133,6 +133,8 @@ class ViewsPinStorage(Fact):
     views: int
     used_bytes: int
     pinned_bytes: int
+    grows: bool = False
+    """Whether there is one more with every batch, and nothing in the source limits them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,8 @@ from memguard.units import format_bytes
 
 MIN_VIEW_BYTES = 64 * 1024**2
 MIN_VIEW_SHARE = 0.01
+MIN_VIEW_BYTES_PER_BATCH = 4096
+"""Pinned by each of the views that come with every batch."""
 TIMES = 8
 MIN_BATCHES = 8
 MIN_BYTES_PER_BATCH = 1024
@@ -102,11 +104,12 @@ class ViewPinsStorage(Detector):
     name: ClassVar[str] = "view-pins-storage"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
-        """Concludes where the views use less than an eighth of much memory."""
+        """Concludes where the views use less than an eighth of much memory, or of memory that grows."""
         if not isinstance(fact, ViewsPinStorage) or fact.used_bytes * TIMES >= fact.pinned_bytes:
             return
         total = run.device_total_bytes
-        if fact.pinned_bytes < (min(MIN_VIEW_BYTES, MIN_VIEW_SHARE * total) if total else MIN_VIEW_BYTES):
+        grows = fact.grows and fact.pinned_bytes >= MIN_VIEW_BYTES_PER_BATCH * fact.views
+        if not grows and fact.pinned_bytes < (min(MIN_VIEW_BYTES, MIN_VIEW_SHARE * total) if total else MIN_VIEW_BYTES):
             return
         yield from_fact(
             self,

@@ -101,7 +101,7 @@ class EvaluationProbe(Probe):
                     model.used += 1
         for mark in marks:
             model = self._models.get((mark.module, mark.training))
-            if model is None or mark.used:
+            if model is None or mark.used or (mark.module in self.watch.retained and not mark.training):
                 continue
             model.unused += 1
             if mark.site is not None and mark.site.file is not None:

@@ -134,7 +134,8 @@ class GradientsProbe(Probe):
 
     def _backward_place(self) -> Place:
         kept = [mark.kept for mark in list(self.watch.ledger.live.values()) if mark.kept is not None]
-        return kept[-1] if kept else call_site()
+        site = kept[-1] if kept else call_site()
+        return find_call(site, "backward", text="create_graph") or site
 
 
 def _gradients(module: nn.Module) -> list[torch.Tensor]:

@@ -64,6 +64,11 @@ class GraphsProbe(Probe):
         if not self._carried and len(self._old(mark.training)) >= MIN_BATCHES - 1:
             self._carried = self._reaches_old(output)
 
+    def on_stem_end(self, module: nn.Module, output: object) -> None:
+        """Likewise for a state that only the inside of the model carries."""
+        if not self._carried and len(self._old(module.training)) >= MIN_BATCHES - 1:
+            self._carried = self._reaches_old(output)
+
     def on_batch_end(self) -> None:
         """Concludes."""
         if len(self._last) > 64:
@@ -142,6 +147,8 @@ class GraphsProbe(Probe):
         del judge, reach
         steps = watch.optimizer_steps - max(mark.steps for mark in old)
         used = sum(mark.used for mark in old) * 2 > len(old)
+        if not training:
+            watch.retained.update(mark.module for mark in old)
         for place in _places(holders):
             watch.told.add((place.file, place.line))
             self.report(

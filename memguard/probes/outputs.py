@@ -127,6 +127,7 @@ class OutputsProbe(Probe):
                     views=len(batches),
                     used_bytes=round(held * share),
                     pinned_bytes=held,
+                    grows=not is_bounded(place.file, place.line, place.holder),
                 )
             )
             return

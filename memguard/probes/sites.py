@@ -24,13 +24,14 @@ def place_of(frame: FrameType) -> Place:
     return Place(file=code.co_filename, line=frame.f_lineno, function=str(getattr(code, "co_qualname", code.co_name)))
 
 
-def find_call(site: Place, *functions: str, below: bool = False) -> Place | None:
+def find_call(site: Place, *functions: str, below: bool = False, text: str = "") -> Place | None:
     """The line near a place that calls a function of one of these names; None without one.
 
     Args:
         site: Where to begin.
         *functions: Names, the last part of a dotted one.
         below: Whether only lines below the place count; else those above come after them.
+        text: What else the line contains.
     """
     if site.file is None or site.line is None:
         return None
@@ -38,7 +39,7 @@ def find_call(site: Place, *functions: str, below: bool = False) -> Place | None
     lines = linecache.getlines(site.file)
     above = () if below else range(min(site.line, len(lines)) - 1, -1, -1)
     for index in (*range(site.line, len(lines)), *above):
-        text = lines[index].partition("#")[0]
-        if pattern.search(text) and not text.lstrip().startswith("def "):
+        code = lines[index].partition("#")[0]
+        if pattern.search(code) and text in code and not code.lstrip().startswith("def "):
             return Place(file=site.file, line=index + 1, function=site.function, source=lines[index].strip())
     return None
