@@ -36,7 +36,6 @@ def _addmm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, A
         bias.dim() == 1
         and bias.is_contiguous()
         and not kwargs
-        and left.shape[0] > 1
         and left.shape[1] > 1
         and right.shape[1] == bias.shape[0]
     )
