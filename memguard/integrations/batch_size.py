@@ -126,7 +126,8 @@ def _search(fits: Callable[[int], bool], start: int, minimum: int, most: int) ->
 def _fits_everywhere(train_one_step: Callable[[int], object], steps: int, size: int) -> bool:
     """Whether several steps fit, here and on the other ranks."""
     fitted = all(_runs(train_one_step, size) for _ in range(steps))
-    release()
+    if not fitted:
+        release()
     if not (distributed.is_available() and distributed.is_initialized()):
         return fitted
     device = "cuda" if distributed.get_backend() == "nccl" else "cpu"

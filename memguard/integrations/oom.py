@@ -194,8 +194,9 @@ class OomWatch:
             raise RuntimeError("the session is gone")
         began = time.perf_counter()
         message = str(error) if error is not None else ""
+        of_host = error is not None and is_host_oom(error)
         view = self._view if self._view is not None else view_of(session.backend)
-        if message and is_host_oom(message) and not isinstance(session.backend, HostBackend) and not self._listens:
+        if of_host:
             view = OomView(HostBackend())
         if requested is None and message:
             requested = requested_bytes(message)
@@ -227,7 +228,7 @@ class OomWatch:
         if traced and snapshot is not None:
             objects = replace(objects, lines=_lines(snapshot, index) or objects.lines)
         scene = Scene(
-            device=session.backend.device,
+            device="cpu" if of_host else session.backend.device,
             rank=recorder.run.rank,
             batch=batch,
             stage=recorder.stage,
@@ -243,6 +244,7 @@ class OomWatch:
             expandable_supported=view.expandable_supported,
             traced=traced,
             validation=self._validation,
+            host=HostBackend().read_slow() if of_host else None,
         )
         return _Pending(scene, snapshot, time.perf_counter() - began)
 

@@ -37,13 +37,15 @@ def advise(scene: Scene, verdict: Verdict) -> tuple[Advice, ...]:
         found += _against_fragmentation(scene, verdict)
     elif cause is Cause.OTHER_PROCESS:
         found += _against_others(scene, verdict)
+    elif cause is Cause.HOST_MEMORY:
+        found += _against_host(scene)
     elif cause is Cause.OPTIMIZER_STATE:
         found += _against_state(scene, verdict)
     elif cause is Cause.LONG_BATCH:
         found += _against_length(scene, verdict)
     elif cause is not Cause.SIZE:
         found.append(_let_go(scene, verdict))
-    if cause in (Cause.SIZE, Cause.LONG_BATCH) or not found:
+    if cause in (Cause.SIZE, Cause.LONG_BATCH):
         found += _smaller(scene)
     return tuple(found[:MOST])
 
@@ -111,6 +113,21 @@ def _against_others(scene: Scene, verdict: Verdict) -> Iterator[Advice]:
         yield Advice(
             text="see with nvidia-smi who else is on this device, or take another one.", gain_bytes=request.others_bytes
         )
+
+
+def _against_host(scene: Scene) -> Iterator[Advice]:
+    host = scene.host
+    if host is not None and host.num_workers and host.workers_rss_bytes:
+        yield Advice(
+            text=f"use fewer DataLoader workers than {host.num_workers}, or a smaller prefetch_factor.",
+            gain_bytes=host.workers_rss_bytes // 2,
+        )
+    yield Advice(
+        text="do not hold the whole data set in lists of Python objects: read it as it is needed, or keep it in one "
+        "array or memory map, which workers share."
+    )
+    if host is not None and host.shm_free_bytes is not None and host.shm_free_bytes < 256 * 1024**2:
+        yield Advice(text="give the container more shared memory (docker run --shm-size=8g, or --ipc=host).")
 
 
 def _against_state(scene: Scene, verdict: Verdict) -> Iterator[Advice]:

@@ -13,7 +13,7 @@ from memguard.findings import Finding
 from memguard.postmortem.estimate import fit, room_bytes
 from memguard.postmortem.inputs import batch_shape, elements, largest_shape, shape_of
 from memguard.postmortem.scene import HeldException, HeldModel, Hoard, OptimizerUse, Scene
-from memguard.stats import Stage
+from memguard.stats import SlowStats, Stage
 from memguard.units import format_bytes
 
 LEAKS = ("MG101", "MG102", "MG103", "MG104", "MG105", "MG301", "MG302", "MG306", "MG501")
@@ -34,6 +34,7 @@ class Cause(enum.Enum):
     SEVERAL_MODELS = "several-models"
     KEPT_EXCEPTION = "kept-exception"
     OTHER_PROCESS = "other-process"
+    HOST_MEMORY = "host-memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +70,31 @@ class Spike:
 
 def find_cause(scene: Scene) -> Verdict:
     """The most likely cause; what could have been left out and would have been enough comes before sheer size."""
+    if scene.host is not None:
+        return _host_memory(scene, scene.host)
     for find in (_kept_exception, _other_process, _validation_graph, _several_models, _leak, _fragmentation):
         found = find(scene)
         if found is not None:
             return found
     return _optimizer_state(scene) or _long_batch(scene) or _size(scene)
+
+
+def _host_memory(scene: Scene, host: SlowStats) -> Verdict:
+    limit = f" of a limit of {format_bytes(host.host_limit_bytes)}" if host.host_limit_bytes is not None else ""
+    told = [f"{format_bytes(host.host_rss_bytes)} are this process's"] if host.host_rss_bytes is not None else []
+    if host.num_workers and host.workers_rss_bytes is not None:
+        told.append(f"{format_bytes(host.workers_rss_bytes)} those of {host.num_workers} children (DataLoader workers)")
+    shared = ""
+    if host.shm_free_bytes is not None and host.shm_total_bytes:
+        shared = (
+            f" Of shared memory {format_bytes(host.shm_free_bytes)} of {format_bytes(host.shm_total_bytes)} are free."
+        )
+    return Verdict(
+        cause=Cause.HOST_MEMORY,
+        text=f"Host memory: not the device but RAM ran out. {format_bytes(host.host_used_bytes)}{limit} are in use"
+        f"{': ' if told else ''}{', '.join(told)}.{shared}",
+        bytes=host.workers_rss_bytes or 0,
+    )
 
 
 def matters(scene: Scene, nbytes: int) -> bool:

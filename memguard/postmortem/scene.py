@@ -7,7 +7,7 @@ from typing import Any
 
 from memguard.facts import NOWHERE, Place
 from memguard.findings import Finding
-from memguard.stats import BatchRecord, Stage
+from memguard.stats import BatchRecord, SlowStats, Stage
 
 OWNERS: tuple[str, ...] = (
     "parameters",
@@ -194,3 +194,5 @@ class Scene:
     """Whether the allocation history was on."""
     validation: str = "guard"
     """The option of that name."""
+    host: SlowStats | None = None
+    """The host's memory, where that is what ran out."""

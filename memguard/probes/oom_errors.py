@@ -17,13 +17,13 @@ _TEXTS = re.compile(
     r"|CUBLAS_STATUS_ALLOC_FAILED|HIPBLAS_STATUS_ALLOC_FAILED|CUSOLVER_STATUS_ALLOC_FAILED"
     r"|CUSPARSE_STATUS_(ALLOC_FAILED|INSUFFICIENT_RESOURCES)|CUFFT_ALLOC_FAILED"
     r"|(CUDNN|MIOPEN|miopen)_?STATUS_?(ALLOC_FAILED|AllocFailed)"
-    r"|NCCL[^\n]*(out of memory|Cuda failure[^\n]*2\b)"
+    r"|NCCL[\s\S]*?(out of memory|Cuda failure '?2\b)"
     r"|Triton Error \[\w+\]: out of memory"
 )
 """What the allocators and libraries write; "can't allocate" of files, ports and the like is not among it."""
 _CUBLAS_CREATE = re.compile(r"CUBLAS_STATUS_NOT_INITIALIZED[^\n]*cublasCreate|cublasCreate[^\n]*CUBLAS_STATUS_NOT_INIT")
 """cuBLAS cannot make its handle, nearly always because it finds no memory for it."""
-_WORKER = re.compile(r"DataLoader worker \(pid[^)]*\) is killed by signal: (Killed|Bus error)")
+_WORKER = re.compile(r"DataLoader worker \(pid[^:]*\) is killed by signal: (Killed|Bus error)")
 _HOST = re.compile(r"DefaultCPUAllocator|DataLoader worker|CPU out of memory|OUT_OF_HOST_MEMORY")
 _REQUESTED = re.compile(
     r"[Tt]ried to allocate (\d+(?:\.\d+)?) (bytes|[KMGT]iB|[KMGT]B)|you tried to allocate (\d+) bytes"
@@ -53,9 +53,9 @@ def oom_in(exception: BaseException) -> BaseException | None:
         del exception
 
 
-def is_host_oom(text: str) -> bool:
-    """Whether an error's text is about the host's memory."""
-    return _HOST.search(text) is not None
+def is_host_oom(exception: BaseException) -> bool:
+    """Whether an out-of-memory error is about the host's memory."""
+    return issubclass(type(exception), MemoryError) or _HOST.search(str(exception)) is not None
 
 
 def requested_bytes(text: str) -> int | None:

@@ -236,6 +236,17 @@ def test_the_exception_is_not_kept(tmp_path: Path) -> None:
     assert guard.result().oom is not None
 
 
+def test_host_memory(tmp_path: Path) -> None:
+    """Where RAM ran out, nobody speaks of the device."""
+    guard = memguard.watch(device=DEVICE, logdir=str(tmp_path), quiet=True)
+    with pytest.raises(RuntimeError), guard:
+        raise RuntimeError("DataLoader worker (pid 4242) is killed by signal: Killed. ")
+    told = guard.result().oom
+    assert told is not None
+    assert (told["cause_kind"], told["device"]) == ("host-memory", "cpu")
+    assert "not the device but RAM ran out" in told["cause"]
+
+
 def test_switched_off(tmp_path: Path) -> None:
     """on_oom="off" adds nothing."""
     guard = memguard.watch(device=DEVICE, logdir=str(tmp_path), quiet=True, on_oom="off")
