@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
 import traceback
 from collections import deque
@@ -24,6 +23,7 @@ from memguard.backends.interface import Backend
 from memguard.detectors.interface import Detector
 from memguard.facts import Fact
 from memguard.findings import Finding
+from memguard.forks import pid
 from memguard.recording import RecordingWriter
 from memguard.sinks.interface import Sink
 from memguard.stats import BatchRecord, MemoryStats, Run, SlowStats, Stage
@@ -36,6 +36,8 @@ JUDGED_AT_ONCE = 64
 """First records, each judged by the rules as it is made."""
 BLOCK = 16
 """Later records are judged so many at a time: code that runs in a row costs a third of code that runs now and then."""
+RSS_SECONDS = 0.01
+"""Shorter batches share a reading of the process's resident memory: a system call costs more than it takes."""
 LONG_SECONDS = 0.02
 """A batch that took longer is judged at once, whatever it costs."""
 _DESCRIBED = ("device", "device_name", "device_total_bytes", "rank", "world_size")
@@ -90,13 +92,15 @@ class Recorder:
         self._findings: dict[tuple[str, str | None, int | None, str | None], Finding] = {}
         self._summary = Summary(device=run.device, rank=run.rank, world_size=run.world_size)
         self._waiting: list[BatchRecord] = []
+        self._rss_time = float("-inf")
+        self._rss_bytes: int | None = None
         self._judged_at_once = JUDGED_AT_ONCE
         self._sinks = list(sinks)
         self._use(detectors)
         self._slow, self._rss, self._clock = slow, rss, clock
         self._silenced = frozenset(silenced)
         self._allowed: frozenset[str] = frozenset()
-        self._pid = os.getpid()
+        self._pid = pid()
         self._open = False
         self._off: set[str] = set()
         self._stages: list[tuple[Stage, int | None]] = []
@@ -183,7 +187,7 @@ class Recorder:
 
     def close(self, reason: str = "finished") -> Summary:
         """The run is over: detectors conclude, sinks and recording close. A second call only returns the summary."""
-        if not self._open or os.getpid() != self._pid:
+        if not self._open or pid() != self._pid:
             return self.summary
         with contextlib.ExitStack() as last:  # from the bottom up; an interrupt stops none of them
             last.callback(self._close_recording)
@@ -342,7 +346,7 @@ class Recorder:
 
     def line(self, kind: str, data: dict[str, Any]) -> None:
         """Writes a rare thing into the recording."""
-        if self.recording is None or os.getpid() != self._pid:
+        if self.recording is None or pid() != self._pid:
             return
         try:
             self.recording.line(kind, data)
@@ -393,7 +397,7 @@ class Recorder:
     # Records
 
     def _active(self) -> bool:
-        return self._open and os.getpid() == self._pid
+        return self._open and pid() == self._pid
 
     def _edge(self) -> None:
         """A boundary between stages: a spike in the gap gets a record of its own, else nothing is written."""
@@ -423,6 +427,8 @@ class Recorder:
     def _append(self, stage: Stage, now: MemoryStats) -> None:
         last, time_now = self._last, self._clock()
         slow = self.run.slow = self._slow()
+        if not 0 <= time_now - self._rss_time < RSS_SECONDS:
+            self._rss_time, self._rss_bytes = time_now, self._rss()
         if self.run.device_total_bytes is None and (now.allocated_bytes is not None or not self._batch % 16):
             self._learn_device()
         record = BatchRecord(
@@ -442,7 +448,7 @@ class Recorder:
             active_peak_bytes=now.active_peak_bytes,
             inactive_split_bytes=now.inactive_split_bytes,
             device_used_bytes=slow.device_used_bytes,
-            host_rss_bytes=self._rss(),
+            host_rss_bytes=self._rss_bytes,
             num_alloc_retries=_delta(now.num_alloc_retries, last.num_alloc_retries),
             num_ooms=_delta(now.num_ooms, last.num_ooms),
             num_device_alloc=_delta(now.num_device_alloc, last.num_device_alloc),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +13,7 @@ from memguard.backends.host import HostMemory
 from memguard.backends.interface import Backend
 from memguard.backends.meters import MODES, Meter, open_meter
 from memguard.backends.peaks import PeakLedger
+from memguard.forks import pid
 from memguard.stats import MemoryStats, SlowStats
 
 logger = logging.getLogger("memguard")
@@ -48,7 +48,7 @@ class CachingBackend(Backend):
         self._properties: Any = None
         self._installed = self._unsupported = False
         self._native = self._splits = True
-        self._pid = os.getpid()
+        self._pid = pid()
 
     @property
     def device(self) -> str:
@@ -138,7 +138,7 @@ class CachingBackend(Backend):
 
     def _live(self) -> bool:
         """Whether the device may be asked."""
-        if self._unsupported or not self._initialized() or os.getpid() != self._pid:
+        if self._unsupported or not self._initialized() or pid() != self._pid:
             return False
         if self._properties is None:
             try:

@@ -14,6 +14,7 @@ import psutil
 from memguard.backends.cgroup import HostLimit, host_limit
 from memguard.backends.children import ChildrenMemory
 from memguard.backends.interface import Backend
+from memguard.forks import pid
 from memguard.stats import MemoryStats, SlowStats
 
 _LINUX = sys.platform == "linux"
@@ -33,7 +34,7 @@ class HostMemory:
     def __init__(self, *, proc: Path = Path("/proc"), clock: Callable[[], float] = time.monotonic) -> None:
         self._proc = proc
         self._statm = -1
-        self._pid = os.getpid()
+        self._pid = pid()
         self._children = ChildrenMemory(proc=proc, clock=clock)
         if _LINUX:
             try:
@@ -48,7 +49,7 @@ class HostMemory:
 
     def rss_bytes(self) -> int | None:
         """Resident memory of this process; 1 us on Linux. None in a forked child: the open file is the parent's."""
-        if os.getpid() != self._pid:
+        if pid() != self._pid:
             return None
         try:
             if self._statm >= 0:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import os
 import threading
 from collections.abc import Callable
 from typing import Any, final
@@ -27,6 +26,7 @@ except ImportError:  # a torch without torch.compile
     skip_code = None
 
 from memguard.backends.counters import Peaks, Reading, held_in, peaks_of
+from memguard.forks import pid
 
 Read = Callable[[int], Reading]
 
@@ -88,7 +88,7 @@ class PeakLedger:
         self._patched: dict[str, tuple[Any, Any]] = {}
         # Re-entrant: a garbage collection or a signal may run a reader of the user's while we hold it.
         self._lock = threading.RLock()
-        self._pid = os.getpid()
+        self._pid = pid()
         self._read: Read
         self._reset: Callable[[int], None]
 
@@ -109,8 +109,8 @@ class PeakLedger:
 
     def open(self, device: int) -> Stretch:
         """A new stretch on a device; puts the ledger in place if it is the first."""
-        if self._pid != os.getpid():  # a forked child: the parent's guards are not ours, its lock may be held for ever
-            self._lock, self._pid = threading.RLock(), os.getpid()
+        if self._pid != pid():  # a forked child: the parent's guards are not ours, its lock may be held for ever
+            self._lock, self._pid = threading.RLock(), pid()
             self._stretches.clear()
             self._wiped.clear()
         with self._lock:
@@ -122,7 +122,7 @@ class PeakLedger:
 
     def close(self, stretch: Stretch) -> None:
         """Ends a stretch; the last one to go takes the ledger away, unless someone is owed a peak."""
-        if self._pid != os.getpid():
+        if self._pid != pid():
             return
         with self._lock:
             stretches = self._stretches.get(stretch.device, [])
@@ -184,7 +184,7 @@ class PeakLedger:
         """A reader that gives back what we wiped out."""
 
         def read(device: int, /) -> Reading:
-            if self._pid != os.getpid():
+            if self._pid != pid():
                 return function(device)
             with self._lock:
                 reading = function(device)
@@ -198,7 +198,7 @@ class PeakLedger:
         """A resetter that lets us write down what it wipes out."""
 
         def reset(device: int, /) -> None:
-            if self._pid != os.getpid():
+            if self._pid != pid():
                 return function(device)
             with self._lock:
                 for stretch in self._stretches.get(_index(device), ()):

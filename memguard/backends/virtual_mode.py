@@ -7,7 +7,6 @@ torch 2.13 and 2.15, older versions do not ask for them.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable
 from typing import Any, final
 
@@ -16,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memguard.allocator import OutOfMemory
 from memguard.backends.storages import Storages, dispatches_itself
+from memguard.forks import pid
 
 logger = logging.getLogger("memguard")
 
@@ -38,7 +38,7 @@ class VirtualMode(TorchDispatchMode):
     def __init__(self, storages: Storages, failing: Callable[[], None] = lambda: None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._storages, self._failing = storages, failing
-        self._pid = os.getpid()
+        self._pid = pid()
         self._open = True
 
     @classmethod
@@ -59,7 +59,7 @@ class VirtualMode(TorchDispatchMode):
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not self._open or os.getpid() != self._pid:
+        if not self._open or pid() != self._pid:
             return func(*args, **kwargs)
         for kind in types:
             if dispatches_itself(kind):

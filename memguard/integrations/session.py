@@ -32,6 +32,7 @@ from memguard.backends.host import HostMemory
 from memguard.backends.slow_lane import SlowLane
 from memguard.detectors import make_detectors
 from memguard.findings import Finding
+from memguard.forks import pid
 from memguard.guards.empty_cache import CacheGuard
 from memguard.integrations.oom import OomWatch
 from memguard.integrations.validation import ValidationGuard
@@ -129,7 +130,7 @@ class Session:
         self._handles: list[Any] = []
         self._opened = False
         self._thread = get_ident()
-        self._pid = os.getpid()
+        self._pid = pid()
         self._stages: list[Stage] = []
         self._planned: int | None = None
         self._train_batches = 0
@@ -139,7 +140,7 @@ class Session:
     @property
     def is_open(self) -> bool:
         """Whether the session runs, in the process that began it."""
-        return self._opened and os.getpid() == self._pid
+        return self._opened and pid() == self._pid
 
     def open(self) -> None:
         """The run begins."""
@@ -294,7 +295,7 @@ class Session:
 
     def is_foreign(self) -> bool:
         """Whether this code runs in another process or thread, or under a transform: nothing is looked at then."""
-        return get_ident() != self._thread or os.getpid() != self._pid or in_transform()
+        return get_ident() != self._thread or pid() != self._pid or in_transform()
 
     def _step_start(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self.is_foreign():

@@ -20,7 +20,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from os import getpid
 from threading import get_ident
 from typing import Any, final
 
@@ -28,6 +27,7 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact
+from memguard.forks import pid
 from memguard.probes.interface import EVENTS, Probe, Watch
 from memguard.stats import BatchRecord, Stage
 
@@ -83,7 +83,7 @@ class Probes:
         self._facts: list[Fact] = []
         self._on_failure = on_failure
         self._thread = get_ident()
-        self._pid = getpid()
+        self._pid = pid()
         self._stage_batches: dict[Stage, int] = {}
         self._interval = INTERVAL
         self._batch_began = 0.0
@@ -200,7 +200,7 @@ class Probes:
 
     def _emit(self, event: str, *args: Any) -> None:
         listeners = self._dense[event] if self.active else self._always[event]
-        if not listeners or in_transform() or get_ident() != self._thread or getpid() != self._pid:
+        if not listeners or in_transform() or get_ident() != self._thread or pid() != self._pid:
             return
         began = time.perf_counter()
         for probe, listener in listeners:
