@@ -47,7 +47,8 @@ def test_readers_load_no_torch() -> None:
 
 def test_the_layers_hold() -> None:
     """import-linter: upper layers import lower ones, never the other way round."""
-    done = subprocess.run(["lint-imports"], capture_output=True, text=True, check=False, cwd=ROOT)
+    command = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([command], capture_output=True, text=True, check=False, cwd=ROOT)
     if done.returncode == 127:
         pytest.fail("import-linter is not installed")
     assert done.returncode == 0, done.stdout[-3000:]

@@ -36,7 +36,7 @@ def roots_of(
             yield Link(module, Via.ROOT)
     for name, obj in extra:
         yield Link(obj, Via.ROOT, name)
-    for module_name, module in list(sys.modules.items()):
+    for module_name, module in list(sys.modules.copy().items()):
         if not issubclass(type(module), types.ModuleType):
             continue
         variables = attributes_of(module)

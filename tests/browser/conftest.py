@@ -11,9 +11,9 @@ from tests.tensorboard_plugin.make_logdir import main
 from tests.tensorboard_plugin.serving import serve
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """One browser for all tests."""
+    """One browser for the tests of a file; it keeps an event loop running, in which others could start none."""
     with browser() as running:
         yield running
 
