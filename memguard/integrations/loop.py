@@ -3,8 +3,8 @@
 The rules, in words. A forward in training mode opens a training batch. Further forwards belong to it until something
 came between: after a backward, the next forward is another (micro-)batch; so it is after an optimizer step, which
 closes the batch at once. Forwards inside a step's closure belong to the step's batch. A forward in eval mode is a
-batch of evaluation, unless it is another model's while a training batch is open (a teacher, a frozen encoder): then
-it is part of that one. `guard.batches(loader)` says it exactly, and then nothing is inferred.
+batch of evaluation, unless it is another model's beside one in training (a teacher, a frozen encoder): then it is part
+of that batch. `guard.batches(loader)` says it exactly, and then nothing is inferred.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class BatchInference:
         self._backward = False
         self._stepping = 0
         self._trained: set[int] = set()
+        self._leaders: set[int] | None = None
         self.explicit = 0
         """Open `guard.batches` loops: while there is one, nothing is inferred."""
 
@@ -56,8 +57,10 @@ class BatchInference:
             self._trained.add(model)
         if self._stepping:
             return
-        if not training and self._open and self._stage is Stage.TRAIN and model not in self._trained:
+        if not training and self._is_teacher(model):
             return
+        if training:
+            self._leaders = None
         stage = Stage.TRAIN if training else Stage.VALIDATION
         if self.explicit:
             if stage is not self._stage:
@@ -69,6 +72,26 @@ class BatchInference:
             self._change(stage)
         if not self._open:
             self.begin(None)
+
+    def _is_teacher(self, model: int) -> bool:
+        """Whether a forward in eval mode serves a training batch: another model's, before or after the student's.
+
+        One that is called again before any student came is being evaluated.
+        """
+        if self._stage is not Stage.TRAIN or model in self._trained:
+            return False
+        if self._open and self._leaders is None:
+            return True
+        if self.explicit:
+            return self._open
+        if not self._open:
+            self.begin(None)
+            self._leaders = set()
+        leaders = self._leaders
+        if leaders is None or model in leaders:
+            return False
+        leaders.add(model)
+        return True
 
     def backward(self, gradients: object = None) -> None:
         """A backward entered the graph of a training forward."""
@@ -86,7 +109,7 @@ class BatchInference:
 
     def begin(self, index: int | None) -> None:
         """A batch begins, by inference or said by the loop."""
-        self._open, self._backward = True, False
+        self._open, self._backward, self._leaders = True, False, None
         self._listener.begin(index)
 
     def end(self) -> None:

@@ -37,6 +37,16 @@ def test_a_device_that_does_not_tell_says_so(tmp_path: Path) -> None:
         memguard.memory_allocated()
 
 
+def test_what_exists_already_may_not_fit_the_virtual_device(tmp_path: Path) -> None:
+    """The error is PyTorch's own, at the door; nothing is left behind."""
+    existing = torch.zeros(16, 1024, 1024)
+    model = torch.nn.Linear(2, 2)
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 64.00 MiB"):
+        memguard.watch(model, device="virtual:32MiB", logdir=tmp_path, quiet=True).__enter__()
+    assert not model._forward_hooks
+    assert torch.ones(2).sum() == 2 and existing.numel()
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
     """Only the process that began the run records it."""

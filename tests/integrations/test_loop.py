@@ -75,3 +75,13 @@ def test_a_teacher_in_eval_mode_belongs_to_the_training_batch() -> None:
 def test_no_optimizer_at_all_still_has_batches() -> None:
     """Weights updated by hand: a forward after a backward is the next batch."""
     assert infer("Tb Tb Tb") == "train ( ) ( ) ( )"
+
+
+def test_a_teacher_may_go_first() -> None:
+    """Once there is a student, a teacher's forward opens the student's batch."""
+    assert infer("Tb[] eTb[] eTb[]") == "train ( ) ( ) ( )"
+
+
+def test_an_average_that_is_evaluated_is_no_teacher() -> None:
+    """Called again before any student: from there on it is evaluation."""
+    assert infer("Tb[] eee Tb[]") == "train ( ) ( ) validation ( ) ( ) train ( )"
