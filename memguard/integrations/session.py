@@ -41,6 +41,7 @@ from memguard.probes import PROBES
 from memguard.probes.history import choose_history
 from memguard.probes.hook import Hook
 from memguard.probes.interface import Watch
+from memguard.probes.owners import count_owners
 from memguard.probes.panel import Probes, in_transform
 from memguard.probes.shapes import describe_shapes
 from memguard.recorder import Recorder
@@ -134,6 +135,7 @@ class Session:
         self._stages: list[Stage] = []
         self._planned: int | None = None
         self._train_batches = 0
+        self._explained_bytes = 0
         self.on_step: tuple[Callable[[], None], Callable[[], None]] | None = None
         """Called before and after each optimizer step, where a front door needs it."""
 
@@ -387,11 +389,25 @@ class Session:
                 self.backend.settle()
             if self._planned is not None:
                 self.recorder.run.batches_left = max(self._planned - self._train_batches, 0)
+        if record.allocated_peak_bytes is not None and record.allocated_peak_bytes > self._explained_bytes:
+            self._write_owners(record.batch, record.allocated_peak_bytes)
         finding = self.cache.after_batch(record)
         if finding is not None:
             self.recorder.add(finding)
         self.probes.batch_end(record)
         return self.probes.take()
+
+    def _write_owners(self, batch: int, peak_bytes: int) -> None:
+        """Writes whose a new highest peak is; the next one must be a twentieth higher to be worth another count."""
+        self._explained_bytes = peak_bytes + peak_bytes // 20
+        kind = self.backend.device.partition(":")[0]
+        owners = count_owners(
+            self.watch.models,
+            self.watch.optimizers,
+            allocated_bytes=peak_bytes,
+            device_type=kind if kind in ("cuda", "xpu", "mps") else None,
+        )
+        self.recorder.line("owners", {"batch": batch, **owners.to_json()})
 
     def _at_edge(self, stage: Stage, *, starts: bool) -> None:
         finding: Finding | None = self.cache.at_edge(

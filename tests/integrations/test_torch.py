@@ -222,3 +222,18 @@ def test_compile_has_no_extra_graph_break(order: str, tmp_path: Path) -> None:
     assert counters["stats"]["unique_graphs"] == 1
     assert len(guard.records) >= 4
     torch._dynamo.reset()
+
+
+def test_whose_the_peak_is_stands_in_the_recording(tmp_path: Path) -> None:
+    """Bytes by owner at each new highest peak: they add up to it."""
+    model = net(256)
+    optimizer = torch.optim.AdamW(model.parameters())
+    with memguard.watch(model, optimizer, logdir=tmp_path, quiet=True, device="virtual:64MiB") as guard:
+        steps(model, optimizer, 20)
+    owners = Recording.open(find_recordings(tmp_path)[0]).of_kind("owners")
+    assert 0 < len(owners) < 10
+    parts = [value for key, value in owners[-1].items() if key.endswith("_bytes")]
+    assert sum(parts) == guard.records[owners[-1]["batch"]].allocated_peak_bytes
+    size = sum(parameter.numel() * 4 for parameter in model.parameters())
+    assert owners[-1]["parameters_bytes"] == size
+    assert 2 * size <= owners[-1]["optimizer_bytes"] <= 2 * size + 64
