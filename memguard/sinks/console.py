@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from typing import TextIO, final
 
@@ -44,9 +45,11 @@ class ConsoleSink(Sink):
 
 def print_finding(finding: Finding, stream: TextIO | None = None) -> None:
     """One finding for a person: what happened, then the fix, coloured where the terminal shows colours."""
+    state = random.getstate()  # rich draws a number when it is imported, and this may be in the middle of a training
     from rich.console import Console
     from rich.text import Text
 
+    random.setstate(state)
     console = Console(file=stream or sys.stderr, soft_wrap=True, highlight=False)
     head = Text("memguard ", style="bold")
     head.append(f"{finding.code} {finding.name}", style=_STYLE[finding.severity])

@@ -1,0 +1,151 @@
+"""Every file operation fails, at every turn: the training goes on, with one warning."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import resource
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import memguard
+from memguard.recording import Recording, find_recordings
+from tests.chaos.training import Numbers, assert_same, first_lines, train, unguarded, watched
+
+# TensorBoard's writer thread dies with a traceback of its own.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+
+
+@pytest.fixture(scope="module")
+def truth() -> Numbers:
+    return train(unguarded)
+
+
+def failing(real: Callable[..., Any], number: int, error: OSError) -> Callable[..., Any]:
+    """The real call, until the given one and for ever after; the process's own reading is spared."""
+    count = 0
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count > number:
+            raise error
+        return real(*args, **kwargs)
+
+    return call
+
+
+@pytest.mark.parametrize("name", ["open", "write", "close", "pread", "listdir", "mkdir"])
+@pytest.mark.parametrize("number", [0, 1, 3, 9])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EIO])
+def test_a_system_call_that_fails_from_now_on(
+    name: str,
+    number: int,
+    code: int,
+    truth: Numbers,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A full disk, a lost permission, a broken disk: at most one warning for the recording and one for TensorBoard."""
+    guarding = watched(tmp_path, device="cpu", log_every=2)
+    gc.collect()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, name, failing(getattr(os, name), number, OSError(code, os.strerror(code))))
+    numbers = train(guarding)
+    monkeypatch.undo()
+    assert_same(numbers, truth)
+    lines = first_lines(caplog.records)
+    assert len(lines) == len(set(lines)) <= 2, lines
+    if name != "close":
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) <= descriptors
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_file_of_tensorboards_that_fails_does_not_hang(
+    number: int, truth: Numbers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TensorBoard's writer thread dies of the full disk; nobody waits for it."""
+    from tensorboard.summary.writer import record_writer
+
+    write = failing(record_writer.RecordWriter.write, number, OSError(errno.ENOSPC, "no space"))
+    monkeypatch.setattr(record_writer.RecordWriter, "write", lambda self, data: write(self, data))
+    assert_same(train(watched(tmp_path, device="cpu", log_every=1), epochs=6), train(unguarded, epochs=6))
+    assert len(first_lines(caplog.records)) <= 1
+
+
+def test_a_directory_that_is_deleted_while_it_is_written(truth: Numbers, tmp_path: Path) -> None:
+    """The files are gone; nothing is said, for the system accepts what is written."""
+    logdir, guard = tmp_path / "run", None
+
+    def guarding(*args: Any) -> Any:
+        nonlocal guard
+        guard = memguard.watch(*args, logdir=logdir, quiet=True, device="cpu", log_every=1)
+        guard.session.recorder.listeners.append(lambda record: shutil.rmtree(logdir, ignore_errors=True) or [])
+        return guard
+
+    assert_same(train(guarding), truth)
+
+
+@pytest.mark.parametrize("where", ["file/below", "/proc/memguard", "/dev/null/x"])
+def test_a_logdir_that_cannot_be(where: str, truth: Numbers, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A directory below a file, or where none can be made."""
+    (tmp_path / "file").write_text("")
+    assert_same(train(watched(tmp_path / where, device="cpu", log_every=2)), truth)
+    lines = first_lines(caplog.records)
+    assert 1 <= len(lines) == len(set(lines)) <= 2, lines
+
+
+def test_a_file_that_may_not_grow(truth: Numbers, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The limit of the file size comes in the middle of a record: the rest reads up to the last whole one."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096 + 128 * 3 + 50, before[1]))
+    try:
+        numbers = train(watched(tmp_path, device="cpu", log_every=1000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert_same(numbers, truth)
+    assert len(Recording.open(find_recordings(tmp_path)[0])) == 3
+    assert len(first_lines(caplog.records)) <= 2
+
+
+def test_no_file_descriptor_is_left(truth: Numbers, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The program has used up its open files: memguard gets none, and the training goes on."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    guarding = watched(tmp_path, device="cpu", log_every=2)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(n) for n in os.listdir("/proc/self/fd")), before[1]))
+    used: list[int] = []
+    try:
+        try:
+            while True:
+                used.append(os.dup(0))
+        except OSError:
+            pass
+        numbers = train(guarding)
+    finally:
+        for descriptor in used:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert_same(numbers, truth)
+    lines = first_lines(caplog.records)
+    assert len(lines) == len(set(lines)), lines
+
+
+def test_a_slow_disk_is_waited_for_and_nothing_else(
+    truth: Numbers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write takes a while, and a signal comes in between: all records are there."""
+    real, waited = os.write, []
+    monkeypatch.setattr(os, "write", lambda *args: (waited.append(sum(range(20_000))), real(*args))[1])
+    assert_same(train(watched(tmp_path, device="cpu", log_every=2)), truth)
+    assert waited
+    assert len(Recording.open(find_recordings(tmp_path)[0])) == 12
