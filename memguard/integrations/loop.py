@@ -27,6 +27,10 @@ class BatchListener(Protocol):
         """The open batch is over."""
 
 
+PLAIN_BATCHES = 64
+"""Training batches of one forward and one step in a row, after which a loop counts as one of such batches only."""
+
+
 @final
 class BatchInference:
     """Turns the bare events of a plain loop into stages and batches.
@@ -43,6 +47,7 @@ class BatchInference:
         self._stepping = 0
         self._trained: set[int] = set()
         self._leaders: set[int] | None = None
+        self._plain = 0
         self.explicit = 0
         """Open `guard.batches` loops: while there is one, nothing is inferred."""
 
@@ -72,6 +77,16 @@ class BatchInference:
             self._change(stage)
         if not self._open:
             self.begin(None)
+        else:
+            self._plain = 0
+
+    @property
+    def needs_backward(self) -> bool:
+        """Whether backwards must be told: not where the last batches were one forward and one step each.
+
+        The first forward without a step then begins to ask again; at worst it is taken into the batch before it.
+        """
+        return self._plain < PLAIN_BATCHES and not self.explicit
 
     def _is_teacher(self, model: int) -> bool:
         """Whether a forward in eval mode serves a training batch: another model's, before or after the student's.
@@ -105,6 +120,7 @@ class BatchInference:
         """An optimizer has made its step."""
         self._stepping = max(self._stepping - 1, 0)
         if not self._stepping and not self.explicit and self._open and self._stage is Stage.TRAIN:
+            self._plain += 1
             self.end()
 
     def begin(self, index: int | None) -> None:

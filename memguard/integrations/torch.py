@@ -187,7 +187,7 @@ class Guard:
             return
         outermost = self._forwards_open.leave()
         self.session.forward_end(model, args, output)
-        if outermost and output is not None and not self._loop.explicit:
+        if outermost and output is not None and self._loop.needs_backward:
             try:
                 if model.training:
                     self._listen_for_backward(output)

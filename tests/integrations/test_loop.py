@@ -85,3 +85,23 @@ def test_a_teacher_may_go_first() -> None:
 def test_an_average_that_is_evaluated_is_no_teacher() -> None:
     """Called again before any student: from there on it is evaluation."""
     assert infer("Tb[] eee Tb[]") == "train ( ) ( ) validation ( ) ( ) train ( )"
+
+
+def test_a_loop_of_plain_steps_needs_no_backwards_until_it_changes() -> None:
+    """After 64 batches of one forward and one step, backwards go unheard; another forward asks for them again."""
+    told = Told()
+    loop = BatchInference(told)
+    asked = []
+    for _ in range(70):
+        loop.forward(1, training=True)
+        asked.append(loop.needs_backward)
+        loop.step_start()
+        loop.step_end()
+    assert asked == [True] * 64 + [False] * 6
+    loop.forward(1, training=True)
+    loop.forward(1, training=True)
+    assert loop.needs_backward
+    loop.backward()
+    loop.forward(1, training=True)
+    loop.end()
+    assert told.events[-4:] == ["(", ")", "(", ")"]
