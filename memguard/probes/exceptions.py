@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import linecache
 import sys
 from collections.abc import Callable, Mapping
 from types import FrameType, TracebackType
@@ -10,11 +12,11 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
-from memguard.facts import ExceptionHolds, Fact
-from memguard.probes.frames import is_user_frame, read_locals
+from memguard.facts import ExceptionHolds, Fact, Place
+from memguard.probes.frames import is_user_frame, read_locals, user_frames
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import tensors_in
-from memguard.probes.sites import call_site
+from memguard.probes.sites import call_site, place_of
 from memguard.probes.sizes import held_bytes, owned_storages
 
 MAX_FRAMES = 64
@@ -43,13 +45,26 @@ class ExceptionsProbe(Probe):
             ExceptionHolds(
                 batch=self.watch.batch,
                 stage=self.watch.stage,
-                place=call_site(),
+                place=_retry_site(),
                 exception=type(error).__name__,
                 handling=True,
                 names=names,
                 bytes=nbytes,
             )
         )
+
+
+def _retry_site() -> Place:
+    """The line of the innermost handler that runs now, else where the model is called."""
+    for frame in user_frames():
+        try:
+            tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+        except (SyntaxError, ValueError, RecursionError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ExceptHandler) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
+                return place_of(frame)
+    return call_site()
 
 
 def is_out_of_memory(error: BaseException) -> bool:

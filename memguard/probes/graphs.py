@@ -143,6 +143,8 @@ class GraphsProbe(Probe):
             if sum(mark.alive > 0 for mark in old) < MIN_BATCHES:
                 return  # they were garbage: the cycles probe tells that
             holders = self.holders(judge, graph=True, passes=reach.passes, stage=stage)
+        if holders and all(holder.exception for holder in holders):
+            return  # kept errors and their tracebacks: another rule's
         held = judge.total()
         del judge, reach
         steps = watch.optimizer_steps - max(mark.steps for mark in old)

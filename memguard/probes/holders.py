@@ -46,6 +46,8 @@ class Holder:
     bytes: int
     grows: bool
     """Whether the statement adds to what was there; False for a plain assignment, or when none was found."""
+    exception: bool = False
+    """Whether what is held is an exception, whose traceback leads to the tensors."""
 
     def __str__(self) -> str:
         place = self.place
@@ -315,6 +317,7 @@ def _holder(group: _Group) -> Holder:
         length=max(length, 1),
         bytes=group.bytes,
         grows=statement is not None and statement.grows,
+        exception=any(issubclass(type(item.value), BaseException) for item in trail),
     )
 
 
