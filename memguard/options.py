@@ -56,6 +56,8 @@ class Options:
     suspected), "always" (a bounded ring)."""
     progress: bool = True
     """A short memory text in Lightning's progress bar and in `guard.batches`."""
+    custom_scalars: bool = False
+    """Arranges memguard's curves in TensorBoard's Custom Scalars tab; it replaces a layout of the user's own."""
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -74,8 +76,9 @@ class Options:
             raise TypeError(f"log_every must be a number of batches, got {self.log_every!r}")
         if self.log_every < 1:
             raise ValueError(f"log_every must be at least 1 batch, got {self.log_every}")
-        if not isinstance(self.progress, bool):
-            raise TypeError(f"progress must be True or False, got {self.progress!r}")
+        for name in ("progress", "custom_scalars"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
         for name in ("rules", "ignore"):
             object.__setattr__(self, name, _names(name, getattr(self, name)))
         _check_device(self.device)

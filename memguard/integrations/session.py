@@ -101,7 +101,11 @@ class Session:
         self._host = HostMemory()
         sinks: list[Sink] = [ConsoleSink()] if console else []
         if rank == 0 and record:
-            sinks.append(TensorBoardSink(log_every=options.log_every, writer=writer, logdir=self.logdir))
+            sinks.append(
+                TensorBoardSink(
+                    log_every=options.log_every, writer=writer, logdir=self.logdir, layout=options.custom_scalars
+                )
+            )
         self.recorder = Recorder(
             self.backend,
             Run(device=options.device, rank=rank, world_size=world_size),

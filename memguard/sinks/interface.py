@@ -19,6 +19,9 @@ class Sink(ABC):
     def finding(self, finding: Finding) -> None:
         """A new finding, or the newer state of one told before (same cause, higher count)."""
 
+    def out_of_memory(self, report: str, batch: int) -> None:  # noqa: B027 - the console has the traceback's note
+        """The run ran out of memory; the report is Markdown."""
+
     @abstractmethod
     def close(self) -> None:
         """The run is over; writes what is left."""

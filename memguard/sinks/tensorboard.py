@@ -12,6 +12,7 @@ from typing import Any, final
 
 from memguard.findings import Finding
 from memguard.sinks.interface import Sink
+from memguard.sinks.tensorboard_events import layout_event, manifest_event
 from memguard.stats import BatchRecord, Run, Stage
 from memguard.units import GIB
 
@@ -34,6 +35,7 @@ class TensorBoardSink(Sink):
         writer: Gives the user's writer (torch's SummaryWriter or anything with its add_scalar and add_text), or None;
             asked once, at the first point.
         logdir: Where a writer of memguard's own goes when the user has none; None writes nothing then.
+        layout: Whether to arrange our curves in the Custom Scalars tab; it replaces a layout of the user's own.
     """
 
     def __init__(
@@ -42,8 +44,11 @@ class TensorBoardSink(Sink):
         log_every: int,
         writer: Callable[[], Any] | None = None,
         logdir: str | os.PathLike[str] | None = None,
+        layout: bool = False,
     ) -> None:
-        self._log_every, self._find_writer, self._logdir = log_every, writer, logdir
+        self._log_every, self._find_writer, self._logdir, self._layout = log_every, writer, logdir, layout
+        self._run: Run | None = None
+        self._peak_bytes: int | None = None
         self._windows: dict[Stage, _Window] = {}
         self._writer: _Writer | None = None
         self._asked = False
@@ -56,7 +61,7 @@ class TensorBoardSink(Sink):
         if window is None:
             window = self._windows[record.stage] = _Window()
         window.take(record)
-        self._batch = record.batch
+        self._batch, self._run = record.batch, run
         if window.count >= self._log_every:
             self._write(record.stage, window)
 
@@ -70,12 +75,18 @@ class TensorBoardSink(Sink):
         if writer := self._get_writer():
             writer.text("memory/findings", _as_markdown(self._findings), max(finding.batch, self._batch))
 
+    def out_of_memory(self, report: str, batch: int) -> None:
+        """Adds the report as text of the run."""
+        if writer := self._get_writer():
+            writer.text("memory/out_of_memory", report, max(batch, self._batch))
+
     def close(self) -> None:
         """Writes the unfinished windows and flushes; closes only a writer of memguard's own."""
         for stage, window in self._windows.items():
             if window.count:
                 self._write(stage, window)
         if self._writer is not None:
+            self._tell_of_run()
             self._writer.close()
             self._writer = None
 
@@ -84,7 +95,29 @@ class TensorBoardSink(Sink):
         if writer is not None:
             prefix = "memory/" if stage is Stage.TRAIN else f"memory/{stage.value}/"
             writer.scalars({prefix + tag: value for tag, value in window.values().items()}, window.batch)
+            self._peak_bytes = max(filter(None, (self._peak_bytes, window.maxima[0])), default=None)
         window.clear()
+
+    def _tell_of_run(self) -> None:
+        """Our own event: it turns the Memory tab on where only TensorBoard's files were copied."""
+        if self._writer is None or self._run is None:
+            return
+        manifest = {
+            "count": self._batch + 1,
+            "device": self._run.device,
+            "device_total_bytes": self._run.device_total_bytes,
+            "peak": {"allocated_peak_bytes": self._peak_bytes},
+        }
+        self._writer.event(manifest_event(manifest, self._batch))
+
+    def _arrange(self) -> None:
+        if self._writer is not None and self._layout:
+            names = ("allocated_peak_gib", "allocated_end_gib", "reserved_gib", "device_used_gib")
+            charts = {
+                "training GiB": [f"memory/{name}" for name in names],
+                "validation GiB": [f"memory/validation/{name}" for name in names],
+            }
+            self._writer.event(layout_event(charts, self._batch))
 
     def _get_writer(self) -> _Writer | None:
         if not self._asked:
@@ -96,6 +129,8 @@ class TensorBoardSink(Sink):
                 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
                 self._writer = _Writer(EventFileWriter(os.fspath(self._logdir)), owned=True)
+            self._tell_of_run()
+            self._arrange()
         return self._writer
 
 
@@ -172,6 +207,11 @@ class _Writer:
 
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
         self._events.add_event(Event(wall_time=time.time(), step=step, summary=summary))
+
+    def event(self, event: Any) -> None:
+        """An event of our own making, where the writer can take one."""
+        if self._events is not None:
+            self._events.add_event(event)
 
     def text(self, tag: str, markdown: str, step: int) -> None:
         """A text, which TensorBoard shows as markdown."""

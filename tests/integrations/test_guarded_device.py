@@ -41,7 +41,7 @@ def test_what_exists_already_may_not_fit_the_virtual_device(tmp_path: Path) -> N
     """The error is PyTorch's own, at the door; nothing is left behind."""
     existing = torch.zeros(16, 1024, 1024)
     model = torch.nn.Linear(2, 2)
-    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 64.00 MiB"):
+    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 64\.00 MiB"):
         memguard.watch(model, device="virtual:32MiB", logdir=tmp_path, quiet=True).__enter__()
     assert not model._forward_hooks
     assert torch.ones(2).sum() == 2 and existing.numel()

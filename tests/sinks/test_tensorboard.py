@@ -103,7 +103,7 @@ def test_findings_stand_in_one_text_with_their_newest_state(tmp_path: Path) -> N
     sink.finding(finding(line=1, severity=Severity.CRITICAL))
     sink.close()
     events = read(tmp_path)
-    assert events.Tags()["tensors"] == ["memory/findings/text_summary"]
+    assert "memory/findings/text_summary" in events.Tags()["tensors"]
     text = events.Tensors("memory/findings/text_summary")[-1].tensor_proto.string_val[0].decode()
     assert text.count("critical") == 1 and text.count("warning") == 1
     assert "a \\| b c" in text
@@ -151,3 +151,14 @@ def test_an_unfinished_window_is_written_at_the_end(batches: int, tmp_path: Path
         sink.record(record(batch), RUN)
     sink.close()
     assert [point.step for point in read(tmp_path).Scalars("memory/reserved_gib")] == [batches - 1]
+
+
+def test_the_run_tells_of_itself_and_a_layout_only_when_asked(tmp_path: Path) -> None:
+    """The Memory tab's own event is always there; Custom Scalars is left alone by default."""
+    for layout in (False, True):
+        sink = TensorBoardSink(log_every=1, logdir=tmp_path / str(layout), layout=layout)
+        sink.record(record(7), RUN)
+        sink.close()
+        tags = read(tmp_path / str(layout)).Tags()["tensors"]
+        assert "memguard/manifest" in tags
+        assert ("custom_scalars__config__" in tags) is layout
