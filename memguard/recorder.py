@@ -344,6 +344,16 @@ class Recorder:
             with self.part(_name(sink)):
                 sink.finding(told)
 
+    def out_of_memory(self, told: dict[str, Any]) -> None:
+        """A post-mortem as JSON data; the one that the program did not catch is the run's."""
+        self.line("oom", told)
+        if told["caught"]:
+            return
+        self.summary.oom = told
+        for sink in self._sinks:
+            with self.part(_name(sink)):
+                sink.out_of_memory(str(told["text"]), int(told["batch"]))
+
     def line(self, kind: str, data: dict[str, Any]) -> None:
         """Writes a rare thing into the recording."""
         if self.recording is None or pid() != self._pid:

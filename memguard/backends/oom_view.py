@@ -19,7 +19,7 @@ from memguard.backends.cuda import CudaBackend, allocator_settings
 from memguard.backends.interface import Backend
 from memguard.postmortem.scene import Request
 
-HISTORY_ENTRIES = 50_000
+HISTORY_ENTRIES = 20_000
 Heard = Callable[[int | None, int | None], None]
 """Called with the bytes asked of the driver and what it has left, while the allocator is failing."""
 

@@ -7,7 +7,6 @@ exception flying out of the loop, the thread or the program makes it the end.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import pickle
@@ -45,9 +44,13 @@ logger = logging.getLogger("memguard")
 
 MOST_CAUGHT = 3
 """Caught errors of a run that are examined; a program that lives on them must not be slowed down."""
+PIECES = 0.05
+"""Share of the reserved bytes that must lie free in pieces before other settings of the allocator are tried."""
 ROUNDING = 512
 """What the allocators round sizes up to."""
 RECORDS = 512
+_TOLD = "_memguard_told"
+"""Marks an exception that was told: most cannot be referenced weakly, and none may be kept."""
 
 
 @final
@@ -80,7 +83,6 @@ class OomWatch:
         self._pending: _Pending | None = None
         self._busy = threading.local()
         self._caught = 0
-        self._told: weakref.WeakSet[BaseException] = weakref.WeakSet()
         self._called: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         self._program_hook: Callable[..., Any] | None = None
         self._thread_hook: Callable[..., Any] | None = None
@@ -130,7 +132,7 @@ class OomWatch:
         if self._installed and self._pending is None and not self._listens:
             error = sys.exc_info()[1]
             failing = oom_in(error) if error is not None else None
-            if failing is not None and failing not in self._told and self._caught < MOST_CAUGHT:
+            if failing is not None and not _was_told(failing) and self._caught < MOST_CAUGHT:
                 self._look(failing)
             del error, failing
 
@@ -139,10 +141,9 @@ class OomWatch:
         if not self._installed or getattr(self._busy, "now", False):
             return
         failing = oom_in(error)
-        if failing is None or _knows(self._told, failing):
+        if failing is None or _was_told(failing):
             return
-        with contextlib.suppress(TypeError):
-            self._told.add(failing)
+        vars(failing)[_TOLD] = True
         try:
             self._report(failing, error)
         except Exception as problem:
@@ -223,7 +224,7 @@ class OomWatch:
         traced = snapshot is not None and any(snapshot["device_traces"])
         index = int(session.backend.device.partition(":")[2]) if session.backend.device[5:].isdigit() else 0
         replays: tuple[Replayed, ...] = ()
-        if traced and view.expandable is False:
+        if traced and view.expandable is False and (request.pieces_bytes or 0) > PIECES * (request.reserved_bytes or 0):
             replays = replay_with(snapshot, index)
         if traced and snapshot is not None:
             objects = replace(objects, lines=_lines(snapshot, index) or objects.lines)
@@ -259,7 +260,7 @@ class OomWatch:
         self._caught += 1
         told = replace(self._conclude(pending, session), caught=True)
         with session.recorder.part("out-of-memory report"):
-            session.recorder.line("oom", {**told.to_json(), "text": render_markdown(told)})
+            session.recorder.out_of_memory({**told.to_json(), "text": render_markdown(told)})
             session.recorder.summary.notes.append(
                 f"the program caught an out-of-memory error in batch {told.batch}: {told.why}"
             )
@@ -287,8 +288,7 @@ class OomWatch:
             told = replace(told, snapshot="snapshot.pickle")
         whole = render_markdown(told)
         data = {**told.to_json(), "text": whole}
-        session.recorder.summary.oom = data
-        session.recorder.line("oom", data)
+        session.recorder.out_of_memory(data)
         if problem is not None:
             print(f"memguard: the report could not be written ({problem}); here it is.\n{whole}", file=sys.stderr)
         short = render_short(told, str(folder / "report.md") if folder is not None else None)
@@ -330,11 +330,8 @@ class OomWatch:
         (self._thread_hook or threading.__excepthook__)(args)
 
 
-def _knows(told: weakref.WeakSet[BaseException], error: BaseException) -> bool:
-    try:
-        return error in told or any("memguard: out of memory" in note for note in getattr(error, "__notes__", ()))
-    except TypeError:
-        return False
+def _was_told(error: BaseException) -> bool:
+    return _TOLD in vars(error)
 
 
 def _is_of(pending: _Pending, message: str) -> bool:

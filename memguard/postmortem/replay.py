@@ -11,7 +11,7 @@ from memguard.allocator.snapshot import parse_snapshot
 from memguard.postmortem.advice import EXPANDABLE
 from memguard.postmortem.scene import Replayed
 
-MOST_EVENTS = 20_000
+MOST_EVENTS = 10_000
 SECONDS = 1.0
 
 

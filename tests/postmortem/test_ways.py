@@ -19,6 +19,7 @@ from torch import nn
 import memguard
 from memguard.cli import main
 from memguard.recording import Recording, find_recordings
+from memguard.sinks.interface import Sink
 from tests.postmortem import scenarios
 
 GIB = 1 << 30
@@ -236,6 +237,27 @@ def test_the_exception_is_not_kept(tmp_path: Path) -> None:
     assert guard.result().oom is not None
 
 
+def test_where_no_allocator_tells(tmp_path: Path) -> None:
+    """On a device without an observer the forward's hook sees the error, caught or not."""
+
+    class Fails(nn.Module):
+        def forward(self, fail: bool) -> None:
+            if fail:
+                raise RuntimeError("MPS backend out of memory (MPS allocated: 8.00 GB)")
+
+    guard = memguard.watch(device="cpu", logdir=str(tmp_path), quiet=True)
+    with pytest.raises(RuntimeError, match="MPS"), guard:
+        model = Fails()
+        guard.add(model)
+        try:
+            model(True)
+        except RuntimeError:
+            pass
+        model(False)
+        model(True)
+    assert [told["caught"] for told in ooms(tmp_path)] == [True, False]
+
+
 def test_host_memory(tmp_path: Path) -> None:
     """Where RAM ran out, nobody speaks of the device."""
     guard = memguard.watch(device=DEVICE, logdir=str(tmp_path), quiet=True)
@@ -245,6 +267,36 @@ def test_host_memory(tmp_path: Path) -> None:
     assert told is not None
     assert (told["cause_kind"], told["device"]) == ("host-memory", "cpu")
     assert "not the device but RAM ran out" in told["cause"]
+
+
+class Sentences(Sink):
+    def __init__(self) -> None:
+        self.reports: list[tuple[str, int]] = []
+
+    def record(self, record: object, run: object) -> None: ...
+
+    def finding(self, finding: object) -> None: ...
+
+    def close(self) -> None: ...
+
+    def out_of_memory(self, report: str, batch: int) -> None:
+        self.reports.append((report, batch))
+
+
+def test_sinks_hear_of_it(tmp_path: Path) -> None:
+    """The end goes to every sink as Markdown; a caught error does not."""
+    sink = Sentences()
+    guard = memguard.watch(device=DEVICE, logdir=str(tmp_path), quiet=True)
+    guard.session.recorder._sinks.append(sink)
+    with pytest.raises(torch.OutOfMemoryError), guard:
+        try:
+            big()
+        except torch.OutOfMemoryError:
+            pass
+        big()
+    [(report, batch)] = sink.reports
+    assert report.startswith("# Out of memory")
+    assert batch == 0
 
 
 def test_switched_off(tmp_path: Path) -> None:

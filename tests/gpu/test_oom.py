@@ -1,0 +1,24 @@
+"""The eight causes again, on real silicon: what the libraries take there is in the numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.cuda import test_oom as on_cuda
+from tests.postmortem import scenarios
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or torch.cuda.get_device_name() == "Null GPU", reason="needs a GPU"
+    ),
+]
+
+
+@pytest.mark.parametrize("name", scenarios.CAUSES)
+def test_eight_causes(name: str, tmp_path: Path) -> None:
+    """The report names the cause, the owners add up, and the first advice, applied, makes the run fit."""
+    on_cuda.test_eight_causes(name, tmp_path)

@@ -1,0 +1,120 @@
+"""From scenes made by hand to causes and advice: what no small program can show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from memguard.postmortem import Cause, PostMortem, Scene, conclude
+from memguard.postmortem.scene import Objects, OptimizerUse, Replayed, Request
+from memguard.report.postmortem_text import render_markdown, render_short
+from memguard.stats import BatchRecord, Stage
+
+GIB = 1 << 30
+FULL = Request(
+    requested_bytes=2 * GIB,
+    limit_bytes=24 * GIB,
+    free_bytes=GIB,
+    allocated_bytes=22 * GIB,
+    reserved_bytes=23 * GIB,
+    pieces_bytes=GIB // 2,
+    largest_piece_bytes=GIB // 8,
+)
+BUSY = Objects(owners={"parameters": 2 * GIB, "activations": 20 * GIB}, phase="backward", layers=16)
+SCENE = Scene(device="cuda:0", stage=Stage.TRAIN, batch=7, request=FULL, objects=BUSY)
+BROKEN = replace(FULL, allocated_bytes=14 * GIB, pieces_bytes=9 * GIB)
+
+
+def advice(told: PostMortem) -> str:
+    return " ".join(each.text for each in told.advice)
+
+
+def test_other_process() -> None:
+    """Another process that holds most of the device is named by its pid, with what ending it gives."""
+    request = replace(FULL, allocated_bytes=4 * GIB, reserved_bytes=5 * GIB, others=((4242, 18 * GIB),))
+    told = conclude(replace(SCENE, request=replace(request, others_bytes=18 * GIB)))
+    assert told.cause is Cause.OTHER_PROCESS
+    assert "pid 4242 with 18.0 GiB" in told.why
+    assert told.advice[0].gain_bytes == 18 * GIB
+
+
+def test_a_small_neighbour_is_not_the_cause() -> None:
+    """Another process with a little memory is not blamed for a batch that is far too large."""
+    request = replace(FULL, others=((4242, 2 * GIB),), others_bytes=2 * GIB)
+    assert conclude(replace(SCENE, request=request)).cause is Cause.SIZE
+
+
+@pytest.mark.parametrize(
+    ("scene", "advised"),
+    [
+        ({"expandable": False, "expandable_supported": True}, True),
+        ({"expandable": True, "expandable_supported": True}, False),
+        ({"expandable": None, "expandable_supported": True}, False),
+        ({"expandable": False, "expandable_supported": False}, False),
+    ],
+)
+@pytest.mark.parametrize("fits", [True, False])
+def test_expandable_segments(scene: dict[str, bool], advised: bool, fits: bool) -> None:
+    """They are advised where they are off, supported, and a replay shows that they help; the text says so."""
+    replayed = Replayed(conf="expandable_segments:True", fits=fits, reserved_peak_bytes=21 * GIB, events=1000)
+    told = conclude(replace(SCENE, request=BROKEN, replays=(replayed,), traced=True, **scene))  # type: ignore[arg-type]
+    assert told.cause is Cause.FRAGMENTATION
+    assert ("expandable_segments" in advice(told)) is (advised and fits)
+    if advised and fits:
+        assert "replayed with it" in advice(told)
+        assert "21.0 GiB" in advice(told)
+
+
+def test_a_batch_that_is_too_large_is_not_fragmentation() -> None:
+    """Free pieces do not matter where the batch would not have fitted anyway."""
+    scene = replace(SCENE, request=BROKEN, shapes=[["0", [512, 1024], "float32"]])
+    scene = replace(scene, objects=replace(BUSY, phase="forward", forward_share=0.3))
+    assert conclude(scene).cause is Cause.SIZE
+
+
+def test_fused_comes_first_where_it_is_enough() -> None:
+    """A step that fails for its temporary copies needs fused=True, not another optimizer."""
+    use = OptimizerUse(
+        name="AdamW", steps=0, stepping=True, state_bytes=10 * GIB, full_state_bytes=10 * GIB, temporary_bytes=5 * GIB
+    )
+    told = conclude(replace(SCENE, objects=replace(BUSY, phase="optimizer step", optimizers=(use,))))
+    assert told.cause is Cause.OPTIMIZER_STATE
+    assert "fused=True" in told.advice[0].text
+    assert told.advice[0].gain_bytes == 5 * GIB
+
+
+def test_the_cache_is_never_blamed() -> None:
+    """No cause advises to empty a cache that the allocator has emptied itself."""
+    for request in (FULL, BROKEN):
+        assert "empty" not in advice(conclude(replace(SCENE, request=request)))
+
+
+def test_a_floor_that_stands_still_is_no_leak() -> None:
+    """What the first steps allocate, and what is freed again, is not growth."""
+    floors = [2, 6, 6, 7, 6, 7, 6, 6]
+    records = tuple(
+        BatchRecord(batch=n, stage=Stage.TRAIN, time=0.0, seconds=0.1, allocated_end_bytes=floor * GIB)
+        for n, floor in enumerate(floors)
+    )
+    assert conclude(replace(SCENE, records=records)).cause is Cause.SIZE
+
+
+def test_little_is_known() -> None:
+    """With nothing but the message there is a report all the same."""
+    told = conclude(Scene(device="mps", message="MPS backend out of memory"))
+    assert told.cause is Cause.SIZE
+    assert "MPS backend out of memory" in render_markdown(told)
+    assert "memguard: out of memory on mps" in render_short(told)
+
+
+def test_the_text() -> None:
+    """The short text has cause, owners and numbered advice; the whole one has PyTorch's text besides."""
+    scene = replace(SCENE, message="CUDA out of memory.", shapes=[["0", [512, 1024], "float32"]])
+    told = conclude(scene)
+    short = render_short(told, "report.md")
+    assert "2.00 GiB asked for" in short
+    assert "activations and saved tensors 20.0 GiB" in short
+    assert "  1. Make the batch" in short
+    assert short.endswith("The whole report: report.md")
+    assert "CUDA out of memory." in render_markdown(told)
