@@ -31,6 +31,7 @@ from memguard.forecast.child import in_child
 from memguard.forecast.judging import judge
 from memguard.forecast.session import trace
 from memguard.forecast.setting import Setting
+from memguard.forecast.without_dynamo import warm_up
 
 _MODELS = ("mlp", "resnet", "convnext", "vit", "bert", "gpt", "t5", "lstm", "unet")
 _OPTIMIZERS = ("sgd", "adam", "adamw", "adamw-loop", "adamw-fused", "rmsprop", "adagrad", "adafactor")
@@ -141,6 +142,7 @@ def main() -> int:
     parser.add_argument("--truth", help="a file that keeps the truths, read if it exists")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    warm_up()
     cases = grid(given.cases)
     kept = Path(given.truth) if given.truth else None
     if kept is not None and kept.exists():
