@@ -1,4 +1,5 @@
 """A stateful GRU scores a long text chunk by chunk; its hidden state keeps the graph of the whole text."""
+
 import torch
 from torch import nn
 

@@ -1,4 +1,5 @@
 """A memory network that writes its memory in forward and never cuts the graph; the head alone is trained."""
+
 import torch
 from torch import nn
 

@@ -1,4 +1,5 @@
 """Two losses, each with retain_graph=True, though the second needs none."""
+
 import torch
 from torch import nn
 

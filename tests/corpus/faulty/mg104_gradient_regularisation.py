@@ -1,4 +1,5 @@
 """Gradient-norm regularisation by backward(create_graph=True); they are cleared after the next forward."""
+
 import warnings
 
 import torch

@@ -1,4 +1,5 @@
 """A custom swish that saves its tensors as attributes."""
+
 import torch
 from torch import nn
 

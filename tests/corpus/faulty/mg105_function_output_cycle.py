@@ -1,4 +1,5 @@
 """An exponential that keeps its own output on ctx: a circle that only the collector frees."""
+
 import torch
 from torch import nn
 

@@ -1,4 +1,5 @@
 """Evaluation in its own function, with model.eval() only."""
+
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -1,4 +1,5 @@
 """Batch inference with a trained model; no optimizer anywhere."""
+
 import torch
 from torch import nn
 

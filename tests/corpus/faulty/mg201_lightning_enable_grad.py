@@ -1,4 +1,5 @@
 """validation_step turns gradients on again, a left-over of an experiment."""
+
 import lightning as L
 import torch
 from torch import nn

@@ -1,4 +1,5 @@
 """Knowledge distillation; the teacher is in eval mode but builds a graph in each step."""
+
 import torch
 import torch.nn.functional as F
 from torch import nn

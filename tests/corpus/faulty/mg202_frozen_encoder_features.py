@@ -1,4 +1,5 @@
 """A frozen backbone that is not frozen: features are detached only afterwards."""
+
 import torch
 from torch import nn
 

@@ -1,4 +1,5 @@
 """A contrastive memory bank without a limit."""
+
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -1,4 +1,5 @@
 """Lightning 2: validation outputs are gathered over all epochs and never cleared."""
+
 import lightning as L
 import torch
 from torch import nn

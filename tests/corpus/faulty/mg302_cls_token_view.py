@@ -1,4 +1,5 @@
 """Keeps the [CLS] vector of each sequence, and with it the whole hidden state."""
+
 # device: virtual:256MiB
 import torch
 from torch import nn

@@ -1,5 +1,6 @@
 # device: virtual:64MiB
 """A large feature map is still in a local variable at the optimizer step."""
+
 import torch
 from torch import nn
 

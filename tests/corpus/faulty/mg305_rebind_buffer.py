@@ -1,5 +1,6 @@
 # device: virtual:64MiB
 """The replay image is made anew in each step while the old one is still bound."""
+
 import torch
 from torch import nn
 

@@ -1,4 +1,5 @@
 """Each batch makes an object that stores a closure over itself: only the collector frees its graph."""
+
 import torch
 from torch import nn
 

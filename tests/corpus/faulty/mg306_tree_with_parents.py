@@ -1,4 +1,5 @@
 """Search tree nodes know parent and children; each tree holds the network's outputs."""
+
 import torch
 from torch import nn
 

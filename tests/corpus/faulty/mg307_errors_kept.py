@@ -1,4 +1,5 @@
 """Failed batches are collected with their exceptions."""
+
 import torch
 from torch import nn
 

@@ -1,4 +1,5 @@
 """On out of memory the batch is split and tried again, inside the except block. The error is simulated here."""
+
 import torch
 from torch import nn
 

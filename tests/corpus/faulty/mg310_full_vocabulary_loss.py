@@ -1,5 +1,6 @@
 # device: virtual:64MiB
 """A language model head in bfloat16 over a large vocabulary; the loss casts everything to float32."""
+
 import torch
 from torch import nn
 

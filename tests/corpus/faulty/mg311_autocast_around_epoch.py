@@ -1,4 +1,5 @@
 """autocast is opened once around the whole epoch."""
+
 import torch
 from torch import nn
 

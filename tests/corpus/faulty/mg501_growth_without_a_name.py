@@ -1,5 +1,6 @@
 # device: virtual:24MiB
 """Samples are handed to a plotting thread that was never started: they wait in its queue."""
+
 import queue
 
 import torch

@@ -1,5 +1,6 @@
 # device: virtual:44MiB
 """The first backward fits, Adam's two moments do not."""
+
 import torch
 from torch import nn
 

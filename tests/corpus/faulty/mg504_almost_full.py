@@ -1,5 +1,6 @@
 # device: virtual:74MiB
 """Every step needs nearly everything the device has."""
+
 import torch
 from torch import nn
 
