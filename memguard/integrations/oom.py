@@ -12,28 +12,21 @@ import logging
 import pickle
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, final
 
-import torch
 from torch import nn
 
-from memguard.allocator.analysis_lines import Lines, top_lines
-from memguard.allocator.snapshot import parse_snapshot
 from memguard.backends.auto import AutoBackend
-from memguard.backends.host import HostBackend
-from memguard.backends.oom_view import OomView, blocks_by_address, view_of
-from memguard.postmortem import PostMortem, Scene, conclude
-from memguard.postmortem.replay import replay_with
-from memguard.postmortem.scene import Replayed, TopLine
-from memguard.probes.oom_errors import is_host_oom, oom_in, requested_bytes
-from memguard.probes.oom_objects import examine
-from memguard.probes.oom_stack import stack_of
+from memguard.backends.oom_view import OomView, view_of
+from memguard.integrations.oom_scene import Seen, draw
+from memguard.postmortem import PostMortem, conclude
+from memguard.probes.by_identity import WeakIdentityDict
+from memguard.probes.oom_errors import oom_in, requested_bytes
 from memguard.recording import FOLDER
 from memguard.report.postmortem_text import render_markdown, render_short
 
@@ -44,23 +37,8 @@ logger = logging.getLogger("memguard")
 
 MOST_CAUGHT = 3
 """Caught errors of a run that are examined; a program that lives on them must not be slowed down."""
-PIECES = 0.05
-"""Share of the reserved bytes that must lie free in pieces before other settings of the allocator are tried."""
-ROUNDING = 512
-"""What the allocators round sizes up to."""
-RECORDS = 512
 _TOLD = "_memguard_told"
 """Marks an exception that was told: most cannot be referenced weakly, and none may be kept."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A failure that was seen, of which it is open how it ends. Plain data."""
-
-    scene: Scene
-    snapshot: dict[str, Any] | None
-    seconds: float
 
 
 @final
@@ -80,10 +58,10 @@ class OomWatch:
         self._enabled, self._history, self._validation, self._logdir = enabled, history, validation, logdir
         self._view: OomView | None = None
         self._listens = self._searches = self._installed = False
-        self._pending: _Pending | None = None
+        self._pending: Seen | None = None
         self._busy = threading.local()
         self._caught = 0
-        self._called: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        self._called: WeakIdentityDict[nn.Module, int] = WeakIdentityDict()
         self._program_hook: Callable[..., Any] | None = None
         self._thread_hook: Callable[..., Any] | None = None
         self._our_program_hook, self._our_thread_hook = self._program_failed, self._thread_failed
@@ -181,73 +159,23 @@ class OomWatch:
     def _look(self, error: BaseException | None, requested: int | None = None, free: int | None = None) -> None:
         self._busy.now = True
         try:
-            self._pending = self._draw(error, requested, free)
+            session = self._session()
+            if session is None:
+                return
+            batch = session.recorder.batch
+            self._pending = draw(
+                session,
+                self._view if self._view is not None else view_of(session.backend),
+                error,
+                requested_bytes=requested,
+                free_bytes=free,
+                is_recent=lambda model: batch - self._called.get(model, -2) <= 1,
+            )
         except Exception as problem:
             logger.error("memguard: the look at an out-of-memory error failed: %r", problem)
         finally:
             self._busy.now = False
             del error
-
-    def _draw(self, error: BaseException | None, requested: int | None, free: int | None) -> _Pending:
-        """The scene, as plain data."""
-        session = self._session()
-        if session is None:
-            raise RuntimeError("the session is gone")
-        began = time.perf_counter()
-        message = str(error) if error is not None else ""
-        of_host = error is not None and is_host_oom(error)
-        view = self._view if self._view is not None else view_of(session.backend)
-        if of_host:
-            view = OomView(HostBackend())
-        if requested is None and message:
-            requested = requested_bytes(message)
-        snapshot = view.snapshot()
-        request = view.request(requested, free, snapshot)
-        blocks = blocks_by_address(snapshot) if not session.backend.device.startswith("virtual") else {}
-        recorder = session.recorder
-        batch = recorder.batch
-        stack = stack_of(error)
-        try:
-            objects = examine(
-                stack,
-                on_device=view.holds,
-                block_of=lambda address, nbytes: blocks.get(address) or -(-nbytes // ROUNDING) * ROUNDING,
-                allocated_bytes=request.allocated_bytes,
-                is_recent=lambda model: batch - self._called.get(model, -2) <= 1,
-                optimizer_steps=recorder.optimizer_steps,
-                grad_enabled=torch.is_grad_enabled() or error is not None,
-            )
-        finally:
-            stack.frames.clear()
-            stack.losses.clear()
-            del stack, error
-        traced = snapshot is not None and any(snapshot["device_traces"])
-        index = int(session.backend.device.partition(":")[2]) if session.backend.device[5:].isdigit() else 0
-        replays: tuple[Replayed, ...] = ()
-        if traced and view.expandable is False and (request.pieces_bytes or 0) > PIECES * (request.reserved_bytes or 0):
-            replays = replay_with(snapshot, index)
-        if traced and snapshot is not None:
-            objects = replace(objects, lines=_lines(snapshot, index) or objects.lines)
-        scene = Scene(
-            device="cpu" if of_host else session.backend.device,
-            rank=recorder.run.rank,
-            batch=batch,
-            stage=recorder.stage,
-            epoch=recorder.run.epoch,
-            message=message,
-            request=request,
-            objects=objects,
-            shapes=recorder.open_shapes,
-            records=tuple(recorder.records)[-RECORDS:],
-            shapes_of=dict(enumerate(recorder.shape_texts)),
-            replays=replays,
-            expandable=view.expandable,
-            expandable_supported=view.expandable_supported,
-            traced=traced,
-            validation=self._validation,
-            host=HostBackend().read_slow() if of_host else None,
-        )
-        return _Pending(scene, snapshot, time.perf_counter() - began)
 
     # How it ends
 
@@ -281,7 +209,7 @@ class OomWatch:
         scene, request = pending.scene, pending.scene.request
         if request.requested_bytes is None:
             request = replace(request, requested_bytes=requested_bytes(message))
-        pending = _Pending(replace(scene, message=message, request=request), pending.snapshot, pending.seconds)
+        pending = Seen(replace(scene, message=message, request=request), pending.snapshot, pending.seconds)
         told = self._conclude(pending, session)
         folder, problem = self._write(told, pending.snapshot)
         if folder is not None and pending.snapshot is not None:
@@ -297,7 +225,7 @@ class OomWatch:
         else:
             print(short, file=sys.stderr)
 
-    def _conclude(self, pending: _Pending, session: Session) -> PostMortem:
+    def _conclude(self, pending: Seen, session: Session) -> PostMortem:
         scene = replace(pending.scene, findings=tuple(session.recorder.findings.values()))
         return conclude(scene, seconds=pending.seconds)
 
@@ -334,23 +262,7 @@ def _was_told(error: BaseException) -> bool:
     return _TOLD in vars(error)
 
 
-def _is_of(pending: _Pending, message: str) -> bool:
+def _is_of(pending: Seen, message: str) -> bool:
     """Whether a failure that was seen is the one that an error tells of."""
     seen, told = pending.scene.request.requested_bytes, requested_bytes(message)
     return seen is None or told is None or abs(seen - told) <= 0.01 * max(seen, told)
-
-
-def _lines(snapshot: dict[str, Any], device: int) -> tuple[TopLine, ...]:
-    """The user's lines that own the blocks in use, by the recorded stacks."""
-    parsed = parse_snapshot(pickle.dumps({**snapshot, "device_traces": []}))
-    lines = Lines()
-    amounts = [
-        (lines.of(block.stack), block.size)
-        for segment in parsed.segments_of(device)
-        for block in segment.blocks
-        if block.state == "active_allocated"
-    ]
-    return tuple(
-        TopLine(file=line.file, line=line.line, function=line.function, bytes=line.bytes)
-        for line in top_lines(amounts, 10)
-    )

@@ -1,0 +1,133 @@
+"""The scene of an out-of-memory error: device, live objects and records of the failing moment, as plain data."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import nn
+
+from memguard.allocator.analysis_lines import Lines, top_lines
+from memguard.allocator.snapshot import parse_snapshot
+from memguard.backends.host import HostBackend
+from memguard.backends.oom_view import OomView, blocks_by_address
+from memguard.postmortem import Scene
+from memguard.postmortem.replay import replay_with
+from memguard.postmortem.scene import Replayed, TopLine
+from memguard.probes.oom_errors import is_host_oom
+from memguard.probes.oom_errors import requested_bytes as requested_in
+from memguard.probes.oom_objects import examine
+from memguard.probes.oom_stack import stack_of
+
+if TYPE_CHECKING:
+    from memguard.integrations.session import Session
+
+PIECES = 0.05
+"""Share of the reserved bytes that must lie free in pieces before other settings of the allocator are tried."""
+ROUNDING = 512
+"""What the allocators round sizes up to."""
+RECORDS = 512
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A failure that was seen, of which it is open how it ends. Plain data."""
+
+    scene: Scene
+    snapshot: dict[str, Any] | None
+    seconds: float
+
+
+def draw(
+    session: Session,
+    view: OomView,
+    error: BaseException | None,
+    *,
+    requested_bytes: int | None,
+    free_bytes: int | None,
+    is_recent: Callable[[nn.Module], bool],
+) -> Seen:
+    """Looks at everything once, with the exception or while the allocator is failing; nothing of it is kept.
+
+    Args:
+        session: Its records and its loop are part of the scene.
+        view: The device.
+        error: The exception; None where there is none yet.
+        requested_bytes: What was asked of the driver, where the allocator told; else the error's text may.
+        free_bytes: What the driver has left, where the allocator told.
+        is_recent: Whether a root model was called in this batch or the last.
+    """
+    began = time.perf_counter()
+    message = str(error) if error is not None else ""
+    of_host = error is not None and is_host_oom(error)
+    if of_host:
+        view = OomView(HostBackend())
+    if requested_bytes is None and message:
+        requested_bytes = requested_in(message)
+    snapshot = view.snapshot()
+    request = view.request(requested_bytes, free_bytes, snapshot)
+    blocks = blocks_by_address(snapshot) if not session.backend.device.startswith("virtual") else {}
+    recorder = session.recorder
+    stack = stack_of(error)
+    try:
+        objects = examine(
+            stack,
+            on_device=view.holds,
+            block_of=lambda address, nbytes: blocks.get(address) or -(-nbytes // ROUNDING) * ROUNDING,
+            allocated_bytes=request.allocated_bytes,
+            is_recent=is_recent,
+            optimizer_steps=recorder.optimizer_steps,
+            grad_enabled=torch.is_grad_enabled() or error is not None,
+        )
+    finally:
+        stack.frames.clear()
+        stack.losses.clear()
+        del stack, error
+    traced = snapshot is not None and any(snapshot["device_traces"])
+    index = int(session.backend.device.partition(":")[2]) if session.backend.device[5:].isdigit() else 0
+    replays: tuple[Replayed, ...] = ()
+    if traced and view.expandable is False and (request.pieces_bytes or 0) > PIECES * (request.reserved_bytes or 0):
+        replays = replay_with(snapshot, index)
+    if traced and snapshot is not None:
+        objects = replace(objects, lines=_lines(snapshot, index) or objects.lines)
+    scene = Scene(
+        device="cpu" if of_host else session.backend.device,
+        rank=recorder.run.rank,
+        batch=recorder.batch,
+        stage=recorder.stage,
+        epoch=recorder.run.epoch,
+        message=message,
+        request=request,
+        objects=objects,
+        shapes=recorder.open_shapes,
+        records=tuple(recorder.records)[-RECORDS:],
+        shapes_of=dict(enumerate(recorder.shape_texts)),
+        replays=replays,
+        expandable=view.expandable,
+        expandable_supported=view.expandable_supported,
+        traced=traced,
+        validation=session.options.validation,
+        host=HostBackend().read_slow() if of_host else None,
+    )
+    return Seen(scene, snapshot, time.perf_counter() - began)
+
+
+def _lines(snapshot: dict[str, Any], device: int) -> tuple[TopLine, ...]:
+    """The user's lines that own the blocks in use, by the recorded stacks."""
+    parsed = parse_snapshot(pickle.dumps({**snapshot, "device_traces": []}))
+    lines = Lines()
+    amounts = [
+        (lines.of(block.stack), block.size)
+        for segment in parsed.segments_of(device)
+        for block in segment.blocks
+        if block.state == "active_allocated"
+    ]
+    return tuple(
+        TopLine(file=line.file, line=line.line, function=line.function, bytes=line.bytes)
+        for line in top_lines(amounts, 10)
+    )
