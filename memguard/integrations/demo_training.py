@@ -62,6 +62,7 @@ def evaluate(model: CharLM, codes: torch.Tensor) -> float:
 def main(steps: int = 1000) -> None:
     """Trains until the planted leak has filled the device."""
     torch.manual_seed(0)
+    torch.set_num_threads(1)  # operators as small as these only wait for more threads
     text = read_text()
     alphabet = {character: number for number, character in enumerate(sorted(set(text)))}
     codes = torch.tensor([alphabet[character] for character in text], dtype=torch.uint8).long()
