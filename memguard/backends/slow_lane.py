@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import final
 
@@ -75,8 +76,9 @@ class SlowLane:
                 self._newest = self._read()
             except Exception:
                 if not self._stopped.is_set():
-                    logger.exception(
-                        "memguard's slow lane failed and is off; device use and host memory stay as read last."
+                    logger.error(  # as text: a log handler that kept the exception would keep its frames
+                        "memguard's slow lane failed and is off; device use and host memory stay as read last.\n%s",
+                        traceback.format_exc().rstrip(),
                     )
                 return
             pause = max(self._period, (self._clock() - began) / _SHARE)

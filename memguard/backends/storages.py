@@ -187,6 +187,7 @@ def dispatches_itself(kind: type) -> bool:
 def _holds_memory(tensor: torch.Tensor) -> bool:
     """Whether a tensor with a dispatch of its own has memory of its own, and does not only wrap others."""
     try:
-        return tensor.untyped_storage().data_ptr() != 0
+        storage = tensor.untyped_storage()
+        return storage.device.type != "meta" and storage.data_ptr() != 0  # torch warns of a fake tensor's pointer
     except RuntimeError:
         return False

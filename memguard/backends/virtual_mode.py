@@ -20,6 +20,16 @@ from memguard.forks import pid
 logger = logging.getLogger("memguard")
 
 
+_TRACERS: tuple[Any, ...] = tuple(
+    getattr(getattr(torch._C, "_TorchDispatchModeKey", None), name, None) for name in ("FAKE", "PROXY", "FUNCTIONAL")
+)  # checked in torch 2.13
+
+
+def _is_traced() -> bool:
+    """Whether torch.export or the like runs operators on stand-ins: then their modes, below ours, must see them."""
+    return any(key is not None and torch._C._get_dispatch_mode(key) is not None for key in _TRACERS)
+
+
 @final
 class VirtualMode(TorchDispatchMode):
     """Every operator of the thread that entered it, as the virtual GPU sees it.
@@ -63,7 +73,7 @@ class VirtualMode(TorchDispatchMode):
             return func(*args, **kwargs)
         for kind in types:
             if dispatches_itself(kind):
-                return NotImplemented
+                return func(*args, **kwargs) if _is_traced() else NotImplemented
         text = self._see(args, kwargs)
         if text is None:
             out = func(*args, **kwargs)

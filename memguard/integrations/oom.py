@@ -83,10 +83,11 @@ class OomWatch:
             return
         self._goes_on()
         self._installed = False
-        if sys.excepthook == self._our_program_hook and self._program_hook is not None:
-            sys.excepthook = self._program_hook
-        if threading.excepthook == self._our_thread_hook and self._thread_hook is not None:
-            threading.excepthook = self._thread_hook
+        # Runs that overlap may end in any order: one that ended underneath another goes with the last.
+        while (top := _closed(sys.excepthook)) is not None and top._program_hook is not None:
+            sys.excepthook = top._program_hook
+        while (top := _closed(threading.excepthook)) is not None and top._thread_hook is not None:
+            threading.excepthook = top._thread_hook
         if self._view is not None:
             self._view.ignore()
             self._view.stop_history()
@@ -266,3 +267,9 @@ def _is_of(pending: Seen, message: str) -> bool:
     """Whether a failure that was seen is the one that an error tells of."""
     seen, told = pending.scene.request.requested_bytes, requested_bytes(message)
     return seen is None or told is None or abs(seen - told) <= 0.01 * max(seen, told)
+
+
+def _closed(hook: object) -> OomWatch | None:
+    """The watch that a hook belongs to, if it is one of ours and no longer in use."""
+    watch = getattr(hook, "__self__", None)
+    return watch if type(watch) is OomWatch and not watch._installed else None
