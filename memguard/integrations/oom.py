@@ -49,13 +49,12 @@ class OomWatch:
         session: The session; its records, findings and device are the evidence.
         enabled: The option ``on_oom``.
         history: The option of that name; "always" records the allocation history.
-        validation: The option of that name.
         logdir: Where the reports go, beside the recording; None writes none.
     """
 
-    def __init__(self, session: Session, *, enabled: bool, history: str, validation: str, logdir: Path | None) -> None:
+    def __init__(self, session: Session, *, enabled: bool, history: str, logdir: Path | None) -> None:
         self._session: weakref.ref[Session] = weakref.ref(session)
-        self._enabled, self._history, self._validation, self._logdir = enabled, history, validation, logdir
+        self._enabled, self._history, self._logdir = enabled, history, logdir
         self._view: OomView | None = None
         self._listens = self._searches = self._installed = False
         self._pending: Seen | None = None

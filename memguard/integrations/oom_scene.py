@@ -1,7 +1,11 @@
-"""The scene of an out-of-memory error: device, live objects and records of the failing moment, as plain data."""
+"""The scene of an out-of-memory error: device, live objects and records of the failing moment, as plain data.
+
+Private name of torch (checked with 2.13 and 2.15): ``DisableTorchFunctionSubclass``.
+"""
 
 from __future__ import annotations
 
+import logging
 import pickle
 import time
 from collections.abc import Callable
@@ -17,7 +21,7 @@ from memguard.backends.host import HostBackend
 from memguard.backends.oom_view import OomView, blocks_by_address
 from memguard.postmortem import Scene
 from memguard.postmortem.replay import replay_with
-from memguard.postmortem.scene import Replayed, TopLine
+from memguard.postmortem.scene import Objects, Replayed, TopLine
 from memguard.probes.oom_errors import is_host_oom
 from memguard.probes.oom_errors import requested_bytes as requested_in
 from memguard.probes.oom_objects import examine
@@ -25,6 +29,8 @@ from memguard.probes.oom_stack import stack_of
 
 if TYPE_CHECKING:
     from memguard.integrations.session import Session
+
+logger = logging.getLogger("memguard")
 
 PIECES = 0.05
 """Share of the reserved bytes that must lie free in pieces before other settings of the allocator are tried."""
@@ -75,15 +81,19 @@ def draw(
     recorder = session.recorder
     stack = stack_of(error)
     try:
-        objects = examine(
-            stack,
-            on_device=view.holds,
-            block_of=lambda address, nbytes: blocks.get(address) or -(-nbytes // ROUNDING) * ROUNDING,
-            allocated_bytes=request.allocated_bytes,
-            is_recent=is_recent,
-            optimizer_steps=recorder.optimizer_steps,
-            grad_enabled=torch.is_grad_enabled() or error is not None,
-        )
+        with torch._C.DisableTorchFunctionSubclass():
+            objects = examine(
+                stack,
+                on_device=view.holds,
+                block_of=lambda address, nbytes: blocks.get(address) or -(-nbytes // ROUNDING) * ROUNDING,
+                allocated_bytes=request.allocated_bytes,
+                is_recent=is_recent,
+                optimizer_steps=recorder.optimizer_steps,
+                grad_enabled=torch.is_grad_enabled() or error is not None,
+            )
+    except Exception as problem:  # a report without owners is better than none
+        logger.error("memguard: the look at the live objects failed: %r", problem)
+        objects = Objects(site=stack.site, phase=stack.phase)
     finally:
         stack.frames.clear()
         stack.losses.clear()

@@ -126,7 +126,6 @@ class Session:
             self,
             enabled=options.on_oom == "report",
             history=options.history,
-            validation=options.validation,
             logdir=self.logdir if record else None,
         )
         self.is_lightning = lightning

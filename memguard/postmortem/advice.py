@@ -175,6 +175,14 @@ def _smaller(scene: Scene) -> Iterator[Advice]:
     """Ways to need less, where nothing is wrong but the size."""
     objects, shape, largest = scene.objects, batch_shape(scene), fit(scene)
     activations = objects.owners.get("activations", 0)
+    request, site = scene.request, _at(objects.site)
+    if request.requested_bytes is not None and request.requested_bytes > (
+        request.limit_bytes or request.requested_bytes
+    ):
+        yield Advice(
+            text=f"look at the shape that is asked for{site}: an outer product, a broadcast or a one-hot in full size "
+            "is often meant to be smaller, or can be computed in parts."
+        )
     if shape is not None and largest is not None and 1 <= largest.batch < shape[0]:
         steps = math.ceil(shape[0] / largest.batch)
         yield Advice(

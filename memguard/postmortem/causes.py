@@ -308,6 +308,14 @@ def _size(scene: Scene) -> Verdict:
     shape = batch_shape(scene)
     activations = scene.objects.owners.get("activations", 0) + scene.objects.owners.get("temporaries", 0)
     fixed = (scene.request.allocated_bytes or 0) - activations
+    requested, limit = scene.request.requested_bytes, scene.request.limit_bytes
+    if requested is not None and limit is not None and requested > limit:
+        return Verdict(
+            cause=Cause.SIZE,
+            text=f"Size: this one tensor of {format_bytes(requested)} is larger than the device "
+            f"({format_bytes(limit)}).",
+            place=scene.objects.site,
+        )
     if shape is not None and activations >= SUBSTANTIAL * (scene.request.allocated_bytes or 0):
         text = (
             f"Size: a batch of {list(shape)} needs more than there is. {format_bytes(activations)} are activations, "

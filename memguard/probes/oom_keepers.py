@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,11 +13,9 @@ from memguard.facts import NOWHERE, Place
 from memguard.postmortem.scene import HeldException, Hoard
 from memguard.probes.frames import is_user_frame, read_locals
 from memguard.probes.ledger import tensors_in
+from memguard.probes.oom_census import Census
 from memguard.probes.oom_stack import Stack
 from memguard.probes.sites import place_of
-
-if TYPE_CHECKING:
-    from memguard.probes.oom_objects import Census
 
 MOST_CANDIDATES = 64
 MOST_TENSORS = 4096

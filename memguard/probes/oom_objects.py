@@ -5,112 +5,32 @@ Tensors that only C++ holds are found through the autograd graphs that saved the
 
 from __future__ import annotations
 
-import gc
 import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import nn
 
-from memguard.postmortem.scene import OWNERS, HeldModel, Objects, OptimizerUse, TopLine, TopTensor
-from memguard.probes.frames import is_user_frame, read_locals
+from memguard.postmortem.scene import OWNERS, HeldModel, Objects, OptimizerUse, TopTensor
 from memguard.probes.ledger import tensors_in
+from memguard.probes.oom_census import (
+    MAX_NODES,
+    SECONDS,
+    TOP,
+    Census,
+    claim_graphs,
+    claim_locals,
+    claim_states,
+    claim_weights,
+    collect,
+    root_modules,
+)
 from memguard.probes.oom_keepers import find_exceptions, find_hoards, name_of
 from memguard.probes.oom_stack import Stack
-from memguard.probes.sites import place_of
-from memguard.probes.sizes import saved_tensors, storage_key
 
-TOP = 10
-MAX_NODES = 200_000
-SECONDS = 0.8
-"""What the dearest parts may take together; a huge process is looked at in part, and ``other`` says so."""
 _STATE_TENSORS = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "Rprop": 2, "Adagrad": 1}
-
-
-@final
-@dataclass(slots=True)
-class Census:
-    """Storages on the guarded device by owner, and the objects that matter."""
-
-    on_device: Callable[[torch.Tensor], bool]
-    block_of: Callable[[int, int], int]
-    """From a storage's address and size to the bytes of its block."""
-    tensors: list[torch.Tensor] = field(default_factory=list)
-    modules: list[nn.Module] = field(default_factory=list)
-    optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
-    exceptions: list[BaseException] = field(default_factory=list)
-    owner: dict[int, str] = field(default_factory=dict)
-    """From a storage's key to its owner; the first claim counts."""
-    size: dict[int, int] = field(default_factory=dict)
-    told: dict[int, tuple[str, tuple[int, ...], str]] = field(default_factory=dict)
-    """Name, shape and dtype of a tensor of that storage."""
-    deadline: float = 0.0
-
-    def claim(self, tensor: torch.Tensor, owner: str, name: str) -> int:
-        """Gives a tensor's storage to an owner, if nobody has it; the bytes that were new."""
-        key = self.key_of(tensor)
-        if key is None or key in self.owner:
-            return 0
-        self.owner[key] = owner
-        self.told[key] = (name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-        return self.size[key]
-
-    def key_of(self, tensor: torch.Tensor) -> int | None:
-        """The storage's key if it takes memory of the guarded device."""
-        try:
-            if not self.on_device(tensor):
-                return None
-        except RuntimeError:
-            return None
-        key = storage_key(tensor)
-        if key is None or not key[1]:
-            return None
-        if key[0] not in self.size:
-            try:
-                address = tensor.untyped_storage().data_ptr()
-            except RuntimeError:
-                return None
-            self.size[key[0]] = self.block_of(address, key[1])
-        return key[0]
-
-    def reach(self, tensors: Iterable[torch.Tensor]) -> dict[int, int]:
-        """The storages that some tensors keep, themselves and through their graphs, without weights and the like."""
-        found: dict[int, int] = {}
-        nodes: list[Any] = []
-        for tensor in tensors:
-            key = self.key_of(tensor)
-            if key is not None:
-                found[key] = self.size[key]
-            node = tensor.grad_fn
-            if node is not None:
-                nodes.append(node)
-        for saved, _ in self.walk(nodes):
-            key = self.key_of(saved)
-            if key is not None:
-                found[key] = self.size[key]
-        fixed = ("parameters", "buffers", "gradients", "optimizer_state")
-        return {key: size for key, size in found.items() if self.owner.get(key) not in fixed}
-
-    def walk(self, nodes: Iterable[Any], leaves: set[int] | None = None) -> Iterator[tuple[torch.Tensor, str]]:
-        """The tensors that graphs saved, with the name of the node; parameters' ids go into `leaves`."""
-        level = list(nodes)
-        seen = set(level)
-        while level and len(seen) < MAX_NODES and time.perf_counter() < self.deadline:
-            node = level.pop()
-            variable = getattr(node, "variable", None)
-            if variable is not None and leaves is not None:
-                leaves.add(id(variable))
-            name = ""
-            for tensor in saved_tensors(node):
-                name = name or node.name()
-                yield tensor, name
-            for upstream, _ in node.next_functions:
-                if upstream is not None and upstream not in seen:
-                    seen.add(upstream)
-                    level.append(upstream)
 
 
 def examine(
@@ -136,13 +56,13 @@ def examine(
     """
     census = Census(on_device, block_of)
     census.deadline = time.perf_counter() + SECONDS
-    _collect(census)
-    roots = _roots(census.modules)
-    names = _claim_weights(census, roots)
-    states = _claim_states(census, names)
+    collect(census)
+    roots = root_modules(census.modules)
+    names = claim_weights(census, roots)
+    states = claim_states(census, names)
     leaves: set[int] = set()
-    float32, largest = _claim_graphs(census, stack, leaves)
-    lines = _claim_locals(census, stack)
+    float32, largest = claim_graphs(census, stack, leaves)
+    lines = claim_locals(census, stack)
     for tensor in census.tensors:
         census.claim(tensor, "outputs", "a kept tensor")
     owners = dict.fromkeys(OWNERS, 0)
@@ -184,110 +104,6 @@ def examine(
     )
 
 
-def _collect(census: Census) -> None:
-    """One pass over what the garbage collector knows, sorted by type; no object's own code runs."""
-    kinds: dict[type, list[Any] | None] = {}
-    wanted: tuple[tuple[type, list[Any]], ...] = (
-        (torch.Tensor, census.tensors),
-        (nn.Module, census.modules),
-        (torch.optim.Optimizer, census.optimizers),
-        (BaseException, census.exceptions),
-    )
-    for thing in gc.get_objects():
-        kind = type(thing)
-        try:
-            found = kinds[kind]
-        except KeyError:
-            found = kinds[kind] = next((into for base, into in wanted if issubclass(kind, base)), None)
-        if found is not None:
-            found.append(thing)
-
-
-def _roots(modules: list[nn.Module]) -> list[nn.Module]:
-    """The modules that are no part of another one."""
-    parts: set[int] = set()
-    for module in modules:
-        children: Any = module.__dict__.get("_modules") or {}
-        parts.update(id(child) for child in children.values())
-    return [module for module in modules if id(module) not in parts and "_parameters" in module.__dict__]
-
-
-def _claim_weights(census: Census, roots: list[nn.Module]) -> dict[int, str]:
-    """Parameters, their gradients and buffers; returns the parameters' names by id."""
-    names: dict[int, str] = {}
-    buffers = []
-    for root in roots:
-        title = type(root).__name__
-        for name, parameter in root.named_parameters():
-            names[id(parameter)] = f"{title}.{name}"
-            census.claim(parameter, "parameters", names[id(parameter)])
-        buffers += [(f"{title}.{name}", buffer) for name, buffer in root.named_buffers()]
-    for tensor in census.tensors:
-        if issubclass(type(tensor), nn.Parameter):
-            census.claim(tensor, "parameters", names.get(id(tensor), "a parameter"))
-    for tensor in census.tensors:
-        if tensor.is_leaf and tensor.requires_grad and tensor.grad is not None:
-            census.claim(tensor.grad, "gradients", f"gradient of {names.get(id(tensor), 'a tensor')}")
-    for name, buffer in buffers:
-        census.claim(buffer, "buffers", name)
-    return names
-
-
-def _claim_states(census: Census, names: dict[int, str]) -> dict[int, int]:
-    """Optimizer state; returns bytes by id of the optimizer."""
-    found: dict[int, int] = {}
-    for optimizer in census.optimizers:
-        total = 0
-        for parameter, state in list(vars(optimizer).get("state", {}).items()):
-            name = names.get(id(parameter), "a parameter")
-            for key, value in list(state.items()) if issubclass(type(state), dict) else ():
-                for tensor in tensors_in(value, 2):
-                    total += census.claim(tensor, "optimizer_state", f"{key} of {name}")
-        found[id(optimizer)] = total
-    return found
-
-
-def _claim_graphs(census: Census, stack: Stack, leaves: set[int]) -> tuple[int, int]:
-    """What graphs saved: bytes of it in float32, and the largest single one."""
-    if stack.losses:
-        leaves.update(_leaves(census, stack.losses))
-    float32 = largest = 0
-    nodes = [tensor.grad_fn for tensor in census.tensors if not tensor.is_leaf and tensor.grad_fn is not None]
-    for tensor, node in census.walk(nodes, leaves):
-        nbytes = census.claim(tensor, "activations", f"saved by {node}")
-        if nbytes and tensor.dtype == torch.float32:
-            float32 += nbytes
-        largest = max(largest, nbytes)
-    return float32, largest
-
-
-def _leaves(census: Census, losses: list[torch.Tensor]) -> set[int]:
-    leaves: set[int] = set()
-    for _ in census.walk([loss.grad_fn for loss in losses if loss.grad_fn is not None], leaves):
-        pass
-    return leaves
-
-
-def _claim_locals(census: Census, stack: Stack) -> tuple[TopLine, ...]:
-    """Local variables of the failing code; returns the user's frames and what their own variables hold."""
-    lines = []
-    for frame in stack.frames:
-        own: dict[int, int] = {}
-        place = place_of(frame)
-        for name, value in read_locals(frame).items():
-            for tensor in tensors_in(value, 2):
-                key = census.key_of(tensor)
-                if key is None:
-                    continue
-                nbytes = census.claim(tensor, "temporaries", f"`{name}` in {frame.f_code.co_name}()")
-                if nbytes or census.owner[key] in ("activations", "temporaries"):
-                    own[key] = census.size[key]
-        if own and is_user_frame(frame):
-            total = sum(own.values())
-            lines.append(TopLine(file=place.file, line=place.line, function=place.function, bytes=total))
-    return tuple(sorted(lines, key=lambda line: -line.bytes)[:TOP])
-
-
 def _current(stack: Stack, roots: list[nn.Module], is_recent: Callable[[nn.Module], bool]) -> set[int]:
     """Ids of the root models in use: what failed, what the failing loss or optimizer belongs to, what ran lately."""
     wanted: set[int] = set()
@@ -320,6 +136,8 @@ def _models(
     for root in roots:
         tensors = [*root.parameters(), *root.buffers()]
         tensors += [parameter.grad for parameter in root.parameters() if parameter.grad is not None]
+        if not tensors:
+            continue
         own = {id(parameter) for parameter in root.parameters()}
         for optimizer in census.optimizers:
             for parameter, state in list(vars(optimizer).get("state", {}).items()):

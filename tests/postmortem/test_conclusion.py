@@ -118,3 +118,10 @@ def test_the_text() -> None:
     assert "  1. Make the batch" in short
     assert short.endswith("The whole report: report.md")
     assert "CUDA out of memory." in render_markdown(told)
+
+
+def test_one_tensor_larger_than_the_device() -> None:
+    """A request that no device of this size could serve is told as such."""
+    told = conclude(replace(SCENE, request=replace(FULL, requested_bytes=100 * GIB)))
+    assert "larger than the device" in told.why
+    assert "shape" in told.advice[0].text

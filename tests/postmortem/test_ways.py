@@ -258,6 +258,22 @@ def test_where_no_allocator_tells(tmp_path: Path) -> None:
     assert [told["caught"] for told in ooms(tmp_path)] == [True, False]
 
 
+def test_a_report_without_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the look at the live objects fails, the rest is told all the same, and the error comes through."""
+
+    def fails(*arguments: object, **named: object) -> None:
+        raise ValueError("a tensor of an unheard-of kind")
+
+    monkeypatch.setattr("memguard.integrations.oom_scene.examine", fails)
+    guard = memguard.watch(device=DEVICE, logdir=str(tmp_path), quiet=True)
+    with pytest.raises(torch.OutOfMemoryError), guard:
+        big()
+    told = guard.result().oom
+    assert told is not None
+    assert told["requested_bytes"] == 64 << 20
+    assert told["site"]["function"] == "big"
+
+
 def test_host_memory(tmp_path: Path) -> None:
     """Where RAM ran out, nobody speaks of the device."""
     guard = memguard.watch(device=DEVICE, logdir=str(tmp_path), quiet=True)
