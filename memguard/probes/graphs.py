@@ -174,6 +174,9 @@ class GraphsProbe(Probe):
     def _look_at_retained(self, last: Mark) -> None:
         """Sizes what a backward with retain_graph left behind: it stands beside the graph that is now built."""
         place, last.kept = last.kept, None
+        marks = (*list(self.watch.ledger.live.values()), *self.watch.ledger.died)
+        if any(m.batch == last.batch and m.module != last.module and m.used and m.kept is None for m in marks):
+            return  # one of several losses on a shared graph, which the last of them freed
         output = last.output() if last.output is not None else None
         if self._retained_told >= RETAINED_LOOKS or place is None:
             return

@@ -65,4 +65,3 @@ if __name__ == "__main__":
             enable_model_summary=False,
         )
         trainer.fit(LitNet(), loader(160, True), loader(96))
-        trainer.test(trainer.model, loader(32)) if hasattr(LitNet, "test_step") else None
