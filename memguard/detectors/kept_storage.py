@@ -22,6 +22,9 @@ MIN_BYTES_PER_BATCH = 1024
 MIN_SHARE_PER_BATCH = 1e-6
 """Of the device: less with every batch is a log of losses or labels, and never fills it."""
 
+LARGE_SHARE = 0.2
+"""Of the device, held by outputs that are kept."""
+
 
 @final
 class OutputsAccumulate(Detector):
@@ -64,6 +67,8 @@ class OutputsAccumulate(Detector):
             severity = Severity.CRITICAL
         elif (fact.survived_epochs or not fact.bounded) and _matters(fact.bytes_per_batch, run):
             severity = Severity.WARNING
+        elif fact.bytes >= LARGE_SHARE * (limit_of(run) or float("inf")):
+            severity = Severity.WARNING  # it may end with the pass, yet the device is a good part full of it
         what = f"the states of {fact.metric}" if fact.metric else plural(fact.tensors, "tensor")
         more = ""
         if left:
