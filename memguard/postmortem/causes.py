@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import enum
-import itertools
-import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
 from memguard.facts import NOWHERE, Place
 from memguard.findings import Finding
 from memguard.postmortem.estimate import fit, room_bytes
-from memguard.postmortem.inputs import batch_shape, elements, largest_shape, shape_of
+from memguard.postmortem.evidence import Spike, find_spike, floor_growth
+from memguard.postmortem.inputs import batch_shape
 from memguard.postmortem.scene import HeldException, HeldModel, Hoard, OptimizerUse, Scene
 from memguard.stats import SlowStats, Stage
 from memguard.units import format_bytes
@@ -54,18 +53,6 @@ class Verdict:
     optimizer: OptimizerUse | None = None
     spike: Spike | None = None
     evidence: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spike:
-    """A batch that is larger than all before it."""
-
-    elements: int
-    usual_elements: int
-    shape: tuple[int, ...]
-    usual_shape: tuple[int, ...]
-    axis: int
-    """The dimension that differs."""
 
 
 def find_cause(scene: Scene) -> Verdict:
@@ -232,24 +219,6 @@ def _leak(scene: Scene) -> Verdict | None:
     )
 
 
-def floor_growth(scene: Scene) -> tuple[int, int, float]:
-    """How far the floor rose over the last run of batches of one stage: bytes, batches, bytes per batch."""
-    stage = scene.stage if scene.stage is not Stage.OTHER else Stage.TRAIN
-    floors = [
-        record.allocated_end_bytes
-        for record in scene.records
-        if record.stage is stage and record.allocated_end_bytes is not None
-    ]
-    floors = floors[2:] if stage is Stage.TRAIN else floors[1:]  # the first step makes the optimizer's state
-    if len(floors) < 4:
-        return 0, 0, 0.0
-    rises = [after - before for before, after in itertools.pairwise(floors)]
-    growth = floors[-1] - floors[0]
-    if growth <= 0 or sum(rise > 0 for rise in rises) < 0.6 * len(rises):
-        return 0, len(floors), 0.0
-    return growth, len(floors) - 1, growth / (len(floors) - 1)
-
-
 def _optimizer_state(scene: Scene) -> Verdict | None:
     for optimizer in scene.objects.optimizers:
         first = optimizer.steps == 0 and optimizer.stepping
@@ -279,28 +248,6 @@ def _long_batch(scene: Scene) -> Verdict | None:
         text=f"One long batch: its input is {list(spike.shape)}, {spike.elements / spike.usual_elements:.1f} times "
         f"the usual {list(spike.usual_shape)}; no batch before was as large.",
         spike=spike,
-    )
-
-
-def find_spike(scene: Scene) -> Spike | None:
-    """Whether the failing batch is well above all that went before it in the same stage."""
-    shape = largest_shape(scene.shapes)
-    if shape is None:
-        return None
-    before = [
-        each for record in scene.records if (each := shape_of(scene, record)) is not None and len(each) == len(shape)
-    ]
-    if len(before) < 2:
-        return None
-    sizes = [elements(each) for each in before]
-    usual = int(statistics.median(sizes))
-    size = elements(shape)
-    if size < 1.25 * usual or size <= 1.02 * max(sizes):
-        return None
-    usual_shape = min(before, key=lambda each: abs(elements(each) - usual))
-    ratios = [now / max(then, 1) for now, then in zip(shape, usual_shape, strict=True)]
-    return Spike(
-        elements=size, usual_elements=usual, shape=shape, usual_shape=usual_shape, axis=ratios.index(max(ratios))
     )
 
 

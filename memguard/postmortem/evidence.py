@@ -1,0 +1,63 @@
+"""What a scene's records show: a floor that rose, a batch above all others."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from dataclasses import dataclass
+
+from memguard.postmortem.inputs import elements, largest_shape, shape_of
+from memguard.postmortem.scene import Scene
+from memguard.stats import Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spike:
+    """A batch that is larger than all before it."""
+
+    elements: int
+    usual_elements: int
+    shape: tuple[int, ...]
+    usual_shape: tuple[int, ...]
+    axis: int
+    """The dimension that differs."""
+
+
+def floor_growth(scene: Scene) -> tuple[int, int, float]:
+    """How far the floor rose over the last run of batches of one stage: bytes, batches, bytes per batch."""
+    stage = scene.stage if scene.stage is not Stage.OTHER else Stage.TRAIN
+    floors = [
+        record.allocated_end_bytes
+        for record in scene.records
+        if record.stage is stage and record.allocated_end_bytes is not None
+    ]
+    floors = floors[2:] if stage is Stage.TRAIN else floors[1:]  # the first step makes the optimizer's state
+    if len(floors) < 4:
+        return 0, 0, 0.0
+    rises = [after - before for before, after in itertools.pairwise(floors)]
+    growth = floors[-1] - floors[0]
+    if growth <= 0 or sum(rise > 0 for rise in rises) < 0.6 * len(rises):
+        return 0, len(floors), 0.0
+    return growth, len(floors) - 1, growth / (len(floors) - 1)
+
+
+def find_spike(scene: Scene) -> Spike | None:
+    """Whether the failing batch is well above all that went before it in the same stage."""
+    shape = largest_shape(scene.shapes)
+    if shape is None:
+        return None
+    before = [
+        each for record in scene.records if (each := shape_of(scene, record)) is not None and len(each) == len(shape)
+    ]
+    if len(before) < 2:
+        return None
+    sizes = [elements(each) for each in before]
+    usual = int(statistics.median(sizes))
+    size = elements(shape)
+    if size < 1.25 * usual or size <= 1.02 * max(sizes):
+        return None
+    usual_shape = min(before, key=lambda each: abs(elements(each) - usual))
+    ratios = [now / max(then, 1) for now, then in zip(shape, usual_shape, strict=True)]
+    return Spike(
+        elements=size, usual_elements=usual, shape=shape, usual_shape=usual_shape, axis=ratios.index(max(ratios))
+    )
