@@ -1,4 +1,4 @@
-"""Microseconds that a look at each device costs: ``python -m tests.bench.backends``, with a CUDA build for all rows."""
+"""Microseconds that a look at each device costs: ``python -m tests.bench backends``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from memguard.backends.choose import choose_backend
 from memguard.backends.cuda import CudaBackend
 from memguard.backends.host import HostMemory
+from tests.bench.rows import Row
 
 REPEATS, CALLS = 15, 400
 
@@ -57,14 +58,9 @@ def cuda() -> dict[str, float]:
     return rows
 
 
-def main() -> None:
-    """Prints the table."""
+def measure() -> list[Row]:
+    """Microseconds of each look."""
     rows = host()
     if torch.cuda.is_available():
         rows |= cuda()
-    for name, cost in rows.items():
-        print(f"{name:45} {cost:8.2f} us")
-
-
-if __name__ == "__main__":
-    main()
+    return [Row(name, cost, "us") for name, cost in rows.items()]
