@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import ClassVar, final
 
@@ -14,6 +15,8 @@ from memguard.units import format_bytes
 
 AT_START, GROWN = 0.15, 0.05
 BASELINE_BATCH = 3
+STALE_SECONDS = 3.0
+"""Age that a reading of the driver can have: PyTorch may have given memory back since, which is nobody else's."""
 IMBALANCE, IMBALANCE_SHARE = 1.2, 0.05
 
 
@@ -39,6 +42,7 @@ class ForeignMemory(Detector):
         self._batches = 0
         self._told_start = False
         self._told_grown = False
+        self._own: deque[tuple[float, int]] = deque()
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Compares what the driver says with what PyTorch reserved."""
@@ -46,7 +50,10 @@ class ForeignMemory(Detector):
         total, used, reserved = run.device_total_bytes, record.device_used_bytes, record.reserved_bytes
         if not total or used is None or reserved is None or self._batches <= BASELINE_BATCH:
             return
-        foreign = max(used - reserved, 0)
+        self._own.append((record.time, max(reserved, record.reserved_peak_bytes or 0)))
+        while self._own[0][0] < record.time - STALE_SECONDS:
+            self._own.popleft()
+        foreign = max(used - max(own for _, own in self._own), 0)
         if self._baseline is None or foreign < self._baseline:
             self._baseline = foreign
         grown = foreign - self._baseline

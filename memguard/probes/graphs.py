@@ -73,6 +73,8 @@ class GraphsProbe(Probe):
         """Concludes."""
         if len(self._last) > 64:
             self._last.clear()
+        if not self._trained:
+            self._trained = any(mark.used and mark.training for mark in self.watch.ledger.died)
         if not self.watch.ledger.live:
             return
         for training in (True, False):

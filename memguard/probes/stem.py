@@ -50,7 +50,8 @@ class StemProbe(Probe):
             or is_compiled(module)
         ):
             return
-        leaves = [child for child in module.modules() if not child._modules and child is not module][:MAX_LEAVES]
+        # Hooks run from the inside out: the first to answer is a leaf, or a module whose leaves are never called.
+        leaves = [child for child in module.modules() if child is not module][:MAX_LEAVES]
         root = weakref.ref(module, functools.partial(_gone, self._found, key))
         self._armed[key] = []
         for leaf in leaves:
