@@ -30,7 +30,7 @@ def shares_at_peak(
         owners[owner_of(trace, event.block)] += event.nbytes
         site = trace.sites[event.site]
         modules[site.module or "(outside modules)"] += event.nbytes
-        lines[site] += event.nbytes
+        lines[site._replace(module="", phase=site.phase if site.line is None else "")] += event.nbytes
     return (
         tuple(Share(name=name, bytes=owners[name]) for name in OWNERS if owners[name]),
         tuple(Share(name=name, bytes=nbytes) for name, nbytes in modules.most_common(_MOST_MODULES)),
