@@ -145,9 +145,14 @@ class Guard:
         """The guarded root models that are still alive."""
         return self._hooks.keys()
 
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether it was made here; in a forked child it does nothing."""
+        return os.getpid() == self._pid
+
     def close(self, reason: str = "finished") -> Summary:
         """The run is over: hooks are taken away, the recording is closed, the summary printed (to stderr)."""
-        if self._disabled or self._closed or os.getpid() != self._pid:
+        if self._disabled or self._closed or not self.is_of_this_process:
             return self.result()
         self._closed = True
         with contextlib.ExitStack() as last:  # even an interrupt in here leaves nothing behind
@@ -414,6 +419,8 @@ def wrap(model: ModelT, *, writer: Any = None, quiet: bool = False, **options: A
     checked = Options.make(**options)
     if disabled():
         return model
+    if _wrapped and not _wrapped[0].is_of_this_process:
+        _wrapped.clear()  # a forked child: the parent's guard is not ours
     if _wrapped:
         _wrapped[0].add(model)
         return model

@@ -580,3 +580,21 @@ def test_nothing_of_ours_is_in_the_process_without_a_guard() -> None:
     assert "memguard" not in str(getattr(torch.optim.Optimizer.add_param_group, "__module__", ""))
     assert "memguard" not in str(getattr(torch.UntypedStorage.resize_, "__module__", ""))
     assert sys.excepthook.__module__ == "sys"
+
+
+def test_the_first_finding_draws_no_random_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich draws one when it is imported, which happens in the middle of a training: the program's stream stays."""
+    import io
+    import random
+
+    from memguard.findings import Finding, Severity
+    from memguard.sinks.console import print_finding
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "rich"]:
+        monkeypatch.delitem(sys.modules, name)
+    before = random.getstate()
+    print_finding(
+        Finding(code="MG101", name="retained-graph", severity=Severity.WARNING, message="kept", advice="detach"),
+        io.StringIO(),
+    )
+    assert random.getstate() == before
