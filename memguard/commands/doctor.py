@@ -13,8 +13,8 @@ from typing import Any
 from memguard.units import format_bytes
 
 _PACKAGES = (
-    "torch-memguard", "torch", "lightning", "pytorch-lightning", "tensorboard", "setuptools", "protobuf", "nvidia-ml-py",
-    "psutil", "numpy", "rich", "torch-tb-profiler",
+    "torch-memguard", "torch", "lightning", "pytorch-lightning", "tensorboard", "setuptools", "protobuf",
+    "nvidia-ml-py", "psutil", "numpy", "rich", "torch-tb-profiler",
 )  # fmt: skip
 
 

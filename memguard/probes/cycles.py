@@ -214,7 +214,7 @@ def _circle_of(obj: object) -> str | None:
             held.append(value.__self__)
         elif type(value) in (list, tuple):
             held += value[:16]
-        inside = [inner for one in held[:16] for inner in _instance_values(one)]
+        inside: list[Any] = [inner for one in held[:16] for inner in _instance_values(one)]
         held += inside + [one for inner in inside if type(inner) in (list, tuple) for one in inner[:16]]
         if any(one is obj for one in held):
             return str(name)
