@@ -41,6 +41,9 @@ MAX_SHARE = 0.002
 """Own time over batch time above which the interval is doubled."""
 MAX_INTERVAL = 1024
 
+_FORWARDS = frozenset({"on_forward_start", "on_forward_end", "on_stem_end"})
+"""Always heard between two batches: sampling in a hook of the loop is evaluation as well."""
+
 _functorch: Callable[[], object] | None = getattr(
     getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None
 )  # checked in torch 2.13
@@ -80,6 +83,7 @@ class Probes:
         watch.stem_end = self.stem_end
         self.seconds = 0.0
         self.active = False
+        self._in_batch = False
         self._facts: list[Fact] = []
         self._on_failure = on_failure
         self._thread = get_ident()
@@ -147,6 +151,7 @@ class Probes:
         """
         watch = self.watch
         watch.batch, watch.stage = batch, stage
+        self._in_batch = True
         watch.batches += 1
         self._thread = get_ident()
         nth = self._stage_batches.get(stage, 0)
@@ -190,6 +195,7 @@ class Probes:
         """The batch is over; call it after the record's numbers were read, and pass it on."""
         self.watch.record = record
         self._emit("on_batch_end")
+        self._in_batch = False
         if self.active:
             self._adapt(time.perf_counter() - self._batch_began, self.seconds - self._own_before)
             self.active = False
@@ -199,7 +205,8 @@ class Probes:
         self._emit("on_exception", error)
 
     def _emit(self, event: str, *args: Any) -> None:
-        listeners = self._dense[event] if self.active else self._always[event]
+        heard = self.active or (event in _FORWARDS and not self._in_batch)
+        listeners = self._dense[event] if heard else self._always[event]
         if not listeners or in_transform() or get_ident() != self._thread or pid() != self._pid:
             return
         began = time.perf_counter()
