@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from typing import ClassVar, final
 
@@ -15,8 +14,6 @@ from memguard.units import format_bytes
 
 AT_START, GROWN = 0.15, 0.05
 BASELINE_BATCH = 3
-STALE_SECONDS = 3.0
-"""Age that a reading of the driver can have: PyTorch may have given memory back since, which is nobody else's."""
 IMBALANCE, IMBALANCE_SHARE = 1.2, 0.05
 
 
@@ -42,7 +39,8 @@ class ForeignMemory(Detector):
         self._batches = 0
         self._told_start = False
         self._told_grown = False
-        self._own: deque[tuple[float, int]] = deque()
+        self._used: int | None = None
+        self._own = self._own_before = 0
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Compares what the driver says with what PyTorch reserved."""
@@ -50,10 +48,14 @@ class ForeignMemory(Detector):
         total, used, reserved = run.device_total_bytes, record.device_used_bytes, record.reserved_bytes
         if not total or used is None or reserved is None or self._batches <= BASELINE_BATCH:
             return
-        self._own.append((record.time, max(reserved, record.reserved_peak_bytes or 0)))
-        while self._own[0][0] < record.time - STALE_SECONDS:
-            self._own.popleft()
-        foreign = max(used - max(own for _, own in self._own), 0)
+        own = max(reserved, record.reserved_peak_bytes or 0)
+        self._own = max(self._own, own)
+        if used == self._used:
+            return  # the slow lane has nothing new to say, about once a second it has
+        self._used = used
+        # The reading is some batches old: whatever this process held since the reading before may be in it.
+        foreign = max(used - max(self._own, self._own_before), 0)
+        self._own, self._own_before = own, self._own
         if self._baseline is None or foreign < self._baseline:
             self._baseline = foreign
         grown = foreign - self._baseline
