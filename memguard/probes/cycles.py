@@ -161,7 +161,7 @@ def _describe(garbage: list[Any]) -> Garbage:
     tensors = [obj for obj in garbage if issubclass(type(obj), torch.Tensor)]
     found.bytes = sum(storages_of(tensors).values())
     numbers = {id(tensor) for tensor in tensors}
-    best = 10
+    best = 10.0
     for obj in garbage:
         kind = type(obj)
         if issubclass(kind, torch.autograd.function.BackwardCFunction) and best > 0:
@@ -177,8 +177,12 @@ def _describe(garbage: list[Any]) -> Garbage:
             found.place = Place(file=code.co_filename, line=obj.f_lineno, function=code.co_name, holder=name)
             found.text = f"a frame of {code.co_name}() and {f'its local {name}' if name else 'an exception in it'}"
         elif best > 2 and is_user_class(kind) and not issubclass(kind, (torch.Tensor, BaseException)):
-            best = 2
-            name = _circle_of(obj) or _attribute_of(obj, numbers)
+            name = _circle_of(obj)
+            direct = name is not None and is_user_class(type(vars(obj)[name]))
+            if best <= 2.5 and not direct:
+                continue
+            best = 2 if direct else 2.5  # a child's reference to its parent closes the circle, not the list of children
+            name = name or _attribute_of(obj, numbers)
             label = f"{kind.__name__}.{name}" if name else kind.__name__
             place = _place_of_class(kind, kind.__name__, name)
             found.place = Place(
