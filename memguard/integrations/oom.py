@@ -80,8 +80,13 @@ class OomWatch:
         """Takes all of it away; a failure that was still open turns out to have been caught."""
         if not self._installed:
             return
-        self._goes_on()
-        self._installed = False
+        try:
+            self._goes_on()
+        finally:
+            self._installed = False
+            self._unhook()
+
+    def _unhook(self) -> None:
         # Runs that overlap may end in any order: one that ended underneath another goes with the last.
         while (top := _closed(sys.excepthook)) is not None and top._program_hook is not None:
             sys.excepthook = top._program_hook
