@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint unit null-gpu test-cuda test-gpu bench docs clean
+.PHONY: demo test test-slow lint unit null-gpu test-cuda test-gpu bench docs clean
 
 demo: $(READY)
 	$(BIN)/memguard demo
@@ -18,7 +18,10 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 unit: $(READY)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: $(READY) # what takes longer: the corpus once more on the plain CPU, forecasts of large steps
+	$(BIN)/python -m pytest -n 2 -m slow
 
 null-gpu: $(READY)
 	$(BIN)/python -m tests.nullgpu.setup

@@ -7,7 +7,7 @@ from tests.corpus.runner import FAULTY, HEALTHY, run
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.mark.parametrize("device", [None, "cpu"], ids=["virtual", "cpu"])
+@pytest.mark.parametrize("device", [None, pytest.param("cpu", marks=pytest.mark.slow)], ids=["virtual", "cpu"])
 @pytest.mark.parametrize("path", FAULTY, ids=lambda path: path.stem)
 def test_every_planted_fault_is_found_at_its_line(path: Path, device: str | None, tmp_path: Path) -> None:
     """Code, line and holder as marked, and nothing else of warning or worse; also without an allocator's numbers."""

@@ -67,7 +67,7 @@ def load_run(logdirs: Sequence[str]) -> RunOnDisk:
             folders.setdefault(path.parent, []).append(path)
     notes = []
     if len(logdirs) == 1 and len(folders) > 1:
-        newest = max(folders, key=lambda folder: max(path.name.partition("-")[2] for path in folders[folder]))
+        newest = max(folders, key=lambda folder: _began(folders[folder]))
         notes.append(
             f"{len(folders)} runs lie below {logdirs[0]}; this is the newest, {newest.parent}. Give another's "
             "directory to read that."
@@ -89,6 +89,15 @@ def load_run(logdirs: Sequence[str]) -> RunOnDisk:
     run.summary = merge([run.ranks[rank] for rank in sorted(run.ranks)])
     run.summary.notes += notes + broken
     return run
+
+
+def _began(paths: list[Path]) -> tuple[str, int]:
+    """When the last process of a run began: by its files' names, and where those are equal by the file system."""
+    last = max(paths, key=lambda path: path.name.partition("-")[2])
+    try:
+        return last.name.partition("-")[2], last.stat().st_mtime_ns
+    except OSError:
+        return last.name.partition("-")[2], 0
 
 
 def summarize(recording: Recording) -> Summary:

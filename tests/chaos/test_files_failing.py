@@ -65,7 +65,8 @@ def test_a_system_call_that_fails_from_now_on(
     assert len(lines) == len(set(lines)) <= 2, lines
     if name != "close":
         gc.collect()
-        assert len(os.listdir("/proc/self/fd")) <= descriptors
+        # Other threads of the test runner open files too: what stays open is seen in every look.
+        assert min(len(os.listdir("/proc/self/fd")) for _ in range(200)) <= descriptors
 
 
 @pytest.mark.parametrize("number", [0, 2])

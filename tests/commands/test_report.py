@@ -116,7 +116,7 @@ def test_a_run_without_a_last_word_says_so(tmp_path: Path, capsys: pytest.Captur
     """Killed from outside: batch, RAM and its limit."""
     write(tmp_path, end=False, session={"host_limit_bytes": 4 * GIB})
     _, text, _ = report(capsys, str(tmp_path))
-    assert "ended without a word at batch 2 (train) with RAM at 3.00 GiB of 4.00 GiB" in text
+    assert "ended without a word at batch 2 (train) with RAM at 3.00 GiB of a limit of 4.00 GiB" in text
 
 
 def test_a_torn_recording_is_read_up_to_the_break(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

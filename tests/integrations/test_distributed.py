@@ -20,12 +20,9 @@ def run(kind: str, folder: Path, logdir: str) -> list[dict[str, Any]]:
         env = {**os.environ, "PYTHONPATH": root, "RANK": str(rank), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-W", "ignore", str(PROGRAM), kind, str(rank), str(folder / "store"), logdir]
         ranks.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env))
-    results = []
-    for process in ranks:
-        out, err = process.communicate(timeout=240)
-        assert process.returncode == 0, err
-        results.append(json.loads(out.strip().splitlines()[-1]))
-    return results
+    told = [process.communicate(timeout=240) for process in ranks]
+    assert [process.returncode for process in ranks] == [0, 0], [err for _, err in told]
+    return [json.loads(out.strip().splitlines()[-1]) for out, _ in told]
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
