@@ -105,7 +105,8 @@ def choose_logdir(options: Options, default: str | os.PathLike[str] | None, now:
     Args:
         options: The settings; their logdir comes first.
         default: The host framework's own directory, if it has one.
-        now: The start time as text, for ``./memguard-runs/<now>``.
+        now: The last part of ``./memguard-runs/<now>``: the start time as text, or of a run of several processes a
+            name on which all of them agree.
     """
     if options.logdir is not None:
         return Path(options.logdir)

@@ -3,13 +3,15 @@
 ``<logdir>/memguard/rank00000-<start>.bin`` begins with a header of 4096 bytes (the magic line, then JSON with the
 format version and the columns) and goes on with one record of 128 bytes for each batch, appended with one unbuffered
 write. ``.jsonl`` of the same name holds the session, input shapes, findings, owners, post-mortems and the end. A run
-that is killed at any byte leaves a readable recording: a torn last record or line is dropped.
+that is killed at any byte leaves a readable recording: a torn last record or line is dropped. A process that is one of
+several, on several nodes or on several devices has more in its name: ``rank00003-<start>-node1-restart2-device1.bin``.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import struct
 import time
@@ -60,6 +62,7 @@ _PACK = struct.Struct("<" + "".join(_CODES[kind] for _, kind in COLUMNS))
 RECORD_BYTES = _PACK.size
 NONE = {"<i8": -(2**63), "<i4": -(2**31), "<i2": -(2**15)}
 _N8, _N4 = NONE["<i8"], NONE["<i4"]
+_NAME = re.compile(r"rank(\d+)-.+?(?:-device(\d+))?\.bin")
 _STAGE_CODE = {stage: code for code, stage in enumerate(STAGES)}
 
 
@@ -72,7 +75,8 @@ class RecordingWriter:
 
     Args:
         logdir: The run's directory; the files go to its folder ``memguard``.
-        session: What the reader should know of the run: device, rank, versions, options.
+        session: What the reader should know of the run: device, rank, versions, options. The file's name is made of
+            ``rank``, ``node`` and ``restart`` (of the launcher), and ``lane``: which of the process's devices it is.
     """
 
     def __init__(self, logdir: str | os.PathLike[str], session: dict[str, Any]) -> None:
@@ -80,10 +84,10 @@ class RecordingWriter:
         folder.mkdir(parents=True, exist_ok=True)
         self.start = time.time()
         self._pid = os.getpid()
-        self.first_batch = _continue_from(folder, int(session.get("rank", 0)))
+        self.first_batch = _continue_from(folder, session)
         """One more than the last batch of this rank's earlier recordings in the directory: numbers only ever grow."""
         self._lines = -1
-        self._data, self.path = _create(folder, int(session.get("rank", 0)), self.start)
+        self._data, self.path = _create(folder, session, self.start)
         try:
             self._begin(session)
         except BaseException:
@@ -151,12 +155,16 @@ class RecordingWriter:
             raise OSError(f"only part of a line could be written beside {self.path}; is the disk full?")
 
 
-def _create(folder: Path, rank: int, start: float) -> tuple[int, Path]:
-    """A new .bin file that no other process start has: its name carries rank and start time."""
+def _create(folder: Path, session: dict[str, Any], start: float) -> tuple[int, Path]:
+    """A new .bin file that no other process start has: its name carries rank, start time, node, restart and device."""
+    rank = int(session.get("rank", 0))
+    ending = f"-node{session['node']}" if session.get("node") else ""
+    ending += f"-restart{session['restart']}" if session.get("restart") else ""
+    ending += f"-device{session['lane']}" if session.get("lane") else ""
     for bump in range(1000):
         milliseconds = int(start * 1000) + bump
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(milliseconds // 1000)) + f"{milliseconds % 1000:03d}Z"
-        path = folder / f"rank{rank:05d}-{stamp}.bin"
+        path = folder / f"rank{rank:05d}-{stamp}{ending}.bin"
         try:
             return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644), path
         except FileExistsError:
@@ -164,15 +172,24 @@ def _create(folder: Path, rank: int, start: float) -> tuple[int, Path]:
     raise OSError(f"no free name for a recording in {folder}: a thousand begin at this very second")
 
 
-def _continue_from(folder: Path, rank: int) -> int:
-    """The number after the last whole record of the rank's newest recording; 0 where there is none."""
+def _continue_from(folder: Path, session: dict[str, Any]) -> int:
+    """The number after the last whole record of the rank's newest recording of this device; 0 where there is none."""
+    rank, lane = int(session.get("rank", 0)), int(session.get("lane") or 0)
     for path in sorted(folder.glob(f"rank{rank:05d}-*.bin"), reverse=True):
+        if place_of(path.name) != (rank, lane):
+            continue
         with open(path, "rb") as file:
             count = (file.seek(0, os.SEEK_END) - HEADER_BYTES) // RECORD_BYTES
             if count > 0:
                 file.seek(HEADER_BYTES + (count - 1) * RECORD_BYTES)
                 return int(_PACK.unpack(file.read(RECORD_BYTES))[0]) + 1
     return 0
+
+
+def place_of(name: str) -> tuple[int, int] | None:
+    """The rank, and the position among the devices of its process, that a recording's file name tells; None: none."""
+    match = _NAME.fullmatch(name)
+    return (int(match[1]), int(match[2] or 0)) if match is not None else None
 
 
 def parse_header(data: bytes, source: str = "the recording") -> dict[str, Any]:

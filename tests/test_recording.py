@@ -5,12 +5,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from memguard.errors import RecordingError
 from memguard.findings import Severity
-from memguard.recording import HEADER_BYTES, RECORD_BYTES, Recording, RecordingWriter, find_recordings
+from memguard.recording import HEADER_BYTES, RECORD_BYTES, Recording, RecordingWriter, find_recordings, place_of
 from memguard.stats import BatchRecord, Stage
 from tests.fakes import finding
 
@@ -173,3 +174,23 @@ def test_unreadable_directories_are_an_error_not_a_crash(tmp_path: Path) -> None
     """An empty directory names itself."""
     with pytest.raises(RecordingError, match=os.path.basename(tmp_path)):
         find_recordings(tmp_path)
+
+
+def test_names_carry_rank_node_restart_and_device(tmp_path: Path) -> None:
+    """What one directory holds of many processes is told apart by name, and each goes on with its own numbers."""
+    places: list[dict[str, Any]] = [
+        {"rank": 3, "node": "1"},
+        {"rank": 3, "node": "2", "restart": 1},
+        {"rank": 3, "node": "2", "restart": 1, "lane": 1},
+    ]
+    writers = []
+    for place in places:
+        writers.append(RecordingWriter(tmp_path, place))
+        for batch in range(4):
+            writers[-1].record(record(writers[-1].first_batch + batch))
+        writers[-1].close()
+    assert [writer.first_batch for writer in writers] == [0, 4, 0]
+    endings = [writer.path.stem.partition("Z")[2] for writer in writers]
+    assert endings == ["-node1", "-node2-restart1", "-node2-restart1-device1"]
+    assert [place_of(writer.path.name) for writer in writers] == [(3, 0), (3, 0), (3, 1)]
+    assert place_of("rank3.txt") is None

@@ -18,6 +18,7 @@ from threading import get_ident
 from typing import Any, final
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.optim.optimizer import (
     Optimizer,
@@ -36,6 +37,7 @@ from memguard.forks import pid
 from memguard.guards.empty_cache import CacheGuard
 from memguard.integrations.oom import OomWatch
 from memguard.integrations.validation import ValidationGuard
+from memguard.launch import Launch, read_launch
 from memguard.options import Options, choose_logdir
 from memguard.probes import PROBES
 from memguard.probes.history import choose_history
@@ -74,8 +76,8 @@ class Session:
         default_logdir: The host framework's own directory, if it has one.
         writer: Gives the user's TensorBoard writer, or None; asked at the first point.
         lightning: Whether Lightning drives the loop.
-        rank: This process's rank; None reads RANK from the environment.
-        world_size: Number of processes; None reads WORLD_SIZE.
+        rank: This process's rank; None asks torch.distributed, and where it is not initialised yet the environment.
+        world_size: Number of processes; likewise.
         console: Whether findings are printed as they come.
         record: Whether to write anything to disk.
     """
@@ -93,9 +95,9 @@ class Session:
         record: bool = True,
     ) -> None:
         self.options = options
-        self.logdir: Path = choose_logdir(options, default_logdir, time.strftime("%Y%m%d-%H%M%S"))
-        rank = _from_environment("RANK", 0) if rank is None else rank
-        world_size = _from_environment("WORLD_SIZE", 1) if world_size is None else world_size
+        self.launch = launch = _launch(rank, world_size)
+        rank, world_size = launch.rank, launch.world_size
+        self.logdir: Path = choose_logdir(options, default_logdir, launch.run or time.strftime("%Y%m%d-%H%M%S"))
         self.backend = choose_backend(options.device, peaks=options.peaks)
         self._slow = SlowLane(self.backend.read_slow)
         self._host = HostMemory()
@@ -360,7 +362,9 @@ class Session:
     def _open_recorder(self) -> None:
         with self.recorder.part("host memory"):
             self.host_limit_bytes = self._host.limit().limit_bytes
-        self.recorder.open({**_describe(self.options), "host_limit_bytes": self.host_limit_bytes})
+        launch = self.launch
+        place = {"node": launch.node, "local_rank": launch.local_rank, "restart": launch.restart, "run": launch.run}
+        self.recorder.open({**_describe(self.options), **place, "host_limit_bytes": self.host_limit_bytes})
 
     def _hook_optimizers(self) -> None:
         failed = functools.partial(self.recorder.failed, "optimizer hooks")
@@ -420,9 +424,11 @@ class Session:
             self.recorder.add(finding)
 
 
-def _from_environment(name: str, default: int) -> int:
-    value = os.environ.get(name, "")
-    return int(value) if value.isdigit() else default
+def _launch(rank: int | None, world_size: int | None) -> Launch:
+    """This process's place in its run, as the front door, torch.distributed or the launcher's environment tells."""
+    if rank is None and world_size is None and dist.is_available() and dist.is_initialized():
+        rank, world_size = dist.get_rank(), dist.get_world_size()
+    return read_launch(rank=rank, world_size=world_size)
 
 
 def _describe(options: Options) -> dict[str, Any]:

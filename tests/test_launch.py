@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from memguard.launch import read_launch
+
+TORCHRUN = {
+    "RANK": "3",
+    "LOCAL_RANK": "1",
+    "GROUP_RANK": "1",
+    "WORLD_SIZE": "4",
+    "MASTER_ADDR": "localhost",
+    "MASTER_PORT": "40171",
+    "TORCHELASTIC_RESTART_COUNT": "2",
+    "TORCHELASTIC_RUN_ID": "61b422b9-5287-45b0-b429-8b9383a4d789",
+}
+
+
+def test_torchrun_tells_the_place() -> None:
+    """Rank, node, restart, and a name for the run that is not made of anything of this process alone."""
+    launch = read_launch(TORCHRUN)
+    assert (launch.rank, launch.world_size, launch.local_rank, launch.node, launch.restart) == (3, 4, 1, "1", 2)
+    assert launch.run == "torchrun-61b422b9"
+    other = read_launch({**TORCHRUN, "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0"})
+    assert other.run == launch.run
+
+
+@pytest.mark.parametrize(
+    ("changed", "run"),
+    [
+        ({"TORCHELASTIC_RUN_ID": "my job/7"}, "torchrun-my-job-7"),
+        ({"TORCHELASTIC_RUN_ID": "none"}, "ranks-localhost-40171"),
+        ({"TORCHELASTIC_RUN_ID": "none", "SLURM_JOB_ID": "812", "SLURM_STEP_ID": "0"}, "job-812-0"),
+        ({"TORCHELASTIC_RUN_ID": "", "PBS_JOBID": "5.head"}, "job-5.head"),
+    ],
+)
+def test_the_run_has_a_name_on_which_all_agree(changed: dict[str, str], run: str) -> None:
+    """torchrun's own, the batch system's job, or the address where the ranks meet; always fit for a directory."""
+    assert read_launch({**TORCHRUN, **changed}).run == run
+
+
+def test_a_process_alone_has_no_run_and_no_node() -> None:
+    """Its directory carries its start time, and the names of its files stay short."""
+    launch = read_launch({"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "x", "GROUP_RANK": "0"})
+    assert (launch.run, launch.node, launch.restart) == (None, None, 0)
+    assert read_launch({"RANK": "?", "WORLD_SIZE": ""}).world_size == 1
+
+
+def test_what_torch_distributed_tells_counts_more() -> None:
+    """A program may number its processes itself (mp.spawn); without a launcher the node is the host's name."""
+    launch = read_launch({"MASTER_ADDR": "a", "MASTER_PORT": "1"}, rank=5, world_size=8)
+    assert (launch.rank, launch.world_size, launch.run) == (5, 8, "ranks-a-1")
+    assert launch.node
