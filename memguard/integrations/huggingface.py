@@ -1,0 +1,375 @@
+"""Hugging Face: `MemGuardCallback` for transformers' Trainer."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from memguard.integrations.hooks import OpenForwards, RootHooks
+from memguard.integrations.huggingface_stack import Host, find_host, is_predicting
+from memguard.integrations.session import Session
+from memguard.integrations.shield import shielded
+from memguard.options import Options, disabled
+from memguard.probes.shapes import describe_shapes
+from memguard.probes.stem import is_compiled
+from memguard.report.text import render
+from memguard.stats import BatchRecord, Stage
+from memguard.summary import Summary
+
+try:
+    from transformers.trainer_callback import TrainerCallback
+except ImportError:
+    raise ImportError(
+        "memguard.integrations.huggingface needs transformers: pip install 'torch-memguard[huggingface]'"
+    ) from None
+
+logger = logging.getLogger("memguard")
+
+_EVALUATIONS = (Stage.VALIDATION, Stage.PREDICT)
+# Callbacks whose run is open; each adds itself when it begins, and takes itself away when it ends.
+_running: list[MemGuardCallback] = []
+
+
+class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
+    """Guards a Trainer of transformers: ``Trainer(..., callbacks=[MemGuardCallback()])``.
+
+    It records the memory of every (micro-)batch of training, evaluation and prediction and of every checkpoint, names
+    what it finds, and prints a summary at the end. It hears each event before the callbacks that report. An evaluation
+    outside of `train` is heard from its second batch on: transformers does not tell its beginning.
+
+    Args:
+        quiet: Whether to print no summary at the end.
+        **options: See `memguard.options.Options`.
+
+    Raises:
+        ValueError, TypeError: An option is not known or not valid.
+    """
+
+    def __init__(self, *, quiet: bool = False, **options: Any) -> None:
+        self._options = Options.make(**options)
+        self._given, self._quiet = options, quiet
+        self._off = disabled()
+        self._session: Session | None = None
+        self._host: Host | None = None
+        self._hooks: list[RootHooks] = []
+        self._forwards_open = OpenForwards()
+        self._index = self._evaluated = 0
+        self._failed: set[str] = set()
+        self._summary = Summary()
+        self._records: list[BatchRecord] = []
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[dict[str, Any]]]:
+        return _remake, ({**self._given, "quiet": self._quiet},)
+
+    # What the user asks
+
+    @property
+    def result(self) -> Summary:
+        """The run so far, or the last one, as numbers."""
+        return self._summary if self._session is None else self._session.so_far()
+
+    @property
+    def records(self) -> list[BatchRecord]:
+        """The newest records of the run, or of the last one (at most 4096), oldest first."""
+        return list(self._session.recorder.records) if self._session is not None else self._records
+
+    def summary(self) -> str:
+        """The run so far, or the last one, in plain words."""
+        return render(self.result)
+
+    # The Trainer's events, in the order of a run
+
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, model: Any = None, train_dataloader: Any = None, **kwargs: Any
+    ) -> None:
+        """Training begins, or begins anew with a smaller batch (``auto_find_batch_size``).
+
+        Raises:
+            ValueError: The device is not in this build of PyTorch.
+        """
+        self._begin(args, model)
+        self._start_training(args, state, train_dataloader)
+
+    @shielded
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any) -> None:
+        """An epoch begins; a resumed one in its middle."""
+        if self._session is not None:
+            epoch = int((state.epoch or 0) + 1e-6)
+            self._index = round(((state.epoch or 0) - epoch) * (_length(train_dataloader) or 0))
+            self._session.recorder.epoch(epoch)
+
+    @shielded
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The first micro-batch of an optimizer step begins."""
+        if self._session is not None:
+            self._leave(*_EVALUATIONS, Stage.CHECKPOINT)
+            self._begin_batch(self._session)
+
+    @shielded
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A micro-batch is over; the next one begins with its forward."""
+        if self._session is not None:
+            self._session.batch_end()
+
+    @shielded
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The last micro-batch and the optimizer's step are over."""
+        if self._session is not None:
+            self._session.batch_end()
+            self._expect_checkpoint(state, control)
+
+    @shielded
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """An epoch is over."""
+        if self._session is not None:
+            self._leave(Stage.CHECKPOINT)
+            self._session.epoch_end()
+            self._expect_checkpoint(state, control)
+
+    def on_prediction_step(
+        self, args: Any, state: Any, control: Any, model: Any = None, eval_dataloader: Any = None, **kwargs: Any
+    ) -> None:
+        """A batch of an evaluation is over; outside of `train` this is the first that is heard of it."""
+        if self._session is None:
+            self._begin(args, model)
+        else:
+            self._end_evaluated(_length(eval_dataloader))
+
+    @shielded
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """An evaluation is over."""
+        self._end_evaluation(state, control)
+
+    @shielded
+    def on_predict(self, args: Any, state: Any, control: Any, *positional: Any, **kwargs: Any) -> None:
+        """A prediction is over."""
+        self._end_evaluation(state, control)
+
+    @shielded
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A checkpoint was written."""
+        if self._session is not None:
+            if not self._session.in_stage(Stage.CHECKPOINT):
+                self._session.stage_start(Stage.CHECKPOINT, epoch=int(state.epoch or 0))
+            self._leave(Stage.CHECKPOINT)
+
+    @shielded
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Training is over."""
+        self._leave(*_EVALUATIONS, Stage.CHECKPOINT, Stage.TRAIN)
+        self._close("finished")
+
+    # Forwards, told by RootHooks
+
+    def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The model is called."""
+        session = self._session
+        if session is None or session.is_foreign():
+            return
+        if self._forwards_open.depth and self._forwards_open.interrupted(in_hook=True):
+            session.validation.interrupted()
+        if self._forwards_open.enter():
+            try:
+                if not session.recorder.batch_is_open:
+                    self._begin_unannounced(session, training=model.training and torch.is_grad_enabled())
+                session.recorder.shapes_once(lambda: describe_shapes(args or kwargs))
+            except Exception as error:
+                session.recorder.failed("batches", error)
+        session.forward_start(model, args, kwargs)
+
+    def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """The model has answered."""
+        session = self._session
+        if session is None or session.is_foreign():
+            return
+        self._forwards_open.leave()
+        session.forward_end(model, args, output)
+
+    def hook_failed(self, error: Exception) -> None:
+        """A hook of ours raised: all of them fall silent, and gradients are given back."""
+        for hooks in self._hooks:
+            hooks.stop()
+        if self._session is not None:
+            self._session.validation.release()
+        self.part_failed("module hooks", error)
+
+    def part_failed(self, name: str, error: Exception) -> None:
+        """Something raised where the Trainer calls us."""
+        if self._session is not None:
+            self._session.recorder.failed(name, error)
+        elif name not in self._failed:
+            self._failed.add(name)
+            logger.error("memguard's %s failed and does nothing: %s: %s", name, type(error).__name__, error)
+
+    # The run
+
+    def _begin(self, args: Any, model: Any) -> None:
+        host = find_host()
+        _close_abandoned()
+        if self._off or not self._is_first(host):
+            return
+        self._host = host
+        if self._session is not None:  # the Trainer begins anew after an error that somebody caught
+            self._forwards_open = OpenForwards()
+            self._leave(*_EVALUATIONS, Stage.CHECKPOINT, Stage.TRAIN)
+        else:
+            self._session = Session(
+                self._options,
+                default_logdir=args.output_dir,
+                writer=functools.partial(_tensorboard_writer, host),
+                rank=args.process_index,
+                world_size=args.world_size,
+            )
+            _running.append(self)
+            atexit.register(self._end_with_process)
+            self._open(self._session)
+        self._attach(model)
+
+    def _open(self, session: Session) -> None:
+        try:
+            session.open()
+        except torch.OutOfMemoryError:
+            raise  # what is there already does not fit the virtual device: the user's business
+        except Exception as error:
+            self.part_failed("start", error)
+
+    @shielded
+    def _is_first(self, host: Host | None) -> bool:
+        """Whether this is the Trainer's first callback of this kind, which then hears before those that report."""
+        callbacks = host.callbacks if host is not None else []
+        if self not in callbacks:
+            return True
+        if next(callback for callback in callbacks if isinstance(callback, MemGuardCallback)) is not self:
+            return False
+        if callbacks.index(self) > 1:  # the first one decides what the Trainer does next, and stays first
+            callbacks.remove(self)
+            callbacks.insert(1, self)
+        return True
+
+    @shielded
+    def _attach(self, model: Any) -> None:
+        self._detach()
+        session, host = self._session, self._host
+        if session is None or model is None:
+            return
+        wrapped = host.wrapped_model if host is not None else None
+        roots = [model] if wrapped is None or not is_compiled(wrapped) else [model, wrapped]
+        self._hooks = [RootHooks(root, self) for root in roots]
+        for root in roots:
+            session.add_model(root)
+        if host is not None:
+            named = [(type(callback).__name__, callback) for callback in host.callbacks if callback is not self]
+            trainer = host.trainer() if host.trainer is not None else None
+            session.extra_roots([("trainer", trainer), *named])
+
+    def _detach(self) -> None:
+        hooks, self._hooks = self._hooks, []
+        with contextlib.ExitStack() as last:  # even an interrupt in here leaves none behind
+            for pair in hooks:
+                last.callback(pair.remove)
+
+    @shielded
+    def _start_training(self, args: Any, state: Any, train_dataloader: Any) -> None:
+        if self._session is not None:
+            self._session.stage_start(Stage.TRAIN, epoch=int(state.epoch or 0), batches=_length(train_dataloader))
+            to_come = (state.max_steps - state.global_step) * args.gradient_accumulation_steps
+            self._session.plan(num_epochs=state.num_train_epochs or None, max_steps=to_come or None)
+
+    def _begin_unannounced(self, session: Session, *, training: bool) -> None:
+        """A forward came without a batch: the next micro-batch of a step, or an evaluation."""
+        if training:
+            if session.in_stage(Stage.TRAIN):
+                self._begin_batch(session)
+            return
+        stage = Stage.PREDICT if is_predicting() else Stage.VALIDATION
+        if not session.in_stage(stage):
+            self._evaluated = 0 if session.in_stage(Stage.TRAIN) else 1
+            session.stage_start(stage, epoch=session.recorder.run.epoch)
+        session.batch_start(self._evaluated)
+        self._evaluated += 1
+
+    def _begin_batch(self, session: Session) -> None:
+        session.batch_start(self._index)
+        self._index += 1
+
+    @shielded
+    def _end_evaluated(self, batches: int | None) -> None:
+        session = self._session
+        if session is not None:
+            session.batch_end()
+            if batches is not None and session.recorder.stage in _EVALUATIONS:
+                session.recorder.run.batches_per_epoch[session.recorder.stage] = batches
+
+    def _end_evaluation(self, state: Any, control: Any) -> None:
+        self._leave(*_EVALUATIONS)
+        if self._session is None:
+            return
+        if self._session.in_stage(Stage.TRAIN):
+            self._expect_checkpoint(state, control)
+        else:
+            self._close("finished")
+
+    def _expect_checkpoint(self, state: Any, control: Any) -> None:
+        """The Trainer tells the end of a checkpoint only, but whether one is to follow."""
+        if self._session is not None and control.should_save and not control.should_evaluate:
+            self._session.stage_start(Stage.CHECKPOINT, epoch=int(state.epoch or 0))
+
+    def _leave(self, *stages: Stage) -> None:
+        for stage in stages:
+            if self._session is not None and self._session.in_stage(stage):
+                self._session.stage_end(stage)
+
+    def _end_with_process(self) -> None:
+        """The process ends, and nobody said that the run is over."""
+        if self._session is not None and self._session.is_open:
+            error = getattr(sys, "last_value", None)
+            self._close(f"an exception: {type(error).__name__}" if error is not None else "left in the middle")
+
+    def _close(self, reason: str) -> None:
+        session, self._session = self._session, None
+        atexit.unregister(self._end_with_process)
+        _running[:] = [callback for callback in _running if callback is not self]
+        with contextlib.ExitStack() as last:
+            if session is not None:
+                last.callback(session.close, reason)
+            last.callback(self._detach)
+            self._forwards_open, self._host = OpenForwards(), None
+        if session is None:
+            return
+        self._summary = session.recorder.summary
+        self._records = list(session.recorder.records)
+        if not self._quiet and session.recorder.run.rank == 0:
+            print(render(self._summary), file=sys.stderr)
+
+
+def _close_abandoned() -> None:
+    """Ends the runs of Trainers that an exception left: they tell no callback."""
+    for callback in _running.copy():
+        if callback._host is not None and not callback._host.is_running:
+            callback._close("an exception that the program caught")
+
+
+def _remake(options: dict[str, Any]) -> MemGuardCallback:
+    return MemGuardCallback(**options)
+
+
+def _tensorboard_writer(host: Host | None) -> Any:
+    for callback in host.callbacks if host is not None else []:
+        if type(callback).__name__ == "TensorBoardCallback":
+            return getattr(callback, "tb_writer", None)
+    return None
+
+
+def _length(loader: object) -> int | None:
+    try:
+        return len(loader)  # type: ignore[arg-type]
+    except Exception:  # none, or of unknown length
+        return None

@@ -1,0 +1,85 @@
+"""What transformers' Trainer does not tell its callbacks, read from the stack: itself, and what it is doing.
+
+An event names neither the Trainer nor its list of callbacks, there is none for the beginning of an evaluation, and none
+for an exception. Names of transformers that are not documented (checked in 5.23): `CallbackHandler.callbacks` and
+`call_event`, `Trainer.callback_handler`.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, final
+
+from memguard.probes.frames import read_locals
+
+PACKAGE = "transformers"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The Trainer that calls a callback, held weakly, and the frame it runs in, by its number."""
+
+    handler: weakref.ref[Any]
+    trainer: weakref.ref[Any] | None
+    frame: int
+
+    @property
+    def callbacks(self) -> list[Any]:
+        """The Trainer's own list of callbacks: what is changed here is changed there."""
+        handler = self.handler()
+        found: list[Any] = handler.callbacks if handler is not None else []
+        return found
+
+    @property
+    def wrapped_model(self) -> Any:
+        """What the Trainer calls in training: its model, or DDP's or torch.compile's wrapper around it."""
+        trainer = self.trainer() if self.trainer is not None else None
+        return getattr(trainer, "model_wrapped", None)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the Trainer's loop is still on the stack; it leaves without a word when an exception ends it."""
+        return any(id(frame) == self.frame for frame in _frames(sys._getframe(1)))
+
+
+def find_host() -> Host | None:
+    """The Trainer that is calling back now; None if something else calls."""
+    handler = trainer = None
+    outermost = 0
+    for frame in _frames(sys._getframe(1)):
+        caller = _self_of(frame)
+        if handler is None:
+            if isinstance(getattr(caller, "callbacks", None), list) and hasattr(caller, "call_event"):
+                handler = caller
+        elif getattr(caller, "callback_handler", None) is handler:
+            trainer, outermost = caller, id(frame)
+    if handler is None:
+        return None
+    return Host(weakref.ref(handler), weakref.ref(trainer) if trainer is not None else None, outermost)
+
+
+def is_predicting() -> bool:
+    """Whether the evaluation that runs now was asked for by `Trainer.predict`."""
+    return any(frame.f_code.co_name == "predict" and _is_theirs(frame) for frame in _frames(sys._getframe(1)))
+
+
+def _self_of(frame: FrameType) -> Any:
+    if not _is_theirs(frame) or frame.f_code.co_varnames[:1] != ("self",):
+        return None
+    return read_locals(frame).get("self")
+
+
+def _is_theirs(frame: FrameType) -> bool:
+    name = frame.f_globals.get("__name__")
+    return type(name) is str and name.partition(".")[0] == PACKAGE
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
