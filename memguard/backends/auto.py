@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import final
+from typing import cast, final
 
 from memguard.backends.host import HostBackend
 from memguard.backends.interface import Backend
@@ -82,6 +82,16 @@ class AutoBackend(Backend):
     def boundary(self) -> MemoryStats:
         """One look and a new stretch."""
         return self._current().boundary()
+
+    def mark(self) -> object:
+        """A boundary on the device in use."""
+        backend = self._backend if self._find is None else self._current()
+        return backend, backend.mark()
+
+    def stats(self, mark: object) -> MemoryStats:
+        """What the device that was in use told at a mark."""
+        backend, theirs = cast("tuple[Backend, object]", mark)
+        return backend.stats(theirs)
 
     def read_slow(self) -> SlowStats:
         """The slow statistics; never changes the device, since it runs in another thread."""

@@ -6,13 +6,13 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from memguard.backends.counters import Events, Peaks, Reading, stats_of
 from memguard.backends.host import HostMemory
 from memguard.backends.interface import Backend
 from memguard.backends.meters import MODES, Meter, open_meter
-from memguard.backends.peaks import PeakLedger
+from memguard.backends.peaks import Mark, PeakLedger, work_out
 from memguard.forks import pid
 from memguard.stats import MemoryStats, SlowStats
 
@@ -75,13 +75,27 @@ class CachingBackend(Backend):
         """One look; some 15 us."""
         if not self._live():
             return _UNKNOWN
-        return self._look((self._meter or self._watched()).read)
+        return self._told((self._meter or self._watched()).read)
 
     def boundary(self) -> MemoryStats:
         """One look and, between `install` and `remove`, a new stretch; some 20 us."""
-        if not self._live():
-            return _UNKNOWN
-        return self._look((self._meter or self._watched()).boundary)
+        return self.stats(self.mark())
+
+    def mark(self) -> object:
+        """A boundary; all but torch's own reading of its counters is left for `stats`."""
+        try:
+            if not self._live():
+                return _UNKNOWN
+            return (self._meter or self._watched()).mark()
+        except RuntimeError as error:
+            return self._without_statistics(error)
+
+    def stats(self, mark: object) -> MemoryStats:
+        """What was at a mark."""
+        if isinstance(mark, MemoryStats):
+            return mark
+        made = cast("Mark | tuple[Reading, Peaks]", mark)
+        return self._told(lambda: work_out(made) if isinstance(made, Mark) else made)
 
     def read_slow(self) -> SlowStats:
         """Host memory, and what the driver knows of the device."""
@@ -127,14 +141,19 @@ class CachingBackend(Backend):
     def _empty_cache(self) -> None:
         """Calls torch's own function."""
 
-    def _look(self, measure: Callable[[], tuple[Reading, Peaks]]) -> MemoryStats:
+    def _told(self, measure: Callable[[], tuple[Reading, Peaks]]) -> MemoryStats:
         try:
             reading, peaks = measure()
             return stats_of(reading, peaks, self._events, native=self._native, splits=self._splits)
-        except (RuntimeError, KeyError) as error:  # no such device, or an allocator of the user's that does not count
+        except (RuntimeError, KeyError) as error:
+            return self._without_statistics(error)
+
+    def _without_statistics(self, error: Exception) -> MemoryStats:
+        """There is no such device, or an allocator of the user's that does not count."""
+        if not self._unsupported:
             self._unsupported = True
             logger.warning("memguard: %s:%s has no memory statistics: %s", self.kind, self._index, error)
-            return _UNKNOWN
+        return _UNKNOWN
 
     def _live(self) -> bool:
         """Whether the device may be asked."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, final
 
 from memguard.backends.counters import Peaks, Reading, held_in, peaks_of
-from memguard.backends.peaks import PeakLedger
+from memguard.backends.peaks import Mark, PeakLedger
 
 MODES = ("shared", "exclusive", "off")
 
@@ -15,6 +15,10 @@ class Meter(Protocol):
 
     def read(self) -> tuple[Reading, Peaks]:
         """The statistics now and the peaks so far."""
+        ...
+
+    def mark(self) -> Mark | tuple[Reading, Peaks]:
+        """A boundary: the stretch begins anew. A `Mark` is to be worked out (`memguard.backends.peaks.work_out`)."""
         ...
 
     def boundary(self) -> tuple[Reading, Peaks]:
@@ -38,6 +42,10 @@ class Exclusive:
         """The statistics now and the peaks since the last reset of anybody's."""
         reading = getattr(self._module, self._read_name)(self._device)
         return reading, Peaks(*map(max, self._start, peaks_of(reading)))
+
+    def mark(self) -> tuple[Reading, Peaks]:
+        """A boundary, worked out at once."""
+        return self.boundary()
 
     def boundary(self) -> tuple[Reading, Peaks]:
         """The same, then a reset."""
@@ -65,6 +73,10 @@ class Watched:
             return reading, Peaks(None, None, None)
         pairs = zip(peaks_of(reading), self._before, strict=True)
         return reading, Peaks(*(now if now > before else None for now, before in pairs))
+
+    def mark(self) -> tuple[Reading, Peaks]:
+        """A boundary, worked out at once."""
+        return self.boundary()
 
     def boundary(self) -> tuple[Reading, Peaks]:
         """The same at the end of a stretch."""

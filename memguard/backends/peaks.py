@@ -18,7 +18,7 @@ import functools
 import operator
 import threading
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 try:
     from torch._C._dynamo.eval_frame import skip_code  # type: ignore[attr-defined]
@@ -29,26 +29,50 @@ from memguard.backends.counters import Peaks, Reading, held_in, peaks_of
 from memguard.forks import pid
 
 Read = Callable[[int], Reading]
+Bytes = tuple[int, int, int]
+"""Allocated, reserved and active bytes."""
+Floor = Bytes | Reading
+"""The least that a stretch's peaks can be: numbers, or the reading it began with, not looked into yet."""
+
+AT_ONCE = 16
+"""Resets that wait to be written down: what everybody would have seen is worked out when somebody asks, or then."""
+
+
+class Mark(NamedTuple):
+    """A boundary that was taken and not worked out yet: code that runs in a row costs a third of code run now and then.
+
+    Attributes:
+        floor: Of the stretch that ends here.
+        reading: The counters at its end, before the reset.
+    """
+
+    floor: Floor
+    reading: Reading
 
 
 @final
 class Stretch:
     """The time between two boundaries of one guard on one device, with the peaks that resets of others wiped out."""
 
-    __slots__ = ("_kept", "_ledger", "device")
+    __slots__ = ("_floor", "_ledger", "device")
 
     def __init__(self, ledger: PeakLedger, device: int) -> None:
         self.device = device
         self._ledger = ledger
-        self._kept = (0, 0, 0)
+        self._floor: Floor = (0, 0, 0)
 
     def read(self) -> tuple[Reading, Peaks]:
         """The statistics now and the peaks of the stretch so far."""
         return self._ledger.look(self)
 
+    def mark(self) -> Mark:
+        """The statistics now, and a new stretch; `work_out` tells the peaks of the one that ended."""
+        floor, self._floor = self._floor, self._ledger.turn(self)
+        return Mark(floor, self._floor)
+
     def boundary(self) -> tuple[Reading, Peaks]:
         """The statistics now and the peaks of the stretch, which begins anew."""
-        return self._ledger.turn(self)
+        return work_out(self.mark())
 
     def close(self) -> None:
         """The guard needs no more peaks."""
@@ -56,15 +80,27 @@ class Stretch:
 
     def keep(self, reading: Reading) -> None:
         """Remembers the peaks of a reading that is about to be reset."""
-        self._kept = tuple(map(max, self._kept, peaks_of(reading)))  # type: ignore[assignment]
+        self._floor = _raised(self._floor, reading)
 
     def peaks(self, reading: Reading) -> Peaks:
         """The peaks of the stretch, given the counters as they stand."""
-        return Peaks(*map(max, self._kept, peaks_of(reading)))
+        return _peaks(self._floor, reading)
 
-    def restart(self, reading: Reading) -> None:
-        """Begins anew, with what is held now: the driver's own allocator counts its peaks from zero after a reset."""
-        self._kept = held_in(reading)
+
+def work_out(mark: Mark) -> tuple[Reading, Peaks]:
+    """The statistics at a mark, and the peaks of the stretch that ended with it."""
+    return mark.reading, _peaks(mark.floor, mark.reading)
+
+
+def _raised(floor: Floor, reading: Reading) -> Bytes:
+    # The driver's own allocator counts its peaks from zero after a reset, so what was held then counts as well.
+    allocated, reserved, active = held_in(floor) if isinstance(floor, dict) else floor
+    peaks = peaks_of(reading)
+    return max(allocated, peaks[0]), max(reserved, peaks[1]), max(active, peaks[2])
+
+
+def _peaks(floor: Floor, reading: Reading) -> Peaks:
+    return Peaks(*_raised(floor, reading))
 
 
 @final
@@ -85,6 +121,7 @@ class PeakLedger:
         self.readers, self.resetters = readers, resetters
         self._stretches: dict[int, list[Stretch]] = {}
         self._wiped: dict[int, Reading] = {}
+        self._waiting: dict[int, list[Reading]] = {}
         self._patched: dict[str, tuple[Any, Any]] = {}
         # Re-entrant: a garbage collection or a signal may run a reader of the user's while we hold it.
         self._lock = threading.RLock()
@@ -113,6 +150,7 @@ class PeakLedger:
             self._lock, self._pid = threading.RLock(), pid()
             self._stretches.clear()
             self._wiped.clear()
+            self._waiting.clear()
         with self._lock:
             if not self._patched:
                 self._install()
@@ -132,7 +170,7 @@ class PeakLedger:
             if stretches:
                 return
             del self._stretches[stretch.device]
-            wiped = self._wiped.get(stretch.device)
+            wiped = self._owed(stretch.device)
             if wiped is not None and not lift(self._read(stretch.device), wiped):
                 del self._wiped[stretch.device]
             self._remove_if_idle()
@@ -143,24 +181,37 @@ class PeakLedger:
             reading = self._read(stretch.device)
             return reading, stretch.peaks(reading)
 
-    def turn(self, stretch: Stretch) -> tuple[Reading, Peaks]:
-        """The same at the end of a stretch; the counters are reset, and everybody's loss is written down."""
+    def turn(self, stretch: Stretch) -> Reading:
+        """The statistics at the end of a stretch; the counters are reset, and everybody's loss will be written down."""
         device = stretch.device
         with self._lock:
             reading = self._read(device)
-            peaks = stretch.peaks(reading)
-            stretch.restart(reading)
             stretches = self._stretches[device]
             if len(stretches) > 1:
                 for other in stretches:
                     if other is not stretch:
                         other.keep(reading)
-            wiped = self._wiped.get(device)
-            if wiped is not None:
-                lift(reading, wiped)
-            self._wiped[device] = reading
+            waiting = self._waiting.get(device)
+            if waiting is None:
+                waiting = self._waiting[device] = []
+            waiting.append(reading)
             self._reset(device)
-        return reading, peaks
+            if len(waiting) >= AT_ONCE:
+                self._owed(device)
+        return reading
+
+    def _owed(self, device: int) -> Reading | None:
+        """What our resets wiped out on a device so far, the last ones included; None if there were none."""
+        waiting = self._waiting.pop(device, None)
+        if not waiting:
+            return self._wiped.get(device)
+        owed = _copy(waiting[-1])
+        for reading in waiting[:-1]:
+            lift(owed, reading)
+        if (before := self._wiped.get(device)) is not None:
+            lift(owed, before)
+        self._wiped[device] = owed
+        return owed
 
     def _install(self) -> None:
         self._read = getattr(self.module, self.reader)
@@ -188,7 +239,7 @@ class PeakLedger:
                 return function(device)
             with self._lock:
                 reading = function(device)
-                if (wiped := self._wiped.get(device)) is not None:
+                if (wiped := self._owed(device)) is not None:
                     lift(reading, wiped)
                 return reading
 
@@ -204,10 +255,16 @@ class PeakLedger:
                 for stretch in self._stretches.get(_index(device), ()):
                     stretch.keep(self._read(stretch.device))
                 function(device)
+                self._waiting.pop(_index(device), None)
                 if self._wiped.pop(_index(device), None) is not None:
                     self._remove_if_idle()
 
         return reset
+
+
+def _copy(reading: Reading) -> Reading:
+    """The same numbers in containers of its own: marks still need those of the original."""
+    return {name: _copy(value) if type(value) is dict else value for name, value in reading.items()}
 
 
 def lift(reading: Reading, floor: Reading) -> bool:
