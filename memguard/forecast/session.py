@@ -24,12 +24,13 @@ from memguard.forecast.attention import install_attention
 from memguard.forecast.changes import apply_change
 from memguard.forecast.device_guard import install_device_guard
 from memguard.forecast.fake_gpu import become_gpu
+from memguard.forecast.fake_speed import hasten_fake_tensors
 from memguard.forecast.inputs import resized, tensors_of
 from memguard.forecast.owners import settle
 from memguard.forecast.setting import Setting
 from memguard.forecast.trace import Kind, Trace
 from memguard.forecast.tracer import Tracer
-from memguard.forecast.without_dynamo import keep_dynamo_out
+from memguard.forecast.without_dynamo import keep_distributed_tensors_out, keep_dynamo_out
 
 Step = Callable[[], Any]
 Made = tuple[nn.Module | None, Any, Step]
@@ -44,7 +45,9 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
         setting: Number of steps and the GPU to imitate.
     """
     keep_dynamo_out()
+    keep_distributed_tensors_out()
     install_device_guard()
+    hasten_fake_tensors()
     torch.autograd.set_multithreading_enabled(False)
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     tracer = Tracer(fake_mode, setting)

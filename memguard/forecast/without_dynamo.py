@@ -1,10 +1,12 @@
-"""Keeps torch._dynamo out of a traced process: fake tensors load it for nothing, and it takes longer than the trace.
+"""Keeps torch._dynamo and distributed tensors out of a traced process: fake tensors load them for nothing, and that
+takes as long as a trace.
 
 Checked with torch 2.13.0 and 2.15.0. Where it is loaded already, nothing changes.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -43,9 +45,33 @@ def keep_dynamo_out() -> None:
     torch._dynamo = stub
 
 
+class _Later(ModuleType):
+    """Stands for torch.distributed.tensor; becomes it when more is asked than the type that nothing here is of."""
+
+    DTensor = type("DTensor", (), {})
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def keep_distributed_tensors_out() -> None:
+    """Put a stand-in, which loads them when they are used, in their place; unless they are loaded."""
+    name = "torch.distributed.tensor"
+    if name in sys.modules or not torch.distributed.is_available():
+        return
+    stub = _Later(name)
+    stub.__path__ = [str(Path(torch.__file__).parent / "distributed" / "tensor")]
+    sys.modules[name] = stub
+
+
 def warm_up() -> None:
     """Load what the first operator on a fake tensor would load; for a process that will be forked often."""
     keep_dynamo_out()
+    keep_distributed_tensors_out()
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
