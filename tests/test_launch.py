@@ -35,7 +35,7 @@ def test_torchrun_tells_the_place() -> None:
     ],
 )
 def test_the_run_has_a_name_on_which_all_agree(changed: dict[str, str], run: str) -> None:
-    """torchrun's own, the batch system's job, or the address where the ranks meet; always fit for a directory."""
+    """It is torchrun's, the batch system's, or the address where the ranks meet, and always fit for a directory."""
     assert read_launch({**TORCHRUN, **changed}).run == run
 
 

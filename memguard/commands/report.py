@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from memguard.findings import Severity
+from memguard.recording import Recording
 from memguard.report.compare import compare
+from memguard.report.rank_text import rank_lines
 from memguard.report.runs import RunOnDisk, load_run
 from memguard.report.text import render
 
@@ -35,7 +37,7 @@ def run(given: argparse.Namespace) -> int:
     if given.html:
         from memguard.report.html import write_html
 
-        write_html(found.recordings, Path(given.html))
+        write_html([Recording.open(path) for path in found.paths], Path(given.html))
         print(f"memguard: wrote {given.html}", file=sys.stderr)
     if given.json:
         data = found.to_json()
@@ -51,8 +53,8 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _print(found: RunOnDisk, other: str | None) -> None:
-    print(render(found.summary))
-    for line in found.rank_lines():
+    print(render(found.summary, ranks=len(found.ranks)))
+    for line in rank_lines(found):
         print(line)
     if other is not None:
         print()

@@ -44,7 +44,7 @@ def run(given: argparse.Namespace) -> int:
     """Runs the script; returns its exit code."""
     from memguard.detectors import make_detectors
     from memguard.integrations.script import run_script
-    from memguard.report.runs import merge
+    from memguard.report.summaries import merge
     from memguard.report.text import render
     from memguard.summary import Summary
 

@@ -1,4 +1,4 @@
-"""From a directory to one run: its recordings of all ranks and restarts, merged into one summary. No torch."""
+"""From directories to one run: its recordings of all ranks, devices and restarts, merged and compared. No torch."""
 
 from __future__ import annotations
 
@@ -7,12 +7,58 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
+from memguard.detectors.device_share import RankImbalance
 from memguard.errors import RecordingError
-from memguard.findings import Finding
-from memguard.recording import Recording, find_recordings
-from memguard.stats import STAGES
-from memguard.summary import Peak, StageSummary, Summary, peak_height
-from memguard.units import format_bytes
+from memguard.recording import Recording, find_recordings, place_of
+from memguard.report.rank_causes import WorstRank, worst_rank
+from memguard.report.ranks import Heights, Spread, heights_of, spread
+from memguard.report.summaries import merge, summarize
+from memguard.summary import Summary, peak_height
+
+_POINTS = 200
+"""Stretches of the run in JSON."""
+
+
+@final
+@dataclass(slots=True)
+class RankOnDisk:
+    """What one rank left: all its starts together, and of the newest what comparing ranks needs."""
+
+    rank: int
+    summary: Summary
+    path: Path
+    """The newest recording on the rank's first device."""
+    heights: Heights
+    session: dict[str, Any] = field(default_factory=dict)
+    last_time: float | None = None
+    """When its last record was made; seconds since 1970."""
+    starts: int = 1
+    devices: list[Summary] = field(default_factory=list)
+    """The further devices of its process."""
+    peers: list[dict[str, Any]] = field(default_factory=list)
+    """What it saw of other ranks that fell."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The rank under the keys of the report's JSON contract."""
+        summary = self.summary
+        return {
+            "rank": self.rank,
+            "device": summary.device,
+            "batches": summary.batches,
+            "peak": summary.peak.to_json(),
+            "device_total_bytes": summary.device_total_bytes,
+            "ended": summary.ended,
+            "recording": summary.recording,
+            "node": self.session.get("node"),
+            "host": self.session.get("host"),
+            "starts": self.starts,
+            "restart": self.session.get("restart", 0),
+            "last_time": self.last_time,
+            "findings": len(summary.findings),
+            "oom": summary.oom is not None,
+            "fallen_peers": sorted({peer["rank"] for peer in self.peers if isinstance(peer.get("rank"), int)}),
+            "devices": [{"device": each.device, "peak": each.peak.to_json()} for each in self.devices],
+        }
 
 
 @final
@@ -20,75 +66,127 @@ from memguard.units import format_bytes
 class RunOnDisk:
     """One run: everything in one ``memguard`` folder (or in several, of nodes without a common disk)."""
 
-    recordings: list[Recording]
-    ranks: dict[int, Summary] = field(default_factory=dict)
+    ranks: dict[int, RankOnDisk] = field(default_factory=dict)
     summary: Summary = field(default_factory=Summary)
+    spread: Spread | None = None
+    """The ranks beside each other; None for a single one."""
+    worst: WorstRank | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The run under the keys of the report's JSON contract."""
-        ranks = [
-            {
-                "rank": rank,
-                "device": summary.device,
-                "batches": summary.batches,
-                "peak": summary.peak.to_json(),
-                "device_total_bytes": summary.device_total_bytes,
-                "ended": summary.ended,
-                "recording": summary.recording,
-            }
-            for rank, summary in sorted(self.ranks.items())
-        ]
-        return {**self.summary.to_json(), "ranks": ranks}
+        data = {**self.summary.to_json(), "ranks": [each.to_json() for _, each in sorted(self.ranks.items())]}
+        if self.spread is not None:
+            data["worst_rank"] = self.worst.to_json() if self.worst is not None else None
+            data["over_ranks"] = self.spread.stretches(_POINTS)
+        return data
 
-    def rank_lines(self) -> list[str]:
-        """The ranks beside each other; nothing for a single one."""
-        if len(self.ranks) < 2:
-            return []
-        peaks = {rank: peak_height(summary.peak) for rank, summary in self.ranks.items()}
-        worst = max(peaks, key=lambda rank: peaks[rank])
-        low, high = min(peaks.values()), max(peaks.values())
-        column = 0 if high[0] else 1
-        return [
-            "",
-            f"{len(self.ranks)} ranks: peaks from {format_bytes(low[column])} to {format_bytes(high[column])}; "
-            f"the highest is rank {worst}.",
-        ]
+    @property
+    def paths(self) -> list[Path]:
+        """Each rank's newest recording."""
+        return [each.path for _, each in sorted(self.ranks.items())]
 
 
 def load_run(logdirs: Sequence[str]) -> RunOnDisk:
     """The run in a directory; of several runs the newest, with a note that names how many there are.
 
+    Args:
+        logdirs: Its directory; several for the ranks of nodes without a common disk.
+
     Raises:
         RecordingError: There is no recording, or none that can be read.
     """
-    folders: dict[Path, list[Path]] = {}
-    for logdir in logdirs:
-        for path in find_recordings(logdir):
-            folders.setdefault(path.parent, []).append(path)
-    notes = []
-    if len(logdirs) == 1 and len(folders) > 1:
-        newest = max(folders, key=lambda folder: _began(folders[folder]))
-        notes.append(
-            f"{len(folders)} runs lie below {logdirs[0]}; this is the newest, {newest.parent}. Give another's "
-            "directory to read that."
-        )
-        folders = {newest: folders[newest]}
-    recordings, broken = [], []
-    for path in (path for paths in folders.values() for path in paths):
+    paths, notes = _paths(logdirs)
+    run, broken = RunOnDisk(), []
+    for path in paths:
         try:
-            recordings.append(Recording.open(path))
+            _add(run, Recording.open(path))
         except RecordingError as error:
             broken.append(str(error))
-    if not recordings:
+    if not run.ranks:
         raise RecordingError(broken[0])
-    run = RunOnDisk(recordings)
-    for recording in recordings:
-        summary = summarize(recording)
-        known = run.ranks.get(summary.rank)
-        run.ranks[summary.rank] = summary if known is None else merge([known, summary])
-    run.summary = merge([run.ranks[rank] for rank in sorted(run.ranks)])
-    run.summary.notes += notes + broken
+    ranks = [run.ranks[rank] for rank in sorted(run.ranks)]
+    run.summary = merge([each.summary for each in ranks])
+    run.summary.findings += [finding for each in ranks for device in each.devices for finding in device.findings]
+    run.summary.notes = [*run.summary.notes, *notes, *_strangers(ranks), *broken]
+    if len(ranks) > 1:
+        _compare(run, ranks)
     return run
+
+
+def _paths(logdirs: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """The recordings of the newest run in each directory, oldest first for each rank, and what was left out."""
+    paths: dict[Path, None] = {}
+    notes = []
+    for logdir in logdirs:
+        folders: dict[Path, list[Path]] = {}
+        for path in find_recordings(logdir):
+            folders.setdefault(path.parent, []).append(path)
+        newest = max(folders, key=lambda folder: _began(folders[folder]))
+        if len(folders) > 1:
+            notes.append(
+                f"{len(folders)} runs lie below {logdir}; this is the newest, {newest.parent}. Give another's "
+                "directory to read that."
+            )
+        paths.update(dict.fromkeys(folders[newest]))
+    return sorted(paths, key=lambda path: path.name.partition("-")[2]), notes
+
+
+def _add(run: RunOnDisk, recording: Recording) -> None:
+    """Takes one more recording, a newer one than the rank's others."""
+    summary = summarize(recording)
+    known = run.ranks.get(summary.rank)
+    place = place_of(recording.path.name)
+    if place is not None and place[1] and known is not None:
+        known.devices = [each for each in known.devices if each.device != summary.device] + [summary]
+        return
+    run.ranks[summary.rank] = RankOnDisk(
+        summary.rank,
+        summary if known is None else merge([known.summary, summary]),
+        recording.path,
+        heights_of(recording),
+        session=recording.session,
+        last_time=recording.record(len(recording) - 1).time if len(recording) else None,
+        starts=1 if known is None else known.starts + 1,
+        devices=[] if known is None else known.devices,
+        peers=recording.of_kind("peer"),
+    )
+
+
+def _compare(run: RunOnDisk, ranks: list[RankOnDisk]) -> None:
+    summary = run.summary
+    summary.overhead_seconds = max(each.summary.overhead_seconds for each in ranks)
+    failed = [each for each in ranks if each.summary.oom is not None]
+    if failed:
+        summary.oom = min(failed, key=lambda each: (each.summary.oom or {}).get("time") or 0).summary.oom
+    run.spread = spread({each.rank: each.heights for each in ranks})
+    heights = {each.rank: max(peak_height(each.summary.peak)) for each in ranks}
+    in_bytes = {each.rank: peak_height(each.summary.peak)[0] for each in ranks}
+    run.worst = worst_rank(
+        run.spread,
+        in_bytes if any(in_bytes.values()) else heights,
+        {each.rank: each.summary.findings for each in ranks},
+        lambda rank: Recording.open(run.ranks[rank].path),
+        device=summary.device,
+        device_total_bytes=summary.device_total_bytes,
+    )
+    if run.worst is not None and run.worst.finding is not None:
+        others = [finding for finding in summary.findings if finding.code != RankImbalance.code]
+        summary.findings = [*others, run.worst.finding]
+
+
+def _strangers(ranks: list[RankOnDisk]) -> list[str]:
+    """What speaks against these recordings being of one run."""
+    runs = sorted({str(each.session["run"]) for each in ranks if each.session.get("run")})
+    expected = max(each.summary.world_size for each in ranks)
+    notes = []
+    if len(runs) > 1:
+        notes.append(f"these recordings are of different runs: {', '.join(runs[:4])}; their ranks are shown as one run")
+    if 1 < len(ranks) < expected:
+        notes.append(
+            f"{len(ranks)} of {expected} ranks are here; give the directories of the other nodes too, if they have "
+            "no disk in common"
+        )
+    return notes
 
 
 def _began(paths: list[Path]) -> tuple[str, int]:
@@ -98,114 +196,3 @@ def _began(paths: list[Path]) -> tuple[str, int]:
         return last.name.partition("-")[2], last.stat().st_mtime_ns
     except OSError:
         return last.name.partition("-")[2], 0
-
-
-def summarize(recording: Recording) -> Summary:
-    """What one recording comes to; vectorised, so a million batches take a second."""
-    session, end = recording.session, recording.end
-    overhead = (end or {}).get("overhead") or {}
-    ooms = [oom for oom in recording.of_kind("oom") if not oom.get("caught")]
-    summary = Summary(
-        device=str(session.get("device", "unknown")),
-        device_name=session.get("device_name"),
-        device_total_bytes=session.get("device_total_bytes"),
-        measures_peaks=bool(session.get("measures_peaks", True)),
-        rank=int(session.get("rank", 0) or 0),
-        world_size=int(session.get("world_size", 1) or 1),
-        findings=recording.findings,
-        oom=ooms[-1] if ooms else None,
-        ended=str(end["reason"]) if end and "reason" in end else None,
-        overhead_seconds=float(overhead.get("seconds", 0.0)),
-        overhead_share=float(overhead.get("share", 0.0)),
-        recording=str(recording.path),
-        notes=list(recording.notes),
-    )
-    _count_stages(recording, summary)
-    caught = len(recording.of_kind("oom")) - len(ooms)
-    if caught:
-        summary.notes.append(f"the program caught {caught} out-of-memory error{'s' * (caught > 1)} and went on")
-    if summary.ended is None and len(recording):
-        summary.notes.append(_last_words(recording))
-    return summary
-
-
-def merge(summaries: list[Summary]) -> Summary:
-    """Several summaries as one: of a rank's restarts, or of all ranks."""
-    if len(summaries) == 1:
-        return summaries[0]
-    first, last = summaries[0], summaries[-1]
-    merged = Summary(
-        device=first.device,
-        device_name=first.device_name,
-        device_total_bytes=first.device_total_bytes or last.device_total_bytes,
-        measures_peaks=all(summary.measures_peaks for summary in summaries),
-        rank=first.rank,
-        world_size=max(summary.world_size for summary in summaries),
-        ended=last.ended,
-        recording=last.recording,
-        overhead_seconds=sum(summary.overhead_seconds for summary in summaries),
-        overhead_share=max(summary.overhead_share for summary in summaries),
-    )
-    findings: dict[Any, Finding] = {}
-    for summary in summaries:
-        for stage, entry in summary.stages.items():
-            known = merged.stages.setdefault(stage, StageSummary())
-            known.batches += entry.batches
-            known.seconds += entry.seconds
-            known.peak = max(known.peak, entry.peak, key=peak_height)
-        findings.update({(finding.rank, finding.cause): finding for finding in summary.findings})
-        merged.notes += [note for note in summary.notes if note not in merged.notes]
-        merged.oom = summary.oom or merged.oom
-    merged.findings = list(findings.values())
-    for name in ("reserved_peak_bytes", "num_alloc_retries", "num_ooms"):
-        values = [value for summary in summaries if (value := getattr(summary, name)) is not None]
-        combine = max if name == "reserved_peak_bytes" else sum
-        setattr(merged, name, combine(values) if values else None)
-    return merged
-
-
-def _count_stages(recording: Recording, summary: Summary) -> None:
-    import numpy as np
-
-    allocated = recording.column("allocated_peak_bytes")
-    height = np.where(np.isnan(allocated), recording.column("allocated_end_bytes"), allocated)
-    rss = recording.column("host_rss_bytes")
-    seconds = recording.column("seconds")
-    for stage in STAGES:
-        rows = np.flatnonzero(recording.stage_mask(stage))
-        if not len(rows):
-            continue
-        heights = height[rows] if not np.isnan(height[rows]).all() else rss[rows]
-        top = rows[int(np.nanargmax(heights))] if not np.isnan(heights).all() else rows[0]
-        record = recording.record(int(top))
-        summary.stages[stage] = StageSummary(
-            batches=len(rows),
-            seconds=float(np.nansum(seconds[rows])),
-            peak=Peak(
-                allocated_bytes=None if np.isnan(height[top]) else int(height[top]),
-                reserved_bytes=record.reserved_peak_bytes or record.reserved_bytes,
-                host_rss_bytes=record.host_rss_bytes,
-                stage=stage,
-                batch=record.batch,
-                epoch=record.epoch,
-                index=record.index,
-                shapes=recording.shapes(record.shapes),
-            ),
-        )
-    for name, column in (("num_alloc_retries", "num_alloc_retries"), ("num_ooms", "num_ooms")):
-        values = recording.column(column)
-        setattr(summary, name, None if np.isnan(values).all() else int(np.nansum(values)))
-    reserved = recording.column("reserved_peak_bytes")
-    summary.reserved_peak_bytes = None if np.isnan(reserved).all() else int(np.nanmax(reserved))
-
-
-def _last_words(recording: Recording) -> str:
-    """What is known of a run that ended without a word: killed from outside, or still running."""
-    last = recording.record(len(recording) - 1)
-    limit = recording.session.get("host_limit_bytes")
-    ram = f" with RAM at {format_bytes(last.host_rss_bytes)}" if last.host_rss_bytes is not None else ""
-    of = f" of a limit of {format_bytes(limit)}" if ram and isinstance(limit, int) else ""
-    return (
-        f"the run ended without a word at batch {last.batch} ({last.stage.value}){ram}{of}: it was killed from outside "
-        "(the kernel does that when RAM runs out), or it still runs"
-    )

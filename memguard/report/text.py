@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from memguard.findings import Finding, Severity
 from memguard.stats import Stage
 from memguard.summary import Peak, StageSummary, Summary
 from memguard.units import format_bytes
 
+_NOTES = 12
 _MARKS = {Severity.CRITICAL: "!!", Severity.WARNING: "! ", Severity.INFO: "  "}
 
 
-def render(summary: Summary) -> str:
-    """The summary as lines of text: peak, stages, findings, what memguard cost, and where the recording is."""
-    lines = [_headline(summary)]
+def render(summary: Summary, *, ranks: int = 1) -> str:
+    """The summary as lines of text: peak, stages, findings, what memguard cost, and where the recording is.
+
+    Args:
+        summary: Of one process, or of several ranks merged.
+        ranks: How many ranks it is of.
+    """
+    lines = [_headline(summary, ranks)]
     lines += _peak_lines(summary)
     lines += _stage_lines(summary)
     lines += _allocator_lines(summary)
-    lines += _finding_lines(summary.findings)
+    lines += _finding_lines(summary.findings, ranks)
     if summary.oom:
-        lines += [
-            "",
-            f"Out of memory at batch {summary.oom.get('batch', '?')}: {summary.oom.get('cause', 'see the report')}",
-        ]
-    lines += [""]
-    lines.append(f"memguard took {summary.overhead_seconds:.2f} s, {summary.overhead_share:.2%} of the run's time.")
-    lines += [f"Note: {note}" for note in summary.notes]
+        on = f" on rank {summary.oom.get('rank', '?')}" if ranks > 1 else ""
+        batch, cause = summary.oom.get("batch", "?"), summary.oom.get("cause", "see the report")
+        lines += ["", f"Out of memory{on} at batch {batch}: {cause}"]
+    most = ", on no rank more" if ranks > 1 else ""
+    share = f"{summary.overhead_share:.2%} of the run's time"
+    lines += ["", f"memguard took {summary.overhead_seconds:.2f} s, {share}{most}."]
+    lines += [f"Note: {note}" for note in _few(summary.notes)]
     if summary.recording is not None:
-        lines.append(f"Recording: {summary.recording}")
+        where = Path(summary.recording).parent if ranks > 1 else summary.recording
+        lines.append(f"Recording{'s' * (ranks > 1)}: {where}")
     return "\n".join(lines)
 
 
@@ -34,14 +44,15 @@ def describe_peak(peak: Peak) -> str:
     """Where a peak stood, like ``"train batch 120 (epoch 2, input x [64, 784])"``."""
     inside = [f"epoch {peak.epoch}"] if peak.epoch is not None else []
     if peak.shapes:
-        inside.append("input " + ", ".join(_shape(entry) for entry in peak.shapes[:3]))
+        inside.append("input " + shapes_text(peak.shapes))
     number = peak.index if peak.index is not None else peak.batch
     return f"{peak.stage.value} batch {number}" + (f" ({', '.join(inside)})" if inside else "")
 
 
-def _headline(summary: Summary) -> str:
-    device = summary.device + (f" ({summary.device_name})" if summary.device_name else "")
+def _headline(summary: Summary, ranks: int) -> str:
+    name = f" ({summary.device_name})" if summary.device_name else ""
     rank = f", rank {summary.rank} of {summary.world_size}" if summary.world_size > 1 else ""
+    where = f"{summary.device}{name}{rank}" if ranks == 1 else f"{ranks} ranks{name}"
     worst = max((finding.severity for finding in summary.findings), default=None, key=list(Severity).index)
     if worst in (Severity.CRITICAL, Severity.WARNING):
         count = sum(finding.severity is not Severity.INFO for finding in summary.findings)
@@ -52,7 +63,8 @@ def _headline(summary: Summary) -> str:
         verdict += "; the run ended without a word (killed?) or still runs"
     elif summary.ended != "finished":
         verdict += f"; it ended with {summary.ended}"
-    return f"memguard on {device}{rank}: {summary.batches} batches, {verdict}."
+    batches = f"{summary.batches} batches" + (" in all" if ranks > 1 else "")
+    return f"memguard on {where}: {batches}, {verdict}."
 
 
 def _peak_lines(summary: Summary) -> list[str]:
@@ -77,10 +89,13 @@ def _stage_lines(summary: Summary) -> list[str]:
         return []
     rows: list[tuple[str, ...]] = [("stage", "batches", "ms/batch", "peak allocated", "peak reserved", "RAM")]
     rows += [_stage_row(stage, entry) for stage, entry in summary.stages.items()]
+    return ["", *columns(rows)]
+
+
+def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Rows of equally many cells as lines, each column as wide as it must be."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [""] + [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _stage_row(stage: Stage, entry: StageSummary) -> tuple[str, ...]:
@@ -107,16 +122,43 @@ def _allocator_lines(summary: Summary) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def _finding_lines(findings: list[Finding]) -> list[str]:
+def _finding_lines(findings: list[Finding], ranks: int) -> list[str]:
     if not findings:
         return ["", "Findings: none."]
     lines = ["", "Findings:"]
+    causes: dict[object, list[Finding]] = {}
     for finding in sorted(findings, key=lambda f: (-list(Severity).index(f.severity), f.code)):
+        causes.setdefault(finding.cause, []).append(finding)
+    for finding, *others in causes.values():  # the same cause on several ranks is one message
         times = f" ({finding.count} times)" if finding.count > 1 else ""
-        lines.append(f"{_MARKS[finding.severity]} {finding.code} {finding.name}{times}: {finding.message}")
+        on = f" [{ranks_text([each.rank for each in (finding, *others)])}]" if ranks > 1 else ""
+        lines.append(f"{_MARKS[finding.severity]} {finding.code} {finding.name}{times}{on}: {finding.message}")
         if finding.advice:
             lines.append(f"     -> {finding.advice}")
     return lines
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """Like ``"rank 3"``, ``"ranks 1-3, 7"``."""
+    runs: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    parts = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    more = f" and {sum(map(len, runs[8:]))} more" if len(runs) > 8 else ""
+    return f"rank{'s' * (len(set(ranks)) > 1)} {', '.join(parts[:8])}{more}"
+
+
+def _few(notes: list[str]) -> list[str]:
+    """The first notes; of many ranks there may be hundreds."""
+    return notes if len(notes) <= _NOTES else [*notes[: _NOTES - 1], f"and {len(notes) - _NOTES + 1} more notes"]
+
+
+def shapes_text(shapes: Sequence[object]) -> str:
+    """The first three of a batch's inputs, like ``"x [64, 784], y [64]"``."""
+    return ", ".join(_shape(entry) for entry in shapes[:3])
 
 
 def _shape(entry: object) -> str:

@@ -90,7 +90,7 @@ def test_the_heaviest_of_several_ranks_is_named(tmp_path: Path, capsys: pytest.C
     write(tmp_path / "node0", peaks=(1, 1))
     write(tmp_path / "node1", peaks=(1, 5), rank=1)
     _, text, _ = report(capsys, str(tmp_path / "node0"), str(tmp_path / "node1"))
-    assert "2 ranks: peaks from 1.00 GiB to 5.00 GiB; the highest is rank 1." in text
+    assert "2 ranks: peaks from 1.00 GiB (rank 0) to 5.00 GiB; the highest is rank 1, at train batch 1" in text
 
 
 def test_restarts_of_one_run_are_one_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,259 @@
+"""Why one rank's peak is above the others': its inputs, what it holds between batches, its findings. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any, final
+
+from memguard.detectors.device_share import RankImbalance
+from memguard.facts import RankPeaks
+from memguard.findings import Finding, Severity
+from memguard.recording import Recording
+from memguard.report.ranks import Spread
+from memguard.report.text import ranks_text, shapes_text
+from memguard.stats import STAGES, Run, Stage
+from memguard.units import format_bytes
+
+_MOST_ASKED = 32
+"""Other ranks whose inputs and owners are looked up."""
+_PART = 0.3
+"""Share of the difference that something must make up to be named as its cause."""
+_OWNERS = {
+    "parameters_bytes": "parameters",
+    "gradients_bytes": "gradients",
+    "optimizer_bytes": "optimizer state",
+    "buffers_bytes": "buffers",
+}
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstRank:
+    """The rank with the highest peak, and why it is the highest."""
+
+    rank: int
+    peak_bytes: int
+    batch: int
+    stage: Stage
+    median_bytes: int
+    """Median of the ranks' peaks in that optimizer step."""
+    lowest_rank: int
+    lowest_bytes: int
+    causes: tuple[str, ...]
+    """Sentences, the strongest first; empty where the recordings show no difference."""
+    findings: tuple[Finding, ...]
+    """Findings of this rank that most others do not have; the most severe first."""
+    finding: Finding | None
+    """MG603 with its cause, where the difference matters."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "rank": self.rank,
+            "peak_bytes": self.peak_bytes,
+            "batch": self.batch,
+            "stage": self.stage.value,
+            "median_bytes": self.median_bytes,
+            "lowest_rank": self.lowest_rank,
+            "lowest_bytes": self.lowest_bytes,
+            "why": list(self.causes),
+            "findings": [finding.to_json() for finding in self.findings],
+        }
+
+
+def worst_rank(
+    spread: Spread,
+    peaks: Mapping[int, int],
+    findings: Mapping[int, Sequence[Finding]],
+    recording_of: Callable[[int], Recording],
+    *,
+    device: str,
+    device_total_bytes: int | None,
+) -> WorstRank | None:
+    """The rank with the highest peak; None if no rank has any.
+
+    Args:
+        spread: The ranks' heights.
+        peaks: Each rank's peak in bytes.
+        findings: Each rank's findings.
+        recording_of: A rank's recording; asked for few ranks.
+        device: The run's device.
+        device_total_bytes: Its capacity.
+    """
+    if not peaks:
+        return None
+    worst, lowest = max(peaks, key=lambda rank: peaks[rank]), min(peaks, key=lambda rank: peaks[rank])
+    at = spread.position(worst)
+    others = [rank for rank in spread.ranks if rank != worst and _row(spread, rank, at)["peak"] >= 0]
+    own = _row(spread, worst, at)
+    alone = _only_here(findings, worst)
+    step_median = int(median(_row(spread, rank, at)["peak"] for rank in others)) if others else peaks[worst]
+    causes = _causes(spread, at, worst, others, recording_of) if others else []
+    causes += [f"only this rank has {_named(finding)}" for finding in alone[:3]]
+    causes += _visitors(findings, worst, recording_of)
+    told = WorstRank(
+        rank=worst,
+        peak_bytes=peaks[worst],
+        batch=own["batch"],
+        stage=STAGES[own["stage"]] if 0 <= own["stage"] < len(STAGES) else Stage.OTHER,
+        median_bytes=step_median,
+        lowest_rank=lowest,
+        lowest_bytes=peaks[lowest],
+        causes=tuple(causes),
+        findings=tuple(alone),
+        finding=None,
+    )
+    return replace(told, finding=_imbalance(told, peaks, device, device_total_bytes))
+
+
+def _row(spread: Spread, rank: int, at: int) -> dict[str, int]:
+    number = spread.ranks.index(rank)
+    rows = spread.heights[number].rows
+    inside = at < len(rows["batch"])
+    return {"peak": int(spread.table[number, at]), **{k: int(v[at]) if inside else -1 for k, v in rows.items()}}
+
+
+def _causes(
+    spread: Spread, at: int, worst: int, others: list[int], recording_of: Callable[[int], Recording]
+) -> list[str]:
+    """What differs in the step of the highest peak: stage, inputs, memory held before the batch."""
+    own, rows = _row(spread, worst, at), {rank: _row(spread, rank, at) for rank in others}
+    gap = own["peak"] - median(row["peak"] for row in rows.values())
+    if gap <= 0:
+        return []
+    causes = []
+    elsewhere = {row["stage"] for row in rows.values()}
+    if own["stage"] not in elsewhere and own["stage"] >= 0:
+        stage = STAGES[own["stage"]].value if own["stage"] < len(STAGES) else "another stage"
+        causes.append(f"its peak is in {stage}, which no other rank does in that step")
+    sample = others[:: max(1, len(others) // _MOST_ASKED)][:_MOST_ASKED]
+    opened = {rank: recording_of(rank) for rank in [worst, *sample]}
+    own_input, their_inputs = (
+        opened[worst].shapes(_number(own["shapes"])),
+        [shapes for rank in sample if (shapes := opened[rank].shapes(_number(rows[rank]["shapes"])))],
+    )
+    if own_input and their_inputs:
+        typical = sorted(their_inputs, key=_elements)[len(their_inputs) // 2]
+        ratio = _elements(own_input) / max(_elements(typical), 1)
+        if ratio > 1.1:
+            causes.append(
+                f"its inputs are {ratio:.1f} times as large: {shapes_text(own_input)}, "
+                f"in the same step elsewhere {shapes_text(typical)}"
+            )
+    floors = [row["allocated_start_bytes"] for row in rows.values() if row["allocated_start_bytes"] >= 0]
+    if own["allocated_start_bytes"] >= 0 and floors:
+        held = own["allocated_start_bytes"] - median(floors)
+        if held > _PART * gap:
+            causes.append(
+                f"it holds {format_bytes(int(held))} more than the others before the batch begins"
+                + _owner(opened, worst, sample, own["batch"], held)
+            )
+    return causes
+
+
+def _owner(opened: Mapping[int, Recording], worst: int, sample: list[int], batch: int, held: float) -> str:
+    """Whose the additional memory is, where parameters, gradients, state or buffers make up a good part of it."""
+    own = _owners(opened[worst], batch)
+    theirs = [owners for rank in sample if (owners := _owners(opened[rank], batch))]
+    if not own or not theirs:
+        return ""
+    more = {name: own.get(name, 0) - median(owners.get(name, 0) for owners in theirs) for name in _OWNERS}
+    name = max(more, key=lambda each: more[each])
+    if more[name] <= _PART * held:
+        return ""
+    return (
+        f": its {_OWNERS[name]} take {format_bytes(own[name])}, {format_bytes(int(own[name] - more[name]))} elsewhere"
+    )
+
+
+def _owners(recording: Recording, batch: int) -> dict[str, int]:
+    lines = [line for line in recording.of_kind("owners") if isinstance(line.get("batch"), int)]
+    if not lines:
+        return {}
+    nearest = min(lines, key=lambda line: abs(line["batch"] - batch))
+    return {name: nearest[name] for name in _OWNERS if isinstance(nearest.get(name), int)}
+
+
+def _only_here(findings: Mapping[int, Sequence[Finding]], worst: int) -> list[Finding]:
+    """The rank's findings (no acts of memguard's own) that at most a quarter of the others share."""
+    shared: dict[Any, int] = {}
+    for rank, listed in findings.items():
+        if rank != worst:
+            for cause in {finding.cause for finding in listed}:
+                shared[cause] = shared.get(cause, 0) + 1
+    alone = [
+        finding
+        for finding in findings.get(worst, ())
+        if finding.severity is not Severity.INFO
+        and finding.code != RankImbalance.code
+        and shared.get(finding.cause, 0) <= (len(findings) - 1) / 4
+    ]
+    return sorted(alone, key=lambda each: (-list(Severity).index(each.severity), -(each.bytes or 0)))
+
+
+def _visitors(
+    findings: Mapping[int, Sequence[Finding]], worst: int, recording_of: Callable[[int], Recording]
+) -> list[str]:
+    """Other ranks that hold memory on this rank's device (MG602), on the same node."""
+    listed = {
+        rank: [finding for finding in told if finding.code == "MG602"]
+        for rank, told in findings.items()
+        if rank != worst
+    }
+    if not any(listed.values()):
+        return []
+    here = recording_of(worst).session
+    guests = [
+        (rank, finding)
+        for rank, told in listed.items()
+        for finding in told
+        if finding.holder == here.get("device") and recording_of(rank).session.get("host") == here.get("host")
+    ]
+    if not guests:
+        return []
+    held = sum(finding.bytes or 0 for _, finding in guests)
+    names = ranks_text([rank for rank, _ in guests])
+    return [f"{names} hold{'s' * (len(guests) == 1)} {format_bytes(held)} on its device {here['device']} (MG602)"]
+
+
+def _imbalance(worst: WorstRank, peaks: Mapping[int, int], device: str, total: int | None) -> Finding | None:
+    """MG603 by its own rule, over all ranks, with the cause."""
+    run = Run(device=device, device_total_bytes=total, rank=worst.rank)
+    fact = RankPeaks(batch=worst.batch, stage=worst.stage, peaks=tuple(sorted(peaks.items())))
+    for finding in RankImbalance().learn(fact, run):
+        first = worst.findings[0] if worst.findings else None
+        why = f" Why: {'; '.join(worst.causes)}." if worst.causes else ""
+        return replace(
+            finding,
+            message=finding.message + why,
+            advice=f"fix {first.code} in {first.file}:{first.line} first; then {finding.advice}"
+            if first is not None and first.file
+            else finding.advice,
+            file=first.file if first is not None else None,
+            line=first.line if first is not None else None,
+            rank=worst.rank,
+        )
+    return None
+
+
+def _named(finding: Finding) -> str:
+    at = f" in {finding.file}:{finding.line}" if finding.file else ""
+    held = f", {format_bytes(finding.bytes)}" if finding.bytes else ""
+    return f"{finding.code} {finding.name}{at}" + (f" ({finding.holder}{held})" if finding.holder else "")
+
+
+def _elements(shapes: list[Any]) -> int:
+    """Elements of all inputs."""
+    sizes = [entry[1] for entry in shapes if isinstance(entry, (list, tuple)) and len(entry) > 1]
+    return sum(math.prod(size) for size in sizes if isinstance(size, (list, tuple)) and all(map(_is_whole, size)))
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def _number(value: int) -> int | None:
+    return value if value >= 0 else None

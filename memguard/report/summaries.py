@@ -1,0 +1,122 @@
+"""What a recording comes to, and several of them: of a rank's restarts, or of all ranks. No torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memguard.findings import Finding
+from memguard.recording import Recording
+from memguard.stats import STAGES
+from memguard.summary import Peak, StageSummary, Summary, peak_height
+from memguard.units import format_bytes
+
+
+def summarize(recording: Recording) -> Summary:
+    """What one recording comes to; vectorised, so a million batches take a second."""
+    session, end = recording.session, recording.end
+    overhead = (end or {}).get("overhead") or {}
+    ooms = [oom for oom in recording.of_kind("oom") if not oom.get("caught")]
+    summary = Summary(
+        device=str(session.get("device", "unknown")),
+        device_name=session.get("device_name"),
+        device_total_bytes=session.get("device_total_bytes"),
+        measures_peaks=bool(session.get("measures_peaks", True)),
+        rank=int(session.get("rank", 0) or 0),
+        world_size=int(session.get("world_size", 1) or 1),
+        findings=recording.findings,
+        oom=ooms[-1] if ooms else None,
+        ended=str(end["reason"]) if end and "reason" in end else None,
+        overhead_seconds=float(overhead.get("seconds", 0.0)),
+        overhead_share=float(overhead.get("share", 0.0)),
+        recording=str(recording.path),
+        notes=list(recording.notes),
+    )
+    _count_stages(recording, summary)
+    caught = len(recording.of_kind("oom")) - len(ooms)
+    if caught:
+        summary.notes.append(f"the program caught {caught} out-of-memory error{'s' * (caught > 1)} and went on")
+    if summary.ended is None and len(recording):
+        summary.notes.append(_last_words(recording))
+    return summary
+
+
+def merge(summaries: list[Summary]) -> Summary:
+    """Several summaries as one: of a rank's restarts, or of all ranks."""
+    if len(summaries) == 1:
+        return summaries[0]
+    first, last = summaries[0], summaries[-1]
+    merged = Summary(
+        device=first.device,
+        device_name=first.device_name,
+        device_total_bytes=first.device_total_bytes or last.device_total_bytes,
+        measures_peaks=all(summary.measures_peaks for summary in summaries),
+        rank=first.rank,
+        world_size=max(summary.world_size for summary in summaries),
+        ended=last.ended,
+        recording=last.recording,
+        overhead_seconds=sum(summary.overhead_seconds for summary in summaries),
+        overhead_share=max(summary.overhead_share for summary in summaries),
+    )
+    findings: dict[Any, Finding] = {}
+    for summary in summaries:
+        for stage, entry in summary.stages.items():
+            known = merged.stages.setdefault(stage, StageSummary())
+            known.batches += entry.batches
+            known.seconds += entry.seconds
+            known.peak = max(known.peak, entry.peak, key=peak_height)
+        findings.update({(finding.rank, finding.cause): finding for finding in summary.findings})
+        merged.notes += [note for note in summary.notes if note not in merged.notes]
+        merged.oom = summary.oom or merged.oom
+    merged.findings = list(findings.values())
+    for name in ("reserved_peak_bytes", "num_alloc_retries", "num_ooms"):
+        values = [value for summary in summaries if (value := getattr(summary, name)) is not None]
+        combine = max if name == "reserved_peak_bytes" else sum
+        setattr(merged, name, combine(values) if values else None)
+    return merged
+
+
+def _count_stages(recording: Recording, summary: Summary) -> None:
+    import numpy as np
+
+    allocated = recording.column("allocated_peak_bytes")
+    height = np.where(np.isnan(allocated), recording.column("allocated_end_bytes"), allocated)
+    rss = recording.column("host_rss_bytes")
+    seconds = recording.column("seconds")
+    for stage in STAGES:
+        rows = np.flatnonzero(recording.stage_mask(stage))
+        if not len(rows):
+            continue
+        heights = height[rows] if not np.isnan(height[rows]).all() else rss[rows]
+        top = rows[int(np.nanargmax(heights))] if not np.isnan(heights).all() else rows[0]
+        record = recording.record(int(top))
+        summary.stages[stage] = StageSummary(
+            batches=len(rows),
+            seconds=float(np.nansum(seconds[rows])),
+            peak=Peak(
+                allocated_bytes=None if np.isnan(height[top]) else int(height[top]),
+                reserved_bytes=record.reserved_peak_bytes or record.reserved_bytes,
+                host_rss_bytes=record.host_rss_bytes,
+                stage=stage,
+                batch=record.batch,
+                epoch=record.epoch,
+                index=record.index,
+                shapes=recording.shapes(record.shapes),
+            ),
+        )
+    for name, column in (("num_alloc_retries", "num_alloc_retries"), ("num_ooms", "num_ooms")):
+        values = recording.column(column)
+        setattr(summary, name, None if np.isnan(values).all() else int(np.nansum(values)))
+    reserved = recording.column("reserved_peak_bytes")
+    summary.reserved_peak_bytes = None if np.isnan(reserved).all() else int(np.nanmax(reserved))
+
+
+def _last_words(recording: Recording) -> str:
+    """What is known of a run that ended without a word: killed from outside, or still running."""
+    last = recording.record(len(recording) - 1)
+    limit = recording.session.get("host_limit_bytes")
+    ram = f" with RAM at {format_bytes(last.host_rss_bytes)}" if last.host_rss_bytes is not None else ""
+    of = f" of a limit of {format_bytes(limit)}" if ram and isinstance(limit, int) else ""
+    return (
+        f"the run ended without a word at batch {last.batch} ({last.stage.value}){ram}{of}: it was killed from outside "
+        "(the kernel does that when RAM runs out), or it still runs"
+    )

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memguard.findings import Finding, Severity
+from memguard.recording import RecordingWriter
+from memguard.report.rank_text import rank_lines
+from memguard.report.runs import RunOnDisk, load_run
+from memguard.report.text import ranks_text, render
+from memguard.stats import BatchRecord, Stage
+from memguard.units import GIB, MIB
+from tests.report.many_ranks import make_many
+
+START = 1_790_000_000.0
+SAME = [["x", [8, 128], "torch.int64"]]
+
+
+def write(logdir: Path, rank: int, batches: list[dict[str, Any]], *lines: tuple[str, Any], **session: Any) -> None:
+    """One rank's recording; a batch is what differs from an ordinary training batch."""
+    told = {"rank": rank, "world_size": 4, "device": "cuda:0", "device_total_bytes": 24 * GIB, "node": "0", **session}
+    writer = RecordingWriter(logdir, told)
+    writer.line("shapes", {"id": 0, "shapes": SAME})
+    for kind, line in lines:
+        writer.line(kind, line)
+    for number, batch in enumerate(batches):
+        values: dict[str, Any] = {
+            "batch": number,
+            "stage": Stage.TRAIN,
+            "optimizer_steps": number + 1,
+            "time": START + number,
+            "seconds": 1.0,
+            "shapes": 0,
+            "allocated_start_bytes": 2 * GIB,
+            "allocated_peak_bytes": 3 * GIB,
+            "allocated_end_bytes": 2 * GIB,
+        }
+        writer.record(BatchRecord(**{**values, **batch}))
+    writer.close()
+
+
+def text(run: RunOnDisk) -> str:
+    return render(run.summary, ranks=len(run.ranks)) + "\n".join(rank_lines(run))
+
+
+def test_the_heavy_rank_is_named_with_its_causes_and_the_line(tmp_path: Path) -> None:
+    """Inputs, what it holds before the batch, and the finding that only it has; in words and as JSON."""
+    make_many(tmp_path, ranks=16, batches=60, heavy=5, per_node=8)
+    run = load_run([str(tmp_path)])
+    told = text(run)
+    assert "16 ranks on 2 nodes: peaks from 47.0 GiB (rank 0) to 64.7 GiB; the highest is rank 5, at train" in told
+    worst = run.to_json()["worst_rank"]
+    assert worst["rank"] == 5
+    inputs, held, finding = worst["why"]
+    assert inputs == "its inputs are 2.0 times as large: x [8, 768], in the same step elsewhere x [8, 384]"
+    assert "more than the others before the batch begins" in held
+    assert "/home/user/train.py:41 (losses, 6.00 GiB)" in finding
+    (imbalance,) = (each for each in run.summary.findings if each.code == "MG603")
+    assert (imbalance.rank, imbalance.file, imbalance.line) == (5, "/home/user/train.py", 41)
+    assert "fix MG101 in /home/user/train.py:41 first" in imbalance.advice
+    assert f"MG101 retained-graph [rank {5}]" in told
+
+
+def test_peaks_over_ranks_are_told_by_batch(tmp_path: Path) -> None:
+    """Lowest, median and highest of each stretch, with the ranks they are of."""
+    for rank in range(4):
+        peaks = [(3 + (2 if rank == 2 and batch == 7 else 0)) * GIB + rank * MIB for batch in range(12)]
+        write(tmp_path, rank, [{"allocated_peak_bytes": peak} for peak in peaks])
+    stretches = load_run([str(tmp_path)]).to_json()["over_ranks"]
+    assert len(stretches) == 12
+    eighth = next(each for each in stretches if each["first_batch"] == 7)
+    assert (eighth["max_rank"], eighth["max_bytes"]) == (2, 5 * GIB + 2 * MIB)
+    assert (eighth["min_rank"], eighth["min_bytes"]) == (0, 3 * GIB)
+    assert eighth["median_bytes"] == 3 * GIB + 2 * MIB
+
+
+def test_ranks_are_compared_in_the_same_step_though_their_numbers_drifted(tmp_path: Path) -> None:
+    """A rank that validates alone has other batch numbers, and its peak is compared with the same optimizer step."""
+    spike = {"allocated_peak_bytes": 9 * GIB}
+    alone = [{"stage": Stage.VALIDATION, "optimizer_steps": 3}] * 5
+    after = [{"optimizer_steps": 4 + step} for step in range(4)]
+    write(tmp_path, 0, [*[{}] * 3, *alone, *after[:2], {**after[2], **spike}, after[3]])
+    for rank in (1, 2, 3):
+        write(tmp_path, rank, [*[{}] * 3, *after[:2], {**after[2], "allocated_peak_bytes": 8 * GIB}, after[3]])
+    worst = load_run([str(tmp_path)]).worst
+    assert worst is not None and worst.rank == 0
+    assert (worst.batch, worst.median_bytes) == (10, 8 * GIB)
+
+
+def test_a_peak_in_a_stage_of_its_own_is_said_so(tmp_path: Path) -> None:
+    """What only one rank does, as a checkpoint that it gathers, is named by its stage."""
+    write(tmp_path, 0, [{}, {}, {"stage": Stage.CHECKPOINT, "optimizer_steps": 2, "allocated_peak_bytes": 9 * GIB}])
+    for rank in (1, 2, 3):
+        write(tmp_path, rank, [{}, {}])
+    worst = load_run([str(tmp_path)]).worst
+    assert worst is not None
+    assert "its peak is in checkpoint, which no other rank does in that step" in worst.causes
+
+
+def test_state_that_one_rank_holds_more_of_is_named(tmp_path: Path) -> None:
+    """An uneven split of a model shows in the owners of what is held before the batch."""
+    own = {"batch": 0, "parameters_bytes": GIB, "gradients_bytes": GIB, "buffers_bytes": 0}
+    for rank in range(4):
+        more = 4 * GIB if rank == 3 else 0
+        start = {"allocated_start_bytes": 2 * GIB + more, "allocated_peak_bytes": 3 * GIB + more}
+        write(tmp_path, rank, [start] * 3, ("owners", {**own, "optimizer_bytes": GIB + more}))
+    worst = load_run([str(tmp_path)]).worst
+    assert worst is not None
+    (held,) = worst.causes
+    assert held == (
+        "it holds 4.00 GiB more than the others before the batch begins: optimizer state 5.00 GiB, 1.00 GiB elsewhere"
+    )
+
+
+def test_ranks_on_the_wrong_device_are_named_as_the_cause(tmp_path: Path) -> None:
+    """MG602 of other ranks of that node: what they hold on the worst rank's device."""
+    for rank in range(4):
+        visit = Finding(
+            code="MG602",
+            name="wrong-device",
+            severity=Severity.WARNING,
+            message=f"rank {rank} works on cuda:{rank} and holds 512 MiB on cuda:0.",
+            advice="set the device first.",
+            holder="cuda:0",
+            bytes=512 * MIB,
+            rank=rank,
+        )
+        lines = [("finding", visit.to_json())] if rank else []
+        peak = {"allocated_peak_bytes": (5 if rank == 0 else 3) * GIB}
+        write(tmp_path, rank, [peak], *lines, device=f"cuda:{rank}")
+    run = load_run([str(tmp_path)])
+    assert run.worst is not None
+    assert "ranks 1-3 hold 1.50 GiB on its device cuda:0 (MG602)" in run.worst.causes
+    assert text(run).count("MG602 wrong-device") == 1
+    assert "MG602 wrong-device [ranks 1-3]" in text(run)
+
+
+def test_who_fell_is_told_first(tmp_path: Path) -> None:
+    """The rank out of memory, the one killed, and those that stopped because of it."""
+    oom = {"batch": 1, "stage": "train", "cause": "activations do not fit", "rank": 2, "caught": False}
+    end = {"reason": "an exception: RuntimeError"}
+    write(tmp_path, 0, [{}] * 2, ("peer", {"rank": 2, "batch": 1}), ("end", end))
+    write(tmp_path, 1, [{}] * 2)
+    write(tmp_path, 2, [{}], ("oom", oom), ("end", {"reason": "an exception: OutOfMemoryError"}))
+    write(tmp_path, 3, [{}] * 2, ("peer", {"rank": 2, "batch": 1}), ("end", end))
+    run = load_run([str(tmp_path)])
+    told = text(run)
+    assert "Out of memory on rank 2 at batch 1: activations do not fit" in told
+    assert "Rank 2 ran out of memory in train batch 1: activations do not fit" in told
+    assert "Rank 1 ended without a word after batch 1" in told
+    assert "Ranks 0, 3 stopped because rank 2 fell." in told
+    assert [each["fallen_peers"] for each in run.to_json()["ranks"]] == [[2], [], [], [2]]
+
+
+def test_directories_of_several_nodes_are_one_run(tmp_path: Path) -> None:
+    """In each directory the newest run is taken; missing ranks and strangers are told."""
+    write(tmp_path / "a" / "old", 0, [{"allocated_peak_bytes": 20 * GIB}], run="torchrun-1")
+    for rank in (0, 1):
+        write(tmp_path / "a" / "new", rank, [{}], run="torchrun-2")
+    write(tmp_path / "b", 2, [{"allocated_peak_bytes": 6 * GIB}], run="torchrun-2", node="1")
+    half = load_run([str(tmp_path / "a")])
+    assert any(note.startswith("2 of 4 ranks are here") for note in half.summary.notes)
+    whole = load_run([str(tmp_path / "a"), str(tmp_path / "b")])
+    assert sorted(whole.ranks) == [0, 1, 2]
+    assert whole.worst is not None and whole.worst.rank == 2
+    write(tmp_path / "c", 3, [{}], run="torchrun-7")
+    mixed = load_run([str(tmp_path / "a"), str(tmp_path / "b"), str(tmp_path / "c")])
+    assert any("different runs: torchrun-2, torchrun-7" in note for note in mixed.summary.notes)
+
+
+def test_restarts_of_a_rank_are_one_rank(tmp_path: Path) -> None:
+    """All starts count for the peak; the newest is compared, and how often it began anew is told."""
+    write(tmp_path, 0, [{"allocated_peak_bytes": 9 * GIB}])
+    write(tmp_path, 0, [{}, {}], restart=1)
+    write(tmp_path, 1, [{}, {}], restart=1)
+    first = load_run([str(tmp_path)]).to_json()["ranks"][0]
+    assert (first["starts"], first["restart"], first["peak"]["allocated_bytes"]) == (2, 1, 9 * GIB)
+    assert first["batches"] == 3
+
+
+def test_a_rank_on_the_host_is_compared_by_its_ram(tmp_path: Path) -> None:
+    """Where no device tells, resident memory is what ranks are compared by."""
+    unknown = {"allocated_start_bytes": None, "allocated_peak_bytes": None, "allocated_end_bytes": None}
+    for rank in range(2):
+        write(tmp_path, rank, [{**unknown, "host_rss_bytes": (1 + rank) * GIB}], device="cpu")
+    worst = load_run([str(tmp_path)]).worst
+    assert worst is not None and (worst.rank, worst.peak_bytes, worst.lowest_bytes) == (1, 2 * GIB, GIB)
+
+
+def test_a_long_run_is_compared_in_bounded_memory(tmp_path: Path) -> None:
+    """However many batches there are, the highest of each stretch is kept."""
+    for rank in range(2):
+        spike = {4321: {"allocated_peak_bytes": 7 * GIB}} if rank else {}
+        write(tmp_path, rank, [spike.get(batch, {}) for batch in range(5000)])
+    run = load_run([str(tmp_path)])
+    assert run.spread is not None and run.spread.table.shape == (2, 2501)
+    assert run.worst is not None and (run.worst.rank, run.worst.batch, run.worst.median_bytes) == (1, 4321, 3 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "told"),
+    [([3], "rank 3"), ([1, 0], "ranks 0, 1"), ([4, 5, 6, 9], "ranks 4-6, 9"), (list(range(0, 40, 2)), "and 12 more")],
+)
+def test_many_ranks_are_named_in_few_words(ranks: list[int], told: str) -> None:
+    """Neighbours are joined, and a long list ends in a number."""
+    assert told in ranks_text(ranks)
