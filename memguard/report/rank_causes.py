@@ -164,9 +164,8 @@ def _owner(opened: Mapping[int, Recording], worst: int, sample: list[int], batch
     name = max(more, key=lambda each: more[each])
     if more[name] <= _PART * held:
         return ""
-    return (
-        f": its {_OWNERS[name]} take {format_bytes(own[name])}, {format_bytes(int(own[name] - more[name]))} elsewhere"
-    )
+    elsewhere = format_bytes(int(own[name] - more[name]))
+    return f": {_OWNERS[name]} {format_bytes(own[name])}, {elsewhere} elsewhere"
 
 
 def _owners(recording: Recording, batch: int) -> dict[str, int]:

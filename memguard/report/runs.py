@@ -128,7 +128,7 @@ def _paths(logdirs: Sequence[str]) -> tuple[list[Path], list[str]]:
                 "directory to read that."
             )
         paths.update(dict.fromkeys(folders[newest]))
-    return sorted(paths, key=lambda path: path.name.partition("-")[2]), notes
+    return sorted(paths, key=lambda path: path.stem.partition("-")[2]), notes
 
 
 def _add(run: RunOnDisk, recording: Recording) -> None:
@@ -191,8 +191,8 @@ def _strangers(ranks: list[RankOnDisk]) -> list[str]:
 
 def _began(paths: list[Path]) -> tuple[str, int]:
     """When the last process of a run began: by its files' names, and where those are equal by the file system."""
-    last = max(paths, key=lambda path: path.name.partition("-")[2])
+    last = max(paths, key=lambda path: path.stem.partition("-")[2])
     try:
-        return last.name.partition("-")[2], last.stat().st_mtime_ns
+        return last.stem.partition("-")[2], last.stat().st_mtime_ns
     except OSError:
-        return last.name.partition("-")[2], 0
+        return last.stem.partition("-")[2], 0
