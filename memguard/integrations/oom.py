@@ -124,6 +124,8 @@ class OomWatch:
         if not self._installed or getattr(self._busy, "now", False):
             return
         failing = oom_in(error)
+        if failing is None:
+            self._blame(error)
         if failing is None or _was_told(failing):
             return
         vars(failing)[_TOLD] = True
@@ -133,6 +135,13 @@ class OomWatch:
             logger.error("memguard: the out-of-memory report failed: %r", problem)
         finally:
             del failing, error
+
+    def _blame(self, error: BaseException) -> None:
+        """An error of another kind: in a run of several ranks one that ran out of memory may be behind it."""
+        session = self._session()
+        if session is not None and session.peers is not None:
+            with session.recorder.part("other ranks"):
+                session.peers.failed(error)
 
     # The failing moment
 
@@ -176,6 +185,8 @@ class OomWatch:
                 free_bytes=free,
                 is_recent=lambda model: batch - self._called.get(model, -2) <= 1,
             )
+            if session.peers is not None:
+                session.peers.announce(self._pending.scene.batch)
         except Exception as problem:
             logger.error("memguard: the look at an out-of-memory error failed: %r", problem)
         finally:
@@ -191,6 +202,8 @@ class OomWatch:
         if pending is None or session is None:
             return
         self._caught += 1
+        if session.peers is not None:
+            session.peers.withdraw(pending.scene.batch)
         told = replace(self._conclude(pending, session), caught=True)
         with session.recorder.part("out-of-memory report"):
             session.recorder.out_of_memory({**told.to_json(), "text": render_markdown(told)})

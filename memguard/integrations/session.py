@@ -36,6 +36,7 @@ from memguard.findings import Finding
 from memguard.forks import pid
 from memguard.guards.empty_cache import CacheGuard
 from memguard.integrations.oom import OomWatch
+from memguard.integrations.peers import Peers, PeerWatch
 from memguard.integrations.validation import ValidationGuard
 from memguard.launch import Launch, read_launch
 from memguard.options import Options, choose_logdir
@@ -50,7 +51,7 @@ from memguard.recorder import Recorder
 from memguard.sinks.console import ConsoleSink
 from memguard.sinks.interface import Sink
 from memguard.sinks.tensorboard import TensorBoardSink
-from memguard.stats import BatchRecord, Run, Stage
+from memguard.stats import BatchRecord, Run, SlowStats, Stage
 from memguard.summary import Summary
 
 # Sessions that are open in this process, innermost last: `Session.open` adds, `Session.close` takes away.
@@ -99,7 +100,7 @@ class Session:
         rank, world_size = launch.rank, launch.world_size
         self.logdir: Path = choose_logdir(options, default_logdir, launch.run or time.strftime("%Y%m%d-%H%M%S"))
         self.backend = choose_backend(options.device, peaks=options.peaks)
-        self._slow = SlowLane(self.backend.read_slow)
+        self._slow = SlowLane(self._read_slow)
         self._host = HostMemory()
         sinks: list[Sink] = [ConsoleSink()] if console else []
         if rank == 0 and record:
@@ -130,6 +131,9 @@ class Session:
             history=options.history,
             logdir=self.logdir if record else None,
         )
+        self.peers: PeerWatch | None = None
+        if launch.world_size > 1 and record and options.on_oom == "report":
+            self.peers = PeerWatch(self, Peers(self.logdir, rank))
         self.is_lightning = lightning
         self.host_limit_bytes: int | None = None
         """What the kernel would kill this process at."""
@@ -365,6 +369,16 @@ class Session:
         launch = self.launch
         place = {"node": launch.node, "local_rank": launch.local_rank, "restart": launch.restart, "run": launch.run}
         self.recorder.open({**_describe(self.options), **place, "host_limit_bytes": self.host_limit_bytes})
+        if self.peers is not None:
+            with self.recorder.part("other ranks"):
+                self.peers.begin()
+
+    def _read_slow(self) -> SlowStats:
+        """Runs in the slow lane's thread."""
+        if self.peers is not None and not self.recorder.is_off("other ranks"):
+            with self.recorder.part("other ranks"):
+                self.peers.look()
+        return self.backend.read_slow()
 
     def _hook_optimizers(self) -> None:
         failed = functools.partial(self.recorder.failed, "optimizer hooks")
