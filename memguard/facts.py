@@ -124,6 +124,10 @@ class KeptOutputs(Fact):
     """Class of the metric whose state they are."""
     bounded: bool = True
     """Whether the source empties or limits what holds them, as far as it shows."""
+    what: str | None = None
+    """What they are, where a library keeps them: in words."""
+    remedy: str | None = None
+    """How to have the library keep them elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +326,24 @@ class OtherDevice(Fact):
     device: str
     own_device: str
     bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanOutOfMemory(Fact):
+    """An allocation found no memory, and its post-mortem says why."""
+
+    cause: str
+    """`memguard.postmortem.Cause`, by its value."""
+    why: str
+    """The cause in words, with its evidence."""
+    advice: str
+    """What helps most."""
+    bytes: int | None = None
+    """What would be free without it."""
+    holder: str | None = None
+    """The optimizer's class, where its state is the cause."""
+    caught: bool = False
+    """Whether the program caught the error and went on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

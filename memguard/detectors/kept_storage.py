@@ -24,6 +24,7 @@ MIN_SHARE_PER_BATCH = 1e-6
 
 LARGE_SHARE = 0.2
 """Of the device, held by outputs that are kept."""
+_REMEDY = "keep them on the CPU (x.cpu()), or update a metric instead, and clear what is kept when the epoch ends."
 
 
 @final
@@ -69,7 +70,7 @@ class OutputsAccumulate(Detector):
             severity = Severity.WARNING
         elif fact.bytes >= LARGE_SHARE * (limit_of(run) or float("inf")):
             severity = Severity.WARNING  # it may end with the pass, yet the device is a good part full of it
-        what = f"the states of {fact.metric}" if fact.metric else plural(fact.tensors, "tensor")
+        what = fact.what or (f"the states of {fact.metric}" if fact.metric else plural(fact.tensors, "tensor"))
         more = ""
         if left:
             more = f"; {plural(left, 'batch')} to come bring {format_bytes(left * fact.bytes_per_batch)} more"
@@ -83,7 +84,7 @@ class OutputsAccumulate(Detector):
             f"{holder(fact.place)} keeps {what} since batch {fact.first_batch} on the device: "
             f"{format_bytes(fact.bytes)} so "
             f"far, {format_bytes(fact.bytes_per_batch)} more with every batch{more}.",
-            "keep them on the CPU (x.cpu()), or update a metric instead, and clear what is kept when the epoch ends.",
+            fact.remedy or _REMEDY,
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
         )

@@ -8,17 +8,20 @@ import functools
 import logging
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
+from memguard.facts import KeptOutputs
 from memguard.integrations.hooks import OpenForwards, RootHooks
-from memguard.integrations.huggingface_stack import Host, find_host, is_predicting
+from memguard.integrations.huggingface_stack import Host, find_host, is_predicting, kept_predictions
 from memguard.integrations.session import Session
 from memguard.integrations.shield import shielded
 from memguard.options import Options, disabled
 from memguard.probes.shapes import describe_shapes
+from memguard.probes.sites import call_site
 from memguard.probes.stem import is_compiled
 from memguard.report.text import render
 from memguard.stats import BatchRecord, Stage
@@ -33,6 +36,15 @@ except ImportError:
 
 logger = logging.getLogger("memguard")
 
+_LOOKS = (8, 32, 128, 512, 2048)
+"""Batches of an evaluation after which it is asked what it keeps."""
+_LARGE_SHARE = 0.02
+"""Of the device, held by the predictions of a whole evaluation."""
+_KEEP_ELSEWHERE = (
+    "set eval_accumulation_steps in TrainingArguments (every so many batches they go to RAM), or reduce them first: "
+    "preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1). Each batch is joined to those before, so "
+    "for a moment there is twice as much."
+)
 _EVALUATIONS = (Stage.VALIDATION, Stage.PREDICT)
 # Callbacks whose run is open; each adds itself when it begins, and takes itself away when it ends.
 _running: list[MemGuardCallback] = []
@@ -141,7 +153,7 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
         if self._session is None:
             self._begin(args, model)
         else:
-            self._end_evaluated(_length(eval_dataloader))
+            self._end_evaluated(_length(eval_dataloader), looks=args.eval_accumulation_steps is None)
 
     @shielded
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -301,21 +313,47 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
         self._index += 1
 
     @shielded
-    def _end_evaluated(self, batches: int | None) -> None:
+    def _end_evaluated(self, batches: int | None, *, looks: bool) -> None:
         session = self._session
         if session is not None:
             session.batch_end()
-            if batches is not None and session.recorder.stage in _EVALUATIONS:
+            if session.recorder.stage not in _EVALUATIONS:
+                return
+            if batches is not None:
                 session.recorder.run.batches_per_epoch[session.recorder.stage] = batches
+            if looks and self._evaluated in _LOOKS:
+                self._look_at_predictions(session, batches)
+
+    def _look_at_predictions(self, session: Session, batches: int | None) -> None:
+        """Transformers keeps the predictions of a whole evaluation on the device, unless it is told otherwise."""
+        recorder, done = session.recorder, self._evaluated
+        kind = session.backend.device.partition(":")[0]
+        held = kept_predictions(lambda tensor: kind == "virtual" or tensor.device.type == kind)
+        total = recorder.run.device_total_bytes
+        if total is None or held * max(batches or done, done) / done < _LARGE_SHARE * total:
+            return
+        fact = KeptOutputs(
+            batch=recorder.batch,
+            stage=recorder.stage,
+            place=replace(call_site(), holder="Trainer.evaluation_loop"),
+            tensors=done,
+            first_batch=recorder.batch - done,
+            bytes=held,
+            bytes_per_batch=held / done,
+            batches_left=batches - done if batches is not None else None,
+            what=f"the predictions of {done} batches",
+            remedy=_KEEP_ELSEWHERE,
+        )
+        recorder.learn([fact])
 
     def _end_evaluation(self, state: Any, control: Any) -> None:
         self._leave(*_EVALUATIONS)
         if self._session is None:
             return
-        if self._session.in_stage(Stage.TRAIN):
-            self._expect_checkpoint(state, control)
-        else:
+        if not self._session.in_stage(Stage.TRAIN):
             self._close("finished")
+        elif self._host is None or not self._host.evaluates_several:  # else another one may follow, not a checkpoint
+            self._expect_checkpoint(state, control)
 
     def _expect_checkpoint(self, state: Any, control: Any) -> None:
         """The Trainer tells the end of a checkpoint only, but whether one is to follow."""

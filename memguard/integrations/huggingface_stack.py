@@ -2,21 +2,25 @@
 
 An event names neither the Trainer nor its list of callbacks, there is none for the beginning of an evaluation, and none
 for an exception. Names of transformers that are not documented (checked in 5.23): `CallbackHandler.callbacks` and
-`call_event`, `Trainer.callback_handler`.
+`call_event`, `Trainer.callback_handler`, and in `Trainer.evaluation_loop` the variables named below.
 """
 
 from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, final
 
+import torch
+
 from memguard.probes.frames import read_locals
+from memguard.probes.ledger import tensors_in
 
 PACKAGE = "transformers"
+_CONTAINERS = ("all_losses", "all_preds", "all_labels", "all_inputs")
 
 
 @final
@@ -38,8 +42,16 @@ class Host:
     @property
     def wrapped_model(self) -> Any:
         """What the Trainer calls in training: its model, or DDP's or torch.compile's wrapper around it."""
-        trainer = self.trainer() if self.trainer is not None else None
-        return getattr(trainer, "model_wrapped", None)
+        return getattr(self._trainer, "model_wrapped", None)
+
+    @property
+    def evaluates_several(self) -> bool:
+        """Whether each evaluation goes through several datasets, and is told of as often."""
+        return isinstance(getattr(self._trainer, "eval_dataset", None), dict)
+
+    @property
+    def _trainer(self) -> Any:
+        return self.trainer() if self.trainer is not None else None
 
     @property
     def is_running(self) -> bool:
@@ -66,6 +78,20 @@ def find_host() -> Host | None:
 def is_predicting() -> bool:
     """Whether the evaluation that runs now was asked for by `Trainer.predict`."""
     return any(frame.f_code.co_name == "predict" and _is_theirs(frame) for frame in _frames(sys._getframe(1)))
+
+
+def kept_predictions(on_device: Callable[[torch.Tensor], bool]) -> int:
+    """Bytes of what the evaluation that runs now keeps for `compute_metrics`: logits, labels, losses, inputs.
+
+    Args:
+        on_device: Whether a tensor counts.
+    """
+    for frame in _frames(sys._getframe(1)):
+        if frame.f_code.co_name == "evaluation_loop" and _is_theirs(frame):
+            variables = read_locals(frame)
+            kept = [getattr(variables.get(name), "tensors", None) for name in _CONTAINERS]
+            return sum(tensor.nbytes for tensor in tensors_in(kept) if on_device(tensor))
+    return 0
 
 
 def _self_of(frame: FrameType) -> Any:

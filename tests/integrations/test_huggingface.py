@@ -1,0 +1,265 @@
+import copy
+import importlib.util
+import pickle
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+if importlib.util.find_spec("transformers") is None:
+    pytest.skip("transformers is not installed", allow_module_level=True)
+
+from transformers import Trainer, TrainerCallback
+
+from memguard.integrations.huggingface import MemGuardCallback, _running
+from memguard.recording import Recording, find_recordings
+from tests.integrations.huggingface_trainers import Classifier, Numbers, guard, trainer
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def stages(callback: MemGuardCallback) -> dict[str, int]:
+    return dict(Counter(record.stage.value for record in callback.records))
+
+
+def codes(callback: MemGuardCallback) -> set[str]:
+    return {finding.code for finding in callback.result.findings if finding.severity.value != "info"}
+
+
+def found(callback: MemGuardCallback, code: str) -> Any:
+    return next(finding for finding in callback.result.findings if finding.code == code)
+
+
+def source(finding: Any) -> str:
+    return Path(finding.file).read_text().splitlines()[finding.line - 1].strip()
+
+
+def test_losses_are_the_same_bit_for_bit_over_40_steps(tmp_path: Path) -> None:
+    """Dropout, accumulation, evaluation and checkpoints: every loss and weight equals those without memguard."""
+    settings = {
+        "max_steps": 40, "gradient_accumulation_steps": 2, "eval_strategy": "steps", "eval_steps": 10,
+        "save_strategy": "steps", "save_steps": 20,
+    }  # fmt: skip
+    plain = trainer(tmp_path / "plain", **settings)
+    plain.train()
+    for device in ("cpu", "virtual:1GiB"):
+        guarded = trainer(tmp_path / device[:3], guard(device=device), **settings)
+        guarded.train()
+        assert guarded.model.losses == plain.model.losses and len(plain.model.losses) > 100
+        assert guarded.state.log_history[0].keys() == plain.state.log_history[0].keys()
+        assert all(torch.equal(a, b) for a, b in zip(guarded.model.parameters(), plain.model.parameters(), strict=True))
+
+
+def test_each_micro_batch_evaluation_and_checkpoint_has_its_record(tmp_path: Path) -> None:
+    """Two micro-batches a step, an evaluation of 12 batches, a checkpoint, each once in 10 steps of 8 an epoch."""
+    callback = guard()
+    trainer(
+        tmp_path, callback, gradient_accumulation_steps=2, eval_strategy="steps", eval_steps=5, save_strategy="steps",
+        save_steps=5,
+    ).train()  # fmt: skip
+    assert stages(callback) == {"train": 20, "validation": 24, "checkpoint": 2}
+    train = [(record.epoch, record.index) for record in callback.records if record.stage.value == "train"]
+    assert train == [(0, index) for index in range(16)] + [(1, index) for index in range(4)]
+    assert callback.records[-1].optimizer_steps == 10
+    recording = Recording.open(find_recordings(tmp_path)[0])
+    assert len(recording) == 46 and recording.end is not None and recording.end["reason"] == "finished"
+
+
+def test_evaluation_and_prediction_outside_of_training_are_heard_from_their_second_batch(tmp_path: Path) -> None:
+    """Each is a run of its own; which of the two it is, is told apart."""
+    callback = guard()
+    host = trainer(tmp_path, callback)
+    host.evaluate()
+    assert stages(callback) == {"validation": 11}
+    host.predict(Numbers(20))
+    assert stages(callback) == {"predict": 4}
+    assert not host.model._forward_hooks and not host.model._forward_pre_hooks and not _running
+
+
+def test_evaluation_by_epoch_with_several_datasets_ends_in_a_checkpoint(tmp_path: Path) -> None:
+    """A dictionary of datasets, and the best checkpoint loaded at the end."""
+    callback = guard()
+    host = trainer(
+        tmp_path, callback, max_steps=-1, num_train_epochs=2, eval_strategy="epoch", save_strategy="epoch",
+        load_best_model_at_end=True, metric_for_best_model="eval_first_loss",
+    )  # fmt: skip
+    host.eval_dataset = {"first": Numbers(8), "second": Numbers(12)}
+    host.train()
+    assert stages(callback) == {"train": 32, "validation": 10, "checkpoint": 2}
+
+
+class KeepsLosses(Trainer):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.history: list[torch.Tensor] = []
+
+    def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        loss = super().compute_loss(model, inputs, *args, **kwargs)
+        if model.training:
+            self.history.append(loss)
+        return loss
+
+
+def test_losses_kept_in_compute_loss_are_named_by_their_line(tmp_path: Path) -> None:
+    """The line is the user's, not one of transformers."""
+    callback = guard()
+    trainer(tmp_path, callback, kind=KeepsLosses, max_steps=20).train()
+    finding = found(callback, "MG101")
+    assert source(finding) == "self.history.append(loss)"
+    assert finding.holder == "KeepsLosses.history"
+    assert codes(callback) == {"MG101"}
+
+
+def test_logits_kept_in_compute_metrics_are_named_by_their_line(tmp_path: Path) -> None:
+    """``batch_eval_metrics`` hands tensors on the device to compute_metrics, batch by batch."""
+    callback = guard(device="virtual:256MiB")
+    kept: list[torch.Tensor] = []
+
+    def compute_metrics(prediction: Any, compute_result: bool) -> dict[str, float]:
+        kept.append(prediction.predictions)
+        return {"mean": float(torch.cat(kept).mean())} if compute_result else {}
+
+    model = Classifier(classes=512)
+    given = {"compute_metrics": compute_metrics}
+    trainer(tmp_path, callback, model=model, given=given, eval_strategy="steps", eval_steps=5, batch_eval_metrics=True,
+            max_steps=10).train()  # fmt: skip
+    finding = found(callback, "MG301")
+    assert source(finding) == "kept.append(prediction.predictions)"
+
+
+def test_predictions_kept_by_transformers_are_told_with_its_own_remedy(tmp_path: Path) -> None:
+    """If they matter on this device; not where eval_accumulation_steps sends them to RAM, nor on a CPU."""
+    given = {"compute_metrics": lambda prediction: {}}
+
+    def told(device: str, **settings: Any) -> list[Any]:
+        callback = guard(device=device)
+        model = Classifier(classes=4096)
+        trainer(tmp_path, callback, model=model, given=given, eval_strategy="steps", eval_steps=5, **settings).train()
+        return callback.result.findings
+
+    (finding,) = told("virtual:16MiB")
+    assert finding.code == "MG301" and finding.severity.value == "info"
+    assert "eval_accumulation_steps" in finding.advice and "the predictions of 8 batches" in finding.message
+    assert 8 * 4 * 4096 * 4 <= finding.bytes < 1.01 * 8 * 4 * 4096 * 4
+    assert source(finding).startswith("trainer(tmp_path, callback, model=model")
+    for device, settings in (("virtual:1GiB", {}), ("virtual:16MiB", {"eval_accumulation_steps": 2}), ("cpu", {})):
+        assert told(device, **settings) == []
+
+
+class KeepsOutputs(TrainerCallback):
+    def __init__(self) -> None:
+        self.scores: list[torch.Tensor] = []
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        batch = torch.ones(4, 8)
+        self.scores.append(model(batch, torch.zeros(4, dtype=torch.long))["logits"])
+
+
+def test_a_leak_in_another_callback_is_named(tmp_path: Path) -> None:
+    """Scores with their graphs, kept by a callback of the user's."""
+    callback = guard()
+    trainer(tmp_path, KeepsOutputs(), callback, max_steps=20).train()
+    assert source(found(callback, "MG101")).startswith("self.scores.append(")
+
+
+def test_a_healthy_training_stays_silent(tmp_path: Path) -> None:
+    """With metrics, evaluation, checkpoints and accumulation on a device of its own size."""
+    callback = guard(device="virtual:1GiB")
+    given = {"compute_metrics": lambda prediction: {"n": float(len(prediction.predictions))}}
+    trainer(
+        tmp_path, callback, given=given, max_steps=40, gradient_accumulation_steps=2, eval_strategy="steps",
+        eval_steps=10, save_strategy="steps", save_steps=20,
+    ).train()  # fmt: skip
+    assert callback.result.findings == [] and callback.result.notes == []
+
+
+def test_training_twice_makes_two_recordings(tmp_path: Path) -> None:
+    """The same callback in the same Trainer; the numbers of the second go on."""
+    callback = guard()
+    host = trainer(tmp_path, callback)
+    host.train()
+    host.train()
+    rows = [[row["batch"] for row in Recording.open(path).rows] for path in find_recordings(tmp_path)]
+    assert rows == [list(range(10)), list(range(10, 20))]
+
+
+def test_a_resumed_training_counts_on_within_its_epoch(tmp_path: Path) -> None:
+    """From a checkpoint in the middle of an epoch; nothing of ours stands in it."""
+    trainer(tmp_path, guard(), max_steps=5, save_strategy="steps", save_steps=5).train()
+    assert "MemGuard" not in (tmp_path / "checkpoint-5" / "trainer_state.json").read_text()
+    callback = guard()
+    trainer(tmp_path, callback, max_steps=18).train(resume_from_checkpoint=True)
+    places = [(record.epoch, record.index) for record in callback.records if record.stage.value == "train"]
+    assert places == [(0, index) for index in range(5, 16)] + [(1, 0), (1, 1)]
+
+
+def test_auto_find_batch_size_is_one_run_with_the_caught_errors_told(tmp_path: Path) -> None:
+    """Accelerate catches the error and begins anew with fewer samples."""
+    callback = guard(device="virtual:64MiB")
+    host = trainer(
+        tmp_path, callback, model=Classifier(hidden=56_000), auto_find_batch_size=True, max_steps=3,
+        per_device_train_batch_size=64, optim="sgd",
+    )  # fmt: skip
+    host.train()
+    assert host._train_batch_size < 64
+    assert len(find_recordings(tmp_path)) == 1
+    assert any(note.startswith("the program caught an out-of-memory error") for note in callback.result.notes)
+    assert callback.result.oom is None and callback.result.ended == "finished"
+    assert sum(record.num_ooms == 0 for record in callback.records if record.stage.value == "train") >= 3
+
+
+def test_a_trainer_that_an_exception_left_is_closed_by_the_next(tmp_path: Path) -> None:
+    """Transformers tells no callback of an exception: the next Trainer's beginning does."""
+    first, second = guard(device="virtual:32MiB"), guard()
+    with pytest.raises(torch.OutOfMemoryError):
+        trainer(tmp_path / "first", first, model=Classifier(hidden=100_000), per_device_train_batch_size=64).train()
+    assert len(_running) == 1
+    trainer(tmp_path / "second", second).train()
+    assert not _running
+    assert first.result.ended == "an exception that the program caught"
+    assert any("caught an out-of-memory error" in note for note in first.result.notes)
+    assert second.result.ended == "finished"
+
+
+def test_two_of_them_in_one_trainer_count_once(tmp_path: Path) -> None:
+    """The first one records."""
+    first, second = guard(), guard()
+    trainer(tmp_path, first, second).train()
+    assert len(first.records) == 10 and second.records == []
+
+
+def test_it_hears_before_the_callbacks_that_report(tmp_path: Path) -> None:
+    """Behind the one that decides what the Trainer does; the others keep their order."""
+    callback = guard()
+    host = trainer(tmp_path, KeepsOutputs(), callback)
+    host.callback_handler.callbacks.remove(host.callback_handler.callbacks[1])
+    before = [one for one in host.callback_handler.callbacks if one is not callback]
+    host.train()
+    assert host.callback_handler.callbacks == [before[0], callback, *before[1:]]
+
+
+def test_copies_and_pickles_keep_the_options_only(tmp_path: Path) -> None:
+    """Hyperparameter searches copy and pickle callbacks."""
+    callback = guard(log_every=7)
+    trainer(tmp_path, callback).train()
+    for twin in (pickle.loads(pickle.dumps(callback)), copy.deepcopy(callback)):
+        assert twin._options.log_every == 7 and twin.records == []
+
+
+def test_memguard_disable_switches_it_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is recorded, nothing written."""
+    monkeypatch.setenv("MEMGUARD_DISABLE", "1")
+    callback = guard()
+    trainer(tmp_path, callback).train()
+    assert callback.records == [] and not list(tmp_path.rglob("*.bin"))
+
+
+def test_without_transformers_the_import_says_what_to_install() -> None:
+    """The pip command stands in the error."""
+    code = "import sys; sys.modules['transformers'] = None\nimport memguard.integrations.huggingface"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ImportError" in done.stderr and "pip install 'torch-memguard[huggingface]'" in done.stderr
