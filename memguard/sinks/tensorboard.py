@@ -11,19 +11,11 @@ from collections.abc import Callable
 from typing import Any, final
 
 from memguard.findings import Finding
+from memguard.sinks.findings_table import as_markdown
 from memguard.sinks.interface import Sink
 from memguard.sinks.tensorboard_events import layout_event, manifest_event
+from memguard.sinks.window import Window
 from memguard.stats import BatchRecord, Run, Stage
-from memguard.units import GIB
-
-_SIZES = (
-    ("allocated_peak_gib", "allocated_peak_bytes"),
-    ("allocated_end_gib", "allocated_end_bytes"),
-    ("reserved_gib", "reserved_peak_bytes"),
-    ("device_used_gib", "device_used_bytes"),
-    ("host_rss_gib", "host_rss_bytes"),
-)
-_RETRIES = "alloc_retries"
 
 
 @final
@@ -49,7 +41,7 @@ class TensorBoardSink(Sink):
         self._log_every, self._find_writer, self._logdir, self._layout = log_every, writer, logdir, layout
         self._run: Run | None = None
         self._peak_bytes: int | None = None
-        self._windows: dict[Stage, _Window] = {}
+        self._windows: dict[Stage, Window] = {}
         self._writer: _Writer | None = None
         self._asked = False
         self._findings: list[Finding] = []
@@ -59,7 +51,7 @@ class TensorBoardSink(Sink):
         """Takes the record into its stage's window; a full window becomes a point."""
         window = self._windows.get(record.stage)
         if window is None:
-            window = self._windows[record.stage] = _Window()
+            window = self._windows[record.stage] = Window()
         window.take(record)
         self._batch, self._run = record.batch, run
         if window.count >= self._log_every:
@@ -73,7 +65,7 @@ class TensorBoardSink(Sink):
         else:
             self._findings.append(finding)
         if writer := self._get_writer():
-            writer.text("memory/findings", _as_markdown(self._findings), max(finding.batch, self._batch))
+            writer.text("memory/findings", as_markdown(self._findings), max(finding.batch, self._batch))
 
     def out_of_memory(self, report: str, batch: int) -> None:
         """Adds the report as text of the run."""
@@ -90,11 +82,10 @@ class TensorBoardSink(Sink):
             self._writer.close()
             self._writer = None
 
-    def _write(self, stage: Stage, window: _Window) -> None:
+    def _write(self, stage: Stage, window: Window) -> None:
         writer = self._get_writer()
         if writer is not None:
-            prefix = "memory/" if stage is Stage.TRAIN else f"memory/{stage.value}/"
-            writer.scalars({prefix + tag: value for tag, value in window.values().items()}, window.batch)
+            writer.scalars(window.scalars(stage), window.batch)
             self._peak_bytes = max(filter(None, (self._peak_bytes, window.maxima[0])), default=None)
         window.clear()
 
@@ -132,49 +123,6 @@ class TensorBoardSink(Sink):
             self._tell_of_run()
             self._arrange()
         return self._writer
-
-
-class _Window:
-    """The maxima of the batches since the last point."""
-
-    __slots__ = ("batch", "count", "maxima", "retries")
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Begins the next window."""
-        self.count, self.batch = 0, 0
-        self.retries: int | None = None
-        self.maxima: list[int | None] = [None] * len(_SIZES)
-
-    def take(self, record: BatchRecord) -> None:
-        """Takes one more record."""
-        self.count += 1
-        self.batch = record.batch
-        maxima = self.maxima
-        for position, value in enumerate(
-            (
-                record.allocated_peak_bytes,
-                record.allocated_end_bytes,
-                record.reserved_peak_bytes,
-                record.device_used_bytes,
-                record.host_rss_bytes,
-            )
-        ):
-            if value is not None:
-                known = maxima[position]
-                if known is None or value > known:
-                    maxima[position] = value
-        if record.num_alloc_retries is not None:
-            self.retries = (self.retries or 0) + record.num_alloc_retries
-
-    def values(self) -> dict[str, float]:
-        """Tag to value, of what is known."""
-        known = {tag: value / GIB for (tag, _), value in zip(_SIZES, self.maxima, strict=True) if value is not None}
-        if self.retries is not None:
-            known[_RETRIES] = float(self.retries)
-        return known
 
 
 @final
@@ -236,15 +184,3 @@ class _Writer:
         self._writer.flush()
         if self._owned:
             self._writer.close()
-
-
-def _as_markdown(findings: list[Finding]) -> str:
-    rows = ["| rule | severity | what | where | first batch | times |", "|---|---|---|---|---|---|"]
-    for finding in findings:
-        where = f"`{finding.file}:{finding.line}`" if finding.file else "-"
-        what = f"{finding.message} **{finding.advice}**".replace("|", "\\|").replace("\n", " ")
-        rows.append(
-            f"| {finding.code} {finding.name} | {finding.severity.value} | {what} | {where} "
-            f"| {finding.batch} | {finding.count} |"
-        )
-    return "\n".join(rows)
