@@ -12,6 +12,7 @@ from memguard.probes.graphs import GraphsProbe
 from memguard.probes.history import HistoryProbe
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.locals import LocalsProbe
+from memguard.probes.manual_steps import ManualStepsProbe
 from memguard.probes.marks import MarksProbe
 from memguard.probes.outputs import OutputsProbe
 from memguard.probes.panel import Probes
@@ -23,6 +24,7 @@ from memguard.probes.stem import StemProbe
 PROBES: tuple[type[Probe], ...] = (
     MarksProbe,
     StemProbe,
+    ManualStepsProbe,
     CyclesProbe,
     GraphsProbe,
     EvaluationProbe,

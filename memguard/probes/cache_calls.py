@@ -24,7 +24,7 @@ class CacheCallsProbe(Probe):
     """Stands in for ``torch.cuda.empty_cache`` (and its namesakes) while installed, and calls it."""
 
     name: ClassVar[str] = "cache calls"
-    always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})
+    always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})  # which is heard when there is something to tell
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
@@ -34,6 +34,7 @@ class CacheCallsProbe(Probe):
         self._first_batch = 0
         self._seconds = 0.0
         self._told = 0
+        self.stop_hearing("on_batch_end")
 
     def install(self) -> None:
         """Puts the stand-ins in place."""
@@ -58,6 +59,7 @@ class CacheCallsProbe(Probe):
 
     def on_batch_end(self) -> None:
         """Tells when there are enough calls."""
+        self.stop_hearing("on_batch_end")
         if self._told >= len(TELL) or self._calls < TELL[self._told]:
             return
         self._told += 1
@@ -97,3 +99,5 @@ class CacheCallsProbe(Probe):
         self._seconds += seconds
         if len(self._sites) < 64:
             self._sites[place_of(caller)] += 1
+        if self._calls in TELL:
+            self.hear("on_batch_end")

@@ -30,7 +30,14 @@ class ContextsProbe(Probe):
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._forwards: dict[int, int] = {}
+        self._open: set[int] = set()
         self._told: set[str] = set()
+
+    def on_model(self, model: nn.Module) -> None:
+        """One more whose graphs are to be walked."""
+        self._forwards.pop(id(model), None)
+        self._open.add(id(model))
+        self.hear("on_forward_end")
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Walks the second graph of each model, and one later."""
@@ -40,12 +47,18 @@ class ContextsProbe(Probe):
         if count in LOOKS:
             for tensor in tensors_in(output):
                 self._look(tensor)
+        if count >= max(LOOKS):
+            self._open.discard(id(module))
+            if not self._open:
+                self.stop_hearing("on_forward_end")
 
     def on_backward_start(self, loss: torch.Tensor) -> None:
         """Walks from the loss where the integration shows it: what lies behind the model counts as well."""
         count = self._forwards[0] = self._forwards.get(0, -1) + 1
         if count in LOOKS:
             self._look(loss)
+        if count >= max(LOOKS):
+            self.stop_hearing("on_backward_start")
 
     def _look(self, tensor: torch.Tensor) -> None:
         if tensor.grad_fn is None:

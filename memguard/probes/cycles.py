@@ -38,8 +38,7 @@ class CyclesProbe(Probe):
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._graphs = 0
-        self._told = False
+        self._graphs = self._seen = 0
         self._tried = 0
 
     def install(self) -> None:
@@ -56,12 +55,10 @@ class CyclesProbe(Probe):
 
     def on_batch_end(self) -> None:
         """Counts the graphs that the collector freed, and names their cycle when there are enough."""
-        if self._told:
-            return
-        for mark in self.watch.ledger.died:
-            if mark.collected:
-                self._graphs += 1
-        waiting = self._waiting()
+        ledger = self.watch.ledger
+        self._graphs += ledger.collected - self._seen
+        self._seen = ledger.collected
+        waiting = self._waiting() if ledger.has_before(self.watch.batch - 1) else []
         # The collector freed some, or (once) so many wait that it may be its turn: only then is a look worth its time.
         if waiting and (self._graphs or (not self._tried and len({mark.batch for mark in waiting}) >= WAITING)):
             if self._tried < 3:
@@ -91,7 +88,7 @@ class CyclesProbe(Probe):
         if self._graphs < MIN_GRAPHS:
             return
         if found.context is not None:
-            self._told = True
+            self.stop_hearing("on_batch_end")
             name, attributes, place = found.context
             self.report(
                 FunctionContextHolds(
@@ -109,7 +106,7 @@ class CyclesProbe(Probe):
         self._tell(found.text, found.place, found.bytes)
 
     def _tell(self, text: str | None, place: Place, nbytes: int | None) -> None:
-        self._told = True
+        self.stop_hearing("on_batch_end")
         self.report(
             FreedByCollector(
                 batch=self.watch.batch,

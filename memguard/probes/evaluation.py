@@ -75,13 +75,9 @@ class EvaluationProbe(Probe):
         if model.bytes is None and model.forwards == 2:
             model.bytes = _graph_bytes(module, output)
 
-    def on_batch_start(self) -> None:
-        """Looks at what died since, and concludes."""
-        self._inner.clear()
-        self._settle()
-
     def on_batch_end(self) -> None:
         """Looks at what died since, and concludes."""
+        self._inner.clear()
         self._settle()
 
     def on_stage_end(self, stage: Stage) -> None:
@@ -90,8 +86,8 @@ class EvaluationProbe(Probe):
 
     def _settle(self, *, ended: bool = False) -> None:
         marks = self.watch.ledger.died
-        if not marks:
-            return
+        if not marks or (len(self._models) == 1 and all(model.used for model in self._models.values())):
+            return  # of a model that is alone and trained there is nothing to tell
         changed: dict[tuple[int, bool], _Model] = {}
         for mark in (*marks, *list(self.watch.ledger.live.values())):
             if mark.used and mark.module:

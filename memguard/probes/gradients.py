@@ -29,7 +29,6 @@ class GradientsProbe(Probe):
     """Looks at gradients where they should be gone, and at an optimizer before its first step."""
 
     name: ClassVar[str] = "gradients"
-    always: ClassVar[frozenset[str]] = frozenset({"on_optimizer_step_start"})
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
@@ -38,13 +37,15 @@ class GradientsProbe(Probe):
         self._one: weakref.ref[torch.Tensor] | None = None
         self._graphs_told = 0
         self._first: dict[int, list[weakref.ref[nn.Parameter]]] = {}
-        self._asked: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Gradients with a graph that are still there when the next forward begins make a cycle."""
-        if self._graphs_told >= LOOKS or not module.training or not self._stepped:
+        if not self._stepped or not module.training:
             return
-        if not any(gradient.grad_fn is not None for gradient in self._first_gradients(module)):
+        gradients = self._first_gradients(module)
+        if not gradients and torch.is_grad_enabled():
+            self._stepped, self._looks, self._one = False, 0, None  # none left: nothing to look at when it ends
+        if self._graphs_told >= LOOKS or not any(gradient.grad_fn is not None for gradient in gradients):
             return
         self._graphs_told += 1
         if self._graphs_told < LOOKS:
@@ -65,7 +66,7 @@ class GradientsProbe(Probe):
         if not self._stepped or not module.training or not torch.is_grad_enabled() or output is None:
             return
         self._stepped = False
-        if self._looks >= LOOKS or type(module).__name__.startswith(("FullySharded", "FSDP")):
+        if type(module).__name__.startswith(("FullySharded", "FSDP")):
             return
         one = next(iter(self._first_gradients(module)), None)
         if one is None:
@@ -76,6 +77,7 @@ class GradientsProbe(Probe):
         self._one = weakref.ref(one)
         if self._looks < LOOKS:
             return
+        self.stop_hearing("on_forward_end")
         held = sum(storages_of(_gradients(module)).values())
         if held < MIN_STALE_BYTES:
             return
@@ -91,11 +93,8 @@ class GradientsProbe(Probe):
             )
         )
 
-    def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
+    def on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Before an optimizer's first step: what it will allocate."""
-        if optimizer in self._asked:
-            return
-        self._asked.add(optimizer)
         if optimizer.state:
             return
         state, temporary = _state_ahead(optimizer)

@@ -61,12 +61,12 @@ class GraphsProbe(Probe):
             return
         if mark.training:
             self._last[mark.module] = mark
-        if not self._carried and len(self._old(mark.training)) >= MIN_BATCHES - 1:
+        if not self._carried and self._has_enough(mark.training):
             self._carried = self._reaches_old(output)
 
     def on_stem_end(self, module: nn.Module, output: object) -> None:
         """Likewise for a state that only the inside of the model carries."""
-        if not self._carried and len(self._old(module.training)) >= MIN_BATCHES - 1:
+        if not self._carried and self._has_enough(module.training):
             self._carried = self._reaches_old(output)
 
     def on_batch_end(self) -> None:
@@ -75,7 +75,7 @@ class GraphsProbe(Probe):
             self._last.clear()
         if not self._trained:
             self._trained = any(mark.used and mark.training for mark in self.watch.ledger.died)
-        if not self.watch.ledger.live:
+        if not self.watch.ledger.has_before(self.watch.batch - 1):
             return
         for training in (True, False):
             old = self._old(training)
@@ -91,6 +91,12 @@ class GraphsProbe(Probe):
         self._last.clear()
 
     # Old graphs
+
+    def _has_enough(self, training: bool) -> bool:
+        """Whether all but one of the graphs that make a finding are there."""
+        if not self.watch.ledger.has_before(self.watch.batch - 1):
+            return False
+        return len(self._old(training)) >= MIN_BATCHES - 1
 
     def _old(self, training: bool) -> list[Mark]:
         """The marks of graphs that should be gone; those of evaluation count from the next batch on."""

@@ -11,7 +11,7 @@ import torch
 from memguard.facts import Fact, Place, SurvivingAllocations
 from memguard.probes.frames import is_user_file
 from memguard.probes.interface import AllocationHistory, Probe, Watch
-from memguard.stats import Stage
+from memguard.stats import BatchRecord, Stage
 
 WARM_UP = 32
 WINDOW = 8
@@ -63,18 +63,28 @@ class HistoryProbe(Probe):
         self._lowest: int | None = None
         self._floors: list[int] = []
         self._left = 0
+        self._begun = -1
         self._looks = 0
 
+    def install(self) -> None:
+        """Where nobody can write a history, there is nothing to watch for."""
+        self.stop_hearing("on_batch_end")
+        if self.watch.history is None:
+            self.stop_hearing("on_record")
+
     def on_batch_end(self) -> None:
-        """Watches the floor, or counts the batches of the history down."""
+        """Counts the batches of the history down."""
         watch = self.watch
-        record, history = watch.record, watch.history
-        if history is None or record is None or record.stage is not Stage.TRAIN or record.allocated_end_bytes is None:
-            return
-        if self._left:
+        if self._left and watch.stage is Stage.TRAIN and watch.batch != self._begun and watch.history is not None:
             self._left -= 1
             if not self._left:
-                self._conclude(history)
+                self.stop_hearing("on_batch_end")
+                self._conclude(watch.history)
+
+    def on_record(self, record: BatchRecord) -> None:
+        """Watches the floor."""
+        watch, history = self.watch, self.watch.history
+        if history is None or self._left or record.stage is not Stage.TRAIN or record.allocated_end_bytes is None:
             return
         if self._looks >= MAX_LOOKS:
             return
@@ -105,7 +115,8 @@ class HistoryProbe(Probe):
         if isinstance(history, CudaHistory) and enabled is not None and enabled():
             return  # the user's own recording: hands off
         self._looks += 1
-        self._left = BATCHES
+        self._left, self._begun = BATCHES, self.watch.batch
+        self.hear("on_batch_end")
         history.record_history(True, MAX_ENTRIES)
 
     def _conclude(self, history: AllocationHistory) -> None:

@@ -40,6 +40,10 @@ def _no_stem(module: nn.Module, output: object) -> None:
     pass
 
 
+def _no_wires(*events: str) -> None:
+    pass
+
+
 @dataclass(slots=True)
 class Watch:
     """What probes may know of the run. `Probes` keeps the counts; the integration fills the rest once.
@@ -60,11 +64,13 @@ class Watch:
     """Who can write down each allocation's stack, where the option allows it (`memguard.probes.history`)."""
     stem_end: Callable[[nn.Module, object], None] = _no_stem
     """Where the stem's hook reports; set by `Probes`."""
+    rewire: Callable[..., None] = _no_wires
+    """Told the names of events that a probe begins or ceases to hear; set by `Probes`."""
     extra_roots: Callable[[], Iterable[tuple[str, object]]] = _no_roots
     """Objects besides frames and models where a holder may hang: ("trainer", trainer), callbacks, metrics. Asked for
     only when something is to be named, so nothing is held."""
     record: BatchRecord | None = None
-    """The newest record, set before its batch's `batch_end`."""
+    """The open batch's, in `on_batch_end` of a batch that is looked at; else None."""
     stage: Stage = Stage.OTHER
     batch: int = 0
     """Number of the current record."""
@@ -141,6 +147,20 @@ class Probe(ABC):
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         self.watch = watch
         self.report = report
+        self.deaf: frozenset[str] = frozenset()
+        """Names of the events that are not to arrive for now."""
+
+    def stop_hearing(self, *events: str) -> None:
+        """These events are not delivered any more."""
+        if not self.deaf.issuperset(events):
+            self.deaf |= frozenset(events)
+            self.watch.rewire(*events)
+
+    def hear(self, *events: str) -> None:
+        """These events are delivered again."""
+        if not self.deaf.isdisjoint(events):
+            self.deaf -= frozenset(events)
+            self.watch.rewire(*events)
 
     def holders(
         self,
@@ -171,6 +191,9 @@ class Probe(ABC):
 
     def on_model(self, model: nn.Module) -> None:  # noqa: B027
         """A root model is watched from now on."""
+
+    def on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: B027
+        """An optimizer is about to make the first step that is seen of it."""
 
     def on_stage_start(self, stage: Stage) -> None:  # noqa: B027
         """A stage begins."""
@@ -207,12 +230,16 @@ class Probe(ABC):
     def on_batch_end(self) -> None:  # noqa: B027
         """The batch is over; findings that need a walk over live objects are made here."""
 
+    def on_record(self, record: BatchRecord) -> None:  # noqa: B027
+        """A record was made: in batches that are not looked at up to half a second after their end, in order."""
+
     def on_exception(self, error: BaseException) -> None:  # noqa: B027
         """The step failed; the error is not to be kept."""
 
 
 EVENTS: tuple[str, ...] = (
     "on_model",
+    "on_optimizer",
     "on_stage_start",
     "on_stage_end",
     "on_batch_start",
@@ -224,6 +251,7 @@ EVENTS: tuple[str, ...] = (
     "on_optimizer_step_start",
     "on_optimizer_step_end",
     "on_batch_end",
+    "on_record",
     "on_exception",
 )
 """Every event a probe can hear."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, final
 
 import torch
@@ -106,6 +106,7 @@ class Ledger:
         died: Forwards whose graph died between the last two calls of `settle`.
         current: The forward that ended just now, if it built a graph.
         collecting: Whether the cyclic garbage collector runs right now (kept up to date by the cycles probe).
+        collected: Forwards whose graph the collector freed, all together.
     """
 
     def __init__(self) -> None:
@@ -113,10 +114,18 @@ class Ledger:
         self.died: list[Mark] = []
         self.current: Mark | None = None
         self.collecting = False
+        self.collected = 0
         self._dead: deque[Mark] = deque(maxlen=1024)
         self._lives: dict[int, _Life] = {}
 
-    def mark(self, tensors: Iterator[torch.Tensor], mark: Mark, *, output: bool = False) -> None:
+    def has_before(self, batch: int) -> bool:
+        """Whether a graph of an earlier batch than this one is alive; looks at the oldest alone."""
+        try:
+            return bool(self.live) and next(iter(self.live.values())).batch < batch
+        except (RuntimeError, StopIteration):  # one died meanwhile on another thread
+            return True
+
+    def mark(self, tensors: Iterable[torch.Tensor], mark: Mark, *, output: bool = False) -> None:
         """Puts a sentinel into the graph of each tensor that has one.
 
         Args:
@@ -128,26 +137,31 @@ class Ledger:
             return
         for tensor in tensors:
             node: Any = tensor.grad_fn
-            if node is None:
-                continue
-            metadata = node.metadata
-            if KEY in metadata:
-                continue
-            sentinel = metadata[KEY] = Sentinel(mark)
-            life = _Life(sentinel, _died)
-            life.ledger, life.mark = self, mark
-            self._lives[id(life)] = life
-            if mark.alive == 0:
-                self.live[id(mark)] = mark
-                mark.node = node.name()
-            mark.alive += 1
-            if output and mark.output is None:
+            if node is not None and self.mark_node(node, mark) and output and mark.output is None:
                 mark.output = weakref.ref(tensor)
-            node.register_prehook(_Used(mark))
+
+    def mark_node(self, node: Any, mark: Mark) -> bool:
+        """Puts a sentinel into one node; whether it had none yet."""
+        metadata = node.metadata
+        if KEY in metadata:
+            return False
+        sentinel = metadata[KEY] = Sentinel(mark)
+        life = _Life(sentinel, _died)
+        life.ledger, life.mark = self, mark
+        self._lives[id(life)] = life
+        if mark.alive == 0:
+            self.live[id(mark)] = mark
+            mark.node = node.name()
+        mark.alive += 1
+        node.register_prehook(_Used(mark))
+        return True
 
     def settle(self) -> None:
         """Moves what died since the last call to `died`."""
-        dead, died = self._dead, []
+        dead = self._dead
+        if not dead and not self.died:
+            return
+        died = []
         while dead:
             died.append(dead.popleft())
         self.died = died
@@ -167,7 +181,9 @@ def _died(life: _Life) -> None:
     ledger._lives.pop(id(life), None)
     mark.alive -= 1
     if mark.alive <= 0 and ledger.live.pop(id(mark), None) is not None:
-        mark.collected = ledger.collecting
+        if ledger.collecting:
+            mark.collected = True
+            ledger.collected += 1
         ledger._dead.append(mark)
 
 

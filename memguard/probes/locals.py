@@ -33,6 +33,8 @@ class LocalsProbe(Probe):
     def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
         """Looks at two of the steps."""
         self._steps += 1
+        if self._steps >= max(LOOKS):
+            self.stop_hearing("on_optimizer_step_start")
         if self._steps not in LOOKS:
             return
         watch = self.watch

@@ -11,7 +11,11 @@ from torch import nn
 from memguard.facts import Fact
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import Mark, tensors_in
+from memguard.probes.sizes import walk
 from memguard.stats import Stage
+
+MAX_NODES, MAX_ENDS = 256, 8
+"""Nodes of a bare loss's graph that are visited, and marked, to find its upstream end."""
 
 
 @final
@@ -29,9 +33,8 @@ class MarksProbe(Probe):
         self._open: list[tuple[int, Mark]] = []
 
     def on_batch_start(self) -> None:
-        """Takes what died since; forwards that failed without an end are forgotten."""
+        """Forwards that failed without an end are forgotten."""
         self._open.clear()
-        self.watch.ledger.settle()
 
     def on_batch_end(self) -> None:
         """Takes what died since."""
@@ -57,7 +60,8 @@ class MarksProbe(Probe):
     def on_stem_end(self, module: nn.Module, output: object) -> None:
         """Marks the graph at its upstream end."""
         if self._open and torch.is_grad_enabled():
-            self.watch.ledger.mark(tensors_in(output, 3), self._open[-1][1])
+            tensors = (output,) if isinstance(output, torch.Tensor) else tensors_in(output, 3)
+            self.watch.ledger.mark(tensors, self._open[-1][1])
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Marks the graph at the model's output."""
@@ -69,7 +73,8 @@ class MarksProbe(Probe):
         ledger.current = None
         if mark is None or output is None or not torch.is_grad_enabled():
             return
-        ledger.mark(tensors_in(output), mark, output=True)
+        tensors = (output,) if isinstance(output, torch.Tensor) else tensors_in(output)
+        ledger.mark(tensors, mark, output=True)
         if mark.alive:
             ledger.current = mark
 
@@ -78,8 +83,23 @@ class MarksProbe(Probe):
         watch = self.watch
         mark = Mark(module=0, batch=watch.batch, stage=watch.stage, training=True, steps=watch.optimizer_steps)
         watch.ledger.mark(iter((loss,)), mark)
+        if not watch.models and loss.grad_fn is not None:  # no forward will mark its upstream end
+            for node in _upstream_ends(loss.grad_fn):
+                watch.ledger.mark_node(node, mark)
 
     def remove(self) -> None:
         """Forgets all graphs."""
         self.watch.ledger.forget()
         self._open.clear()
+
+
+def _upstream_ends(node: Any) -> list[Any]:
+    """Some nodes of a graph whose inputs are leaves: what an intermediate result holds goes back to one of them."""
+    ends = []
+    for current in walk(node, MAX_NODES):
+        inputs = [upstream for upstream, _ in current.next_functions if upstream is not None]
+        if inputs and any(not upstream.next_functions for upstream in inputs):
+            ends.append(current)
+            if len(ends) == MAX_ENDS:
+                break
+    return ends

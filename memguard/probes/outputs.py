@@ -32,9 +32,9 @@ class _Output:
 
     __slots__ = ("batch", "bytes", "key", "module", "ref", "stage")
 
-    def __init__(self, storage: torch.UntypedStorage, batch: int, stage: Stage, module: int) -> None:
+    def __init__(self, storage: torch.UntypedStorage, nbytes: int, batch: int, stage: Stage, module: int) -> None:
         self.ref: Any = StorageWeakRef(storage)
-        self.key, self.bytes = storage._cdata, storage.nbytes()
+        self.key, self.bytes = storage._cdata, nbytes
         self.batch, self.stage, self.module = batch, stage, module
 
 
@@ -46,7 +46,11 @@ class OutputsProbe(Probe):
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
+        self._new: list[_Output] = []
+        """Of this batch and the one before."""
+        self._new_bytes = 0
         self._alive: list[_Output] = []
+        """Those of earlier batches that were alive at the last batch's end."""
         self._again: dict[Stage, int] = {}
         self._previous: tuple[int, Any, int | None] | None = None
         self._previous_looks = 0
@@ -54,15 +58,18 @@ class OutputsProbe(Probe):
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Looks whether the last batch's outputs are still there."""
         watch = self.watch
-        if self._previous_looks >= PREVIOUS_LOOKS or not self._alive or not module.training:
+        total = watch.device_total_bytes
+        least = PREVIOUS_SHARE * total if total else PREVIOUS_BYTES
+        if self._new_bytes < least or not module.training:
             return
         number = id(module)
-        last = [o for o in self._alive if o.module == number and o.batch == watch.batch - 1 and not o.ref.expired()]
+        last = [o for o in self._new if o.module == number and o.batch == watch.batch - 1 and not o.ref.expired()]
         held = sum({output.key: output.bytes for output in last}.values())
-        total = watch.device_total_bytes
-        if held < (PREVIOUS_SHARE * total if total else PREVIOUS_BYTES):
+        if held < least:
             return
         self._previous_looks += 1
+        if self._previous_looks == PREVIOUS_LOOKS:
+            self.stop_hearing("on_forward_start")
         keys = {output.key for output in last}
         holders = self.holders(_Kept(keys, graph=True), graph=False, collector=False, stage=watch.stage)
         self._previous = (held, holders[0].place if holders else None, None)
@@ -72,21 +79,29 @@ class OutputsProbe(Probe):
         watch = self.watch
         if self._previous is not None and self._previous[2] is None:
             self._previous = (*self._previous[:2], watch.read().allocated_peak_bytes)
-        if output is None or len(self._alive) >= MAX_OUTPUTS:
+        if output is None or len(self._alive) >= MAX_OUTPUTS or len(self._new) >= MAX_OUTPUTS:
             return
-        for tensor in tensors_in(output):
-            key = storage_key(tensor)
-            if key is not None and key[1] >= MIN_BYTES:
-                self._alive.append(_Output(tensor.untyped_storage(), watch.batch, watch.stage, id(module)))
+        for tensor in (output,) if isinstance(output, torch.Tensor) else tensors_in(output):
+            try:
+                storage = tensor.untyped_storage()
+                nbytes = storage.nbytes()
+            except (NotImplementedError, RuntimeError):
+                continue  # it has none: a wrapper of functorch, a sparse tensor
+            if nbytes >= MIN_BYTES:
+                self._new.append(_Output(storage, nbytes, watch.batch, watch.stage, id(module)))
+                self._new_bytes += nbytes
 
     def on_batch_end(self) -> None:
         """Concludes."""
-        self._tell_previous()
+        previous, self._previous = self._previous, None
+        if previous is not None:
+            self._tell_previous(*previous)
+        self._age()
         if not self._alive:
             return
         self._alive = [output for output in self._alive if not output.ref.expired()]
-        watch, stage = self.watch, self.watch.stage
-        old = [output for output in self._alive if output.stage is stage and output.batch < watch.batch - 1]
+        stage = self.watch.stage
+        old = [output for output in self._alive if output.stage is stage]
         batches = {output.batch for output in old}
         if len(batches) >= self._again.get(stage, MIN_BATCHES):
             self._again[stage] = AGAIN * len(batches)
@@ -100,8 +115,18 @@ class OutputsProbe(Probe):
     def remove(self) -> None:
         """Forgets all storages."""
         self._alive.clear()
+        self._new.clear()
 
     # Outputs kept
+
+    def _age(self) -> None:
+        """Sorts out what a batch that is over for long has left: most of it is gone, and asked for only once."""
+        before = self.watch.batch - 1
+        aged = [output for output in self._new if output.batch < before]
+        if aged:
+            self._new = [output for output in self._new if output.batch >= before]
+            self._new_bytes = sum(output.bytes for output in self._new)
+            self._alive += [output for output in aged if not output.ref.expired()]
 
     def _name(self, old: list[_Output], batches: set[int]) -> None:
         watch = self.watch
@@ -146,11 +171,7 @@ class OutputsProbe(Probe):
 
     # The previous batch
 
-    def _tell_previous(self) -> None:
-        previous, self._previous = self._previous, None
-        if previous is None:
-            return
-        held, place, peak = previous
+    def _tell_previous(self, held: int, place: Any, peak: int | None) -> None:
         record = self.watch.record
         in_forward = None
         if record is not None and record.allocated_peak_bytes is not None and peak is not None:

@@ -9,7 +9,9 @@ An integration makes one `Probes`, delivers the events below on the training thr
         forward_start(module, args, kwargs), forward_end(module, args, output)
         backward_start(loss), backward_end()                       optional; only Lightning can tell
         optimizer_step_start(optimizer), optimizer_step_end(optimizer)      from the global optimizer hooks
-      batch_end(record)                    after the record's numbers were read, so that no look is charged to the batch
+      batch_end(record)                    after its numbers were read, so that no look is charged to the batch; the
+                                           record itself is there only in batches that are looked at
+      record(record)                       each record as it is made, in order
       take() -> facts
     stage_end(stage)
     exception(error)                       when a step fails; take() works afterwards
@@ -29,20 +31,19 @@ from torch import nn
 from memguard.facts import Fact
 from memguard.forks import pid
 from memguard.probes.interface import EVENTS, Probe, Watch
+from memguard.probes.pace import Pace
 from memguard.stats import BatchRecord, Stage
 
 _log = logging.getLogger("memguard")
 
-DENSE_BATCHES = 64
-"""Batches of each stage in which every event is heard."""
-INTERVAL = 16
-"""Afterwards one batch in so many."""
-MAX_SHARE = 0.002
-"""Own time over batch time above which the interval is doubled."""
-MAX_INTERVAL = 1024
-
 _FORWARDS = frozenset({"on_forward_start", "on_forward_end", "on_stem_end"})
 """Always heard between two batches: sampling in a hook of the loop is evaluation as well."""
+_UNSAMPLED = frozenset({"on_model", "on_optimizer", "on_stage_start", "on_stage_end", "on_record", "on_exception"})
+"""Rare events, heard in every batch."""
+_IN_USER_CODE = _FORWARDS | {"on_backward_start", "on_backward_end"}
+"""Events that may come while a transform runs; the others come from the loop itself."""
+
+Listeners = tuple[tuple[Probe, Callable[..., None]], ...]
 
 _functorch: Callable[[], object] | None = getattr(
     getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None
@@ -67,9 +68,11 @@ class Probes:
         watch: What the probes may know; kept up to date here.
         kinds: The probe classes, usually `memguard.probes.PROBES`.
         on_failure: Told (probe name, error) when a probe is switched off; must not keep the error.
+        pace: How often they look.
 
     Attributes:
         seconds: Own time so far, all events together.
+        active: Whether the open batch is looked at.
     """
 
     def __init__(
@@ -78,9 +81,11 @@ class Probes:
         kinds: Sequence[type[Probe]],
         *,
         on_failure: Callable[[str, Exception], None] | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self.watch = watch
         watch.stem_end = self.stem_end
+        self.pace = Pace() if pace is None else pace
         self.seconds = 0.0
         self.active = False
         self._in_batch = False
@@ -88,19 +93,19 @@ class Probes:
         self._on_failure = on_failure
         self._thread = get_ident()
         self._pid = pid()
-        self._stage_batches: dict[Stage, int] = {}
-        self._interval = INTERVAL
-        self._batch_began = 0.0
-        self._own_before = 0.0
+        self._seconds_before = 0.0
         self._probes: list[Probe] = []
+        self._dense: dict[str, Listeners] = {}
+        self._always: dict[str, Listeners] = {}
+        self._between: dict[str, Listeners] = {}
+        self._heard = self._between
         for kind in kinds:
             try:
                 self._probes.append(kind(watch, self._facts.append))
             except Exception as error:
                 self._tell(kind.name, error)
-        self._dense: dict[str, list[tuple[Probe, Callable[..., None]]]] = {}
-        self._always: dict[str, list[tuple[Probe, Callable[..., None]]]] = {}
-        self._wire()
+        watch.rewire = self._wire
+        self._wire(*EVENTS)
 
     def install(self) -> None:
         """Puts the probes in place."""
@@ -114,7 +119,7 @@ class Probes:
         """Takes everything away that the probes put in place; nothing is heard any more."""
         self.active = False
         probes, self._probes = self._probes, []
-        self._wire()
+        self._wire(*EVENTS)
         for probe in probes:
             try:
                 probe.remove()
@@ -151,14 +156,11 @@ class Probes:
         """
         watch = self.watch
         watch.batch, watch.stage = batch, stage
-        self._in_batch = True
         watch.batches += 1
         self._thread = get_ident()
-        nth = self._stage_batches.get(stage, 0)
-        self._stage_batches[stage] = nth + 1
-        self.active = nth < DENSE_BATCHES or batch <= watch.dense_until or nth % self._interval == 0
-        self._batch_began = time.perf_counter()
-        self._own_before = self.seconds
+        self._in_batch = True
+        self.active = self.pace.looks(stage, closely=batch <= watch.dense_until)
+        self._heard = self._dense if self.active else self._always
         self._emit("on_batch_start")
 
     def forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -183,7 +185,8 @@ class Probes:
 
     def optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer is about to step."""
-        self.watch.add_optimizer(optimizer)
+        if self.watch.add_optimizer(optimizer):
+            self._emit("on_optimizer", optimizer)
         self._emit("on_optimizer_step_start", optimizer)
 
     def optimizer_step_end(self, optimizer: torch.optim.Optimizer) -> None:
@@ -192,22 +195,31 @@ class Probes:
         self._emit("on_optimizer_step_end", optimizer)
 
     def batch_end(self, record: BatchRecord | None = None) -> None:
-        """The batch is over; call it after the record's numbers were read, and pass it on."""
+        """The batch is over; call it after the record's numbers were read, and pass it on where it is made already."""
         self.watch.record = record
         self._emit("on_batch_end")
         self._in_batch = False
+        self._heard = self._between
+        spent, self._seconds_before = self.seconds - self._seconds_before, self.seconds
+        if not self._facts:  # else it is the naming of a cause that took the time: once
+            self.pace.spend(spent)
         if self.active:
-            self._adapt(time.perf_counter() - self._batch_began, self.seconds - self._own_before)
             self.active = False
+            self.pace.looked()
+
+    def record(self, record: BatchRecord) -> None:
+        """A record was made, of this batch or of an earlier one."""
+        self._emit("on_record", record)
 
     def exception(self, error: BaseException) -> None:
         """The step failed."""
         self._emit("on_exception", error)
 
     def _emit(self, event: str, *args: Any) -> None:
-        heard = self.active or (event in _FORWARDS and not self._in_batch)
-        listeners = self._dense[event] if heard else self._always[event]
-        if not listeners or in_transform() or get_ident() != self._thread or pid() != self._pid:
+        listeners = self._heard[event]
+        if not listeners or (event in _IN_USER_CODE and in_transform()):
+            return
+        if get_ident() != self._thread or pid() != self._pid:
             return
         began = time.perf_counter()
         for probe, listener in listeners:
@@ -217,29 +229,19 @@ class Probes:
                 self._switch_off(probe, error)
         self.seconds += time.perf_counter() - began
 
-    def _adapt(self, batch_seconds: float, own_seconds: float) -> None:
-        """Looks less often where looking costs more than its share; one dear batch (a naming) does not count."""
-        share = own_seconds / self._interval / max(batch_seconds, 1e-9)
-        if share > MAX_SHARE and own_seconds < 1e-3 and self._interval < MAX_INTERVAL:
-            self._interval *= 2
-        elif share < MAX_SHARE / 4 and self._interval > INTERVAL:
-            self._interval //= 2
-
-    def _wire(self) -> None:
-        self._dense = {event: [] for event in EVENTS}
-        self._always = {event: [] for event in EVENTS}
-        for probe in self._probes:
-            for event in EVENTS:
-                if getattr(type(probe), event) is getattr(Probe, event):
-                    continue
-                listener = getattr(probe, event)
-                self._dense[event].append((probe, listener))
-                if event in probe.always or event in ("on_model", "on_stage_start", "on_stage_end", "on_exception"):
-                    self._always[event].append((probe, listener))
+    def _wire(self, *events: str) -> None:
+        """Looks anew which probes hear some events: in every batch, in those looked at, and between two batches."""
+        for event in events:
+            kinds = [probe for probe in self._probes if getattr(type(probe), event) is not getattr(Probe, event)]
+            hearing = [probe for probe in kinds if event not in probe.deaf]
+            self._dense[event] = tuple((probe, getattr(probe, event)) for probe in hearing)
+            always = [probe for probe in hearing if event in probe.always or event in _UNSAMPLED]
+            self._always[event] = tuple((probe, getattr(probe, event)) for probe in always)
+            self._between[event] = (self._dense if event in _FORWARDS else self._always)[event]
 
     def _switch_off(self, probe: Probe, error: Exception) -> None:
         self._probes = [other for other in self._probes if other is not probe]
-        self._wire()
+        self._wire(*EVENTS)
         try:
             probe.remove()
         except Exception:

@@ -15,12 +15,17 @@ from memguard.probes.frames import user_frames
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import tensors_in
 from memguard.probes.sites import call_site, find_call, place_of
+from memguard.stats import Stage
 
 MIN_WIDTH = 4096
 MIN_SHARE = 0.05
 LOOKS = frozenset({2, 3, 40})
 """Forwards with wide outputs that are followed to the end of their batch."""
+NARROW = 16
+"""Forwards in a row without a wide output, after which outputs are not looked at until something changes."""
 OPEN_BATCHES = 3
+
+_any_autocast: Callable[[], bool] | None = getattr(torch._C, "_is_any_autocast_enabled", None)  # checked in torch 2.13
 
 
 @final
@@ -31,12 +36,21 @@ class LogitsProbe(Probe):
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._forwards = 0
+        self._forwards = self._narrow = 0
         self._open: tuple[int, int, int, str, int, Place] | None = None
+        self.stop_hearing("on_batch_start", "on_batch_end")
+
+    def on_model(self, model: nn.Module) -> None:
+        """One more whose outputs may be wide."""
+        self._attend()
+
+    def on_stage_start(self, stage: Stage) -> None:
+        """What runs now may be another part of the program."""
+        self._attend()
 
     def on_batch_start(self) -> None:
-        """A new batch."""
-        self._open = None
+        """A new batch, though the last one had no end."""
+        self._close()
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Notes a wide output and what is allocated now."""
@@ -47,8 +61,14 @@ class LogitsProbe(Probe):
             if tensor.is_floating_point() and tensor.dim() >= 2 and tensor.shape[-1] >= MIN_WIDTH:
                 widest = tensor if widest is None or tensor.numel() > widest.numel() else widest
         if widest is None:
+            self._narrow += 1
+            if self._narrow >= NARROW:
+                self.stop_hearing("on_forward_end")
             return
+        self._narrow = 0
         self._forwards += 1
+        if self._forwards >= max(LOOKS):
+            self.stop_hearing("on_forward_end")
         if self._forwards not in LOOKS:
             return
         stats = self.watch.read()
@@ -62,11 +82,12 @@ class LogitsProbe(Probe):
             max(stats.allocated_peak_bytes or 0, stats.allocated_bytes),
             call_site(),
         )
+        self.hear("on_batch_start", "on_batch_end")
 
     def on_batch_end(self) -> None:
         """Tells how far the peak rose above the forward's."""
         record, found = self.watch.record, self._open
-        self._open = None
+        self._close()
         if found is None or record is None or record.allocated_peak_bytes is None:
             return
         logits, float32, width, dtype, before, site = found
@@ -86,6 +107,15 @@ class LogitsProbe(Probe):
             )
         )
 
+    def _attend(self) -> None:
+        self._narrow = 0
+        if self._forwards < max(LOOKS):
+            self.hear("on_forward_end")
+
+    def _close(self) -> None:
+        self._open = None
+        self.stop_hearing("on_batch_start", "on_batch_end")
+
 
 @final
 class AutocastProbe(Probe):
@@ -96,24 +126,24 @@ class AutocastProbe(Probe):
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._open = 0
-        self._told = False
+        if watch.lightning:  # precision plugins open a region around each step
+            self.stop_hearing("on_batch_end")
         own = watch.device.partition(":")[0]
         self._kinds = (own, "cpu") if own in ("cuda", "xpu", "mps") else ("cpu", "cuda")
 
     def on_batch_end(self) -> None:
         """Counts batches that end inside a region with its cache on."""
-        if self._told:
+        if _any_autocast is not None and not _any_autocast():
+            self._open = 0
             return
         kind = next((kind for kind in self._kinds if torch.is_autocast_enabled(kind)), None)
         if kind is None or not torch.is_autocast_cache_enabled():
             self._open = 0
             return
-        if self.watch.lightning:
-            return  # precision plugins open a region around each step
         self._open += 1
         if self._open < OPEN_BATCHES:
             return
-        self._told = True
+        self.stop_hearing("on_batch_end")
         dtype = torch.get_autocast_dtype(kind)
         size = torch.empty((), dtype=dtype).element_size()
         weights = sum(

@@ -19,19 +19,20 @@ MIN_OTHER_BYTES = 1024**2
 
 @final
 class CompilationsProbe(Probe):
-    """Counts, once in 64 batches, the graphs that torch.compile made; loads nothing of it."""
+    """Counts, at most once in 64 batches, the graphs that torch.compile made; loads nothing of it."""
 
     name: ClassVar[str] = "compilations"
-    always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._last = 0
+        self._next = FIRST
 
     def on_batch_end(self) -> None:
         """Tells when there are new ones."""
-        if self.watch.batches % EVERY != FIRST:
+        if self.watch.batches < self._next:
             return
+        self._next = self.watch.batches + EVERY
         graphs = unique_graphs()
         if not graphs or graphs == self._last:
             return
@@ -54,13 +55,18 @@ class OtherDevicesProbe(Probe):
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._told = False
+        self._looks = [FIRST, 4 * EVERY]
+        if "LOCAL_RANK" not in os.environ or not watch.device.startswith(("cuda", "auto")):
+            self.stop_hearing("on_batch_end")
 
     def on_batch_end(self) -> None:
         """Looks early and then seldom; a process without a rank, or with a model on several devices, means it so."""
         watch = self.watch
-        if self._told or watch.batches not in (FIRST, 4 * EVERY) or "LOCAL_RANK" not in os.environ:
+        if watch.batches < self._looks[0]:
             return
+        del self._looks[0]
+        if not self._looks:
+            self.stop_hearing("on_batch_end")
         if not watch.device.startswith("cuda") or not torch.cuda.is_initialized():
             return
         homes = {parameter.device for model in watch.models for parameter in model.parameters()}
@@ -70,7 +76,7 @@ class OtherDevicesProbe(Probe):
         for index in range(torch.cuda.device_count()):
             reserved = 0 if index == own else torch.cuda.memory_reserved(index)
             if reserved >= MIN_OTHER_BYTES:
-                self._told = True
+                self.stop_hearing("on_batch_end")
                 self.report(
                     OtherDevice(
                         batch=watch.batch,

@@ -36,12 +36,21 @@ class StemProbe(Probe):
         super().__init__(watch, report)
         self._found: dict[int, RemovableHandle] = {}
         self._armed: dict[int, list[RemovableHandle]] = {}
+        self._searches: dict[int, int] = {}
         self._broken = False
+        self.stop_hearing("on_forward_end")
+
+    def on_model(self, model: nn.Module) -> None:
+        """One more whose stem is to be found."""
+        self._searches.pop(id(model), None)
+        self.hear("on_forward_start")
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Arms the search in the first forward with gradients."""
         key = id(module)
         self._disarm(key)  # an interrupt may have ended the last search
+        if all(id(model) in self._found for model in self.watch.models):
+            self.stop_hearing("on_forward_start")
         if (
             self._broken
             or key in self._found
@@ -50,10 +59,14 @@ class StemProbe(Probe):
             or is_compiled(module)
         ):
             return
+        searches = self._searches[key] = self._searches.get(key, 0) + 1
+        if searches & (searches - 1):
+            return  # hooks on every leaf are dear: a model without a graph yet is searched in its forwards 1, 2, 4, 8
         # Hooks run from the inside out: the first to answer is a leaf, or a module whose leaves are never called.
         leaves = [child for child in module.modules() if child is not module][:MAX_LEAVES]
         root = weakref.ref(module, functools.partial(_gone, self._found, key))
         self._armed[key] = []
+        self.hear("on_forward_end")
         for leaf in leaves:
             if isinstance(leaf, torch.jit.ScriptModule):
                 continue
@@ -62,6 +75,8 @@ class StemProbe(Probe):
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Ends a search that found nothing."""
         self._disarm(id(module))
+        if not self._armed:
+            self.stop_hearing("on_forward_end")
 
     def remove(self) -> None:
         """Takes all hooks away."""

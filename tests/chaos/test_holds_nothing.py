@@ -13,7 +13,6 @@ from torch.nn import functional
 
 import memguard
 from memguard.backends.virtual import VirtualBackend
-from memguard.probes.panel import INTERVAL, MAX_INTERVAL, MAX_SHARE, Probes
 from memguard.units import GIB
 
 
@@ -66,25 +65,6 @@ def test_every_batch_ends_with_the_same_bytes(tmp_path: Path) -> None:
     truth = ends(False, tmp_path / "a")
     assert ends(True, tmp_path / "b") == truth
     assert len(set(truth)) > 50
-
-
-def test_looking_costs_its_share_and_no_more() -> None:
-    """Where a look costs more than its share of a batch, fewer batches are looked at; where it costs little, more."""
-    probes = Probes(memguard_watch(), ())
-    for _ in range(20):
-        probes._adapt(1e-4, 2e-5)
-    assert probes._interval == MAX_INTERVAL or 2e-5 / probes._interval / 1e-4 <= MAX_SHARE
-    assert probes._interval > INTERVAL
-    for _ in range(20):
-        probes._adapt(1.0, 2e-5)
-    assert probes._interval == INTERVAL
-
-
-def memguard_watch() -> Any:
-    """What probes are told."""
-    from memguard.probes.interface import Watch
-
-    return Watch()
 
 
 @pytest.mark.parametrize("count", [50])

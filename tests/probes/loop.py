@@ -59,6 +59,8 @@ class Loop:
         self.probes.stage_start(stage)
         for index in itertools.count():
             if index:
+                if self.record is not None:
+                    self.probes.record(self.record)
                 self.probes.batch_end(self.record)
                 self.batch += 1
                 self.facts += self.probes.take()

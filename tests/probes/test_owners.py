@@ -6,7 +6,8 @@ from torch import nn
 from memguard.facts import Fact, RetainedGraphs
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.owners import count_owners
-from memguard.probes.panel import DENSE_BATCHES, INTERVAL, Probes
+from memguard.probes.pace import FIRST_BATCHES, INTERVAL
+from memguard.probes.panel import Probes
 from memguard.probes.shapes import count_elements, describe_shapes
 from memguard.stats import Stage
 
@@ -64,10 +65,10 @@ def test_batches_are_looked_at_densely_then_sampled_then_on_demand() -> None:
     Counting.seen = 0
     watch = Watch()
     probes = Probes(watch, [Counting])
-    for batch in range(DENSE_BATCHES + 4 * INTERVAL):
+    for batch in range(FIRST_BATCHES + 4 * INTERVAL):
         probes.batch_start(batch=batch, stage=Stage.TRAIN)
         probes.batch_end()
-    assert Counting.seen <= DENSE_BATCHES + 4
+    assert Counting.seen <= FIRST_BATCHES + 4
     before, last = Counting.seen, watch.batch
     watch.look_closely(5)
     for batch in range(last + 1, last + 6):

@@ -1,0 +1,95 @@
+"""How often memguard looks closely: its own time is measured, and looking becomes rarer until it keeps to its share.
+
+What a run may spend is a purse. It holds `ALLOWANCE_SECONDS` at the start, for the first batches, in which most
+mistakes show; it fills by `SHARE` of the time that goes by (twice that while something is suspected), never above
+the allowance; and everything memguard does in the loop is taken from it. Each of the first 64 batches of a stage is
+looked at whatever it costs (a GAN that steps five critics for one generator shows eight graphs of it no earlier), then
+1 batch in 16. With an empty purse the interval is doubled at each look, up to 1 batch in 1024, and halved again when
+the purse has filled; no debt is larger than the allowance, so that one dear look does not end all looking. So the cost
+tends to at most `SHARE` of any run. Two things are outside of it: the record of each batch, which is never left out,
+and the naming of a cause, which happens once and is bounded in time by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import final
+
+from memguard.stats import Stage
+
+FIRST_BATCHES = 64
+"""Batches of each stage that are looked at, whatever it costs."""
+INTERVAL, MAX_INTERVAL = 16, 1024
+"""Afterwards one batch in so many."""
+SHARE = 0.001
+"""Own time over the run's time."""
+CLOSE_SHARE = 0.002
+"""The same while something is suspected, and every batch is looked at."""
+ALLOWANCE_SECONDS = 0.2
+"""Own time that a run may spend at once."""
+
+
+@final
+class Pace:
+    """Decides which batches are looked at, by what looking has cost so far.
+
+    Args:
+        clock: Seconds that go by; tests bring their own.
+
+    Attributes:
+        interval: After the first batches of a stage, one batch in so many is looked at.
+        widest: The largest interval so far.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.interval = self.widest = INTERVAL
+        self._clock = clock
+        self._purse = ALLOWANCE_SECONDS
+        self._last: float | None = None
+        self._batches: dict[Stage, int] = {}
+
+    def looks(self, stage: Stage, *, closely: bool = False) -> bool:
+        """Whether the batch that begins now is looked at; asked once for each.
+
+        Args:
+            stage: The batch's stage.
+            closely: Whether something is suspected, so that every batch matters.
+        """
+        number = self._batches.get(stage, 0)
+        self._batches[stage] = number + 1
+        if number < FIRST_BATCHES:
+            return True
+        if closely:
+            self._fill(CLOSE_SHARE)
+            if self._purse > 0:
+                return True
+        return number % self.interval == 0
+
+    def spend(self, seconds: float) -> None:
+        """Takes from the purse what memguard did since the last call."""
+        self._purse = max(self._purse - seconds, -ALLOWANCE_SECONDS)
+
+    def looked(self) -> None:
+        """A batch that was looked at is over: looks will be rarer if the purse is empty, else as often as they were."""
+        self._fill(SHARE)
+        if self._purse < 0 and self.interval < MAX_INTERVAL:
+            self.interval *= 2
+            self.widest = max(self.widest, self.interval)
+        elif self._purse > 0 and self.interval > INTERVAL:
+            self.interval //= 2
+
+    def account(self) -> str | None:
+        """What was done to keep to the share, in words; None where nothing had to be done."""
+        if self.widest == INTERVAL:
+            return None
+        return (
+            f"to stay near {SHARE:.1%} of the run's time, memguard looked closely at as few as 1 batch in "
+            f"{self.widest} (1 in {self.interval} at the end); every batch has its record"
+        )
+
+    def _fill(self, share: float) -> None:
+        now = self._clock()
+        if self._last is not None:
+            self._purse = min(self._purse + share * max(now - self._last, 0.0), ALLOWANCE_SECONDS)
+        self._last = now
