@@ -1,0 +1,153 @@
+"""The documentation is true: its programs run, its commands parse, its links lead somewhere."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "tests").rglob("*.md"))]
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    """The fenced code blocks of a page in some languages."""
+    return [code for language, code in _FENCE.findall(page.read_text()) if language in languages]
+
+
+def prepared() -> dict[str, Any]:
+    """What a page's first program may take for granted: a model, an optimizer and data, as a reader has them."""
+    import lightning.pytorch as package
+    import torch
+    from torch import nn
+
+    class Net(package.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(8, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.net(x)
+
+        def training_step(self, batch: Any, index: int) -> torch.Tensor:
+            return nn.functional.mse_loss(self(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    pairs = torch.utils.data.TensorDataset(torch.randn(16, 8), torch.randn(16, 1))
+    loader = torch.utils.data.DataLoader(pairs, batch_size=4)
+
+    def step(x: Any = None, y: Any = None) -> None:
+        x, y = (torch.randn(32, 8), torch.randn(32, 1)) if x is None else (x, y)
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+    return {
+        "model": model, "optimizer": optimizer, "data": loader, "loader": loader, "criterion": nn.MSELoss(),
+        "step": step, "train_one_step": step, "torch": torch, "memguard": __import__("memguard"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
+@pytest.mark.filterwarnings("ignore")
+def test_the_programs_of_a_page_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each page is one program, its blocks in order: what they assert holds, and memguard says what the page shows."""
+    import memguard
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PL_TRAINER_MAX_EPOCHS", "1")
+    names = prepared()
+    try:
+        for number, code in enumerate(blocks(page, "python")):
+            file = tmp_path / ("train.py" if number == 0 else f"block_{number}.py")
+            file.write_text(code)
+            exec(compile(code, str(file), "exec"), names)
+    finally:
+        with contextlib.suppress(memguard.MemGuardError):
+            memguard.unwrap(names["model"])
+    said = squeezed(capsys.readouterr().err)
+    for message in (code for code in blocks(page, "") if code.startswith("memguard MG") and page.stem != "README"):
+        assert squeezed(message) in said
+
+
+def squeezed(text: str) -> str:
+    """A text with single spaces: a page breaks its lines where it likes."""
+    return " ".join(text.split())
+
+
+def test_a_page_with_a_wrong_program_would_be_found(tmp_path: Path) -> None:
+    """The check itself sees a block's code."""
+    page = tmp_path / "page.md"
+    page.write_text("text\n\n```python\nraise LookupError\n```\n\n```\nmemguard frobnicate\n```\n")
+    assert blocks(page, "python") == ["raise LookupError\n"]
+    assert commands(page) == [["frobnicate"]]
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The arguments of each ``memguard ...`` line in the plain blocks of a page, shown output left out."""
+    lines = [line for code in blocks(page, "", "sh", "bash") for line in code.splitlines()]
+    return [
+        [word for word in shlex.split(line, comments=True)[1:] if not word.startswith("[")]
+        for line in lines
+        if re.match(r"memguard [a-z]", line) and not line.startswith("memguard on ")
+    ]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=name_of)
+def test_the_commands_of_a_page_are_understood(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each parses: commands and options are spelt as the command line wants them."""
+    from memguard import cli
+
+    parser = argparse.ArgumentParser(prog="memguard", allow_abbrev=False)
+    subparsers = parser.add_subparsers(required=True)
+    for command in cli._COMMANDS:
+        command.add(subparsers)
+    for arguments in commands(page):
+        try:
+            parser.parse_args(arguments)
+        except SystemExit:
+            pytest.fail(f"{name_of(page)}: memguard {shlex.join(arguments)}\n{capsys.readouterr().err}")
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    """To files that are there and headings that exist."""
+    text = _FENCE.sub("", page.read_text())
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path) if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    """docs/README.md leads to all others."""
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert {name for name in pages if f"({name})" not in index} == set()
