@@ -1,11 +1,7 @@
-"""What memguard writes and what its import takes: ``python -m tests.bench footprint``."""
+"""What memguard and a peer write: ``python -m tests.bench footprint``."""
 
 from __future__ import annotations
 
-import json
-import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -25,8 +21,8 @@ SHORT, LONG = 10, 60
 """Points of the two runs whose difference tells what a point takes."""
 
 
-def measure(*, quick: bool = False) -> list[Row]:
-    """Bytes a batch, scalars and bytes a logged step, milliseconds of the import."""
+def measure() -> list[Row]:
+    """Bytes a batch, scalars and bytes a logged step."""
     torch.set_num_threads(1)
     scalars, nbytes = _per_step(lambda: memguard.MemGuard(quiet=True, log_every=1))
     their_scalars, their_bytes = _per_step(DeviceStatsMonitor)
@@ -36,8 +32,6 @@ def measure(*, quick: bool = False) -> list[Row]:
         Row("DeviceStatsMonitor, scalars per logged step", their_scalars, "scalars"),
         Row("MemGuard, TensorBoard data per logged step", nbytes, "bytes", 2048.0),
         Row("DeviceStatsMonitor, TensorBoard data per logged step", their_bytes, "bytes"),
-        Row("import memguard", _import_ms("memguard", 3 if quick else 11), "ms", 50.0),
-        Row("import torch", _import_ms("torch", 1 if quick else 3), "ms"),
     ]
 
 
@@ -69,13 +63,3 @@ def _logged(callback: Callback, points: int) -> tuple[int, int]:
         events = [event for file in files for event in EventFileLoader(str(file)).Load()]
         scalars = [value for event in events for value in event.summary.value if value.tag.count("/")]
         return len(scalars), sum(file.stat().st_size for file in files)
-
-
-def _import_ms(module: str, repeats: int) -> float:
-    """The median time of an import in a fresh interpreter."""
-    code = f"import json, time; a = time.perf_counter(); import {module}; print(json.dumps(time.perf_counter() - a))"
-    times = []
-    for _ in range(repeats):
-        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
-        times.append(1e3 * json.loads(done.stdout.splitlines()[-1]))
-    return statistics.median(times)

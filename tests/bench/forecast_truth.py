@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from forecast_models import Case, build, rule_of_thumb
 
 
-def measure(case: Case, steps: int) -> dict[str, object]:
+def measured(case: Case, steps: int) -> dict[str, object]:
     """Peaks of one case in this process."""
     model, _, step = build(case)
     rule = rule_of_thumb(model)
@@ -63,7 +63,7 @@ def answer_one(request: dict[str, object]) -> None:
         if request.get("track"):
             answer["memtracker"] = track(case)
         else:
-            answer = measure(case, request["steps"])
+            answer = measured(case, request["steps"])
     except Exception as error:  # said, not hidden
         answer = {"error": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
     print(json.dumps({"case": request["case"], **answer}), flush=True)

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import DeviceStatsMonitor
@@ -22,11 +23,14 @@ from torch import nn
 from torch.nn import functional
 
 import memguard
+from tests.bench import peers
 from tests.bench.rows import BARE, Row, microseconds_over_bare
 
 WARM_UP, BATCHES, TURNS = 100, 400, 11
 WIDTH = 32
 NEVER = 1 << 30
+GUARD, MONITOR, EACH = "MemGuard", "DeviceStatsMonitor", ", a point each batch"
+AIMS = {"MemGuard, logging off its step": 30.0}
 
 
 class Net(LightningModule):
@@ -54,64 +58,55 @@ class Clock(Callback):
         self.seconds = (time.process_time() - self._began) / BATCHES
 
 
-class MemoryStatsEachBatch(Callback):
-    """The least that a hand-written callback does: the flat statistics, at each batch's end, and a reset."""
-
-    def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
-        torch.cuda.memory_stats()
-        torch.cuda.reset_peak_memory_stats()
+def _disabled() -> Callback:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MEMGUARD_DISABLE", "1")
+        return memguard.MemGuard(quiet=True)
 
 
-class NvmlEachBatch(Callback):
-    """NVML asked at each batch's start and end, as callbacks around nvitop or nvidia-smi do."""
-
-    def on_fit_start(self, *args: Any) -> None:
-        import pynvml
-
-        pynvml.nvmlInit()
-        self._ask, self._handle = pynvml, pynvml.nvmlDeviceGetHandleByIndex(0)
-
-    def _look(self) -> None:
-        self._ask.nvmlDeviceGetMemoryInfo(self._handle)
-        self._ask.nvmlDeviceGetComputeRunningProcesses(self._handle)
-
-    def on_train_batch_start(self, *args: Any, **kwargs: Any) -> None:
-        self._look()
-
-    def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
-        self._look()
+def _kinds(gpu: bool) -> dict[str, tuple[int, Callable[[], list[Callback]]]]:
+    """By name: batches per point of the logger, and the callbacks."""
+    kinds: dict[str, tuple[int, Callable[[], list[Callback]]]] = {
+        BARE: (50, lambda: []),
+        GUARD: (50, lambda: [memguard.MemGuard(quiet=True)]),
+        "MemGuard, logging off its step": (50, lambda: [memguard.MemGuard(quiet=True, log_every=NEVER)]),
+        "MemGuard, all probes on every batch": (50, lambda: [memguard.MemGuard(quiet=True)]),
+        "MemGuard, MEMGUARD_DISABLE=1": (50, lambda: [_disabled()]),
+        MONITOR: (50, lambda: [DeviceStatsMonitor()]),
+        GUARD + EACH: (1, lambda: [memguard.MemGuard(quiet=True, log_every=1)]),
+        MONITOR + EACH: (1, lambda: [DeviceStatsMonitor()]),
+        "NVML at each batch's start and end": (50, lambda: [peers.NvmlEachBatch()]),
+    }
+    if gpu:
+        kinds["torch.cuda.memory_stats() and a reset each batch"] = (50, lambda: [peers.StatsEachBatch()])
+        kinds["Composer's reads each batch"] = (50, lambda: [peers.ComposerReads()])
+    return kinds
 
 
 def measure(*, quick: bool = False) -> list[Row]:
     """Microseconds a batch beside the same Trainer without the callback."""
     torch.set_num_threads(1)
     gpu = torch.cuda.is_available()
-    kinds: dict[str, tuple[int, Callable[[], list[Callback]]]] = {
-        BARE: (50, lambda: []),
-        "MemGuard, logging off its step": (50, lambda: [memguard.MemGuard(quiet=True, log_every=NEVER)]),
-        "MemGuard": (50, lambda: [memguard.MemGuard(quiet=True)]),
-        "DeviceStatsMonitor": (50, lambda: [DeviceStatsMonitor()]),
-        "MemGuard, a point each batch": (1, lambda: [memguard.MemGuard(quiet=True, log_every=1)]),
-        "DeviceStatsMonitor, a point each batch": (1, lambda: [DeviceStatsMonitor()]),
-    }
-    if gpu:
-        kinds["torch.cuda.memory_stats() and a reset each batch"] = (50, lambda: [MemoryStatsEachBatch()])
-        kinds["NVML at each batch's start and end"] = (50, lambda: [NvmlEachBatch()])
-    variants = {name: functools.partial(_seconds, make, pace, gpu) for name, (pace, make) in kinds.items()}
+    variants = {name: functools.partial(_seconds, name, make, pace, gpu) for name, (pace, make) in _kinds(gpu).items()}
     costs = microseconds_over_bare(variants, 3 if quick else TURNS)
     rows = [Row("Trainer, a batch without callback", costs.pop(BARE), "us")]
-    aims = {"MemGuard, logging off its step": 30.0}
-    rows += [Row(f"Trainer with {name}", cost, "us/batch", aims.get(name)) for name, cost in costs.items()]
-    for pace in ("", ", a point each batch"):
-        ratio = costs[f"MemGuard{pace}"] / costs[f"DeviceStatsMonitor{pace}"]
-        rows.append(Row(f"MemGuard's cost over DeviceStatsMonitor's{pace}", ratio, "", 0.05 if gpu else None))
+    rows += [Row(f"Trainer with {name}", cost, "us/batch", AIMS.get(name)) for name, cost in costs.items()]
+    per_point = (costs[GUARD + EACH] - costs[GUARD]) / (1 - 1 / 50)
+    rows.append(Row("MemGuard, what a logged step takes besides", per_point, "us/point"))
+    for pace in ("", EACH):
+        ratio = costs[GUARD + pace] / costs[MONITOR + pace]
+        rows.append(Row(f"MemGuard's cost over DeviceStatsMonitor's{pace}", ratio, "x", 0.05 if gpu and pace else None))
+    others = [name for name in costs if not name.startswith((GUARD, MONITOR))]
+    rows += [Row(f"MemGuard's cost over {name}", costs[GUARD] / costs[name], "x") for name in others]
     return rows
 
 
-def _seconds(callbacks: Callable[[], list[Callback]], pace: int, gpu: bool) -> float:
+def _seconds(name: str, callbacks: Callable[[], list[Callback]], pace: int, gpu: bool) -> float:
     """Processor seconds a batch."""
     clock = Clock()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        if "all probes" in name:
+            patch.setattr("memguard.probes.pace.FIRST_BATCHES", NEVER)
         fit([clock, *callbacks()], batches=WARM_UP + BATCHES, pace=pace, gpu=gpu, folder=folder)
     return clock.seconds
 

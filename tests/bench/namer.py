@@ -1,8 +1,7 @@
-"""Times the namer on a large model: ``python -m tests.bench.namer``."""
+"""What naming a holder takes in a large program, once for each cause: ``python -m tests.bench namer``."""
 
 from __future__ import annotations
 
-import gc
 import statistics
 import time
 
@@ -11,6 +10,7 @@ from torch import nn
 
 from memguard.probes.holders import find_holders
 from memguard.probes.reach import Reach
+from tests.bench.rows import Row
 
 KEY = "tests.bench.namer"
 BLOCKS, WIDTH, REPEATS = 62, 16, 7
@@ -36,9 +36,10 @@ class Block(nn.Module):
         return x + self.c(self.drop(self.act(self.b(self.norm(self.a(x))))))
 
 
-def main() -> None:
-    """Prints the milliseconds of one naming: a list of losses, a sum, and the collector's fallback."""
+def measure(*, quick: bool = False) -> list[Row]:
+    """Milliseconds of one naming: a list of losses and a sum, and the collector's fallback."""
     torch.set_num_threads(1)
+    repeats = 3 if quick else REPEATS
     model = nn.Sequential(*(Block() for _ in range(BLOCKS)), nn.Linear(WIDTH, 1))
     table = [[{"row": i, "text": str(i)} for i in range(20)] for _ in range(4_000)]
     losses, total = [], torch.zeros(())
@@ -48,23 +49,23 @@ def main() -> None:
             loss.grad_fn.metadata[KEY] = Mark(step)
         losses.append(loss)
         total = total + loss
-    print(f"{sum(1 for _ in model.modules())} modules, {len(gc.get_objects())} objects, table of {len(table)}")
-    timed("list and sum", model, lambda mark: mark.step < 9)
-    timed("nobody", model, lambda mark: False, collector=False)
-    timed("nobody, collector asked", model, lambda mark: False)
+    what = f"{sum(1 for _ in model.modules())} modules, a table of {len(table) * 20:,} rows"
+    named, holders = timed(model, lambda mark: mark.step < 9, repeats)
+    assert {"losses", "total"} <= holders, holders
+    return [
+        Row(f"a list and a sum named, {what}", named, "ms"),
+        Row("nobody found", timed(model, lambda mark: False, repeats, collector=False)[0], "ms"),
+        Row("nobody found, the garbage collector asked", timed(model, lambda mark: False, repeats)[0], "ms"),
+    ]
 
 
-def timed(what: str, model: nn.Module, is_culprit: object, *, collector: bool = True) -> None:
-    """Prints the median time of one naming."""
-    times = []
-    for _ in range(REPEATS):
+def timed(model: nn.Module, is_culprit: object, repeats: int, *, collector: bool = True) -> tuple[float, set[str]]:
+    """The median time of one naming, and who was named."""
+    times, names = [], set()
+    for _ in range(repeats):
         reach = Reach(KEY, is_culprit)
-        began = time.perf_counter()
+        began = time.process_time()
         holders = find_holders(reach, models=[model], passes=reach.passes, collector=collector)
-        times.append(time.perf_counter() - began)
-    names = ", ".join(str(holder.place.holder) for holder in holders)
-    print(f"{what}: {statistics.median(times) * 1e3:.1f} ms (first {times[0] * 1e3:.1f} ms) {names}")
-
-
-if __name__ == "__main__":
-    main()
+        times.append(1e3 * (time.process_time() - began))
+        names |= {str(holder.place.holder) for holder in holders}
+    return statistics.median(times), names

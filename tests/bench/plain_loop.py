@@ -29,17 +29,20 @@ def measure(*, quick: bool = False) -> list[Row]:
     """Microseconds a batch beside the same loop without memguard."""
     torch.set_num_threads(1)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    variants = {
-        name: functools.partial(_seconds, name, device) for name in (BARE, "all", "default", "none", "disabled")
-    }
-    costs = microseconds_over_bare(variants, 3 if quick else TURNS)
-    return [
+    names = [BARE, "all", "default", "none", "disabled", *(["virtual"] if device == "cpu" else [])]
+    costs = microseconds_over_bare(
+        {name: functools.partial(_seconds, name, device) for name in names}, 3 if quick else TURNS
+    )
+    rows = [
         Row("plain loop, a batch without memguard", costs[BARE], "us"),
         Row("watch, all probes on every batch", costs["all"], "us/batch", 60.0),
         Row("watch, defaults (probes sampled after 64 batches)", costs["default"], "us/batch", 15.0),
         Row("watch, no probes", costs["none"], "us/batch", 5.0),
         Row("watch, MEMGUARD_DISABLE=1", costs["disabled"], "us/batch"),
     ]
+    if "virtual" in costs:
+        rows.append(Row("watch, defaults on a virtual GPU, its simulation included", costs["virtual"], "us/batch"))
+    return rows
 
 
 def _seconds(variant: str, device: str) -> float:
@@ -57,10 +60,11 @@ def _watching(variant: str, model: nn.Module, optimizer: torch.optim.Optimizer) 
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         if variant == "disabled":
             patch.setenv("MEMGUARD_DISABLE", "1")
-        with memguard.watch(model, optimizer, logdir=folder, quiet=True) as guard:
-            if variant == "all":
-                guard.session.watch.dense_until = 1 << 60
-            elif variant == "none":
+        elif variant == "all":
+            patch.setattr("memguard.probes.pace.FIRST_BATCHES", 1 << 60)
+        device = "virtual:24GiB" if variant == "virtual" else "auto"
+        with memguard.watch(model, optimizer, logdir=folder, quiet=True, device=device) as guard:
+            if variant == "none":
                 guard.session.probes.remove()
             yield
 

@@ -17,6 +17,18 @@ class Row(NamedTuple):
     at_most: float | None = None
     """What we aim at; None where the figure only informs."""
 
+    @property
+    def text(self) -> str:
+        """The figure, rounded."""
+        value = self.value + 0.0  # no negative zero
+        return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
+
+    @property
+    def shown(self) -> str:
+        """The figure with its unit."""
+        unit = {"x": "", "us": "us"}.get(self.unit, self.unit)
+        return f"{self.text}{'' if unit == '%' else ' '}{unit}".strip() if self.unit != "x" else f"{self.text} times"
+
 
 BARE = "bare"
 """The variant without anything that is measured."""

@@ -1,17 +1,18 @@
-"""Seconds to read, explain and replay a snapshot of about 100 MB: ``python -m tests.bench.snapshot_reader``."""
+"""How fast a snapshot of about 100 MB is read, explained and replayed: ``python -m tests.bench snapshot_reader``."""
 
 from __future__ import annotations
 
 import pickle
 import random
-import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from memguard.allocator.analysis import analyse
 from memguard.allocator.caching import CachingAllocator
 from memguard.allocator.replay import replay
 from memguard.allocator.snapshot import parse_snapshot
+from tests.bench.rows import Row
 
 EVENTS = 280_000
 STACK_DEPTH, STACKS = 60, 400
@@ -42,24 +43,20 @@ def generated(events: int) -> bytes:
     return pickle.dumps({**allocator.snapshot(), "device_traces": [trace]})
 
 
-def main(events: int = EVENTS) -> None:
-    """Prints the seconds of each part."""
-    data = generated(events)
-    print(f"a snapshot of {len(data) / 1e6:.0f} MB with {events:,} events")
-    began = time.perf_counter()
-    pickle.loads(data)
-    print(f"  pickle.loads, for comparison  {time.perf_counter() - began:6.1f} s")
-    began = time.perf_counter()
-    snapshot = parse_snapshot(data)
-    print(f"  read safely                   {time.perf_counter() - began:6.1f} s")
-    began = time.perf_counter()
-    analyse(snapshot, 0)
-    print(f"  explained                     {time.perf_counter() - began:6.1f} s")
-    began = time.perf_counter()
-    result = replay(snapshot, 0)
-    exact = "exact" if result.exact else "NOT exact"
-    print(f"  replayed, {exact:<9}           {time.perf_counter() - began:6.1f} s")
+def measure(*, quick: bool = False) -> list[Row]:
+    """Seconds of each part, once; and what reading safely costs beside reading dangerously."""
+    data = generated(EVENTS // 10 if quick else EVENTS)
+    seconds: dict[str, float] = {}
 
+    def timed(name: str, act: Callable[[], Any]) -> Any:
+        began = time.process_time()
+        result = act()
+        seconds[name] = time.process_time() - began
+        return result
 
-if __name__ == "__main__":
-    main(*(int(argument) for argument in sys.argv[1:]))
+    timed("pickle.loads, for comparison", lambda: pickle.loads(data))
+    snapshot = timed("read safely", lambda: parse_snapshot(data))
+    timed("explained", lambda: analyse(snapshot, 0))
+    assert timed("replayed", lambda: replay(snapshot, 0)).exact
+    size = f"a snapshot of {len(data) / 1e6:.0f} MB"
+    return [Row(f"{size}, {name}", took, "s") for name, took in seconds.items()]

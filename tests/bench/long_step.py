@@ -1,0 +1,69 @@
+"""What memguard costs where it matters, on a step of 30 ms: ``python -m tests.bench long_step``.
+
+Small benchmarks flatter: code that runs every 300 microseconds stays in the processor's caches. Here each step sleeps
+most of its time and walks through a large buffer, so that memguard's code is as cold as between real steps. Processor
+time of the whole process; sleeping costs none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import tempfile
+import time
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import memguard
+from tests.bench.rows import BARE, Row, microseconds_over_bare
+
+STEP_SECONDS = 0.03
+SLEEP_SECONDS = 0.024
+BUFFER_BYTES = 8 << 20
+WARM_UP, BATCHES, TURNS = 70, 130, 7
+LAYERS, WIDTH = 8, 64
+
+
+def measure(*, quick: bool = False) -> list[Row]:
+    """Microseconds a batch, and their share of the step."""
+    torch.set_num_threads(1)
+    variants = {name: functools.partial(_seconds, name) for name in (BARE, "defaults", "all probes on every batch")}
+    costs = microseconds_over_bare(variants, 2 if quick else TURNS)
+    rows = [Row("a step of 30 ms without memguard, processor time", costs[BARE], "us/batch")]
+    for name, aim in (("defaults", 0.1), ("all probes on every batch", 0.2)):
+        rows.append(Row(f"a step of 30 ms, {name}", costs[name], "us/batch"))
+        rows.append(Row(f"a step of 30 ms, {name}: share", costs[name] / STEP_SECONDS / 1e4, "%", aim))
+    return rows
+
+
+def _seconds(variant: str) -> float:
+    """Processor seconds a batch."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(LAYERS)]
+    model = nn.Sequential(*layers, nn.Linear(WIDTH, 1)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        if variant.startswith("all"):
+            patch.setattr("memguard.probes.pace.FIRST_BATCHES", 1 << 60)
+        guarding = memguard.watch(model, optimizer, logdir=folder, quiet=True)
+        with contextlib.nullcontext() if variant == BARE else guarding:
+            return _loop(model, optimizer, device)
+
+
+def _loop(model: nn.Module, optimizer: torch.optim.Optimizer, device: str) -> float:
+    inputs, targets = torch.ones(8, WIDTH, device=device), torch.zeros(8, 1, device=device)
+    buffer = bytearray(BUFFER_BYTES)
+    began = 0.0
+    for batch in range(WARM_UP + BATCHES):
+        if batch == WARM_UP:
+            began = time.process_time()
+        if batch >= WARM_UP:
+            time.sleep(SLEEP_SECONDS)
+            bytes(buffer)  # pushes everything else out of the caches
+        optimizer.zero_grad()
+        functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+    return (time.process_time() - began) / BATCHES
