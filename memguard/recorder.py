@@ -24,6 +24,7 @@ from memguard.detectors.interface import Detector
 from memguard.facts import Fact
 from memguard.findings import Finding
 from memguard.forks import pid
+from memguard.marks import Mark, make_record
 from memguard.recording import RecordingWriter
 from memguard.sinks.interface import Sink
 from memguard.stats import BatchRecord, MemoryStats, Run, SlowStats, Stage
@@ -33,13 +34,13 @@ logger = logging.getLogger("memguard")
 
 HISTORY = 4096
 JUDGED_AT_ONCE = 64
-"""First records, each judged by the rules as it is made."""
+"""First batches, each worked out and judged by the rules as it ends."""
 BLOCK = 16
-"""Later records are judged so many at a time: code that runs in a row costs a third of code that runs now and then."""
+"""Later ones are worked out so many at a time: code that runs in a row costs a third of code that runs now and then."""
+BLOCK_SECONDS = 0.5
+"""No batch waits longer than until the first one to end after this time."""
 RSS_SECONDS = 0.01
 """Shorter batches share a reading of the process's resident memory: a system call costs more than it takes."""
-LONG_SECONDS = 0.02
-"""A batch that took longer is judged at once, whatever it costs."""
 _DESCRIBED = ("device", "device_name", "device_total_bytes", "rank", "world_size")
 
 
@@ -83,15 +84,15 @@ class Recorder:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.run = run
-        self.records: deque[BatchRecord] = deque(maxlen=HISTORY)
+        self._records: deque[BatchRecord] = deque(maxlen=HISTORY)
         self.recording: RecordingWriter | None = None
-        self.listeners: list[Callable[[BatchRecord], Sequence[Fact]]] = []
-        """Called with each record as it is made; what they return is learned."""
+        self.listeners: list[Callable[[BatchRecord], object]] = []
+        """Called with each record as it is made, before the rules are."""
         self._backend = backend
         self._logdir = logdir
         self._findings: dict[tuple[str, str | None, int | None, str | None], Finding] = {}
         self._summary = Summary(device=run.device, rank=run.rank, world_size=run.world_size)
-        self._waiting: list[BatchRecord] = []
+        self._marks: list[Mark] = []
         self._rss_time = float("-inf")
         self._rss_bytes: int | None = None
         self._judged_at_once = JUDGED_AT_ONCE
@@ -111,10 +112,22 @@ class Recorder:
         self._shape_table: dict[Any, int] = {}
         self._shape_texts: list[list[Any]] = []
         self._last = MemoryStats()
-        self._last_time = 0.0
+        self._last_time = self._judged_time = 0.0
         self._began = 0.0
         self._spent = 0.0
         self._batch_open = False
+
+    @property
+    def records(self) -> deque[BatchRecord]:
+        """The newest records, oldest first."""
+        self.judge()
+        return self._records
+
+    @property
+    def newest(self) -> BatchRecord | None:
+        """The newest record; None before the first."""
+        self.judge()
+        return self._records[-1] if self._records else None
 
     @property
     def findings(self) -> dict[tuple[str, str | None, int | None, str | None], Finding]:
@@ -262,7 +275,7 @@ class Recorder:
         if self._batch_open:
             self.batch_end()
         if stage is Stage.CHECKPOINT:
-            self._make_record(stage)
+            self._mark(stage, at_once=True)
         else:
             self._edge()
         self.judge()
@@ -299,13 +312,17 @@ class Recorder:
         if self._batch_open and self._shapes is None:
             self._shapes = self._number_of(describe())
 
-    def batch_end(self) -> None:
-        """The open batch ends: its record is made and judged."""
+    def batch_end(self, *, at_once: bool = False) -> None:
+        """The open batch ends; its record is made and judged, now or with those of the next batches.
+
+        Args:
+            at_once: Whether somebody is about to look at the record.
+        """
         if not self._batch_open or not self._active():
             return
         self._batch_open = False
         began = time.perf_counter()
-        self._make_record(self._stages[-1][0] if self._stages else Stage.OTHER)
+        self._mark(self._stages[-1][0] if self._stages else Stage.OTHER, at_once)
         self._spent += time.perf_counter() - began
 
     def optimizer_step(self) -> None:
@@ -411,106 +428,86 @@ class Recorder:
 
     def _edge(self) -> None:
         """A boundary between stages: a spike in the gap gets a record of its own, else nothing is written."""
+        self.judge()
         if "backend" in self._off:
             return
         with self.part("backend"):
             before, now = self._last, self._backend.boundary()
             peak = now.allocated_peak_bytes
             if peak is not None and peak > max(before.allocated_bytes or 0, now.allocated_bytes or 0):
-                self._append(Stage.OTHER, now)
-            self._keep(now)
+                self._judge([self._record_of(self._new_mark(Stage.OTHER, None), now)])
+            self._last, self._last_time = now, self._clock()
 
-    def _keep(self, now: MemoryStats) -> None:
-        self._last, self._last_time = now, self._clock()
-
-    def _make_record(self, stage: Stage) -> None:
-        if "backend" in self._off:
-            return
-        try:
-            now = self._backend.boundary()
-        except Exception as error:
-            self.failed("backend", error)
-            return
-        self._append(stage, now)
-        self._keep(now)
-
-    def _append(self, stage: Stage, now: MemoryStats) -> None:
-        last, time_now = self._last, self._clock()
-        slow = self.run.slow = self._slow()
-        if not 0 <= time_now - self._rss_time < RSS_SECONDS:
-            self._rss_time, self._rss_bytes = time_now, self._rss()
-        if self.run.device_total_bytes is None and (now.allocated_bytes is not None or not self._batch % 16):
-            self._learn_device()
-        record = BatchRecord(
-            batch=self._batch,
-            stage=stage,
-            epoch=self._stages[-1][1] if self._stages else None,
-            index=self._index,
-            optimizer_steps=self._optimizer_steps,
-            time=time_now,
-            seconds=max(time_now - self._last_time, 0.0),
-            shapes=self._shapes,
-            allocated_start_bytes=last.allocated_bytes,
-            allocated_peak_bytes=now.allocated_peak_bytes,
-            allocated_end_bytes=now.allocated_bytes,
-            reserved_bytes=now.reserved_bytes,
-            reserved_peak_bytes=now.reserved_peak_bytes,
-            active_peak_bytes=now.active_peak_bytes,
-            inactive_split_bytes=now.inactive_split_bytes,
-            device_used_bytes=slow.device_used_bytes,
-            host_rss_bytes=self._rss_bytes,
-            num_alloc_retries=_delta(now.num_alloc_retries, last.num_alloc_retries),
-            num_ooms=_delta(now.num_ooms, last.num_ooms),
-            num_device_alloc=_delta(now.num_device_alloc, last.num_device_alloc),
-            num_device_free=_delta(now.num_device_free, last.num_device_free),
-        )
-        self._batch += 1
-        self._index = self._shapes = None
-        self.records.append(record)
-        if self.recording is not None:
-            try:
-                self.recording.record(record)
-            except Exception as error:
-                self._recording_failed(error)
-        self._hand_on(record)
-
-    def _use(self, detectors: Sequence[Detector]) -> None:
-        """Takes these rules, and only those with something to say of each batch for the path that every batch goes."""
-        self._detectors = list(detectors)
-        self._observers = [(d.code, d.observe) for d in detectors if type(d).observe is not Detector.observe]
-        self._learners = [(d.code, d.learn) for d in detectors if type(d).learn is not Detector.learn]
-
-    def _hand_on(self, record: BatchRecord) -> None:
-        """Lets the listeners look, and judges the record: at once where that matters, else with the next ones."""
+    def _mark(self, stage: Stage, at_once: bool) -> None:
+        """What every batch pays for: the device's counters as they stand, and what only now is known."""
         allowances = allowed_lately()
         if allowances != self._allowed:
             self.judge()
             self._allowed = allowances
-        at_once = bool(allowances or record.num_alloc_retries or record.num_ooms) or record.seconds > LONG_SECONDS
+        if "backend" in self._off:
+            return
         try:
-            for listener in self.listeners:
-                if facts := listener(record):
-                    self.learn(facts)
-                    at_once = True
+            look = self._backend.mark()
         except Exception as error:
-            self.failed("probes", error)
-        self._waiting.append(record)
+            self.failed("backend", error)
+            return
+        mark = self._new_mark(stage, look)
+        self._marks.append(mark)
         if self._judged_at_once:
             self._judged_at_once -= 1
             at_once = True
-        if at_once or len(self._waiting) >= BLOCK:
+        if at_once or len(self._marks) >= BLOCK or allowances or mark.time - self._judged_time >= BLOCK_SECONDS:
             self.judge()
 
+    def _new_mark(self, stage: Stage, look: object) -> Mark:
+        now = self._clock()
+        if not 0 <= now - self._rss_time < RSS_SECONDS:
+            self._rss_time, self._rss_bytes = now, self._rss()
+        epoch = self._stages[-1][1] if self._stages else None
+        mark = Mark(
+            self._batch, stage, epoch, self._index, self._optimizer_steps, now, self._shapes, self._rss_bytes, look
+        )
+        self._batch += 1
+        self._index = self._shapes = None
+        return mark
+
     def judge(self) -> None:
-        """Judges the records that wait for it: few, of short batches only."""
-        waiting = self._waiting
-        if not waiting:
+        """Works out the batches that wait for it, writes them down and judges them."""
+        marks = self._marks
+        if not marks:
             return
-        self._waiting = []
-        run, summary, texts = self.run, self._summary, self._shape_texts
-        for record in waiting:
-            part = "summary"
+        self._marks = []
+        self._judged_time = marks[-1].time
+        if self.run.device_total_bytes is None:
+            self._learn_device()
+        records: list[BatchRecord] = []
+        try:
+            for mark in marks:
+                now = self._backend.stats(mark.look)
+                records.append(self._record_of(mark, now))
+                self._last, self._last_time = now, mark.time
+        except Exception as error:
+            self.failed("backend", error)
+        self._judge(records)
+
+    def _record_of(self, mark: Mark, now: MemoryStats) -> BatchRecord:
+        slow = self.run.slow = self._slow()
+        return make_record(mark, self._last, now, seconds=max(mark.time - self._last_time, 0.0), slow=slow)
+
+    def _judge(self, records: list[BatchRecord]) -> None:
+        self._records.extend(records)
+        if self.recording is not None:
             try:
+                self.recording.record(*records)
+            except Exception as error:
+                self._recording_failed(error)
+        run, summary, texts = self.run, self._summary, self._shape_texts
+        for record in records:
+            part = "probes"
+            try:
+                for listener in self.listeners:
+                    listener(record)
+                part = "summary"
                 summary.count(record, texts[record.shapes] if record.shapes is not None else None)
                 for code, observe in self._observers:
                     part = code
@@ -521,6 +518,12 @@ class Recorder:
                     sink.record(record, run)
             except Exception as error:
                 self.failed(f"rule {part}" if part.startswith("MG") else part, error)
+
+    def _use(self, detectors: Sequence[Detector]) -> None:
+        """Takes these rules, and only those with something to say of each batch for the path that every batch goes."""
+        self._detectors = list(detectors)
+        self._observers = [(d.code, d.observe) for d in detectors if type(d).observe is not Detector.observe]
+        self._learners = [(d.code, d.learn) for d in detectors if type(d).learn is not Detector.learn]
 
     def _learn_device(self) -> None:
         """Asks the backend who it is; a device that the user initialises late answers late."""
@@ -564,13 +567,6 @@ class _Part:
             return False
         self._recorder.failed(self._name, error)
         return True
-
-
-def _delta(now: int | None, before: int | None) -> int | None:
-    """How far a cumulative counter came; one that somebody reset in between counts from zero."""
-    if now is None:
-        return None
-    return now - before if before is not None and now >= before else now if before is not None else 0
 
 
 def _name(sink: Sink) -> str:

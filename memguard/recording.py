@@ -1,8 +1,9 @@
 """A run on disk: fixed-width records in a .bin file, rare things as JSON lines beside it. No torch.
 
 ``<logdir>/memguard/rank00000-<start>.bin`` begins with a header of 4096 bytes (the magic line, then JSON with the
-format version and the columns) and goes on with one record of 128 bytes for each batch, appended with one unbuffered
-write. ``.jsonl`` of the same name holds the session, input shapes, findings, owners, post-mortems and the end. A run
+format version and the columns) and goes on with one record of 128 bytes for each batch, appended with an unbuffered
+write with its batch, or at most half a second later where batches are short. ``.jsonl`` of the same name holds the
+session, input shapes, findings, owners, post-mortems and the end. A run
 that is killed at any byte leaves a readable recording: a torn last record or line is dropped. A process that is one of
 several, on several nodes or on several devices has more in its name: ``rank00003-<start>-node1-restart2-device1.bin``.
 """
@@ -106,34 +107,10 @@ class RecordingWriter:
         self._write(self._data, text + b" " * (HEADER_BYTES - 1 - len(text)) + b"\n")
         self.line("session", {"host": socket.gethostname(), "pid": self._pid, **session})
 
-    def record(self, record: BatchRecord) -> None:
-        """Appends one record."""
-        r = record
-        data = _PACK.pack(
-            r.batch,
-            r.time,
-            r.seconds,
-            _STAGE_CODE[r.stage],
-            r.device,
-            _N4 if r.epoch is None else r.epoch,
-            _N4 if r.index is None else r.index,
-            r.optimizer_steps,
-            _N4 if r.shapes is None else r.shapes,
-            _N8 if r.allocated_start_bytes is None else r.allocated_start_bytes,
-            _N8 if r.allocated_peak_bytes is None else r.allocated_peak_bytes,
-            _N8 if r.allocated_end_bytes is None else r.allocated_end_bytes,
-            _N8 if r.reserved_bytes is None else r.reserved_bytes,
-            _N8 if r.reserved_peak_bytes is None else r.reserved_peak_bytes,
-            _N8 if r.active_peak_bytes is None else r.active_peak_bytes,
-            _N8 if r.inactive_split_bytes is None else r.inactive_split_bytes,
-            _N8 if r.device_used_bytes is None else r.device_used_bytes,
-            _N8 if r.host_rss_bytes is None else r.host_rss_bytes,
-            _N4 if r.num_alloc_retries is None else r.num_alloc_retries,
-            _N4 if r.num_ooms is None else r.num_ooms,
-            _N4 if r.num_device_alloc is None else r.num_device_alloc,
-            _N4 if r.num_device_free is None else r.num_device_free,
-        )
-        if os.write(self._data, data) != RECORD_BYTES:
+    def record(self, *records: BatchRecord) -> None:
+        """Appends records, in one write."""
+        data = b"".join(map(_pack, records))
+        if os.write(self._data, data) != len(data):
             raise OSError(f"only part of a record could be written to {self.path}; is the disk full?")
 
     def line(self, kind: str, data: dict[str, Any]) -> None:
@@ -190,6 +167,34 @@ def place_of(name: str) -> tuple[int, int] | None:
     """The rank, and the position among the devices of its process, that a recording's file name tells; None: none."""
     match = _NAME.fullmatch(name)
     return (int(match[1]), int(match[2] or 0)) if match is not None else None
+
+
+def _pack(r: BatchRecord) -> bytes:
+    """One record as its 128 bytes."""
+    return _PACK.pack(
+        r.batch,
+        r.time,
+        r.seconds,
+        _STAGE_CODE[r.stage],
+        r.device,
+        _N4 if r.epoch is None else r.epoch,
+        _N4 if r.index is None else r.index,
+        r.optimizer_steps,
+        _N4 if r.shapes is None else r.shapes,
+        _N8 if r.allocated_start_bytes is None else r.allocated_start_bytes,
+        _N8 if r.allocated_peak_bytes is None else r.allocated_peak_bytes,
+        _N8 if r.allocated_end_bytes is None else r.allocated_end_bytes,
+        _N8 if r.reserved_bytes is None else r.reserved_bytes,
+        _N8 if r.reserved_peak_bytes is None else r.reserved_peak_bytes,
+        _N8 if r.active_peak_bytes is None else r.active_peak_bytes,
+        _N8 if r.inactive_split_bytes is None else r.inactive_split_bytes,
+        _N8 if r.device_used_bytes is None else r.device_used_bytes,
+        _N8 if r.host_rss_bytes is None else r.host_rss_bytes,
+        _N4 if r.num_alloc_retries is None else r.num_alloc_retries,
+        _N4 if r.num_ooms is None else r.num_ooms,
+        _N4 if r.num_device_alloc is None else r.num_device_alloc,
+        _N4 if r.num_device_free is None else r.num_device_free,
+    )
 
 
 def parse_header(data: bytes, source: str = "the recording") -> dict[str, Any]:

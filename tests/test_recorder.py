@@ -168,9 +168,9 @@ def test_a_disk_that_fills_silences_the_recording_and_keeps_what_was_written(
 
 
 def test_facts_reach_the_detectors() -> None:
-    """What a listener returns is learned."""
+    """What is learned is judged."""
     recorder = make(detectors=[ScriptedDetector(lambda record, run: [])])
-    recorder.listeners.append(lambda record: [Fact(batch=record.batch)])
+    recorder.listeners.append(lambda record: recorder.learn([Fact(batch=record.batch)]))
     train(recorder, 1)
     assert [f.message for f in recorder.close().findings] == ["learned"]
 

@@ -33,6 +33,11 @@ class CacheGuard:
         self._returned_bytes = 0
         self._seconds = 0.0
 
+    @property
+    def counts_batches(self) -> bool:
+        """Whether the policy acts between two batches: it is told of each as it ends then."""
+        return isinstance(self._policy, int)
+
     def after_batch(self, record: BatchRecord) -> Finding | None:
         """A batch is over."""
         if not isinstance(self._policy, int):

@@ -147,6 +147,8 @@ class Session:
         self._explained_bytes = 0
         self.on_step: tuple[Callable[[], None], Callable[[], None]] | None = None
         """Called before and after each optimizer step, where a front door needs it."""
+        self.on_batch: Callable[[], None] | None = None
+        """Called at the end of each batch, likewise."""
 
     @property
     def is_open(self) -> bool:
@@ -184,6 +186,7 @@ class Session:
                 ("optimizer hooks", self._unhook_optimizers),
             ):
                 last.callback(self._safely, name, remove)
+            last.callback(self.batch_end)
         return self.recorder.summary
 
     def so_far(self) -> Summary:
@@ -254,6 +257,8 @@ class Session:
         """
         recorder = self.recorder
         try:
+            if recorder.batch_is_open:
+                self.batch_end()
             recorder.batch_start(index, describe_shapes(inputs) if inputs is not None else None)
             self.oom.alive()
             self.probes.batch_start(batch=recorder.batch, stage=recorder.stage)
@@ -262,10 +267,19 @@ class Session:
 
     def batch_end(self) -> None:
         """The open batch is over."""
+        recorder, probes = self.recorder, self.probes
+        if not recorder.batch_is_open:
+            return
         try:
-            self.recorder.batch_end()
+            looks = probes.active or self.cache.counts_batches
+            recorder.batch_end(at_once=looks)
+            probes.batch_end(recorder.newest if looks else None)
+            if facts := probes.take():
+                recorder.learn(facts)
+            if self.on_batch is not None:
+                self.on_batch()
         except Exception as error:
-            self.recorder.failed("session", error)
+            recorder.failed("session", error)
 
     # Model and optimizer
 
@@ -401,7 +415,7 @@ class Session:
         for listener in on_close:
             self._safely("end", functools.partial(listener, self.recorder.summary))
 
-    def _after_record(self, record: BatchRecord) -> list[Any]:
+    def _after_record(self, record: BatchRecord) -> None:
         if self.watch.device_total_bytes is None:
             self.watch.device_total_bytes = self.recorder.run.limit_bytes or self.recorder.run.device_total_bytes
         if record.stage is Stage.TRAIN:
@@ -415,8 +429,7 @@ class Session:
         finding = self.cache.after_batch(record)
         if finding is not None:
             self.recorder.add(finding)
-        self.probes.batch_end(record)
-        return self.probes.take()
+        self.probes.record(record)
 
     def _write_owners(self, batch: int, peak_bytes: int) -> None:
         """Writes whose a new highest peak is; the next one must be a twentieth higher to be worth another count."""

@@ -1,0 +1,65 @@
+"""The end of a batch as it is taken in the loop, and the record that is made of it a little later. No torch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from memguard.stats import BatchRecord, MemoryStats, SlowStats, Stage
+
+
+class Mark(NamedTuple):
+    """What only the very end of a batch knows; the rest of its record follows from that."""
+
+    batch: int
+    stage: Stage
+    epoch: int | None
+    position: int | None
+    """Within stage and epoch."""
+    optimizer_steps: int
+    time: float
+    shapes: int | None
+    host_rss_bytes: int | None
+    look: object
+    """The backend's own (`memguard.backends.interface.Backend.mark`)."""
+
+
+def make_record(mark: Mark, before: MemoryStats, now: MemoryStats, *, seconds: float, slow: SlowStats) -> BatchRecord:
+    """The record of a batch.
+
+    Args:
+        mark: Its end.
+        before: The statistics at the end of the batch before.
+        now: Those at its own end.
+        seconds: Its length.
+        slow: The newest reading of the slow lane.
+    """
+    return BatchRecord(
+        batch=mark.batch,
+        stage=mark.stage,
+        epoch=mark.epoch,
+        index=mark.position,
+        optimizer_steps=mark.optimizer_steps,
+        time=mark.time,
+        seconds=seconds,
+        shapes=mark.shapes,
+        allocated_start_bytes=before.allocated_bytes,
+        allocated_peak_bytes=now.allocated_peak_bytes,
+        allocated_end_bytes=now.allocated_bytes,
+        reserved_bytes=now.reserved_bytes,
+        reserved_peak_bytes=now.reserved_peak_bytes,
+        active_peak_bytes=now.active_peak_bytes,
+        inactive_split_bytes=now.inactive_split_bytes,
+        device_used_bytes=slow.device_used_bytes,
+        host_rss_bytes=mark.host_rss_bytes,
+        num_alloc_retries=_delta(now.num_alloc_retries, before.num_alloc_retries),
+        num_ooms=_delta(now.num_ooms, before.num_ooms),
+        num_device_alloc=_delta(now.num_device_alloc, before.num_device_alloc),
+        num_device_free=_delta(now.num_device_free, before.num_device_free),
+    )
+
+
+def _delta(now: int | None, before: int | None) -> int | None:
+    """How far a cumulative counter came; one that somebody reset in between counts from zero."""
+    if now is None:
+        return None
+    return now - before if before is not None and now >= before else now if before is not None else 0
