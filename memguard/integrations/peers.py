@@ -27,6 +27,8 @@ IDLE_SECONDS = 2.0
 """A rank that makes no record for so long may wait for one that fell."""
 _REPORT_SECONDS = 3.0
 """How long a rank that dies waits for the report of one that fell before it."""
+_DYING_SECONDS = 0.25
+"""How long it waits where the error may come from another process that is dying."""
 _OOM = re.compile(r"oom-rank(\d+)-batch(\d+)")
 
 
@@ -215,10 +217,13 @@ class PeerWatch:
         """This rank fails by an error of its own, perhaps because another one fell."""
         if not isinstance(error, Exception):
             return
-        until = time.monotonic() + _REPORT_SECONDS
-        while not self._peers.reports_are_there() and time.monotonic() < until:
+        began = time.monotonic()
+        while not self._peers.reports_are_there() and time.monotonic() < began + _REPORT_SECONDS:
             time.sleep(0.05)
         fallen = self._peers.fallen()
+        while not fallen and isinstance(error, RuntimeError) and time.monotonic() < began + _DYING_SECONDS:
+            time.sleep(0.05)  # a connection is closed somewhat earlier than its process is gone
+            fallen = self._peers.fallen()
         self._tell(fallen)
         if not fallen:
             return

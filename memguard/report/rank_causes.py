@@ -15,6 +15,7 @@ from memguard.recording import Recording
 from memguard.report.ranks import Spread
 from memguard.report.text import ranks_text, shapes_text
 from memguard.stats import STAGES, Run, Stage
+from memguard.summary import Summary
 from memguard.units import format_bytes
 
 _MOST_ASKED = 32
@@ -67,21 +68,16 @@ class WorstRank:
 def worst_rank(
     spread: Spread,
     peaks: Mapping[int, int],
-    findings: Mapping[int, Sequence[Finding]],
+    summaries: Mapping[int, Summary],
     recording_of: Callable[[int], Recording],
-    *,
-    device: str,
-    device_total_bytes: int | None,
 ) -> WorstRank | None:
     """The rank with the highest peak; None if no rank has any.
 
     Args:
         spread: The ranks' heights.
         peaks: Each rank's peak in bytes.
-        findings: Each rank's findings.
+        summaries: What each rank's run came to.
         recording_of: A rank's recording; asked for few ranks.
-        device: The run's device.
-        device_total_bytes: Its capacity.
     """
     if not peaks:
         return None
@@ -89,9 +85,12 @@ def worst_rank(
     at = spread.position(worst)
     others = [rank for rank in spread.ranks if rank != worst and _row(spread, rank, at)["peak"] >= 0]
     own = _row(spread, worst, at)
+    findings = {rank: summary.findings for rank, summary in summaries.items()}
     alone = _only_here(findings, worst)
     step_median = int(median(_row(spread, rank, at)["peak"] for rank in others)) if others else peaks[worst]
-    causes = _causes(spread, at, worst, others, recording_of) if others else []
+    causes = _ran_out(summaries[worst]) + _stage_alone(summaries, worst)
+    if others:
+        causes += _causes(spread, at, worst, others, recording_of)
     causes += [f"only this rank has {_named(finding)}" for finding in alone[:3]]
     causes += _visitors(findings, worst, recording_of)
     told = WorstRank(
@@ -106,7 +105,7 @@ def worst_rank(
         findings=tuple(alone),
         finding=None,
     )
-    return replace(told, finding=_imbalance(told, peaks, device, device_total_bytes))
+    return replace(told, finding=_imbalance(told, peaks, summaries[worst]))
 
 
 def _row(spread: Spread, rank: int, at: int) -> dict[str, int]:
@@ -119,22 +118,17 @@ def _row(spread: Spread, rank: int, at: int) -> dict[str, int]:
 def _causes(
     spread: Spread, at: int, worst: int, others: list[int], recording_of: Callable[[int], Recording]
 ) -> list[str]:
-    """What differs in the step of the highest peak: stage, inputs, memory held before the batch."""
+    """What differs in the step of the highest peak: inputs, and memory held before the batch."""
     own, rows = _row(spread, worst, at), {rank: _row(spread, rank, at) for rank in others}
     gap = own["peak"] - median(row["peak"] for row in rows.values())
     if gap <= 0:
         return []
     causes = []
-    elsewhere = {row["stage"] for row in rows.values()}
-    if own["stage"] not in elsewhere and own["stage"] >= 0:
-        stage = STAGES[own["stage"]].value if own["stage"] < len(STAGES) else "another stage"
-        causes.append(f"its peak is in {stage}, which no other rank does in that step")
     sample = others[:: max(1, len(others) // _MOST_ASKED)][:_MOST_ASKED]
     opened = {rank: recording_of(rank) for rank in [worst, *sample]}
-    own_input, their_inputs = (
-        opened[worst].shapes(_number(own["shapes"])),
-        [shapes for rank in sample if (shapes := opened[rank].shapes(_number(rows[rank]["shapes"])))],
-    )
+    alike = [rank for rank in sample if rows[rank]["stage"] == own["stage"]]
+    own_input = opened[worst].shapes(_number(own["shapes"]))
+    their_inputs = [shapes for rank in alike if (shapes := opened[rank].shapes(_number(rows[rank]["shapes"])))]
     if own_input and their_inputs:
         typical = sorted(their_inputs, key=_elements)[len(their_inputs) // 2]
         ratio = _elements(own_input) / max(_elements(typical), 1)
@@ -152,6 +146,21 @@ def _causes(
                 + _owner(opened, worst, sample, own["batch"], held)
             )
     return causes
+
+
+def _ran_out(summary: Summary) -> list[str]:
+    oom = summary.oom or {}
+    place = oom.get("place") or {}
+    at = f" ({place['file']}:{place.get('line')})" if place.get("file") else ""
+    return [f"it ran out of memory: {str(oom['cause']).rstrip('.')}{at}"] if oom.get("cause") else []
+
+
+def _stage_alone(summaries: Mapping[int, Summary], worst: int) -> list[str]:
+    """A stage that no other rank has, as a checkpoint that one rank gathers."""
+    stage = summaries[worst].peak.stage
+    if stage is Stage.OTHER or any(stage in summary.stages for rank, summary in summaries.items() if rank != worst):
+        return []
+    return [f"its peak is in {stage.value}, which no other rank does"]
 
 
 def _owner(opened: Mapping[int, Recording], worst: int, sample: list[int], batch: int, held: float) -> str:
@@ -218,22 +227,22 @@ def _visitors(
     return [f"{names} hold{'s' * (len(guests) == 1)} {format_bytes(held)} on its device {here['device']} (MG602)"]
 
 
-def _imbalance(worst: WorstRank, peaks: Mapping[int, int], device: str, total: int | None) -> Finding | None:
+def _imbalance(worst: WorstRank, peaks: Mapping[int, int], summary: Summary) -> Finding | None:
     """MG603 by its own rule, over all ranks, with the cause."""
-    run = Run(device=device, device_total_bytes=total, rank=worst.rank)
+    run = Run(device=summary.device, device_total_bytes=summary.device_total_bytes, rank=worst.rank)
     fact = RankPeaks(batch=worst.batch, stage=worst.stage, peaks=tuple(sorted(peaks.items())))
     for finding in RankImbalance().learn(fact, run):
-        first = worst.findings[0] if worst.findings else None
         why = f" Why: {'; '.join(worst.causes)}." if worst.causes else ""
+        first = next((each for each in worst.findings if each.file), None)
+        place = (summary.oom or {}).get("place") or {}
+        file, line, advice = place.get("file"), place.get("line"), finding.advice
+        if first is not None:
+            file, line = first.file, first.line
+            advice = f"fix {first.code} in {file}:{line} first; then {advice}"
+        elif summary.oom is not None:
+            advice = f"do what the report of rank {worst.rank} advises first; then {advice}"
         return replace(
-            finding,
-            message=finding.message + why,
-            advice=f"fix {first.code} in {first.file}:{first.line} first; then {finding.advice}"
-            if first is not None and first.file
-            else finding.advice,
-            file=first.file if first is not None else None,
-            line=first.line if first is not None else None,
-            rank=worst.rank,
+            finding, message=finding.message + why, advice=advice, file=file, line=line, holder=None, rank=worst.rank
         )
     return None
 

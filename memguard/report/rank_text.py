@@ -114,10 +114,8 @@ def ending_lines(ranks: list[RankOnDisk]) -> list[str]:
         timed = [each.last_time for each in ranks if each.last_time is not None]
         for each in sorted(silent, key=lambda each: each.last_time or 0)[:4]:
             before = f", {max(timed) - each.last_time:.1f} s before the last record of all" if each.last_time else ""
-            lines.append(
-                f"Rank {each.rank} ended without a word after batch {max(each.summary.batches - 1, 0)}{before}: killed "
-                "from outside, or it still runs."
-            )
+            after = max(each.summary.batches - 1, 0)
+            lines.append(f"Rank {each.rank} ended without a word after batch {after}{before}.")
         if len(silent) > 4:
             lines.append(f"So did {ranks_text([each.rank for each in silent[4:]])}.")
     elif len(silent) == len(ranks):

@@ -13,6 +13,7 @@ from memguard.recording import Recording, find_recordings, place_of
 from memguard.report.rank_causes import WorstRank, worst_rank
 from memguard.report.ranks import Heights, Spread, heights_of, spread
 from memguard.report.summaries import merge, summarize
+from memguard.report.text import ranks_text
 from memguard.summary import Summary, peak_height
 
 _POINTS = 200
@@ -107,9 +108,9 @@ def load_run(logdirs: Sequence[str]) -> RunOnDisk:
     ranks = [run.ranks[rank] for rank in sorted(run.ranks)]
     run.summary = merge([each.summary for each in ranks])
     run.summary.findings += [finding for each in ranks for device in each.devices for finding in device.findings]
-    run.summary.notes = [*run.summary.notes, *notes, *_strangers(ranks), *broken]
     if len(ranks) > 1:
         _compare(run, ranks)
+    run.summary.notes = [*run.summary.notes, *notes, *_strangers(ranks), *broken]
     return run
 
 
@@ -154,6 +155,11 @@ def _add(run: RunOnDisk, recording: Recording) -> None:
 
 def _compare(run: RunOnDisk, ranks: list[RankOnDisk]) -> None:
     summary = run.summary
+    noted: dict[str, list[int]] = {}
+    for each in ranks:
+        for note in each.summary.notes:
+            noted.setdefault(note, []).append(each.rank)
+    summary.notes = [f"{ranks_text(of)}: {note}" for note, of in noted.items()]
     summary.overhead_seconds = max(each.summary.overhead_seconds for each in ranks)
     failed = [each for each in ranks if each.summary.oom is not None]
     if failed:
@@ -164,10 +170,8 @@ def _compare(run: RunOnDisk, ranks: list[RankOnDisk]) -> None:
     run.worst = worst_rank(
         run.spread,
         in_bytes if any(in_bytes.values()) else heights,
-        {each.rank: each.summary.findings for each in ranks},
+        {each.rank: each.summary for each in ranks},
         lambda rank: Recording.open(run.ranks[rank].path),
-        device=summary.device,
-        device_total_bytes=summary.device_total_bytes,
     )
     if run.worst is not None and run.worst.finding is not None:
         others = [finding for finding in summary.findings if finding.code != RankImbalance.code]

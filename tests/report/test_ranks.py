@@ -96,7 +96,7 @@ def test_a_peak_in_a_stage_of_its_own_is_said_so(tmp_path: Path) -> None:
         write(tmp_path, rank, [{}, {}])
     worst = load_run([str(tmp_path)]).worst
     assert worst is not None
-    assert "its peak is in checkpoint, which no other rank does in that step" in worst.causes
+    assert "its peak is in checkpoint, which no other rank does" in worst.causes
 
 
 def test_state_that_one_rank_holds_more_of_is_named(tmp_path: Path) -> None:
@@ -150,6 +150,8 @@ def test_who_fell_is_told_first(tmp_path: Path) -> None:
     assert "Out of memory on rank 2 at batch 1: activations do not fit" in told
     assert "Rank 2 ran out of memory in train batch 1: activations do not fit" in told
     assert "Rank 1 ended without a word after batch 1" in told
+    assert "Note: rank 1: the run ended without a word" in told
+    assert run.worst is not None and "it ran out of memory: activations do not fit" not in run.worst.causes
     assert "Ranks 0, 3 stopped because rank 2 fell." in told
     assert [each["fallen_peers"] for each in run.to_json()["ranks"]] == [[2], [], [], [2]]
 
