@@ -86,4 +86,8 @@ def _better(new: Statement, old: Statement | None, *, outside: bool) -> bool:
 
 def _statement(what: Sought, near: Sequence[str], sources: Sources, hints: Hints) -> Statement | None:
     found = find_statement(what, near, sources, hints)
-    return found if found is not None else find_statement(what, [*near, *user_files()], sources, hints)
+    if found is not None:
+        return found
+    if sources.others is None:
+        sources.others = user_files()
+    return find_statement(what, [*near, *sources.others], sources, hints)

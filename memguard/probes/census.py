@@ -48,24 +48,30 @@ def take_census(survey: Survey) -> Census:
     return {path: count for path, (_, count) in _counted(survey).items()}
 
 
-def find_growth(survey: Survey, before: Census) -> tuple[Growth, ...]:
+def find_growth(survey: Survey, before: Census, *, elements: float = 1, nbytes: int = 0) -> tuple[Growth, ...]:
     """The containers that grew since an earlier count, the heaviest first; each with the statement that fills it.
 
     A container around the one that grows is left out, and so is one that is new.
+
+    Args:
+        survey: A walk over the live objects.
+        before: The earlier count.
+        elements: By how many elements a container must have grown at least.
+        nbytes: By how many bytes.
     """
     found: list[tuple[int, int, Link]] = []
     for path, (link, count) in _counted(survey).items():
         old = before.get(path)
-        if old is not None and count.length > old.length:
+        if old is not None and count.length - old.length >= elements and count.bytes - old.bytes >= nbytes:
             found.append((count.length - old.length, max(count.bytes - old.bytes, 0), link))
     found.sort(key=lambda item: (item[1], item[0]), reverse=True)
     growing = {id(link): link for _, _, link in found}
     growths = []
-    for elements, size, link in found[:MAX_GROWTHS]:
+    for longer, size, link in found[:MAX_GROWTHS]:
         if any(id(inner) != id(link) and link in inner.trail() for inner in growing.values()):
             continue
         kind = container_of(type(link.value)) or "object"
-        growths.append(Growth(survey.cause(link), kind, elements, size))
+        growths.append(Growth(survey.cause(link), kind, longer, size))
     return tuple(growths)
 
 

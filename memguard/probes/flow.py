@@ -24,7 +24,10 @@ Aliases = dict[str, list[Chain]]
 
 def aliases_of(function: Function) -> Aliases:
     """Names in a function that stand for a chain: ``log = self.log``, ``for log in logs.values()``."""
+    if function.aliases is not None:
+        return function.aliases
     found: Aliases = {}
+    function.aliases = found
     for outer in function.enclosing():
         for store in outer.stores:
             if store.augmented or not isinstance(store.target, ast.Name):

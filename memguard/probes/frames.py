@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 
 # fmt: off
-_LIBRARIES = frozenset({
+LIBRARIES = frozenset({
     "torch", "torchvision", "torchaudio", "torchmetrics", "torch_geometric", "lightning", "pytorch_lightning",
     "lightning_fabric", "lightning_utilities", "transformers", "accelerate", "numpy", "pytest", "_pytest", "pluggy",
     "IPython", "ipykernel", "memguard",
@@ -47,7 +47,7 @@ def is_user_file(filename: str) -> bool:
 
 def is_user_module(name: str, filename: str | None) -> bool:
     """Whether a module is the user's, by its name and its file (None for one without, like ``__main__`` in a shell)."""
-    if name.partition(".")[0] in _LIBRARIES:
+    if name.partition(".")[0] in LIBRARIES:
         return False
     return name == "__main__" if filename is None else is_user_file(filename)
 

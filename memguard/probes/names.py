@@ -9,7 +9,7 @@ from typing import Any
 from memguard.facts import Place
 from memguard.probes.contents import Scope, Via, attributes_of, is_user_class, length_of, mro_of, namespace_of
 from memguard.probes.frames import is_user_file
-from memguard.probes.roots import roots_of
+from memguard.probes.roots import user_modules
 from memguard.probes.sought import Sought, Statement
 from memguard.probes.syntax import Sources
 from memguard.probes.walk import Link, kind_of
@@ -138,8 +138,7 @@ def files_of_owner(name: Link) -> list[str]:
 
 def user_files() -> list[str]:
     """Files of all the user's modules."""
-    scopes = (root.value for root in roots_of(()))
-    return [scope.file for scope in scopes if type(scope) is Scope and scope.file.endswith(".py")]
+    return [file for file, _ in user_modules() if file.endswith(".py")]
 
 
 def cells_of(frames: Iterable[types.FrameType]) -> tuple[frozenset[str], ...]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from memguard.probes.contents import Scope, Via, attributes_of
-from memguard.probes.frames import is_user_module
+from memguard.probes.frames import LIBRARIES, is_user_module
 from memguard.probes.walk import Link
 
 
@@ -36,13 +36,21 @@ def roots_of(
             yield Link(module, Via.ROOT)
     for name, obj in extra:
         yield Link(obj, Via.ROOT, name)
-    for module_name, module in list(sys.modules.copy().items()):
-        if not issubclass(type(module), types.ModuleType):
+    for file, variables in user_modules():
+        if id(variables) not in namespaces:
+            yield Link(Scope(dict(variables), file), Via.ROOT)
+
+
+def user_modules() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The user's modules: file and variables of each."""
+    for name, module in sys.modules.copy().items():
+        if name.partition(".")[0] in LIBRARIES or not issubclass(type(module), types.ModuleType):
             continue
         variables = attributes_of(module)
         file = variables.get("__file__")
-        if id(variables) not in namespaces and is_user_module(module_name, file if type(file) is str else None):
-            yield Link(Scope(dict(variables), file if type(file) is str else "<stdin>"), Via.ROOT)
+        file = file if type(file) is str else None
+        if is_user_module(name, file):
+            yield file or "<stdin>", variables
 
 
 def submodules_of(model: Any, seen: set[int]) -> Iterator[object]:

@@ -71,10 +71,10 @@ class ScansProbe(Probe):
 
     def _tell_growth(self, survey: Survey, before: Census, batches: int) -> None:
         watch = self.watch
-        for growth in find_growth(survey, before):
+        for growth in find_growth(survey, before, elements=PER_BATCH * batches, nbytes=1):
             place = growth.place
             where = (place.file, place.line)
-            if growth.bytes <= 0 or growth.elements < PER_BATCH * batches or where in watch.told:
+            if where in watch.told:
                 continue
             watch.told.add(where)
             if is_on_host(place):

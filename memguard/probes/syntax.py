@@ -36,6 +36,8 @@ class Function:
     calls: list[Site] = field(default_factory=list)
     returns: list[ast.expr] = field(default_factory=list)
     node: ast.AST | None = None
+    aliases: dict[str, list[Chain]] | None = None
+    """What its names stand for, once it was asked (`memguard.probes.flow.aliases_of`)."""
 
     @property
     def path(self) -> str:
@@ -159,6 +161,8 @@ class Sources:
     def __init__(self, max_lines: int = MAX_LINES) -> None:
         self._files: dict[str, Source | None] = {}
         self._left = max_lines
+        self.others: list[str] | None = None
+        """Files of all the user's modules, once somebody asked for them."""
 
     def mention(self, file: str, words: Iterable[str]) -> bool:
         """Whether a file's text has one of some words, and so is worth parsing."""
