@@ -59,6 +59,10 @@ class Options:
     custom_scalars: bool = False
     """Arranges memguard's curves in TensorBoard's Custom Scalars tab; it replaces a layout of the user's own."""
 
+    loggers: bool = False
+    """Logs a few numbers and the findings to the loggers of the Trainer as well (W&B, MLflow, CSV), when it logs
+    itself; Lightning and Hugging Face only."""
+
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
@@ -76,7 +80,7 @@ class Options:
             raise TypeError(f"log_every must be a number of batches, got {self.log_every!r}")
         if self.log_every < 1:
             raise ValueError(f"log_every must be at least 1 batch, got {self.log_every}")
-        for name in ("progress", "custom_scalars"):
+        for name in ("progress", "custom_scalars", "loggers"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
         for name in ("rules", "ignore"):

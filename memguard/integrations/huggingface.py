@@ -19,6 +19,7 @@ from memguard.integrations.hooks import OpenForwards, RootHooks
 from memguard.integrations.huggingface_stack import Host, find_host, is_predicting, kept_predictions
 from memguard.integrations.session import Session
 from memguard.integrations.shield import shielded
+from memguard.integrations.trackers import Scalars
 from memguard.options import Options, disabled
 from memguard.probes.shapes import describe_shapes
 from memguard.probes.sites import call_site
@@ -74,6 +75,8 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
         self._hooks: list[RootHooks] = []
         self._forwards_open = OpenForwards()
         self._index = self._evaluated = 0
+        self._scalars: Scalars | None = None
+        self._logged: tuple[dict[str, Any], dict[str, float]] | None = None
         self._failed: set[str] = set()
         self._summary = Summary()
         self._records: list[BatchRecord] = []
@@ -174,8 +177,18 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
             self._leave(Stage.CHECKPOINT)
 
     @shielded
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        """The Trainer is about to log; with ``loggers=True`` our few numbers stand among its own."""
+        if self._scalars is not None and logs is not None and state.is_world_process_zero:
+            self._unlog()
+            scalars = {name: value for name, value in self._scalars.take().items() if name not in logs}
+            logs.update(scalars)
+            self._logged = logs, scalars
+
+    @shielded
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Training is over."""
+        self._unlog()
         self._leave(*_EVALUATIONS, Stage.CHECKPOINT, Stage.TRAIN)
         self._close("finished")
 
@@ -248,6 +261,7 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
     def _open(self, session: Session) -> None:
         try:
             session.open()
+            self._scalars = Scalars(session.recorder) if self._options.loggers else None
         except torch.OutOfMemoryError:
             raise  # what is there already does not fit the virtual device: the user's business
         except Exception as error:
@@ -294,6 +308,13 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
             self._session.stage_start(Stage.TRAIN, epoch=int(state.epoch or 0), batches=_length(train_dataloader))
             to_come = (state.max_steps - state.global_step) * args.gradient_accumulation_steps
             self._session.plan(num_epochs=state.num_train_epochs or None, max_steps=to_come or None)
+
+    def _unlog(self) -> None:
+        """Takes our numbers out again: what was logged may be the metrics that the Trainer gives to its caller."""
+        logs, scalars = self._logged or ({}, {})
+        self._logged = None
+        for name in scalars:
+            logs.pop(name, None)
 
     def _begin_unannounced(self, session: Session, *, training: bool) -> None:
         """A forward came without a batch: the next micro-batch of a step, or an evaluation."""
@@ -347,6 +368,7 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
         recorder.learn([fact])
 
     def _end_evaluation(self, state: Any, control: Any) -> None:
+        self._unlog()
         self._leave(*_EVALUATIONS)
         if self._session is None:
             return
@@ -379,7 +401,7 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
             if session is not None:
                 last.callback(session.close, reason)
             last.callback(self._detach)
-            self._forwards_open, self._host = OpenForwards(), None
+            self._forwards_open, self._host, self._scalars = OpenForwards(), None, None
         if session is None:
             return
         self._summary = session.recorder.summary

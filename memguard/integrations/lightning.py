@@ -22,7 +22,8 @@ from memguard.errors import MemGuardError
 from memguard.integrations.hooks import OpenForwards, RootHooks
 from memguard.integrations.progress import ProgressText
 from memguard.integrations.session import Session
-from memguard.integrations.shield import shielded
+from memguard.integrations.shield import end_here, shielded
+from memguard.integrations.trackers import LightningLoggers
 from memguard.options import Options, disabled
 from memguard.report.text import render
 from memguard.stats import BatchRecord, Stage
@@ -62,6 +63,7 @@ class MemGuardMixin:
         self._failed: set[str] = set()
         self._forwards_open = OpenForwards()
         self._progress: ProgressText | None = None
+        self._loggers: LightningLoggers | None = None
         self._summary = Summary()
         self._records: list[BatchRecord] = []
 
@@ -143,30 +145,40 @@ class MemGuardMixin:
         if self._session is not None:
             self._session.recorder.epoch(trainer.current_epoch)
 
-    @shielded
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """A training batch, already on the device, begins."""
-        self._batch_start(batch, batch_idx)
+        try:
+            self._batch_start(batch, batch_idx)
+        except Exception as error:
+            end_here(self, "on_train_batch_start", error)
 
-    @shielded
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
         """The loss still carries its graph."""
-        if self._session is not None:
-            self._session.backward_start(loss)
+        try:
+            if self._session is not None:
+                self._session.backward_start(loss)
+        except Exception as error:
+            end_here(self, "on_before_backward", error)
 
-    @shielded
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
         """Gradients are there."""
-        if self._session is not None:
-            self._session.backward_end()
+        try:
+            if self._session is not None:
+                self._session.backward_end()
+        except Exception as error:
+            end_here(self, "on_after_backward", error)
 
-    @shielded
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """A training batch is over."""
-        if self._session is not None:
-            self._session.batch_end()
-            if self._sorting:
-                self._keep_outermost()
+        try:
+            if self._session is not None:
+                self._session.batch_end()
+                if self._loggers is not None:
+                    self._loggers.batch_end(trainer)
+                if self._sorting:
+                    self._keep_outermost()
+        except Exception as error:
+            end_here(self, "on_train_batch_end", error)
 
     @shielded
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
@@ -197,6 +209,7 @@ class MemGuardMixin:
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Validation is over."""
         self._leave(Stage.VALIDATION)
+        self._log(trainer)
 
     @shielded
     def on_test_start(self, trainer: Any, pl_module: Any) -> None:
@@ -221,6 +234,7 @@ class MemGuardMixin:
     def on_test_end(self, trainer: Any, pl_module: Any) -> None:
         """The test is over."""
         self._leave(Stage.TEST)
+        self._log(trainer)
 
     @shielded
     def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
@@ -245,17 +259,20 @@ class MemGuardMixin:
     def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
         """Prediction is over."""
         self._leave(Stage.PREDICT)
+        self._log(trainer)
 
     @shielded
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Training is over."""
         self._leave(Stage.TRAIN)
+        self._log(trainer, trained=True)
 
     @shielded
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """The run fails; the exception flies on unchanged."""
         if self._session is not None:
             self._session.exception(exception)
+            self._log(trainer)
             self._close(f"an exception: {type(exception).__name__}")
 
     @shielded
@@ -270,6 +287,8 @@ class MemGuardMixin:
             session.open()
             if self._options.progress:
                 self._progress = ProgressText(trainer, session)
+            if self._options.loggers and trainer.is_global_zero:
+                self._loggers = LightningLoggers(session.recorder)
         except torch.OutOfMemoryError:
             raise  # what is there already does not fit the virtual device: the user's business
         except Exception as error:
@@ -335,6 +354,14 @@ class MemGuardMixin:
                 hooks.remove()
         self._hooks = [(root, hooks) for root, hooks in self._hooks if id(root) not in inner]
 
+    @shielded
+    def _log(self, trainer: Any, *, trained: bool = False) -> None:
+        """A point in the user's loggers, beside those of Lightning's own cadence."""
+        if self._loggers is not None and self._session is not None and not trainer.sanity_checking:
+            self._loggers.log(trainer, trained=trained)
+            if (oom := self._session.recorder.summary.oom) is not None:
+                self._loggers.out_of_memory(trainer, str(oom["text"]))
+
     def _enter(self, stage: Stage, trainer: Any, batches: int | None = None) -> None:
         self._end_checkpoint()
         if self._session is not None:
@@ -365,7 +392,7 @@ class MemGuardMixin:
             if self._progress is not None:
                 last.callback(self._progress.remove)
             self._hooks, self._nested, self._sorting, self._forwards_open = [], {}, False, OpenForwards()
-            self._progress = None
+            self._progress = self._loggers = None
         if session is None:
             return
         self._summary = session.recorder.summary

@@ -22,6 +22,7 @@ from memguard.integrations.loop import BatchInference
 from memguard.integrations.progress import BatchLine
 from memguard.integrations.session import Session
 from memguard.integrations.shield import shielded
+from memguard.integrations.trackers import Scalars
 from memguard.options import Options, disabled
 from memguard.probes.by_identity import WeakIdentityDict
 from memguard.probes.hook import Hook
@@ -67,6 +68,12 @@ class Guard:
         self._epoch: int | None = None
         self._looked_for_compiled = False
         self._closed = False
+        self._scalars: Scalars | None = None
+        if options.loggers:
+            raise ValueError(
+                "loggers=True needs the Trainer of Lightning or Hugging Face, which knows your loggers; in a loop of "
+                "your own, log what guard.scalars() gives"
+            )
         if self._disabled:
             return
         self.session = Session(options, writer=(lambda: writer) if writer is not None else None)
@@ -113,6 +120,17 @@ class Guard:
     def result(self) -> Summary:
         """The run so far as numbers."""
         return Summary() if self._disabled else self.session.so_far()
+
+    def scalars(self) -> dict[str, float]:
+        """The highest figures since the last call and the findings so far, for a logger of yours.
+
+        The names are those of the curves in TensorBoard, such as ``memory/allocated_peak_gib``.
+        """
+        if self._disabled:
+            return {}
+        if self._scalars is None:
+            self._scalars = Scalars(self.session.recorder)
+        return self._scalars.take()
 
     def batches(self, loader: Iterable[BatchT], *, epoch: int | None = None) -> Batches[BatchT]:
         """The loader's batches, with exact boundaries instead of inferred ones, and progress where a terminal shows it.

@@ -1,0 +1,83 @@
+"""A rank of a small training under torchrun: ``ranks_program.py KIND [LOGDIR]``; without a directory it is unguarded.
+
+Prints one line of JSON: the losses, and how many operations the backend counted, those of DDP's own reducer among them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import memguard
+
+STEPS = 24
+RANK = int(os.environ["RANK"])
+kept: list[torch.Tensor] = []
+
+
+def make(kind: str) -> nn.Module:
+    torch.manual_seed(0)
+    model: nn.Module = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Dropout(0.1), nn.Linear(256, 8))
+    if kind == "fsdp2":
+        mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
+        for layer in (model[0], model[3]):  # type: ignore[index]
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+    if kind == "fsdp1":
+        return FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+    return DistributedDataParallel(model, find_unused_parameters=kind == "unused")
+
+
+def step(kind: str, model: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> float:
+    rows = 64 if kind == "uneven" and RANK == 2 else 16
+    loss = model(torch.randn(rows, 64)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if kind in ("heavy", "oom") and RANK == 2:
+        kept.append(torch.ones(256 if kind == "heavy" else 1024, 1024) * loss)
+    if kind == "killed" and RANK == 1 and number == 9:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "oom" and RANK == 2 and number == 9:  # unguarded: there is no virtual GPU to be full
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+    return loss.item()
+
+
+def main(kind: str, logdir: str | None) -> None:
+    dist.init_process_group("gloo")
+    model = make(kind)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    torch.manual_seed(RANK)
+    guard: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if logdir is not None:
+        device = "virtual:64MiB" if kind in ("heavy", "oom", "uneven") else "auto"
+        options = {} if logdir == "-" else {"logdir": logdir}
+        guard = memguard.watch(model, optimizer, device=device, quiet=True, **options)
+    losses = []
+    with guard:
+        for number in range(STEPS):
+            losses.append(step(kind, model, optimizer, number))
+            if number % 8 == 7:
+                model.eval()
+                losses.append(model(torch.ones(2, 64)).sum().item())
+                model.train()
+    count = dist.distributed_c10d._get_default_group()._get_sequence_number_for_group()
+    kept.clear()
+    print(json.dumps({"rank": RANK, "losses": losses, "collectives": count}), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+    os._exit(0)  # gloo's threads now and then abort the interpreter's own exit, with and without memguard
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)
