@@ -90,7 +90,7 @@ class FunctionContextHolds(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedGraphs(Fact):
-    """Forwards in evaluation mode built graphs that died without any backward."""
+    """Forwards built graphs in vain: they died without any backward, or their gradients have no taker."""
 
     module: str
     """Class of the model."""
@@ -103,6 +103,10 @@ class UnusedGraphs(Fact):
     """Whether the model serves a training step from the side: a teacher, a reference model."""
     prevented: bool = False
     """Whether the validation guard ran it without a graph from then on."""
+    training: bool = False
+    """Whether the model was in training mode: ``eval()`` was forgotten as well."""
+    gradients_bytes: int | None = None
+    """Gradients of weights that no optimizer holds, where a backward did run."""
 
 
 # Storages

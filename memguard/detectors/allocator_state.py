@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.detectors.interface import Detector
-from memguard.detectors.telling import from_record, plural
+from memguard.detectors.telling import from_post_mortem, from_record, plural
+from memguard.facts import Fact
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run
 from memguard.units import format_bytes
@@ -39,6 +40,13 @@ class Fragmentation(Detector):
         self._streak = 0
         self._retries = 0
         self._told = False
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """An error whose request the free pieces would have held together."""
+        found = None if self._told else from_post_mortem(self, fact, run, "fragmentation")
+        if found is not None:
+            self._told = True
+            yield found
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Counts batches with a wide gap on a nearly full device."""

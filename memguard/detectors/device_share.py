@@ -41,6 +41,7 @@ class ForeignMemory(Detector):
         self._told_grown = False
         self._used: int | None = None
         self._own = self._own_before = 0
+        self._foreign_before = 0
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Compares what the driver says with what PyTorch reserved."""
@@ -54,8 +55,10 @@ class ForeignMemory(Detector):
             return  # the slow lane has nothing new to say, about once a second it has
         self._used = used
         # The reading is some batches old: whatever this process held since the reading before may be in it.
-        foreign = max(used - max(self._own, self._own_before), 0)
+        newest = max(used - max(self._own, self._own_before), 0)
         self._own, self._own_before = own, self._own
+        # What only one reading shows was this process between two looks: an error that flushed the cache, a capture.
+        foreign, self._foreign_before = min(newest, self._foreign_before), newest
         if self._baseline is None or foreign < self._baseline:
             self._baseline = foreign
         grown = foreign - self._baseline

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import ClassVar, final
 
 from memguard.detectors.interface import Detector
-from memguard.detectors.telling import from_fact, from_record, limit_of
-from memguard.facts import Fact, InputSize, OptimizerStateAhead
+from memguard.detectors.telling import from_fact, from_post_mortem, from_record, limit_of
+from memguard.facts import Fact, InputSize, OptimizerStateAhead, Place, RanOutOfMemory
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run, Stage
 from memguard.units import format_bytes
@@ -34,8 +35,20 @@ class OptimizerState(Detector):
     code: ClassVar[str] = "MG502"
     name: ClassVar[str] = "optimizer-state"
 
+    def __init__(self) -> None:
+        self._told = False
+        self._places: dict[str, Place] = {}
+
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
-        """Adds the state to the peak."""
+        """Adds the state to the peak; or hears that it did not fit, where that was not to be foreseen."""
+        if isinstance(fact, OptimizerStateAhead):
+            self._places[fact.optimizer] = fact.place
+        elif isinstance(fact, RanOutOfMemory) and (place := self._places.get(fact.holder or "")):
+            fact = replace(fact, place=place)  # the error may have come in the batch after the step
+        found = None if self._told else from_post_mortem(self, fact, run, "optimizer-state")
+        if found is not None:
+            self._told = True
+            yield found
         limit = limit_of(run)
         if not isinstance(fact, OptimizerStateAhead) or limit is None or fact.allocated_bytes is None:
             return
@@ -43,6 +56,7 @@ class OptimizerState(Detector):
         needed = max(at_step, (fact.peak_bytes or 0) + fact.state_bytes)
         if needed <= limit:
             return
+        self._told = True
         yield from_fact(
             self,
             fact,
@@ -82,11 +96,14 @@ class LongestBatch(Detector):
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Remembers a batch's size, and the largest to come."""
+        found = None if self._told else from_post_mortem(self, fact, run, "long-batch")
+        if found is not None:
+            self._told = True
+            yield found
         if isinstance(fact, InputSize):
             self._elements[fact.batch] = fact.elements
             if fact.largest_elements is not None:
                 self._largest = fact
-        return ()
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Adds the peak of a batch whose size is known."""

@@ -6,7 +6,7 @@ import os
 from typing import final
 
 from memguard.detectors.interface import Detector
-from memguard.facts import Fact, Place
+from memguard.facts import Fact, Place, RanOutOfMemory
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run
 
@@ -104,6 +104,19 @@ def from_record(
         bytes=nbytes,
         bytes_per_batch=bytes_per_batch,
         rank=run.rank,
+    )
+
+
+def from_post_mortem(rule: Detector, fact: Fact, run: Run, cause: str) -> Finding | None:
+    """The finding of the rule that an out-of-memory error proved right, if its cause is the rule's own.
+
+    An error that the program caught is told without alarm: searching for a batch size means to run out.
+    """
+    if not isinstance(fact, RanOutOfMemory) or fact.cause != cause:
+        return None
+    severity = Severity.INFO if fact.caught else Severity.CRITICAL
+    return from_fact(
+        rule, fact, run, severity, f"memory ran out. {fact.why}", fact.advice, nbytes=fact.bytes, name=fact.holder
     )
 
 

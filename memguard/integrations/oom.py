@@ -98,7 +98,12 @@ class OomWatch:
 
     # What happens in the loop
 
-    def alive(self, model: nn.Module | None = None) -> None:
+    @property
+    def attentive(self) -> bool:
+        """Whether `alive` has something to do."""
+        return self._searches or self._pending is not None
+
+    def alive(self) -> None:
         """The program goes on: a batch begins, or a root model is called."""
         if not self._installed:
             return
@@ -106,9 +111,10 @@ class OomWatch:
             self._listen()
         if self._pending is not None:
             self._goes_on()
-        session = self._session()
-        if model is not None and session is not None:
-            self._called[model] = session.recorder.batch
+
+    def called(self, model: nn.Module, batch: int) -> None:
+        """A root model is called in this batch."""
+        self._called[model] = batch
 
     def passing(self) -> None:
         """A forward failed, and the error is on its way up: the earliest look where no allocator tells."""
@@ -206,6 +212,7 @@ class OomWatch:
             session.peers.withdraw(pending.scene.batch)
         told = replace(self._conclude(pending, session), caught=True)
         with session.recorder.part("out-of-memory report"):
+            session.recorder.learn([told.fact()])
             session.recorder.out_of_memory({**told.to_json(), "text": render_markdown(told)})
             session.recorder.summary.notes.append(
                 f"the program caught an out-of-memory error in batch {told.batch}: {told.why}"
@@ -234,6 +241,7 @@ class OomWatch:
             told = replace(told, snapshot="snapshot.pickle")
         whole = render_markdown(told)
         data = {**told.to_json(), "text": whole}
+        session.recorder.learn([told.fact()])
         session.recorder.out_of_memory(data)
         if problem is not None:
             print(f"memguard: the report could not be written ({problem}); here it is.\n{whole}", file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from memguard.facts import NOWHERE, Place
+from memguard.facts import NOWHERE, Place, RanOutOfMemory
 from memguard.postmortem.advice import Advice, advise
 from memguard.postmortem.causes import Cause, find_cause
 from memguard.postmortem.scene import Replayed, Request, Scene, TopLine, TopTensor
@@ -44,10 +44,29 @@ class PostMortem:
     """Codes of what had been found before."""
     snapshot: str | None = None
     """Name of the snapshot's file, beside the report."""
+    bytes: int = 0
+    """What would be free without the cause."""
+    optimizer: str | None = None
+    """Class of the optimizer whose state is the cause."""
     caught: bool = False
     """Whether the program caught the error and went on."""
     seconds: float = 0.0
     """What the examination took."""
+
+    def fact(self) -> RanOutOfMemory:
+        """What the rules may conclude from it."""
+        optimizer = self.optimizer if self.cause is Cause.OPTIMIZER_STATE else None
+        return RanOutOfMemory(
+            batch=self.batch,
+            stage=self.stage,
+            place=self.place if self.place.file else self.site,
+            cause=self.cause.value,
+            why=self.why,
+            advice=self.advice[0].text if self.advice else "make the batch smaller.",
+            bytes=self.bytes or None,
+            holder=optimizer,
+            caught=self.caught,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The post-mortem as the recording, report.json and the Memory tab have it."""
@@ -110,5 +129,7 @@ def conclude(scene: Scene, *, name: str | None = None, seconds: float = 0.0) -> 
         advice=advise(scene, verdict),
         replays=scene.replays,
         findings=tuple(sorted({finding.code for finding in scene.findings})),
+        bytes=verdict.bytes,
+        optimizer=verdict.optimizer.name if verdict.optimizer is not None else None,
         seconds=seconds,
     )

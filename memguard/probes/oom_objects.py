@@ -165,7 +165,7 @@ def _uses(census: Census, stack: Stack, states: dict[int, int], steps: int) -> I
         factor = _factor(type(optimizer).__name__, groups[0])
         yield OptimizerUse(
             name=type(optimizer).__name__,
-            steps=0 if lacking else max(steps, 1),
+            steps=0 if lacking or (stepping and steps == 0) else max(steps, 1),
             stepping=stepping,
             state_bytes=states.get(id(optimizer), 0),
             full_state_bytes=None if factor is None else round(factor * total),

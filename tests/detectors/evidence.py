@@ -184,7 +184,7 @@ EVIDENCE: dict[str, Evidence] = {
         ),
     ),
     "MG504": records(10, lambda i: {"allocated_peak_bytes": 23 * GIB + 600 * MIB, "device_used_bytes": None}),
-    "MG601": records(10, lambda i: {"device_used_bytes": 19 * GIB}),
+    "MG601": records(10, lambda i: {"device_used_bytes": 19 * GIB + i}),
     "MG602": told_by(OtherDevice(**AT, device="cuda:0", own_device="cuda:3", bytes=600 * MIB)),
     "MG603": told_by(RankPeaks(**AT, peaks=((0, 20 * GIB), (1, 12 * GIB)))),
     "MG701": lambda rule: judge(
