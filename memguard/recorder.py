@@ -115,7 +115,8 @@ class Recorder:
         self._last_time = self._judged_time = 0.0
         self._began = 0.0
         self._spent = 0.0
-        self._batch_open = False
+        self.batch_is_open = False
+        """Whether a batch has begun and not ended."""
 
     @property
     def records(self) -> deque[BatchRecord]:
@@ -164,12 +165,7 @@ class Recorder:
     @property
     def open_shapes(self) -> list[Any] | None:
         """Input shapes of the open batch, where they are known."""
-        return self._shape_texts[self._shapes] if self._batch_open and self._shapes is not None else None
-
-    @property
-    def batch_is_open(self) -> bool:
-        """Whether a batch has begun and not ended."""
-        return self._batch_open
+        return self._shape_texts[self._shapes] if self.batch_is_open and self._shapes is not None else None
 
     # The life of a run
 
@@ -208,7 +204,7 @@ class Recorder:
             for sink in self._sinks:
                 last.callback(self._safely, _name(sink), sink.close)
             last.callback(self._conclude, reason)
-            if self._batch_open:
+            if self.batch_is_open:
                 self.batch_end()
         return self.summary
 
@@ -272,7 +268,7 @@ class Recorder:
         if not self._active() or not any(open_stage is stage for open_stage, _ in self._stages):
             return
         began = time.perf_counter()
-        if self._batch_open:
+        if self.batch_is_open:
             self.batch_end()
         if stage is Stage.CHECKPOINT:
             self._mark(stage, at_once=True)
@@ -300,16 +296,14 @@ class Recorder:
         """
         if not self._active():
             return
-        began = time.perf_counter()
-        if self._batch_open:
+        if self.batch_is_open:
             self.batch_end()
-        self._batch_open, self._index = True, index
+        self.batch_is_open, self._index = True, index
         self._shapes = self._number_of(shapes) if shapes is not None else None
-        self._spent += time.perf_counter() - began
 
     def shapes_once(self, describe: Callable[[], Any]) -> None:
         """The input shapes of the open batch, where they come later than its start; the first ones count."""
-        if self._batch_open and self._shapes is None:
+        if self.batch_is_open and self._shapes is None:
             self._shapes = self._number_of(describe())
 
     def batch_end(self, *, at_once: bool = False) -> None:
@@ -318,9 +312,9 @@ class Recorder:
         Args:
             at_once: Whether somebody is about to look at the record.
         """
-        if not self._batch_open or not self._active():
+        if not self.batch_is_open or not self._active():
             return
-        self._batch_open = False
+        self.batch_is_open = False
         began = time.perf_counter()
         self._mark(self._stages[-1][0] if self._stages else Stage.OTHER, at_once)
         self._spent += time.perf_counter() - began

@@ -260,7 +260,8 @@ class Session:
             if recorder.batch_is_open:
                 self.batch_end()
             recorder.batch_start(index, describe_shapes(inputs) if inputs is not None else None)
-            self.oom.alive()
+            if self.oom.attentive:
+                self.oom.alive()
             self.probes.batch_start(batch=recorder.batch, stage=recorder.stage)
         except Exception as error:
             recorder.failed("session", error)
@@ -294,7 +295,9 @@ class Session:
         Front doors ask `is_foreign` first.
         """
         try:
-            self.oom.alive(model)
+            if self.oom.attentive:
+                self.oom.alive()
+            self.oom.called(model, self.recorder.batch)
             self.probes.forward_start(model, args, kwargs)
         except Exception as error:
             self.recorder.failed("session", error)

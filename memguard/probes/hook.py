@@ -9,6 +9,7 @@ from typing import Any, final
 
 import torch
 
+_is_compiling = torch.compiler.is_compiling
 _log = logging.getLogger("memguard")
 
 
@@ -35,7 +36,7 @@ class Hook:
 
     def __call__(self, *args: Any) -> None:
         """What torch calls; inside a graph being compiled it does nothing, so that it breaks none."""
-        if not torch.compiler.is_compiling():
+        if not _is_compiling():
             try:
                 self._call(*args)
             except Exception as error:

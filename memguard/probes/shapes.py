@@ -20,6 +20,8 @@ def describe_shapes(inputs: object) -> tuple[Entry, ...]:
         inputs: A tensor, or a nest of tuples, lists and dicts of them; what is neither is passed over. Positions
             become names like ``"0"``, nested ones ``"0.mask"``. At most 16 tensors are described.
     """
+    if type(inputs) is torch.Tensor and not inputs.is_nested:
+        return (("", tuple(inputs.shape), _names.get(inputs.dtype) or _name(inputs.dtype)),)
     found: list[Entry] = []
     _collect("", inputs, MAX_DEPTH, found)
     return tuple(found)
@@ -36,13 +38,21 @@ def count_elements(shapes: tuple[Entry, ...]) -> int:
     return total
 
 
+_names: dict[torch.dtype, str] = {}
+
+
+def _name(dtype: torch.dtype) -> str:
+    name = _names[dtype] = str(dtype).removeprefix("torch.")
+    return name
+
+
 def _collect(name: str, value: Any, depth: int, found: list[Entry]) -> None:
     if len(found) >= MAX_ENTRIES:
         return
     kind = type(value)
     if issubclass(kind, torch.Tensor):
         try:
-            found.append((name, tuple(value.shape), str(value.dtype).removeprefix("torch.")))
+            found.append((name, tuple(value.shape), _names.get(value.dtype) or _name(value.dtype)))
         except (RuntimeError, TypeError):
             return  # a nested tensor's ragged shape has no numbers
     elif depth <= 0:
