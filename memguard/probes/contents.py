@@ -119,7 +119,7 @@ def attributes_of(obj: object) -> dict[str, Any]:
         return dict(threading.local.__getattribute__(obj, "__dict__"))
     for base in mro_of(type(obj)):
         slot = namespace_of(base).get("__dict__")
-        kind = type(slot)
+        kind: type = type(slot)
         if kind is types.GetSetDescriptorType or kind is types.MemberDescriptorType:
             found = slot.__get__(obj)  # type: ignore[union-attr]
             return found if type(found) is dict else {}

@@ -16,6 +16,7 @@ from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import KEY, Mark, Sentinel, tensors_in
 from memguard.probes.reach import Reach
 from memguard.probes.sizes import owned_storages, saved_storages, storages_of, walk
+from memguard.stats import Stage
 
 MIN_BATCHES = 8
 """Batches of which a graph must be alive."""
@@ -40,6 +41,8 @@ class GraphsProbe(Probe):
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._again: dict[bool, int] = {}
+        self._unnamed: set[bool] = set()
+        """Training (or not): whose holder only the collector may know; it is asked in the next batch."""
         self._carried = False
         self._last: dict[int, Mark] = {}
         self._retained_told = 0
@@ -83,8 +86,14 @@ class GraphsProbe(Probe):
             if training and len(batches) >= 2:
                 self.watch.look_closely(4 * MIN_BATCHES)
             if len(batches) >= self._again.get(training, MIN_BATCHES) and self._certain(training):
-                self._again[training] = AGAIN * len(batches)
                 self._diagnose(old, batches, training)
+
+    def on_stage_end(self, stage: Stage) -> None:
+        """What was to be asked in the next batch is asked now."""
+        for training in tuple(self._unnamed):
+            old = self._old(training)
+            if old:
+                self._diagnose(old, {mark.batch for mark in old}, training)
 
     def remove(self) -> None:
         """Forgets the last graphs."""
@@ -145,18 +154,26 @@ class GraphsProbe(Probe):
         reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)
         judge = _Judge(reach, owned_storages(watch.models))
         stage = old[0].stage
-        holders = self.holders(judge, graph=True, passes=reach.passes, stage=stage, collector=False)
-        if not holders:
+        ask_collector = training in self._unnamed
+        self._unnamed.discard(training)
+        how = None if ask_collector else False
+        holders = self.holders(judge, graph=True, passes=reach.passes, stage=stage, collector=how)
+        if not holders and not ask_collector:
             gc.collect()
-            if sum(mark.alive > 0 for mark in old) < MIN_BATCHES:
-                return  # they were garbage: the cycles probe tells that
-            holders = self.holders(judge, graph=True, passes=reach.passes, stage=stage)
+            if sum(mark.alive > 0 for mark in old) >= MIN_BATCHES:
+                self._unnamed.add(training)  # to ask the collector costs as much again: in the next batch
+                return
+            self._again[training] = AGAIN * len(batches)
+            return  # they were garbage: the cycles probe tells that
+        self._again[training] = AGAIN * len(batches)
         if holders and all(holder.exception for holder in holders):
             return  # kept errors and their tracebacks: another rule's
         held = judge.total()
         del judge, reach
         steps = watch.optimizer_steps - max(mark.steps for mark in old)
         used = sum(mark.used for mark in old) * 2 > len(old)
+        # Where later backwards ran through the oldest graph too, a state goes from batch to batch outside the model.
+        chained = old[0].uses >= 2 * old[-1].uses and old[0].uses >= old[-1].uses + len(old) // 2
         if not training:
             watch.retained.update(mark.module for mark in old)
         for place in _places(holders):
@@ -172,7 +189,7 @@ class GraphsProbe(Probe):
                     optimizer_steps=max(steps, 0),
                     bytes=held,
                     backward=used,
-                    carried=self._carried,
+                    carried=self._carried or (chained and "+=" not in (place.source or "")),
                     node=None if holders else old[0].node,
                 )
             )

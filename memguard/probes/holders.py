@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -81,7 +82,9 @@ class Survey:
         extra: Further objects by name where a holder may hang: trainer, callbacks, metrics, data module.
         frame: Where the stack begins; the caller's frame if not given.
         max_objects: Bound of the walk.
-        max_seconds: Bound of the walk in time.
+        max_seconds: Bound in time of all that is asked of it: half for the walk, a quarter for the judge, the rest for
+            reading sources.
+        walk: Whether to walk from these roots at once; else `walk_from` tells others.
 
     Attributes:
         tensors: Every link to a tensor.
@@ -96,13 +99,15 @@ class Survey:
         frame: types.FrameType | None = None,
         max_objects: int = MAX_OBJECTS,
         max_seconds: float = MAX_SECONDS,
+        walk: bool = True,
     ) -> None:
         self.frames = list(user_frames(sys._getframe(1) if frame is None else frame))
-        self.sources = Sources()
+        self.budget = Budget(max_seconds)
+        self.sources = Sources(is_late=self.budget.is_spent)
         self.cells = cells_of(self.frames)
         self._bounds = (max_objects, max_seconds)
         self.tensors: list[Link] = []
-        self.walk = self._walk(roots_of(self.frames, models, extra), Contents(self.frames))
+        self.walk = self._walk(roots_of(self.frames, models, extra) if walk else (), Contents(self.frames))
 
     def _walk(self, roots: Iterable[Link], contents: Contents) -> Walk:
         walk = Walk(
@@ -110,7 +115,8 @@ class Survey:
             self.tensors.append,
             contents=contents,
             max_objects=self._bounds[0],
-            max_seconds=self._bounds[1],
+            budget=self.budget,
+            keep=self._bounds[1] / 2,
         )
         walk.run(roots)
         return walk
@@ -148,13 +154,13 @@ class Survey:
 
     def judged(self, judge: Judge) -> list[tuple[Link, int]]:
         """The links to tensors that a judge recognises, with their bytes."""
-        budget = Budget(self._bounds[1])
+        keep = self._bounds[1] / 4
         sizes: dict[int, int | None] = {}
         found = []
         for link in self.tensors:
             key = id(link.value)
             if key not in sizes:
-                if budget.is_spent():
+                if self.budget.is_spent(keep):
                     break
                 sizes[key] = judge(link.value)
             size = sizes[key]
@@ -198,7 +204,7 @@ def find_holders(
     frame: types.FrameType | None = None,
     max_objects: int = MAX_OBJECTS,
     max_seconds: float = MAX_SECONDS,
-    collector: bool = True,
+    collector: bool | None = True,
 ) -> tuple[Holder, ...]:
     """Who holds the tensors a judge recognises, the likeliest cause first; empty if nothing in Python does.
 
@@ -214,8 +220,8 @@ def find_holders(
             dropped (`memguard.probes.reach.Reach.passes`).
         frame: Where the stack begins; the caller's frame if not given.
         max_objects: Bound of the walk.
-        max_seconds: Bound of the walk in time, and of the judge's share likewise.
-        collector: Whether to ask the garbage collector for referrers when the walk finds nobody.
+        max_seconds: Bound of the whole in time.
+        collector: Whether to ask the garbage collector for referrers when the walk finds nobody; None asks it alone.
     """
     survey = Survey(
         models=models,
@@ -223,6 +229,7 @@ def find_holders(
         frame=sys._getframe(1) if frame is None else frame,
         max_objects=max_objects,
         max_seconds=max_seconds,
+        walk=collector is not None,
     )
     found = survey.judged(judge)
     if not found:
@@ -230,8 +237,8 @@ def find_holders(
         statement = find_collecting(running, survey.sources, graph=graph)
         if statement is not None:
             return (_collected(statement),)
-        if collector:
-            survey.walk_from(roots_by_collector(judge))
+        if collector is not False:
+            survey.walk_from(roots_by_collector(judge, functools.partial(survey.budget.is_spent, max_seconds / 2)))
             found = survey.judged(judge)
     return survey.holders(found, stage=stage, graph=graph, passes=passes)
 

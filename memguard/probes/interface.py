@@ -168,7 +168,7 @@ class Probe(ABC):
         *,
         graph: bool,
         passes: Callable[[torch.Tensor, Collection[torch.Tensor]], bool] | None = None,
-        collector: bool = True,
+        collector: bool | None = True,
         stage: Stage | None = None,
     ) -> tuple[Holder, ...]:
         """Who holds the tensors that a judge recognises, the likeliest cause first (`memguard.probes.holders`)."""

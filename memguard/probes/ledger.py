@@ -64,6 +64,7 @@ class Mark:
         "steps",
         "training",
         "used",
+        "uses",
     )
 
     def __init__(self, *, module: int, batch: int, stage: Stage, training: bool, steps: int) -> None:
@@ -76,6 +77,8 @@ class Mark:
         """Marked nodes that live."""
         self.used = False
         """Whether a backward ran through it."""
+        self.uses = 0
+        """How often one ran through a marked node of it."""
         self.kept: Place | None = None
         """Where the last backward through it was called, if that one kept the saved tensors."""
         self.collected = False
@@ -199,6 +202,7 @@ class _Used:
     def __call__(self, grads: Any) -> None:
         mark = self._mark
         mark.used = True
+        mark.uses += 1
         if _keep_graph is not None:
             try:
                 # With create_graph the engine runs with gradients on: then the graph is kept to be used again.

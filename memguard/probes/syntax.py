@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import final
 
@@ -156,9 +156,11 @@ class Sources:
 
     Args:
         max_lines: How many lines are parsed in all, about 15 microseconds each; later files count as unreadable.
+        is_late: Asked before a file is parsed; whether there is no time left for it.
     """
 
-    def __init__(self, max_lines: int = MAX_LINES) -> None:
+    def __init__(self, max_lines: int = MAX_LINES, is_late: Callable[[], bool] = lambda: False) -> None:
+        self._is_late = is_late
         self._files: dict[str, Source | None] = {}
         self._left = max_lines
         self.others: list[str] | None = None
@@ -179,7 +181,7 @@ class Sources:
 
     def _parse(self, file: str) -> Source | None:
         lines = linecache.getlines(file)
-        if not lines or len(lines) > self._left:
+        if not lines or len(lines) > self._left or self._is_late():
             return None
         self._left -= len(lines)
         try:

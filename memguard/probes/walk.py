@@ -13,7 +13,7 @@ from memguard.probes.contents import Contents, Via, container_of
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 6
 MAX_SECONDS = 0.15
-_STALL_SECONDS = 0.01
+_STALL_SECONDS = 0.03
 
 
 @final
@@ -28,12 +28,12 @@ class Budget:
         self._left = seconds
         self._last = time.thread_time()
 
-    def is_spent(self) -> bool:
-        """Whether nothing is left; asked every few objects."""
+    def is_spent(self, keep: float = 0.0) -> bool:
+        """Whether no more is left than is to be kept for what comes after; asked every few objects."""
         now = time.thread_time()
         self._left -= min(now - self._last, _STALL_SECONDS)
         self._last = now
-        return self._left <= 0
+        return self._left <= keep
 
 
 @final
@@ -64,7 +64,12 @@ class Walk:
     Args:
         is_target: Whether objects of a type are looked for; they are handed over and not entered.
         on_target: Told every link to such an object; one held in several places is told once for each.
-        running: Frames that are roots, so that a traceback does not lead into them a second time.
+        contents: Reads what an object holds.
+        max_objects: Bound of the walk.
+        max_depth: Names and elements between a root and what is met last.
+        max_seconds: Bound of the walk in time, where it has no budget to share with others.
+        budget: What it may spend together with others.
+        keep: How much of that, in seconds, it has to leave them.
 
     Attributes:
         complete: False when the walk stopped at a bound.
@@ -79,6 +84,8 @@ class Walk:
         max_objects: int = MAX_OBJECTS,
         max_depth: int = MAX_DEPTH,
         max_seconds: float = MAX_SECONDS,
+        budget: Budget | None = None,
+        keep: float = 0.0,
     ) -> None:
         self.complete = True
         self.visited = 0
@@ -88,12 +95,13 @@ class Walk:
         self._targets: dict[int, tuple[type, bool]] = {}
         self._seen: dict[int, Link] = {}
         self._others: dict[int, list[Link]] = {}
-        self._max_objects, self._max_depth, self._max_seconds = max_objects, max_depth, max_seconds
+        self._max_objects, self._max_depth = max_objects, max_depth
+        self._budget, self._keep = budget or Budget(max_seconds), keep
 
     def run(self, roots: Iterable[Link]) -> None:
         """Walks from the roots; those named first are found first."""
         contents, seen, targets = self._contents, self._seen, self._targets
-        budget = Budget(self._max_seconds)
+        budget, keep = self._budget, self._keep
         queue: deque[Link] = deque()
         for root in roots:
             if id(root.value) not in seen:
@@ -106,7 +114,7 @@ class Walk:
                 if contents.is_empty(kind):
                     continue
                 self.visited += 1
-                if self.visited > self._max_objects or (not self.visited & 31 and budget.is_spent()):
+                if self.visited > self._max_objects or (not self.visited & 31 and budget.is_spent(keep)):
                     self.complete = False
                     return
                 known = targets.get(id(kind))
