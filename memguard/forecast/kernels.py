@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from memguard.forecast.scratch_convolution import convolution_backward_kernel, convolution_kernel
+
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer
 
 Kernel = Callable[["Tracer", int, Any, tuple[Any, ...], dict[str, Any]], Any]
 """Runs an operator: tracer, site, operator, arguments, keyword arguments."""
 
-aten = torch.ops.aten
+aten: Any = torch.ops.aten
 
 
 def _item(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -35,4 +37,6 @@ def _nonzero(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs
 KERNELS: dict[Any, Kernel] = {
     aten._local_scalar_dense.default: _item,
     aten.nonzero.default: _nonzero,
+    aten.convolution.default: convolution_kernel,
+    aten.convolution_backward.default: convolution_backward_kernel,
 }

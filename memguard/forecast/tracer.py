@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from memguard.errors import MemGuardError
 from memguard.forecast import fake_gpu
 from memguard.forecast.device_guard import engine_code
+from memguard.forecast.in_place import IN_PLACE
 from memguard.forecast.kernels import KERNELS
 from memguard.forecast.scratch import scratch_of
 from memguard.forecast.setting import Setting
@@ -93,6 +94,10 @@ class Tracer(TorchDispatchMode):
             return self._device_of(args[0], frame)
         kwargs = kwargs or {}
         self.operators += 1
+        if frame.f_code is _ENGINE:
+            func = IN_PLACE.get(func, func)
+            if func is _TO_COPY and _changes_nothing(args[0], kwargs):
+                return args[0]
         args, kwargs = self._on_gpu(func, args, kwargs, frame)
         site = self.sites.index(frame)
         if self._other_batch is not None and func in _FACTORIES:
@@ -325,6 +330,16 @@ class Tracer(TorchDispatchMode):
             elif nbytes:
                 held.setdefault(nbytes, []).append(self.hold(site, nbytes))
 
+    def larger(self, tensor: torch.Tensor, site: int, nbytes: int) -> None:
+        """An output whose memory is larger than its elements need."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        block = len(self.owners)
+        self.owners.append("")
+        self.events.append(Event(Kind.ALLOC, block, nbytes, fake_gpu.current_stream(), site))
+        self.allocated_bytes += storage.nbytes()
+        self._live[key] = (block, storage.nbytes(), weakref.ref(storage, lambda _: self._free(key)))
+
     def ignore(self, tensors: Iterable[torch.Tensor]) -> None:
         """Outputs that are on the GPU in the fake only."""
         for tensor in tensors:
@@ -371,3 +386,15 @@ class Tracer(TorchDispatchMode):
             notes=tuple(self.notes),
             batch=batch,
         )
+
+
+def _changes_nothing(tensor: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether the engine, which was told "cpu" of a tensor on the GPU, asks for a copy that it does not need."""
+    if type(tensor) is not FakeTensor or tensor.fake_device.type != "cuda":
+        return False
+    device, dtype = kwargs.get("device"), kwargs.get("dtype")
+    return (
+        (device is None or device.type == "cuda" or tensor.dim() == 0)
+        and (dtype is None or dtype == tensor.dtype)
+        and kwargs.get("memory_format") in (None, torch.preserve_format)
+    )
