@@ -208,6 +208,21 @@ class ReboundTensor(Fact):
     bytes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptOnHost(Fact):
+    """A container keeps something in host memory with every batch: arrays, bytes, numbers, tensors on the CPU."""
+
+    elements: int
+    """By how many it grew while it was watched."""
+    bytes: int
+    bytes_per_batch: float
+    kind: str = "list"
+    bounded: bool = False
+    """Whether the source empties or limits it, as far as it shows."""
+    from_workers: bool = False
+    """Whether tensors in shared memory are among them, as DataLoader workers hand them over."""
+
+
 # Python
 
 

@@ -18,7 +18,8 @@ class EvalGraph(Detector):
     """An evaluation built a graph that nobody used.
 
     What: forwards in eval mode ran with gradients enabled, and their graphs died without any backward.
-    ``model.eval()`` switches dropout and batch norm, not autograd.
+    ``model.eval()`` switches dropout and batch norm, not autograd. A row of such forwards in training mode counts too:
+    an evaluation that forgot ``eval()`` as well.
 
     Why it matters: every activation of the forward is saved for a backward that never comes. Evaluation then needs
     about as much memory as training, often more, for its batches are larger, and the variable that holds the last
@@ -51,6 +52,19 @@ class EvalGraph(Detector):
             )
             return
         size = f", {format_bytes(fact.bytes)} each" if fact.bytes else ""
+        if fact.training:
+            yield from_fact(
+                self,
+                fact,
+                run,
+                Severity.WARNING,
+                f"{called} built {plural(fact.count, 'graph')} in a row, in training mode, that died without a backward"
+                f"{size}: this looks like an evaluation that forgot both model.eval() and torch.no_grad().",
+                f"call model.eval() before it and model.train() after it, and {advice}",
+                nbytes=fact.bytes,
+                name=fact.module,
+            )
+            return
         yield from_fact(
             self,
             fact,
@@ -69,7 +83,8 @@ class FrozenModelGraph(Detector):
     """A frozen model or teacher builds a graph that nobody used.
 
     What: in every training step a second model (a teacher, a reference or target network, a frozen encoder) runs with
-    gradients enabled, and no backward ever runs through its graph.
+    gradients enabled, and no backward ever runs through its graph; or one does, and leaves gradients on weights that no
+    optimizer holds.
 
     Why it matters: all its activations are saved until its output dies: with a teacher larger than the student that
     is most of the step's memory.
@@ -85,6 +100,21 @@ class FrozenModelGraph(Detector):
         if not isinstance(fact, UnusedGraphs) or not fact.frozen:
             return
         where = at(fact.place)
+        if fact.gradients_bytes is not None:
+            yield from_fact(
+                self,
+                fact,
+                run,
+                Severity.WARNING,
+                f"{fact.module}{f', called at {where},' if where else ''} gets gradients "
+                f"({format_bytes(fact.gradients_bytes)}) in every backward though no optimizer holds its weights: its "
+                "graph is built and run through for nothing.",
+                "call it under `with torch.no_grad():`, and freeze it once: "
+                f"{fact.module.lower()}.requires_grad_(False).",
+                nbytes=fact.gradients_bytes,
+                name=fact.module,
+            )
+            return
         size = f" ({format_bytes(fact.bytes)} each)" if fact.bytes else ""
         yield from_fact(
             self,

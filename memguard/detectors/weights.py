@@ -15,7 +15,8 @@ from memguard.units import format_bytes
 MIN_GRADIENT_SHARE = 0.05
 NEARLY_FULL = 0.85
 """Share of the device above which the gradients' room decides whether a batch fits."""
-MAX_COPIES = 2
+LARGE_SHARE = 0.2
+"""Of the device, taken by copies of the weights."""
 
 
 @final
@@ -35,10 +36,10 @@ class ModelCopy(Detector):
     name: ClassVar[str] = "model-copy"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
-        """Tells of one or two; warns of more."""
+        """Tells of single ones, each of which may be wanted; warns where they pile up under one name, or are large."""
         if not isinstance(fact, ModelCopies):
             return
-        many = fact.copies > MAX_COPIES or (not fact.averaged and fact.copies > 1)
+        many = fact.copies > max(len(fact.holders), 1) or fact.bytes >= LARGE_SHARE * (limit_of(run) or float("inf"))
         where = ", ".join(fact.holders[:4]) or holder(fact.place)
         yield from_fact(
             self,

@@ -112,6 +112,15 @@ class BatchInference:
         """A backward entered the graph of a training forward."""
         self._backward = True
 
+    def bare_backward(self) -> None:
+        """A backward begins in a program without modules: it is all that shows a training batch."""
+        if self.explicit or (self._stepping and self._open):
+            return
+        self.end()
+        if self._stage is not Stage.TRAIN:
+            self._change(Stage.TRAIN)
+        self.begin(None)
+
     def step_start(self) -> None:
         """An optimizer begins its step."""
         self._stepping += 1

@@ -2,7 +2,8 @@
 
 A Lightning script is served by the callback that MEMGUARD=1 adds. In a plain one, the root models are those modules
 with parameters that are called while no other module is running: global hooks find them, and are taken away again
-except in one batch of sixteen, since they cost every module of the process a microsecond.
+except in one batch of sixteen, since they cost every module of the process a microsecond. Until the first module is
+called, backwards are heard as well: a program may train bare tensors.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, final
 
+import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from memguard.integrations.backward_calls import BackwardCalls
 from memguard.integrations.lightning import OPTIONS_VARIABLE
 from memguard.integrations.session import on_close, open_sessions
 from memguard.integrations.torch import Guard
@@ -51,15 +54,18 @@ class ScriptGuard:
         self._depth = 0
         self._calls = 0
         self._compiled = False
+        self._backwards = BackwardCalls(self._backward, self._backward_failed)
 
     def install(self) -> None:
         """Begins to look for root models; a virtual device is there from the very beginning."""
         if self._options.device.startswith("virtual:"):
             self._begin()
         self._arm()
+        self._backwards.install()
 
     def remove(self, reason: str) -> Summary | None:
         """Ends the run, if one began."""
+        self._backwards.remove()
         self._disarm()
         guard, self._guard = self._guard, None
         return guard.close(reason) if guard is not None else None
@@ -68,7 +74,7 @@ class ScriptGuard:
         if self._guard is None:
             self._guard = Guard([], [], self._options, quiet=True)
             self._guard.__enter__()
-            self._guard.session.recorder.listeners.append(self._after_record)
+            self._guard.session.on_batch = self._after_batch
         return self._guard
 
     def _arm(self) -> None:
@@ -91,6 +97,7 @@ class ScriptGuard:
             return
         if next(module.parameters(), None) is None:
             return
+        self._backwards.remove()
         guard = self._begin()
         if module in guard.models:
             return
@@ -105,13 +112,23 @@ class ScriptGuard:
             return
         self._depth = max(self._depth - 1, 0)
 
-    def _after_record(self, record: object) -> list[Any]:
+    def _backward(self, losses: Sequence[torch.Tensor]) -> None:
+        if in_transform() or threading.get_ident() != self._thread or os.getpid() != self._pid:
+            return
+        if any(session.is_lightning for session in open_sessions()):
+            self._backwards.remove()
+        else:
+            self._begin().bare_backward(losses)
+
+    def _backward_failed(self, error: Exception) -> None:
+        self._begin().part_failed("backwards", error)
+
+    def _after_batch(self) -> None:
         self._calls += 1
         if self._calls == DENSE_BATCHES or (self._calls > DENSE_BATCHES and self._calls % INTERVAL == 1):
             self._disarm()
         elif self._calls > DENSE_BATCHES and self._calls % INTERVAL == 0:
             self._arm()
-        return []
 
 
 def run_script(

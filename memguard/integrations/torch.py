@@ -7,7 +7,7 @@ import contextlib
 import gc
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from types import TracebackType
 from typing import Any, Generic, TypeVar, final
 
@@ -227,6 +227,13 @@ class Guard:
     def part_failed(self, name: str, error: Exception) -> None:
         """Something raised where the loop calls us."""
         self.session.recorder.failed(name, error)
+
+    def bare_backward(self, losses: Sequence[torch.Tensor]) -> None:
+        """A backward begins in a program of which no module was seen yet."""
+        if not self.session.is_foreign():
+            self._loop.bare_backward()
+            for loss in losses:
+                self.session.backward_start(loss)
 
     # Batches, told by BatchInference
 

@@ -20,6 +20,8 @@ from memguard.probes.precision import AutocastProbe, LogitsProbe
 from memguard.probes.processes import CompilationsProbe, OtherDevicesProbe
 from memguard.probes.scans import ScansProbe
 from memguard.probes.stem import StemProbe
+from memguard.probes.training_passes import TrainingPassesProbe
+from memguard.probes.unowned import UnownedGradientsProbe
 
 PROBES: tuple[type[Probe], ...] = (
     MarksProbe,
@@ -28,6 +30,8 @@ PROBES: tuple[type[Probe], ...] = (
     CyclesProbe,
     GraphsProbe,
     EvaluationProbe,
+    TrainingPassesProbe,
+    UnownedGradientsProbe,
     OutputsProbe,
     GradientsProbe,
     ContextsProbe,

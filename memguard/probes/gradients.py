@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, final
@@ -14,6 +16,8 @@ from memguard.probes.interface import Probe, Watch
 from memguard.probes.sites import call_site, find_call
 from memguard.probes.sizes import storages_of
 
+GRAPHS = 3
+"""Steps whose gradients carried a graph, before it is told."""
 LOOKS = 2
 """Forwards after a step whose gradients are looked at, before it is told."""
 SAMPLE = 4
@@ -35,7 +39,7 @@ class GradientsProbe(Probe):
         self._stepped = False
         self._looks = 0
         self._one: weakref.ref[torch.Tensor] | None = None
-        self._graphs_told = 0
+        self._graphs_told = self._with_graph = 0
         self._first: dict[int, list[weakref.ref[nn.Parameter]]] = {}
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -48,14 +52,17 @@ class GradientsProbe(Probe):
         if self._graphs_told >= LOOKS or not any(gradient.grad_fn is not None for gradient in gradients):
             return
         self._graphs_told += 1
-        if self._graphs_told < LOOKS:
-            return
-        graphs = [g for g in _gradients(module) if g.grad_fn is not None]
+        if self._graphs_told == LOOKS:
+            self._tell_graphs(_gradients(module), self._backward_place())
+
+    def _tell_graphs(self, gradients: list[torch.Tensor], place: Place) -> None:
+        self._graphs_told = LOOKS
+        graphs = [gradient for gradient in gradients if gradient.grad_fn is not None]
         self.report(
             GradientsWithGraph(
                 batch=self.watch.batch,
                 stage=self.watch.stage,
-                place=self._backward_place(),
+                place=place,
                 parameters=len(graphs),
                 bytes=sum(storages_of(graphs).values()),
             )
@@ -115,8 +122,20 @@ class GradientsProbe(Probe):
         )
 
     def on_optimizer_step_end(self, optimizer: torch.optim.Optimizer) -> None:
-        """The gradients have served."""
+        """The gradients have served; with a graph they hold it until somebody takes them away."""
         self._stepped = True
+        if self._graphs_told >= LOOKS or self._with_graph >= GRAPHS:
+            return
+        first = [p for group in optimizer.param_groups for p in group["params"][:SAMPLE]][:SAMPLE]
+        if not any(parameter.grad is not None and parameter.grad.grad_fn is not None for parameter in first):
+            return
+        self._with_graph += 1
+        if self._with_graph < GRAPHS:
+            return
+        place = find_call(call_site(), "backward", text="create_graph")
+        if place is not None and not _is_cleared_below(place):
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            self._tell_graphs([p.grad for p in parameters if p.grad is not None], place)
 
     def _first_gradients(self, module: nn.Module) -> list[torch.Tensor]:
         """The gradients of a few trainable parameters; walking over all of them in every batch would cost too much."""
@@ -135,6 +154,24 @@ class GradientsProbe(Probe):
         kept = [mark.kept for mark in list(self.watch.ledger.live.values()) if mark.kept is not None]
         site = kept[-1] if kept else call_site()
         return find_call(site, "backward", text="create_graph") or site
+
+
+def _is_cleared_below(backward: Place) -> bool:
+    """Whether the block in which a backward stands goes on to take the gradients away, as torch advises."""
+    lines = linecache.getlines(backward.file or "")
+    if backward.line is None or not 0 < backward.line <= len(lines):
+        return False
+    depth = _indent(lines[backward.line - 1])
+    for text in lines[backward.line :]:
+        if text.strip() and _indent(text) < depth:
+            return False
+        if re.search(r"\bzero_grad\s*\(|\.grad\s*=\s*None\b", text.partition("#")[0]):
+            return True
+    return False
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())
 
 
 def _gradients(module: nn.Module) -> list[torch.Tensor]:

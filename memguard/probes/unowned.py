@@ -1,0 +1,98 @@
+"""Gradients of a model that nobody trains: a teacher whose output was not detached."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+
+from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.probes.interface import Probe, Watch, is_optimized
+from memguard.probes.ledger import tensors_in
+from memguard.probes.sites import call_site
+
+MIN_STEPS = 4
+"""Optimizer steps, of others, through which its gradients were there."""
+
+
+@final
+@dataclass(slots=True)
+class _Model:
+    """What is known of one model whose inputs want no gradient."""
+
+    ref: weakref.ref[nn.Module]
+    parameter: weakref.ref[nn.Parameter]
+    """The first trainable one."""
+    version: int
+    steps: int = 0
+    """Optimizer steps at the last look."""
+    seen: int = 0
+    calls: int = 0
+    place: Place = NOWHERE
+
+
+@final
+class UnownedGradientsProbe(Probe):
+    """Looks whether a model that only serves others collects gradients.
+
+    Its graph is in vain where all of this holds: nothing that goes into it wants a gradient, its weights have
+    gradients and never change, and no optimizer holds any of them while others make their steps.
+    """
+
+    name: ClassVar[str] = "unowned gradients"
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._models: dict[int, _Model] = {}
+        self._done: set[int] = set()
+
+    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Looks at one parameter of the model."""
+        number = id(module)
+        if number in self._done or len(self.watch.models) < 2 or not torch.is_grad_enabled():
+            return
+        model = self._models.get(number)
+        if model is None or model.ref() is not module:
+            parameter = next((p for p in module.parameters() if p.requires_grad), None)
+            if parameter is None:
+                return
+            model = self._models[number] = _Model(weakref.ref(module), weakref.ref(parameter), parameter._version)
+        model.calls += 1
+        if any(tensor.requires_grad for tensor in tensors_in((args, kwargs))):
+            self._done.add(number)  # its graph leads on to others'
+            return
+        parameter = model.parameter()
+        if parameter is None or parameter._version != model.version:
+            self._done.add(number)  # somebody trains it, or averages weights into it
+            return
+        steps, model.steps = model.steps, self.watch.optimizer_steps
+        if model.steps == steps:
+            return
+        if parameter.grad is None:
+            model.seen = 0
+            return
+        model.seen += 1
+        if model.seen >= MIN_STEPS:
+            self._done.add(number)
+            self._conclude(module, model)
+
+    def _conclude(self, module: nn.Module, model: _Model) -> None:
+        if is_optimized(self.watch, [module]):
+            return
+        gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+        self.report(
+            UnusedGraphs(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=call_site(),
+                module=type(module).__name__,
+                count=model.seen,
+                forwards=model.calls,
+                frozen=True,
+                gradients_bytes=sum(gradient.numel() * gradient.element_size() for gradient in gradients),
+            )
+        )
