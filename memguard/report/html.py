@@ -20,7 +20,7 @@ from memguard.report.html_bundle import bundle
 from memguard.report.html_details import details, summary
 from memguard.report.html_index import RowIndex
 from memguard.report.html_lines import LineIndex
-from memguard.report.html_ranks import over_ranks
+from memguard.report.html_ranks import explain_worst, over_ranks
 from memguard.report.html_rows import DRAWN, Rows, decimate
 from memguard.report.html_snapshot import find_snapshot, snapshot_map
 
@@ -30,6 +30,8 @@ _BUDGET = 1_100_000
 _OWNERS_BUDGET = 100_000
 _MAP_BUDGET = 120_000
 _BAND = 1200
+_MOST_RANKS = 12
+"""Ranks that are embedded whole; the band and the worst rank's causes are of all."""
 
 
 def write_html(recordings: Sequence[Recording], path: str | os.PathLike[str], *, name: str = "") -> None:
@@ -60,29 +62,48 @@ def _rank(recording: Recording) -> int:
 
 
 def _data(title: str, recordings: dict[int, Recording]) -> dict[str, Any]:
-    """What the page's embedded source gives out, by rank."""
+    """What the page's embedded source gives out, by rank; of very many ranks those that matter."""
     indexes: dict[int, RowIndex] = {}
-    ranks: list[dict[str, Any]] = []
-    told: dict[str, Any] = {}
+    lines: dict[int, LineIndex] = {}
     for rank, recording in recordings.items():
-        index = RowIndex(_reader(recording.path), recording.path.name)
-        index.refresh(recording.path.stat().st_size)
-        lines = _lines(recording.path.with_suffix(".jsonl"))
-        indexes[rank] = index
-        ranks.append({"rank": rank, "starts": [recording.path.name], **summary(index, lines)})
+        indexes[rank] = RowIndex(_reader(recording.path), recording.path.name)
+        indexes[rank].refresh(recording.path.stat().st_size)
+        lines[rank] = _lines(recording.path.with_suffix(".jsonl"))
+    ranks = {rank: summary(index, lines[rank]) for rank, index in indexes.items()}
+    shown = _that_matter(ranks)
+    told: dict[str, Any] = {}
+    for rank in shown:
+        recording, index = recordings[rank], indexes[rank]
         told[str(rank)] = {
-            "details": {**details(index, lines, recording.notes), "ooms": _ooms(recording.path.parent, lines)},
-            "owners": _owners(lines, len(recordings)),
-            **_pack(index.rows(0, index.count), _BUDGET // len(recordings)),
+            "details": {
+                **details(index, lines[rank], recording.notes),
+                "ooms": _ooms(recording.path.parent, lines[rank]),
+            },
+            "owners": _owners(lines[rank], len(shown)),
+            **_pack(index.rows(0, index.count), _BUDGET // len(shown)),
             "stages": index.stages,
         }
+    several = len(indexes) > 1
+    windows = {rank: index.window(None, None, _BAND)[0] for rank, index in indexes.items()} if several else {}
+    listed = [{"rank": rank, "starts": [recordings[rank].path.name], **ranks[rank]} for rank in shown]
     return {
-        "run": {"name": title, "ranks": ranks},
+        "run": {"name": title, "ranks": listed, "others": len(ranks) - len(shown)},
         "told": told,
-        "band": over_ranks({rank: index.window(None, None, _BAND)[0] for rank, index in indexes.items()}, _BAND)
-        if len(indexes) > 1
-        else None,
+        "band": over_ranks(windows, _BAND) if several else None,
+        "worst": explain_worst(indexes, lines) if several else None,
     }
+
+
+def _that_matter(ranks: dict[int, dict[str, Any]]) -> list[int]:
+    """All ranks if they are few; else those out of memory, the highest, the lowest, and the first."""
+    if len(ranks) <= _MOST_RANKS:
+        return list(ranks)
+
+    def height(rank: int) -> int:
+        return (ranks[rank]["peak"] or {}).get("allocated_peak_bytes") or -1
+
+    order = sorted(ranks, key=lambda rank: (not ranks[rank]["ooms"], -height(rank)))
+    return sorted({*order[: _MOST_RANKS - 2], min(ranks, key=height), min(ranks)})
 
 
 def _reader(path: Path) -> Callable[[int, int], bytes]:

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from memguard.recorded_lines import plain
 from memguard.report.html_index import RowIndex
-from memguard.report.html_lines import LineIndex, plain
+from memguard.report.html_lines import LineIndex
 from memguard.report.html_rows import MARKS, Rows
 
 _MOST_OOMS = 20
@@ -79,6 +80,8 @@ def summary(index: RowIndex, lines: LineIndex) -> dict[str, Any]:
     return {
         "count": index.count,
         "device": lines.session.get("device"),
+        "node": lines.session.get("node"),
+        "host": lines.session.get("host"),
         "device_name": lines.session.get("device_name"),
         "device_total_bytes": lines.session.get("device_total_bytes"),
         "peak": as_json(index.peak_row(), index.stages),

@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable
 from typing import Any, final
 
 from memguard.findings import Finding
+from memguard.recorded_lines import MOST_FILE_BYTES, parse_line
 
 _MOST_SHAPES = 4000
-_LONGEST_TEXT = 20_000
-
-
-def plain(value: Any, depth: int = 0) -> Any:
-    """A value that any JSON reader takes: finite, of bounded length and depth."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, str):
-        return value if len(value) <= _LONGEST_TEXT else value[:_LONGEST_TEXT] + " ..."
-    if isinstance(value, int) and abs(value) > 2**63:
-        return None
-    if isinstance(value, (dict, list)) and depth > 12:
-        return None
-    if isinstance(value, dict):
-        return {str(key)[:200]: plain(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list):
-        return [plain(item, depth + 1) for item in value]
-    return value
 
 
 @final
@@ -62,6 +43,9 @@ class LineIndex:
         """
         if size <= self._offset or self.broken:
             return False
+        if size > MOST_FILE_BYTES:
+            size = MOST_FILE_BYTES
+            self.broken = f"{self._source}: longer than {MOST_FILE_BYTES >> 20} MiB; read up to there"
         data = self._read(self._offset, size - self._offset)
         whole = data.rfind(b"\n") + 1
         self._offset += whole
@@ -74,22 +58,18 @@ class LineIndex:
 
     def _take(self, text: bytes) -> bool:
         """Takes one line; False if it is broken."""
-        try:
-            line: Any = json.loads(text)
-            kind = str(line["kind"]) if isinstance(line, dict) else None
-        except (ValueError, KeyError, RecursionError):
-            kind = None
-        if kind is None:
+        line = parse_line(text)
+        if line is None:
             return False
+        kind = line["kind"]
         if kind == "owners":
-            if isinstance(line.get("batch"), int):
+            if line.get("batch") is not None:
                 self.owners[line["batch"]] = text
             return True
-        line = plain(line)
         if kind in ("session", "device"):
             self.session.update({key: value for key, value in line.items() if value is not None})
         elif kind == "shapes":
-            if isinstance(line.get("id"), int) and len(self._shapes) < _MOST_SHAPES:
+            if line.get("id") is not None and len(self._shapes) < _MOST_SHAPES:
                 self._shapes[line["id"]] = line.get("shapes")
         elif kind == "finding":
             self._finding(line)
@@ -104,11 +84,11 @@ class LineIndex:
         try:
             finding = Finding.from_json(line)
             known = self._causes.get(finding.cause)
-            batch = int(finding.batch)
+            batch = finding.batch
         except (ValueError, TypeError, KeyError):
             return
         first, last = (min(known["first_batch"], batch), max(known["last_batch"], batch)) if known else (batch, batch)
-        self._causes[finding.cause] = {**plain(finding.to_json()), "first_batch": first, "last_batch": last}
+        self._causes[finding.cause] = {**finding.to_json(), "first_batch": first, "last_batch": last}
 
     @property
     def findings(self) -> list[dict[str, Any]]:
@@ -123,8 +103,12 @@ class LineIndex:
         if not self.owners:
             return None
         nearest = min(self.owners, key=lambda known: (abs(known - batch), known))
-        line: dict[str, Any] = plain(json.loads(self.owners[nearest]))
-        return line
+        return parse_line(self.owners[nearest])
+
+    def shapes_of(self, number: int) -> list[Any] | None:
+        """The input shapes behind a record's number, as they were recorded."""
+        shapes = self._shapes.get(number)
+        return shapes if isinstance(shapes, list) else None
 
     def shapes(self) -> dict[str, str]:
         """Input shapes by number, as text like ``input [8, 512] int64``."""

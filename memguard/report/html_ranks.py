@@ -1,49 +1,77 @@
-"""One run over its ranks: the highest and the lowest peak in each stretch of batches, and whose it was. No torch."""
+"""One run over its ranks as the page shows it: the band of their peaks, the worst rank and why. No torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, final
 
-import numpy as np
-
+from memguard.findings import Finding
+from memguard.report.html_index import RowIndex
+from memguard.report.html_lines import LineIndex
 from memguard.report.html_rows import Rows
+from memguard.report.rank_causes import worst_rank
+from memguard.report.ranks import clock_of, heights_of, spread
+from memguard.stats import Stage
+
+_STRETCHES = 1000
 
 
-def over_ranks(windows: Mapping[int, Rows], buckets: int) -> dict[str, list[Any]]:
-    """The band over ranks, as JSON values.
+def over_ranks(windows: Mapping[int, Rows], buckets: int) -> dict[str, list[int]]:
+    """The band over ranks, as `memguard.report.ranks.Spread.curves` describes it.
 
     Args:
         windows: The rows of one window, by rank; every rank's maxima are among them.
         buckets: Width of the chart in pixels.
-
-    Returns:
-        ``batch`` (of the highest peak in each stretch), ``high``, ``low`` (the highest peaks of the highest and of
-        the lowest rank there) and ``worst`` (the rank of the highest), all of one length.
     """
-    windows = {rank: rows for rank, rows in sorted(windows.items()) if len(rows)}
-    result: dict[str, list[Any]] = {"batch": [], "high": [], "low": [], "worst": []}
+    windows = {rank: rows for rank, rows in windows.items() if len(rows)}
     if not windows:
-        return result
-    begin = min(int(rows["batch"][0]) for rows in windows.values())
-    end = max(int(rows["batch"][-1]) for rows in windows.values())
-    count = max(1, min(buckets, end - begin + 1))
-    peaks = np.full((len(windows), count), -1, dtype=np.int64)
-    where = np.zeros((len(windows), count), dtype=np.int64)
-    for number, rows in enumerate(windows.values()):
-        batches, values = rows["batch"], rows["allocated_peak_bytes"]
-        bucket = np.clip((batches - begin) * count // (end - begin + 1), 0, count - 1)
-        order = np.lexsort((values, bucket))
-        highest = order[np.append(np.diff(bucket[order]) > 0, True)]
-        peaks[number, bucket[highest]] = values[highest]
-        where[number, bucket[highest]] = batches[highest]
-    ranks = list(windows)
-    worst = peaks.argmax(axis=0)
-    for at in range(count):
-        known = peaks[:, at][peaks[:, at] >= 0]
-        if len(known):
-            result["batch"].append(int(where[worst[at], at]))
-            result["high"].append(int(known.max()))
-            result["low"].append(int(known.min()))
-            result["worst"].append(ranks[int(worst[at])])
-    return result
+        return {"batch": [], "at": [], "low": [], "median": [], "high": [], "worst": []}
+    clock = clock_of(windows.values())
+    begin = min(int(rows[clock].min()) for rows in windows.values())
+    heights = {rank: heights_of(rows, begin=begin, clock=clock) for rank, rows in windows.items()}
+    return spread(heights, buckets).curves()
+
+
+def explain_worst(indexes: Mapping[int, RowIndex], lines: Mapping[int, LineIndex]) -> dict[str, Any] | None:
+    """The rank with the highest peak and why, as JSON values; None where there is nothing to compare.
+
+    Args:
+        indexes: The ranks' records.
+        lines: Their JSON lines.
+    """
+    windows = {rank: index.window(None, None, _STRETCHES)[0] for rank, index in indexes.items()}
+    windows = {rank: rows for rank, rows in windows.items() if len(rows)}
+    if len(windows) < 2:
+        return None
+    clock = clock_of(windows.values())
+    heights = {rank: heights_of(rows, clock=clock) for rank, rows in windows.items()}
+    told = worst_rank(spread(heights), {rank: _Evidence(indexes[rank], lines[rank]) for rank in windows})
+    if told is None:
+        return None
+    return {**told.to_json(), "finding": told.finding.to_json() if told.finding is not None else None}
+
+
+@final
+class _Evidence:
+    """What is known of one rank, from the page's indexes."""
+
+    def __init__(self, index: RowIndex, lines: LineIndex) -> None:
+        self._index, self._lines = index, lines
+        self.session = lines.session
+        ooms = [oom for oom in lines.ooms if not oom.get("caught")]
+        self.oom = ooms[-1] if ooms else None
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [Finding.from_json(each) for each in self._lines.findings]
+
+    @property
+    def stages(self) -> set[Stage]:
+        names = (self._index.stages[code] for code in self._index.stage_counts if 0 <= code < len(self._index.stages))
+        return {Stage(name) for name in names if name in Stage._value2member_map_}
+
+    def shapes(self, number: int) -> list[Any] | None:
+        return self._lines.shapes_of(number)
+
+    def owners(self, batch: int) -> dict[str, Any] | None:
+        return self._lines.owners_at(batch)

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any, final
+from typing import Any, Protocol, final
 
-from memguard.detectors.device_share import RankImbalance
+from memguard.detectors.device_share import RankImbalance, WrongDevice
 from memguard.facts import RankPeaks
 from memguard.findings import Finding, Severity
-from memguard.recording import Recording
 from memguard.report.ranks import Spread
 from memguard.report.text import ranks_text, shapes_text
 from memguard.stats import STAGES, Run, Stage
-from memguard.summary import Summary
 from memguard.units import format_bytes
 
 _MOST_ASKED = 32
 """Other ranks whose inputs and owners are looked up."""
 _PART = 0.3
 """Share of the difference that something must make up to be named as its cause."""
+_LARGER = 1.1
+"""How many times the elements of the others' inputs are worth a word."""
 _OWNERS = {
     "parameters_bytes": "parameters",
     "gradients_bytes": "gradients",
@@ -65,47 +65,69 @@ class WorstRank:
         }
 
 
-def worst_rank(
-    spread: Spread,
-    peaks: Mapping[int, int],
-    summaries: Mapping[int, Summary],
-    recording_of: Callable[[int], Recording],
-) -> WorstRank | None:
+class Evidence(Protocol):
+    """What is known of one rank besides its records."""
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """The newest state of each."""
+
+    @property
+    def oom(self) -> dict[str, Any] | None:
+        """Its post-mortem, if it ran out of memory."""
+
+    @property
+    def session(self) -> dict[str, Any]:
+        """What it said of itself."""
+
+    @property
+    def stages(self) -> Collection[Stage]:
+        """Those of which it has a record."""
+
+    def shapes(self, number: int) -> list[Any] | None:
+        """The input shapes behind a record's number."""
+
+    def owners(self, batch: int) -> dict[str, Any] | None:
+        """The owners recorded nearest to a batch."""
+
+
+def worst_rank(spread: Spread, ranks: Mapping[int, Evidence]) -> WorstRank | None:
     """The rank with the highest peak; None if no rank has any.
 
     Args:
         spread: The ranks' heights.
-        peaks: Each rank's peak in bytes.
-        summaries: What each rank's run came to.
-        recording_of: A rank's recording; asked for few ranks.
+        ranks: What else is known of each.
     """
+    peaks = {
+        rank: peak for rank, peak in zip(spread.ranks, spread.table.max(axis=1).tolist(), strict=True) if peak >= 0
+    }
     if not peaks:
         return None
     worst, lowest = max(peaks, key=lambda rank: peaks[rank]), min(peaks, key=lambda rank: peaks[rank])
     at = spread.position(worst)
     others = [rank for rank in spread.ranks if rank != worst and _row(spread, rank, at)["peak"] >= 0]
     own = _row(spread, worst, at)
-    findings = {rank: summary.findings for rank, summary in summaries.items()}
+    stage = STAGES[own["stage"]] if 0 <= own["stage"] < len(STAGES) else Stage.OTHER
+    findings = {rank: each.findings for rank, each in ranks.items()}
     alone = _only_here(findings, worst)
-    step_median = int(median(_row(spread, rank, at)["peak"] for rank in others)) if others else peaks[worst]
-    causes = _ran_out(summaries[worst]) + _stage_alone(summaries, worst)
+    causes = _ran_out(ranks[worst].oom) + _stage_alone(stage, ranks, worst)
     if others:
-        causes += _causes(spread, at, worst, others, recording_of)
+        causes += _differences(spread, at, worst, others, ranks)
     causes += [f"only this rank has {_named(finding)}" for finding in alone[:3]]
-    causes += _visitors(findings, worst, recording_of)
+    causes += _visitors(findings, worst, ranks)
     told = WorstRank(
         rank=worst,
         peak_bytes=peaks[worst],
         batch=own["batch"],
-        stage=STAGES[own["stage"]] if 0 <= own["stage"] < len(STAGES) else Stage.OTHER,
-        median_bytes=step_median,
+        stage=stage,
+        median_bytes=int(median(_row(spread, rank, at)["peak"] for rank in others)) if others else peaks[worst],
         lowest_rank=lowest,
         lowest_bytes=peaks[lowest],
         causes=tuple(causes),
         findings=tuple(alone),
         finding=None,
     )
-    return replace(told, finding=_imbalance(told, peaks, summaries[worst]))
+    return replace(told, finding=_imbalance(told, peaks, ranks[worst]))
 
 
 def _row(spread: Spread, rank: int, at: int) -> dict[str, int]:
@@ -115,58 +137,66 @@ def _row(spread: Spread, rank: int, at: int) -> dict[str, int]:
     return {"peak": int(spread.table[number, at]), **{k: int(v[at]) if inside else -1 for k, v in rows.items()}}
 
 
-def _causes(
-    spread: Spread, at: int, worst: int, others: list[int], recording_of: Callable[[int], Recording]
-) -> list[str]:
+def _differences(spread: Spread, at: int, worst: int, others: list[int], ranks: Mapping[int, Evidence]) -> list[str]:
     """What differs in the step of the highest peak: inputs, and memory held before the batch."""
     own, rows = _row(spread, worst, at), {rank: _row(spread, rank, at) for rank in others}
     gap = own["peak"] - median(row["peak"] for row in rows.values())
     if gap <= 0:
         return []
-    causes = []
     sample = others[:: max(1, len(others) // _MOST_ASKED)][:_MOST_ASKED]
-    opened = {rank: recording_of(rank) for rank in [worst, *sample]}
-    alike = [rank for rank in sample if rows[rank]["stage"] == own["stage"]]
-    own_input = opened[worst].shapes(_number(own["shapes"]))
-    their_inputs = [shapes for rank in alike if (shapes := opened[rank].shapes(_number(rows[rank]["shapes"])))]
-    if own_input and their_inputs:
-        typical = sorted(their_inputs, key=_elements)[len(their_inputs) // 2]
-        ratio = _elements(own_input) / max(_elements(typical), 1)
-        if ratio > 1.1:
-            causes.append(
-                f"its inputs are {ratio:.1f} times as large: {shapes_text(own_input)}, "
-                f"in the same step elsewhere {shapes_text(typical)}"
-            )
+    causes = _larger_inputs(own, {rank: rows[rank] for rank in sample}, worst, ranks)
     floors = [row["allocated_start_bytes"] for row in rows.values() if row["allocated_start_bytes"] >= 0]
     if own["allocated_start_bytes"] >= 0 and floors:
         held = own["allocated_start_bytes"] - median(floors)
         if held > _PART * gap:
             causes.append(
                 f"it holds {format_bytes(int(held))} more than the others before the batch begins"
-                + _owner(opened, worst, sample, own["batch"], held)
+                + _owner(ranks, worst, sample, own["batch"], held)
             )
     return causes
 
 
-def _ran_out(summary: Summary) -> list[str]:
-    oom = summary.oom or {}
-    place = oom.get("place") or {}
+def _larger_inputs(
+    own: dict[str, int], rows: Mapping[int, dict[str, int]], worst: int, ranks: Mapping[int, Evidence]
+) -> list[str]:
+    """The inputs of the step, if this rank's are larger than those of the ranks that do the same."""
+    alike = [rank for rank, row in rows.items() if row["stage"] == own["stage"] and row["shapes"] >= 0]
+    mine = ranks[worst].shapes(own["shapes"]) if own["shapes"] >= 0 else None
+    theirs = [shapes for rank in alike if (shapes := ranks[rank].shapes(rows[rank]["shapes"]))]
+    if not mine or not theirs:
+        return []
+    typical = sorted(theirs, key=_elements)[len(theirs) // 2]
+    ratio = _elements(mine) / max(_elements(typical), 1)
+    if ratio <= _LARGER:
+        return []
+    elsewhere = f"in the same step elsewhere {shapes_text(typical)}"
+    return [f"its inputs are {ratio:.1f} times as large: {shapes_text(mine)}, {elsewhere}"]
+
+
+def _ran_out(oom: dict[str, Any] | None) -> list[str]:
+    if oom is None or not oom.get("cause"):
+        return []
+    place = _place(oom)
     at = f" ({place['file']}:{place.get('line')})" if place.get("file") else ""
-    return [f"it ran out of memory: {str(oom['cause']).rstrip('.')}{at}"] if oom.get("cause") else []
+    return [f"it ran out of memory: {str(oom['cause']).rstrip('.')}{at}"]
 
 
-def _stage_alone(summaries: Mapping[int, Summary], worst: int) -> list[str]:
+def _place(oom: dict[str, Any] | None) -> dict[str, Any]:
+    place = (oom or {}).get("place")
+    return place if isinstance(place, dict) else {}
+
+
+def _stage_alone(stage: Stage, ranks: Mapping[int, Evidence], worst: int) -> list[str]:
     """A stage that no other rank has, as a checkpoint that one rank gathers."""
-    stage = summaries[worst].peak.stage
-    if stage is Stage.OTHER or any(stage in summary.stages for rank, summary in summaries.items() if rank != worst):
+    if stage is Stage.OTHER or any(stage in each.stages for rank, each in ranks.items() if rank != worst):
         return []
     return [f"its peak is in {stage.value}, which no other rank does"]
 
 
-def _owner(opened: Mapping[int, Recording], worst: int, sample: list[int], batch: int, held: float) -> str:
+def _owner(ranks: Mapping[int, Evidence], worst: int, sample: list[int], batch: int, held: float) -> str:
     """Whose the additional memory is, where parameters, gradients, state or buffers make up a good part of it."""
-    own = _owners(opened[worst], batch)
-    theirs = [owners for rank in sample if (owners := _owners(opened[rank], batch))]
+    own = _owners(ranks[worst], batch)
+    theirs = [owners for rank in sample if (owners := _owners(ranks[rank], batch))]
     if not own or not theirs:
         return ""
     more = {name: own.get(name, 0) - median(owners.get(name, 0) for owners in theirs) for name in _OWNERS}
@@ -177,12 +207,9 @@ def _owner(opened: Mapping[int, Recording], worst: int, sample: list[int], batch
     return f": {_OWNERS[name]} {format_bytes(own[name])}, {elsewhere} elsewhere"
 
 
-def _owners(recording: Recording, batch: int) -> dict[str, int]:
-    lines = [line for line in recording.of_kind("owners") if isinstance(line.get("batch"), int)]
-    if not lines:
-        return {}
-    nearest = min(lines, key=lambda line: abs(line["batch"] - batch))
-    return {name: nearest[name] for name in _OWNERS if isinstance(nearest.get(name), int)}
+def _owners(rank: Evidence, batch: int) -> dict[str, int]:
+    line = rank.owners(batch) or {}
+    return {name: line[name] for name in _OWNERS if isinstance(line.get(name), int)}
 
 
 def _only_here(findings: Mapping[int, Sequence[Finding]], worst: int) -> list[Finding]:
@@ -202,23 +229,17 @@ def _only_here(findings: Mapping[int, Sequence[Finding]], worst: int) -> list[Fi
     return sorted(alone, key=lambda each: (-list(Severity).index(each.severity), -(each.bytes or 0)))
 
 
-def _visitors(
-    findings: Mapping[int, Sequence[Finding]], worst: int, recording_of: Callable[[int], Recording]
-) -> list[str]:
+def _visitors(findings: Mapping[int, Sequence[Finding]], worst: int, ranks: Mapping[int, Evidence]) -> list[str]:
     """Other ranks that hold memory on this rank's device (MG602), on the same node."""
-    listed = {
-        rank: [finding for finding in told if finding.code == "MG602"]
-        for rank, told in findings.items()
-        if rank != worst
-    }
-    if not any(listed.values()):
-        return []
-    here = recording_of(worst).session
+    here = ranks[worst].session
     guests = [
         (rank, finding)
-        for rank, told in listed.items()
+        for rank, told in findings.items()
         for finding in told
-        if finding.holder == here.get("device") and recording_of(rank).session.get("host") == here.get("host")
+        if finding.code == WrongDevice.code
+        and rank != worst
+        and finding.holder == here.get("device")
+        and ranks[rank].session.get("host") == here.get("host")
     ]
     if not guests:
         return []
@@ -227,19 +248,20 @@ def _visitors(
     return [f"{names} hold{'s' * (len(guests) == 1)} {format_bytes(held)} on its device {here['device']} (MG602)"]
 
 
-def _imbalance(worst: WorstRank, peaks: Mapping[int, int], summary: Summary) -> Finding | None:
+def _imbalance(worst: WorstRank, peaks: Mapping[int, int], evidence: Evidence) -> Finding | None:
     """MG603 by its own rule, over all ranks, with the cause."""
-    run = Run(device=summary.device, device_total_bytes=summary.device_total_bytes, rank=worst.rank)
+    session = evidence.session
+    total = session.get("device_total_bytes")
+    run = Run(device=str(session.get("device", "")), device_total_bytes=total, rank=worst.rank)
     fact = RankPeaks(batch=worst.batch, stage=worst.stage, peaks=tuple(sorted(peaks.items())))
     for finding in RankImbalance().learn(fact, run):
         why = f" Why: {'; '.join(worst.causes)}." if worst.causes else ""
         first = next((each for each in worst.findings if each.file), None)
-        place = (summary.oom or {}).get("place") or {}
-        file, line, advice = place.get("file"), place.get("line"), finding.advice
+        file, line, advice = _place(evidence.oom).get("file"), _place(evidence.oom).get("line"), finding.advice
         if first is not None:
             file, line = first.file, first.line
             advice = f"fix {first.code} in {file}:{line} first; then {advice}"
-        elif summary.oom is not None:
+        elif evidence.oom is not None:
             advice = f"do what the report of rank {worst.rank} advises first; then {advice}"
         return replace(
             finding, message=finding.message + why, advice=advice, file=file, line=line, holder=None, rank=worst.rank
@@ -261,7 +283,3 @@ def _elements(shapes: list[Any]) -> int:
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and value >= 0
-
-
-def _number(value: int) -> int | None:
-    return value if value >= 0 else None

@@ -7,14 +7,13 @@ or has a spike between two stages. Without an optimizer the numbers of the recor
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import Any, TypeAlias, final
 
-from memguard.recording import Recording
+import numpy as np
 
-if TYPE_CHECKING:
-    import numpy as np
+from memguard.report.html_rows import Rows
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -37,8 +36,6 @@ class Heights:
 
     def coarser(self, width: int) -> Heights:
         """The same in stretches of a multiple of the width."""
-        import numpy as np
-
         times = width // self.width
         if times <= 1:
             return self
@@ -50,42 +47,45 @@ class Heights:
         return Heights(width, padded.max(axis=1), rows)
 
 
-def heights_of(recording: Recording) -> Heights:
-    """A recording's heights, in at most 4096 stretches."""
-    import numpy as np
+def heights_of(rows: Rows, *, begin: int = 0, clock: str | None = None) -> Heights:
+    """A recording's heights, in at most 4096 stretches.
 
-    peaks = _known(recording, "allocated_peak_bytes")
-    peaks = np.where(peaks >= 0, peaks, _known(recording, "allocated_end_bytes"))
+    Args:
+        rows: Normalised rows: all of a recording, or of a window every maximum.
+        begin: What the clock shows where the first stretch begins.
+        clock: The column that is the clock; None takes what `clock_of` says of these rows.
+    """
+    peaks = _known(rows, "allocated_peak_bytes")
+    peaks = np.where(peaks >= 0, peaks, _known(rows, "allocated_end_bytes"))
     if not (peaks >= 0).any():
-        peaks = _known(recording, "host_rss_bytes")
-    columns = {name: _known(recording, name) for name in _KEPT}
-    clock = _known(recording, "optimizer_steps")
-    if not (clock > 0).any():
-        clock = columns["batch"]
-    clock = np.maximum(clock, 0)
+        peaks = _known(rows, "host_rss_bytes")
+    stretch = np.maximum(_known(rows, clock or clock_of([rows])) - begin, 0)
     width = 1
-    while len(clock) and int(clock.max()) // width >= MOST:
+    while len(stretch) and int(stretch.max()) // width >= MOST:
         width *= 2
-    count = int(clock.max()) // width + 1 if len(clock) else 0
-    stretch = clock // width
+    stretch //= width
+    count = int(stretch.max()) + 1 if len(stretch) else 0
     order = np.lexsort((peaks, stretch))
     top = order[np.append(np.diff(stretch[order]) > 0, True)] if len(order) else order
     highest = np.full(count, -1, dtype=np.int64)
-    rows = {name: np.full(count, -1, dtype=np.int64) for name in _KEPT}
     highest[stretch[top]] = peaks[top]
-    for name, values in columns.items():
-        rows[name][stretch[top]] = values[top]
-    return Heights(width, highest, rows)
+    kept = {}
+    for name in _KEPT:
+        kept[name] = np.full(count, -1, dtype=np.int64)
+        kept[name][stretch[top]] = _known(rows, name)[top]
+    return Heights(width, highest, kept)
 
 
-def _known(recording: Recording, name: str) -> Array:
+def clock_of(ranks: Iterable[Rows]) -> str:
+    """The column that all ranks share as their clock: optimizer steps, or the numbers of the records without any."""
+    return "optimizer_steps" if any((rows["optimizer_steps"] > 0).any() for rows in ranks) else "batch"
+
+
+def _known(rows: Rows, name: str) -> Array:
     """A column as whole numbers, -1 for unknown."""
-    import numpy as np
-
-    if name not in (recording.rows.dtype.names or ()):
-        return np.full(len(recording), -1, dtype=np.int64)
-    values: Array = np.asarray(recording.rows[name]).astype(np.int64)
-    return np.where(values < 0, np.int64(-1), values)
+    values: Array = rows[name].astype(np.int64)
+    values[values < 0] = -1
+    return values
 
 
 @final
@@ -102,10 +102,35 @@ class Spread:
         """The stretch of a rank's highest peak."""
         return int(self.table[self.ranks.index(rank)].argmax())
 
+    def curves(self) -> dict[str, list[int]]:
+        """The spread as the Memory tab draws it, all lists of one length.
+
+        ``batch`` only grows: the number of the earliest record in each stretch; ``at`` is that of the highest one.
+        ``low``, ``median`` and ``high`` are bytes, ``worst`` is the rank of the highest.
+        """
+        batches = np.full(self.table.shape, -1, dtype=np.int64)
+        for number, each in enumerate(self.heights):
+            batches[number, : len(each.peaks)] = each.rows["batch"]
+        shown = np.flatnonzero((self.table >= 0).any(axis=0))
+        table, batches = self.table[:, shown], batches[:, shown]
+        if not len(shown):
+            return {"batch": [], "at": [], "low": [], "median": [], "high": [], "worst": []}
+        unknown, position = table < 0, np.arange(len(shown))
+        high = table.argmax(axis=0)
+        most = np.iinfo(np.int64).max
+        earliest = np.where(unknown, most, batches).min(axis=0)
+        medians = np.nanmedian(np.where(unknown, np.nan, table), axis=0)
+        return {
+            "batch": (np.maximum.accumulate(earliest - position) + position).tolist(),
+            "at": batches[high, position].tolist(),
+            "low": np.where(unknown, most, table).min(axis=0).tolist(),
+            "median": medians.astype(np.int64).tolist(),
+            "high": table.max(axis=0).tolist(),
+            "worst": [self.ranks[each] for each in high.tolist()],
+        }
+
     def over(self, first: int, last: int) -> tuple[int, int, int, int, int] | None:
         """Of the ranks' peaks in some stretches: lowest, its rank, median, highest, its rank; None without a record."""
-        import numpy as np
-
         peaks = self.table[:, first:last].max(axis=1)
         known = np.flatnonzero(peaks >= 0)
         if not len(known):
@@ -116,8 +141,6 @@ class Spread:
 
     def stretches(self, most: int) -> list[dict[str, int]]:
         """The run in at most so many stretches of equal length, as JSON values."""
-        import numpy as np
-
         count = self.table.shape[1]
         edges = np.linspace(0, count, min(most, count) + 1).astype(int).tolist()
         listed = []
@@ -142,16 +165,18 @@ class Spread:
         return listed
 
 
-def spread(heights: dict[int, Heights]) -> Spread:
+def spread(heights: Mapping[int, Heights], most: int | None = None) -> Spread:
     """The ranks beside each other.
 
     Args:
         heights: By rank; at least one.
+        most: In how many stretches at most; None takes the finest that all have.
     """
-    import numpy as np
-
     ranks = sorted(heights)
     width = max(each.width for each in heights.values())
+    if most is not None:
+        count = max(len(each.peaks) * each.width for each in heights.values())
+        width *= max(1, -(-count // (most * width)))
     common: Sequence[Heights] = [heights[rank].coarser(width) for rank in ranks]
     count = max(len(each.peaks) for each in common)
     table = np.full((len(ranks), max(count, 1)), -1, dtype=np.int64)

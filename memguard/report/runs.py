@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any, final
 from memguard.detectors.device_share import RankImbalance
 from memguard.errors import RecordingError
 from memguard.recording import Recording, find_recordings, place_of
+from memguard.report.html_rows import normalise
 from memguard.report.rank_causes import WorstRank, worst_rank
 from memguard.report.ranks import Heights, Spread, heights_of, spread
 from memguard.report.summaries import merge, summarize
 from memguard.report.text import ranks_text
-from memguard.summary import Summary, peak_height
+from memguard.summary import Summary
 
 _POINTS = 200
 """Stretches of the run in JSON."""
@@ -144,7 +146,7 @@ def _add(run: RunOnDisk, recording: Recording) -> None:
         summary.rank,
         summary if known is None else merge([known.summary, summary]),
         recording.path,
-        heights_of(recording),
+        heights_of(normalise(recording.rows)),
         session=recording.session,
         last_time=recording.record(len(recording) - 1).time if len(recording) else None,
         starts=1 if known is None else known.starts + 1,
@@ -165,17 +167,31 @@ def _compare(run: RunOnDisk, ranks: list[RankOnDisk]) -> None:
     if failed:
         summary.oom = min(failed, key=lambda each: (each.summary.oom or {}).get("time") or 0).summary.oom
     run.spread = spread({each.rank: each.heights for each in ranks})
-    heights = {each.rank: max(peak_height(each.summary.peak)) for each in ranks}
-    in_bytes = {each.rank: peak_height(each.summary.peak)[0] for each in ranks}
-    run.worst = worst_rank(
-        run.spread,
-        in_bytes if any(in_bytes.values()) else heights,
-        {each.rank: each.summary for each in ranks},
-        lambda rank: Recording.open(run.ranks[rank].path),
-    )
+    run.worst = worst_rank(run.spread, {each.rank: _Evidence(each) for each in ranks})
     if run.worst is not None and run.worst.finding is not None:
         others = [finding for finding in summary.findings if finding.code != RankImbalance.code]
         summary.findings = [*others, run.worst.finding]
+
+
+@final
+class _Evidence:
+    """What is known of one rank; its recording is opened again where shapes and owners are asked for."""
+
+    def __init__(self, rank: RankOnDisk) -> None:
+        self._path = rank.path
+        self.findings, self.oom = rank.summary.findings, rank.summary.oom
+        self.session, self.stages = rank.session, rank.summary.stages
+
+    @functools.cached_property
+    def _recording(self) -> Recording:
+        return Recording.open(self._path)
+
+    def shapes(self, number: int) -> list[Any] | None:
+        return self._recording.shapes(number)
+
+    def owners(self, batch: int) -> dict[str, Any] | None:
+        lines = [line for line in self._recording.of_kind("owners") if isinstance(line.get("batch"), int)]
+        return min(lines, key=lambda line: abs(line["batch"] - batch), default=None)
 
 
 def _strangers(ranks: list[RankOnDisk]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import logging
 import time
@@ -16,8 +17,7 @@ from werkzeug import wrappers
 from memguard.errors import MemGuardError
 from memguard.report.html_details import chart_head
 from memguard.report.html_index import RowIndex
-from memguard.report.html_lines import plain
-from memguard.report.html_ranks import over_ranks
+from memguard.report.html_ranks import explain_worst, over_ranks
 from memguard.report.html_rows import Rows, pack
 from memguard.report.html_snapshot import find_snapshot, snapshot_map
 from memguard.tensorboard_plugin.events import read_manifests
@@ -30,6 +30,7 @@ STATIC = Path(__file__).parent / "static"
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
 _LARGEST_SNAPSHOT = 256 << 20
 _PATIENCE = 0.4
+_CURVES = 8
 _BINARY = "application/octet-stream"
 
 
@@ -46,6 +47,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
     def __init__(self, context: Any) -> None:
         flags = getattr(context, "flags", None)
         self._provider = getattr(context, "data_provider", None)
+        self._explained: tuple[Any, dict[str, Any] | None] = ((), None)
         self._store = Store(context.logdir or "", str(getattr(flags, "logdir_spec", "") or ""))
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
@@ -55,6 +57,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
             "/details": self._app(self._details),
             "/series": self._app(self._series),
             "/ranks": self._app(self._ranks),
+            "/worst": self._app(self._worst),
             "/owners": self._app(self._owners),
             "/snapshot": self._app(self._snapshot),
             "/download": self._app(self._download),
@@ -111,7 +114,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
                 else:
                     pending += 1
                     ranks.append({"rank": rank, "starts": [each.name for each in processes], "pending": True})
-            listed.append({"name": name, "ranks": ranks})
+            listed.append({"name": name, "ranks": _slim(ranks)})
         listed += self._events_only(request, {run["name"] for run in listed})
         listed.sort(key=lambda run: run["name"])
         return self._json(request, {"runs": listed, "pending": pending, "time": time.time()})
@@ -152,20 +155,40 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
         return self._binary(request, data)
 
     def _ranks(self, request: wrappers.Request) -> Any:
+        """The band of the ranks' peaks in a window."""
+        first, last, buckets = window(request)
+        windows: dict[int, Rows] = {}
+        for rank, process in self._processes(request).items():
+            with process.lock:
+                process.refresh()
+                if process.index is not None:
+                    windows[rank] = process.index.window(first, last, buckets)[0]
+        return self._json(request, over_ranks(windows, buckets))
+
+    def _worst(self, request: wrappers.Request) -> Any:
+        """The rank with the highest peak, and why; worked out again when a recording grew."""
+        processes = self._processes(request)
+        for process in processes.values():
+            process.refresh()
+        key = tuple((process.folder, process.name, process.version) for process in processes.values())
+        if self._explained[0] != key:
+            readable = {rank: process for rank, process in processes.items() if process.index is not None}
+            with contextlib.ExitStack() as locked:
+                for process in readable.values():
+                    locked.enter_context(process.lock)
+                indexes = {rank: _index(process) for rank, process in readable.items()}
+                lines = {rank: process.lines for rank, process in readable.items()}
+                self._explained = (key, explain_worst(indexes, lines))
+        return self._json(request, {"worst": self._explained[1]})
+
+    def _processes(self, request: wrappers.Request) -> dict[int, Process]:
+        """The processes of a run's start, by rank."""
         run = self._store.runs().get(request.args.get("run", ""))
         if run is None:
             raise BadRequest("there is no such run below the logdir")
         start = whole(request, "start", 0)
-        first, last, buckets = window(request)
-        windows: dict[int, Rows] = {}
-        for rank in run.processes:
-            process = run.process(rank, start)
-            if process is not None:
-                with process.lock:
-                    process.refresh()
-                    if process.index is not None:
-                        windows[rank] = process.index.window(first, last, buckets)[0]
-        return self._json(request, over_ranks(windows, buckets))
+        found = ((rank, run.process(rank, start)) for rank in sorted(run.processes))
+        return {rank: process for rank, process in found if process is not None}
 
     def _owners(self, request: wrappers.Request) -> Any:
         process = self._process(request)
@@ -225,6 +248,14 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
         if "gzip" not in request.headers.get("Accept-Encoding", ""):
             return http_util.Respond(request, data, _BINARY)
         return http_util.Respond(request, gzip.compress(data, 1, mtime=0), _BINARY, content_encoding="gzip")
+
+
+def _slim(ranks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The ranks of a run; of many, only the highest one's curve is of use to the list of runs."""
+    if len(ranks) <= _CURVES:
+        return ranks
+    highest = max(ranks, key=lambda rank: (rank.get("peak") or {}).get("allocated_peak_bytes") or -1)
+    return [rank if rank is highest else {**rank, "sparkline": []} for rank in ranks]
 
 
 def _index(process: Process) -> RowIndex:

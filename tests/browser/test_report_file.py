@@ -68,3 +68,4 @@ def test_report_of_several_ranks_has_them_all(visit: Visit, demo: Path, tmp_path
     assert page.input_value("#rank") == "2"
     page.select_option("#rank", "all")
     page.wait_for_selector(".readout[data-worst='2']")
+    assert "Rank 2 has the highest peak" in page.inner_text("#worst-rank")

@@ -257,6 +257,12 @@ def test_all_ranks_show_the_worst(visit: Visit, url: str) -> None:
     frame.select_option("#rank", "all")
     frame.wait_for_selector(".readout[data-worst='2']")
     assert ink(frame, ".plot canvas") > 10
+    assert "Rank 2 has the highest peak" in frame.inner_text("#worst-rank[data-rank='2']")
+    rows = frame.eval_on_selector_all(".ranks tbody tr", "rows => rows.map(row => row.innerText)")
+    assert len(rows) == 4 and rows[0].startswith("rank 2, highest")
+    frame.click(".ranks tbody tr:nth-child(3) button")
+    frame.wait_for_selector("#rank-note")
+    assert "The highest peak of all ranks is that of rank 2" in frame.inner_text("#rank-note")
 
 
 def test_runs_are_chosen_by_a_regular_expression(visit: Visit, url: str) -> None:

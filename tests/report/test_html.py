@@ -9,6 +9,7 @@ import pytest
 from memguard.errors import RecordingError
 from memguard.recording import Recording, RecordingWriter, find_recordings
 from memguard.report.html import write_html
+from tests.report.many_ranks import make_many
 from tests.tensorboard_plugin.make_logdir import make_leak, make_long, make_ranks, session
 
 
@@ -60,6 +61,18 @@ def test_several_ranks_share_one_file(tmp_path: Path) -> None:
     data = embedded(tmp_path / "report.html")
     assert list(data["told"]) == ["0", "1", "2"]
     assert set(data["band"]["worst"][600:]) == {2}
+
+
+def test_of_very_many_ranks_those_that_matter_are_embedded(tmp_path: Path) -> None:
+    """The file stays small and holds the highest, the lowest and the first; band and causes are those of all."""
+    make_many(tmp_path / "many", ranks=40, batches=300, heavy=29)
+    write_html(opened(tmp_path / "many"), tmp_path / "report.html")
+    data = embedded(tmp_path / "report.html")
+    assert (len(data["run"]["ranks"]), data["run"]["others"]) == (11, 29)  # the first is the lowest
+    assert {"0", "29"} <= set(data["told"]) == {str(rank["rank"]) for rank in data["run"]["ranks"]}
+    assert set(data["band"]["worst"]) == {29}
+    assert data["worst"]["rank"] == 29 and "its inputs are 2.0 times as large" in data["worst"]["why"][0]
+    assert (tmp_path / "report.html").stat().st_size < 1_500_000
 
 
 def test_hostile_texts_stay_data(tmp_path: Path) -> None:

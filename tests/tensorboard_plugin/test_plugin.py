@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import struct
 import subprocess
@@ -15,9 +16,9 @@ from werkzeug.test import Client
 
 from memguard.recording import Recording, RecordingWriter, find_recordings
 from memguard.stats import BatchRecord, Stage
-from memguard.tensorboard_plugin.plugin import MemoryPlugin
 from memguard.units import GIB
 from tests.tensorboard_plugin.make_logdir import main, make_leak, make_snapshot, session
+from tests.tensorboard_plugin.serving import Server
 
 
 @pytest.fixture(scope="module")
@@ -26,26 +27,6 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demo")
     main(folder)
     return folder
-
-
-class Server:
-    """The plugin's routes without TensorBoard around them."""
-
-    def __init__(self, logdir: Path | str, spec: str = "") -> None:
-        self.plugin = MemoryPlugin(Namespace(logdir=str(logdir), flags=Namespace(logdir_spec=spec)))
-        self.apps = self.plugin.get_plugin_apps()
-
-    def get(self, route: str, **query: Any) -> Any:
-        return Client(self.apps[route]).get(route, query_string=query)
-
-    def json(self, route: str, **query: Any) -> dict[str, Any]:
-        answer = self.get(route, **query)
-        assert answer.status_code == 200, answer.data
-        return json.loads(answer.data, parse_constant=_no_constant)
-
-
-def _no_constant(name: str) -> None:
-    raise AssertionError(f"{name} is no JSON")
 
 
 def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -114,6 +95,19 @@ def test_ranks_name_the_worst(logdir: Path) -> None:
     assert len(band["batch"]) == 100
     assert all(high >= low for high, low in zip(band["high"], band["low"], strict=True))
     assert set(band["worst"][40:]) == {2}
+    assert all(
+        low <= middle <= high for low, middle, high in zip(band["low"], band["median"], band["high"], strict=True)
+    )
+    assert all(before < after for before, after in itertools.pairwise(band["batch"]))
+
+
+def test_the_worst_rank_is_explained(logdir: Path) -> None:
+    """Which it is, when, how far above the others, and why as far as the recordings show it."""
+    worst = Server(logdir).json("/worst", run="four-ranks")["worst"]
+    assert (worst["rank"], worst["lowest_rank"] != 2) == (2, True)
+    assert 53 * GIB < worst["peak_bytes"] < 57 * GIB and worst["median_bytes"] < 48 * GIB
+    assert worst["finding"] is None, "less than 1.2 times the lowest is no MG603"
+    assert Server(logdir).json("/worst", run="leak")["worst"] is None
 
 
 def test_a_running_recording_grows_in_the_tab(tmp_path: Path) -> None:
@@ -141,6 +135,7 @@ def test_a_running_recording_grows_in_the_tab(tmp_path: Path) -> None:
         ("/details", {}),
         ("/details", {"run": "leak", "start": "7"}),
         ("/ranks", {"run": "nobody"}),
+        ("/worst", {"run": "nobody"}),
         ("/owners", {"run": "leak", "batch": "x"}),
         ("/snapshot", {"run": "leak", "id": "../../x"}),
         ("/download", {"run": "leak", "id": "x\0y"}),

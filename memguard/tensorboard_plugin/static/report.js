@@ -72,6 +72,7 @@ function embedded(data) {
       const inside = data.band.batch.map((batch) => (x0 === null || batch >= x0) && (x1 === null || batch <= x1));
       return Object.fromEntries(Object.entries(data.band).map(([name, values]) => [name, values.filter((_, at) => inside[at])]));
     },
+    worst: async () => data.worst,
     async owners({ rank }, batch) {
       return data.told[rank].owners.reduce((best, each) => (!best || Math.abs(each.batch - batch) < Math.abs(best.batch - batch) ? each : best), null);
     },

@@ -34,6 +34,9 @@ export const server = {
   async ranks(run, start, x0, x1, px) {
     return (await get("ranks", { run, start, x0, x1, px })).json();
   },
+  async worst(run, start) {
+    return (await (await get("worst", { run, start })).json()).worst;
+  },
   async owners(at, batch) {
     return (await (await get("owners", { ...at, batch })).json()).owners;
   },

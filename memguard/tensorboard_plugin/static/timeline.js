@@ -6,7 +6,7 @@ import { h, replace } from "./dom.js";
 import { chips, headline, isMarked } from "./findings.js";
 import { formatCount } from "./format.js";
 import { peakPanel } from "./peak.js";
-import { rankBand } from "./ranks.js";
+import { rankBand, rankNote } from "./ranks.js";
 import { drawable, nearestRow, rowAt } from "./rows.js";
 import { overviewStrip } from "./strip.js";
 import { color } from "./theme.js";
@@ -29,6 +29,7 @@ class Timeline {
     this.hovered = null;
     this.wanted = 0;
     this.head = h("div");
+    this.ranks = h("div");
     this.tiles = h("div", { className: "tiles" });
     this.readout = h("div", { className: "readout", "aria-live": "off" });
     this.legend = h("div", { className: "legend" });
@@ -44,7 +45,7 @@ class Timeline {
       h("div", { className: "row" }, this.readout, h("span", { className: "grow" }), this.status,
         button("\u2212", "Zoom out (\u2212)", () => this.scale(2)), button("+", "Zoom in (+)", () => this.scale(0.5)), button("Whole run", "Show the whole run (Home)", () => this.zoom(null, null))),
       this.legend, this.chips, this.plot, this.signs, this.host, this.strip);
-    replace(container, this.head, this.tiles, this.panel, this.peak);
+    replace(container, this.head, this.ranks, this.tiles, this.panel, this.peak);
   }
 
   get whole() {
@@ -72,6 +73,7 @@ class Timeline {
     }
     await this.fetch();
     this.makeCharts();
+    replace(this.ranks, await rankNote(this.page));
     this.observer.observe(this.plot);
     await this.makeStrip();
     await this.explain();

@@ -1,0 +1,95 @@
+"""Four ranks under torchrun, as a user starts them; what they leave is read as a user reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memguard.recording import Recording, find_recordings
+from memguard.report.rank_text import rank_lines
+from memguard.report.runs import load_run
+from tests.tensorboard_plugin.serving import Server
+
+PROGRAM = Path(__file__).with_name("ranks_program.py")
+ROOT = PROGRAM.parents[2]
+Launch = Callable[..., "tuple[list[dict[str, Any]], subprocess.CompletedProcess[str]]"]
+
+
+def launch(kind: str, *arguments: str, cwd: Path | None = None) -> tuple[list[dict[str, Any]], Any]:
+    """What each rank printed, and how the launcher ended."""
+    clean = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "MEMGUARD_LOGDIR")}
+    command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", "4", "--no-python"]
+    command += [sys.executable, "-W", "ignore", str(PROGRAM), kind, *arguments]
+    env = {**clean, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=cwd, timeout=300)
+    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return sorted(told, key=lambda each: each["rank"]), done
+
+
+def test_the_heavy_rank_and_its_line_are_named(tmp_path: Path) -> None:
+    """Ranks that were told no directory write into one; report and tab name the rank that leaks, and where."""
+    told, done = launch("heavy", "-", cwd=tmp_path)
+    assert (len(told), done.returncode) == (4, 0), done.stderr
+    (folder,) = (tmp_path / "memguard-runs").iterdir()
+    assert folder.name.startswith("torchrun-")
+    assert len(list(folder.glob("memguard/rank0000?-*-node0.bin"))) == 4
+    run = load_run([str(tmp_path)])
+    assert run.worst is not None and run.worst.rank == 2
+    (imbalance,) = (each for each in run.summary.findings if each.code == "MG603")
+    line = 1 + PROGRAM.read_text().splitlines().index(
+        "        kept.append(torch.ones(256 if kind == 'heavy' else 1024, 1024) * loss)".replace("'", '"')
+    )
+    assert (imbalance.rank, imbalance.file, imbalance.line) == (2, str(PROGRAM), line)
+    assert "the highest is rank 2" in "\n".join(rank_lines(run))
+    server = Server(tmp_path)
+    band = server.json("/ranks", run=f"memguard-runs/{folder.name}", px=100)
+    assert set(band["worst"][2:]) == {2}
+    worst = server.json("/worst", run=f"memguard-runs/{folder.name}")["worst"]
+    assert (worst["rank"], worst["finding"]["code"], worst["finding"]["line"]) == (2, "MG603", line)
+    assert any(f"ranks_program.py:{line}" in cause for cause in worst["why"])
+
+
+def test_one_rank_out_of_memory_is_named_by_all(tmp_path: Path) -> None:
+    """Its report is there when the others fall, theirs say who it was, and the launcher's exit code stays."""
+    plain = launch("oom")[1]
+    guarded = launch("oom", str(tmp_path))[1]
+    assert guarded.returncode == plain.returncode == 1
+    (folder,) = (tmp_path / "memguard").glob("oom-rank00002-*")
+    run = load_run([str(tmp_path)])
+    (failed,) = (each for each in run.ranks.values() if each.summary.oom is not None)
+    assert failed.rank == 2 and failed.last_time is not None
+    assert 0 < (folder / "report.json").stat().st_mtime - failed.last_time < 5
+    assert run.summary.oom is not None and "kept" in run.summary.oom["cause"]
+    assert "Rank 2 ran out of memory in train batch" in "\n".join(rank_lines(run))
+    # torchrun sends SIGTERM as soon as the first rank is gone: those that had the time to speak all say the same.
+    assert {peer["rank"] for each in run.ranks.values() for peer in each.peers} <= {2}
+
+
+@pytest.mark.slow
+def test_a_killed_rank_leaves_all_recordings_readable(tmp_path: Path) -> None:
+    """Kill -9 in the middle of a run: every recording reads to its last batch, and the launcher ends as without us."""
+    plain = launch("killed")[1]
+    guarded = launch("killed", str(tmp_path))[1]
+    assert guarded.returncode == plain.returncode != 0
+    recordings = [Recording.open(path) for path in find_recordings(tmp_path)]
+    assert [recording.session["rank"] for recording in recordings] == [0, 1, 2, 3]
+    assert all(len(recording) >= 8 and not recording.notes for recording in recordings)
+    assert "Rank 1 ended without a word" in "\n".join(rank_lines(load_run([str(tmp_path)])))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ddp", "unused", "fsdp2", "fsdp1"])
+def test_four_ranks_train_the_same_with_the_same_collectives(kind: str, tmp_path: Path) -> None:
+    """Losses bit-identical, and the backend counted not one operation more, those of DDP's reducer among them."""
+    plain, _ = launch(kind)
+    guarded, done = launch(kind, str(tmp_path))
+    assert len(plain) == 4, done.stderr
+    assert guarded == plain
+    assert plain[0]["collectives"] > 20
