@@ -22,7 +22,9 @@ class CacheGuard:
     """Empties the cache by a policy, and reports each act.
 
     Args:
-        policy: "never", "validation" (its edges), "epoch", "auto", or a number: every so many batches.
+        policy: "never", "validation" (its edges), "epoch", "auto", or a number: every so many batches. All but "auto"
+            go by the loop alone, so that all ranks act at once; "auto" goes by this rank's memory, and with several
+            ranks only tells.
         backend: The device.
     """
 
@@ -30,6 +32,7 @@ class CacheGuard:
         self._policy, self._backend = policy, backend
         self._batches = 0
         self._acts = 0
+        self._left = False
         self._returned_bytes = 0
         self._seconds = 0.0
 
@@ -40,8 +43,8 @@ class CacheGuard:
 
     def after_batch(self, record: BatchRecord) -> Finding | None:
         """A batch is over."""
-        if not isinstance(self._policy, int):
-            return None
+        if not isinstance(self._policy, int) or record.stage in (Stage.OTHER, Stage.CHECKPOINT):
+            return None  # ranks may differ in those, and must act after the same batches
         self._batches += 1
         if self._batches % self._policy:
             return None
@@ -54,7 +57,7 @@ class CacheGuard:
         if self._policy == "auto" and stage.evaluates:
             reason = self._need(run)
             if reason is not None:
-                return self._act(batch, stage, reason)
+                return self._act(batch, stage, reason) if run.world_size == 1 else self._leave(batch, stage, reason)
         return None
 
     def at_epoch_end(self, *, batch: int) -> Finding | None:
@@ -93,6 +96,23 @@ class CacheGuard:
             stage=stage,
             batch=batch,
             bytes=returned,
+        )
+
+    def _leave(self, batch: int, stage: Stage, reason: str) -> Finding | None:
+        """Says once what would have been done: a rank that empties its cache alone makes all others wait for it."""
+        if self._left:
+            return None
+        self._left = True
+        return Finding(
+            code=CODE,
+            name=NAME,
+            severity=Severity.INFO,
+            message=f"left the cache as it is, though {reason}: with several ranks all must do it at the same moment, "
+            "and asking the others would cost a collective.",
+            advice='if the ranks have such need at the same stages, say empty_cache="validation": all ranks then act '
+            "at its edges.",
+            stage=stage,
+            batch=batch,
         )
 
     def account(self) -> str | None:

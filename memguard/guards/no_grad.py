@@ -38,10 +38,14 @@ class NoGradGuard:
 
     Args:
         model: The root; held weakly.
+        several: Whether other ranks run this model too. All must decide alike, for gradients decide what DDP
+            communicates: only what the program itself makes the same on every rank is a reason then, and the moment at
+            which a graph dies is not.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, *, several: bool = False) -> None:
         self._model = weakref.ref(model)
+        self._several = several
         self._inside: bool | None = None
         self._wanted = False
         self._trained = False
@@ -99,13 +103,13 @@ class NoGradGuard:
             self._inside = differentiates(model)
         if self._inside or _asks_for_grad(args):
             return Decision.LEAVE
-        if self._trained or self._unused:
+        if self._trained or (self._unused and not self._several):
             return Decision.GUARD
         if self._optimized is None:
             self._optimized = _is_optimized(model, optimizers)
         if not self._optimized:
             return Decision.GUARD
-        if self._observed and not somebody_differentiates():
+        if self._observed and not self._several and not somebody_differentiates():
             return Decision.GUARD  # the last graph still hangs on a loop variable, and nobody here could use it
         self._observed = True
         return Decision.OBSERVE

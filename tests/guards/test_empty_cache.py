@@ -81,3 +81,24 @@ def test_auto_counts_what_others_hold() -> None:
     guard = CacheGuard("auto", FullDevice(12 * GIB, 4 * GIB))
     slow = SlowStats(device_used_bytes=23 * GIB)
     assert at_validation(guard, device_total_bytes=24 * GIB, slow=slow) == [True, True]
+
+
+def test_auto_with_several_ranks_tells_once_and_leaves_it() -> None:
+    """One rank's need is not the others': it says what it saw and what would let all act together."""
+    backend = FullDevice(int(23.5 * GIB), 4 * GIB)
+    guard = CacheGuard("auto", backend)
+    run = Run(device="x", device_total_bytes=24 * GIB, rank=3, world_size=8)
+    told = [guard.at_edge(Stage.VALIDATION, batch=1, starts=starts, run=run) for starts in (True, False)]
+    assert backend.emptied == 0 and guard.account() is None
+    assert told[0] is not None and told[0].code == "MG002" and "left the cache" in told[0].message
+    assert told[1] is None
+
+
+def test_every_so_many_batches_are_the_same_on_every_rank() -> None:
+    """What is recorded between the batches, on one rank and not on another, does not count."""
+    guards = [CacheGuard(3, ScriptedBackend()) for _ in range(2)]
+    batches = [record(number) for number in range(6)]
+    spikes = [BatchRecord(batch=9, stage=stage, time=0, seconds=0) for stage in (Stage.OTHER, Stage.CHECKPOINT)]
+    acts = [[guard.after_batch(each) is not None for each in batches] for guard in guards[:1]]
+    with_spikes = [guards[1].after_batch(each) is not None for batch in batches for each in (batch, *spikes)]
+    assert with_spikes[::3] == acts[0] and not any(with_spikes[1::3] + with_spikes[2::3])

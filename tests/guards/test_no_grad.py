@@ -162,3 +162,17 @@ def test_a_guarded_forward_inside_another_is_one(tmp_path: Path) -> None:
         for _ in range(3):
             assert model(torch.ones(1, 8)).grad_fn is None
             assert torch.is_grad_enabled()
+
+
+def test_with_several_ranks_only_what_all_of_them_see_is_a_reason(tmp_path: Path, monkeypatch: Any) -> None:
+    """Before training, no rank cuts a graph, whenever its own graphs happen to die; after a training step all do."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, tmp_path, optimizer):
+        model.eval()
+        assert all(model(torch.ones(1, 8)).grad_fn is not None for _ in range(4))
+        trained(model, optimizer)
+        model.eval()
+        assert model(torch.ones(1, 8)).grad_fn is None
