@@ -199,9 +199,7 @@ class ValidationGuard:
     def _root(self, model: nn.Module) -> _Root:
         root = self._roots.get(model)
         if root is None:
-            root = self._roots[model] = _Root(
-                NoGradGuard(model, several=self._recorder.run.world_size > 1)
-            )
+            root = self._roots[model] = _Root(NoGradGuard(model, several=self._recorder.run.world_size > 1))
         return root
 
 
