@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import ClassVar, final
 
@@ -50,6 +51,8 @@ class RetainedGraph(Detector):
         advice = (
             f"store the value without its graph: detach what goes into {name} (x.detach(), or x.item() for a number)"
         )
+        if re.search(r"\bregister_\w*hook\s*\(", fact.place.source or "") and "append" not in (fact.place.source or ""):
+            advice = "keep the handle that the registration returns, and call handle.remove() when the batch is done"
         if not fact.backward:
             advice += "; if it is evaluation, run it under torch.no_grad()"
         yield from_fact(

@@ -26,7 +26,12 @@ class BatchListener(Protocol):
     def finish(self) -> None:
         """The open batch is over."""
 
+    def crowded(self) -> None:
+        """The open batch had several forwards without a backward: it may be an evaluation."""
 
+
+CROWDED = 3
+"""Forwards in one training batch, after its first, that make it worth a look."""
 PLAIN_BATCHES = 64
 """Training batches of one forward and one step in a row, after which a loop counts as one of such batches only."""
 
@@ -47,7 +52,7 @@ class BatchInference:
         self._stepping = 0
         self._trained: set[int] = set()
         self._leaders: set[int] | None = None
-        self._plain = 0
+        self._plain = self._further = 0
         self.explicit = 0
         """Open `guard.batches` loops: while there is one, nothing is inferred."""
 
@@ -79,6 +84,9 @@ class BatchInference:
             self.begin(None)
         else:
             self._plain = 0
+            self._further += 1
+            if self._further == CROWDED:
+                self._listener.crowded()
 
     @property
     def needs_backward(self) -> bool:
@@ -134,7 +142,7 @@ class BatchInference:
 
     def begin(self, index: int | None) -> None:
         """A batch begins, by inference or said by the loop."""
-        self._open, self._backward, self._leaders = True, False, None
+        self._open, self._backward, self._leaders, self._further = True, False, None, 0
         self._listener.begin(index)
 
     def end(self) -> None:

@@ -252,6 +252,10 @@ class Guard:
         """The open batch is over."""
         self.session.batch_end()
 
+    def crowded(self) -> None:
+        """The open batch had several forwards without a backward: an evaluation that forgot eval() looks like that."""
+        self.session.probes.look_now()
+
     @shielded
     def start_batches(self, epoch: int | None) -> None:
         """A `batches` loop begins."""

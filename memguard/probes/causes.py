@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+from memguard.probes.contents import Via
+from memguard.probes.hook_piles import piled_hook, registration_of
 from memguard.probes.names import NAMES, cached_function, files_of_owner, innermost, sought_of, user_files
 from memguard.probes.sought import Hints, Sought, Statement
 from memguard.probes.statements import find_statement, is_alias
@@ -41,6 +43,9 @@ def find_cause(
         sources: The parsed files.
         hints: What is known of the run.
     """
+    hook = piled_hook(trail)
+    if hook is not None and (registered := registration_of(hook.value, sources)) is not None:
+        return Cause(Link(hook.value, Via.LOCAL, hook.value.__name__, hook.parent), registered)
     cause = Cause(trail[start], None)
     for index in [start, *range(len(trail) - 1, start, -1), *range(start - 1, -1, -1)]:
         link = trail[index]

@@ -229,6 +229,11 @@ class Contents:
         if _is_one_of(kind, (staticmethod, classmethod)):
             return lambda method: ((Via.PART, None, method.__func__),)
         heap = type.__dict__["__flags__"].__get__(kind) & _HEAP_TYPE
+        if (
+            type.__dict__["__module__"].__get__(kind) == "numpy"
+            and type.__dict__["__name__"].__get__(kind) == "ndarray"
+        ):
+            return _of_array
         if kind is _LRU_CACHE or (not heap and type.__dict__["__module__"].__get__(kind) in _OPAQUE_MODULES):
             return lambda obj: [(Via.PART, None, part) for part in gc.get_referents(obj)[:SAMPLE]]
         slots = _slots_of(kind)
@@ -267,6 +272,13 @@ def _of_container(obj: Any) -> Iterator[Held]:
 def _of_container_and_attributes(obj: Any) -> Iterator[Held]:
     yield from _of_container(obj)
     yield from _of_instance(obj)
+
+
+def _of_array(array: Any) -> Iterator[Held]:
+    """The elements of an array of Python objects: a table of losses."""
+    if array.dtype.hasobject:
+        for index in _indices(array.size):
+            yield Via.ITEM, None, array.item(index)
 
 
 def _slots_of(kind: type) -> list[tuple[str, Any]]:

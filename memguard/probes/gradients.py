@@ -132,7 +132,7 @@ class GradientsProbe(Probe):
         self._with_graph += 1
         if self._with_graph < GRAPHS:
             return
-        place = find_call(call_site(), "backward", text="create_graph")
+        place = find_call(call_site(), "backward", above=True, text="create_graph")
         if place is not None and not _is_cleared_below(place):
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             self._tell_graphs([p.grad for p in parameters if p.grad is not None], place)

@@ -36,6 +36,9 @@ from memguard.stats import BatchRecord, Stage
 
 _log = logging.getLogger("memguard")
 
+MAX_ASKED = 32
+"""Batches that are looked at because of what happens in them, beside those that are due."""
+
 _FORWARDS = frozenset({"on_forward_start", "on_forward_end", "on_stem_end"})
 """Always heard between two batches: sampling in a hook of the loop is evaluation as well."""
 _UNSAMPLED = frozenset({"on_model", "on_optimizer", "on_stage_start", "on_stage_end", "on_record", "on_exception"})
@@ -89,6 +92,7 @@ class Probes:
         self.seconds = 0.0
         self.active = False
         self._in_batch = False
+        self._asked = 0
         self._facts: list[Fact] = []
         self._on_failure = on_failure
         self._thread = get_ident()
@@ -162,6 +166,12 @@ class Probes:
         self.active = self.pace.looks(stage, closely=batch <= watch.dense_until)
         self._heard = self._dense if self.active else self._always
         self._emit("on_batch_start")
+
+    def look_now(self) -> None:
+        """The rest of the open batch is looked at after all; a run may ask for it a few times."""
+        if self._in_batch and not self.active and self._asked < MAX_ASKED:
+            self._asked += 1
+            self.active, self._heard = True, self._dense
 
     def forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A root model is called."""

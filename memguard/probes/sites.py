@@ -24,21 +24,23 @@ def place_of(frame: FrameType) -> Place:
     return Place(file=code.co_filename, line=frame.f_lineno, function=str(getattr(code, "co_qualname", code.co_name)))
 
 
-def find_call(site: Place, *functions: str, below: bool = False, text: str = "") -> Place | None:
+def find_call(site: Place, *functions: str, below: bool = False, above: bool = False, text: str = "") -> Place | None:
     """The line near a place that calls a function of one of these names; None without one.
 
     Args:
         site: Where to begin.
         *functions: Names, the last part of a dotted one.
         below: Whether only lines below the place count; else those above come after them.
+        above: Whether those above come first, the nearest before all.
         text: What else the line contains.
     """
     if site.file is None or site.line is None:
         return None
     pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, functions))})\s*\(")
     lines = linecache.getlines(site.file)
-    above = () if below else range(min(site.line, len(lines)) - 1, -1, -1)
-    for index in (*range(site.line, len(lines)), *above):
+    before = () if below else range(min(site.line, len(lines)) - 1, -1, -1)
+    after = range(site.line, len(lines))
+    for index in (*before, *after) if above else (*after, *before):
         code = lines[index].partition("#")[0]
         if pattern.search(code) and text in code and not code.lstrip().startswith("def "):
             return Place(file=site.file, line=index + 1, function=site.function, source=lines[index].strip())

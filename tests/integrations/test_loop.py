@@ -17,12 +17,15 @@ class Told:
     def finish(self) -> None:
         self.events.append(")")
 
+    def crowded(self) -> None:
+        self.events.append("?")
+
 
 def infer(events: str) -> str:
     """Plays events.
 
-    T and E are forwards of model 1 in training and evaluation, t and e of model 2, b a backward, [ and ] an optimizer
-    step's begin and end.
+    T and E are forwards of model 1 in training and evaluation, t and e of model 2, b a backward, B one in a program
+    without modules, [ and ] an optimizer step's begin and end.
     """
     told = Told()
     loop = BatchInference(told)
@@ -32,7 +35,7 @@ def infer(events: str) -> str:
         elif event == "b":
             loop.backward()
         else:
-            {"[": loop.step_start, "]": loop.step_end}[event]()
+            {"B": loop.bare_backward, "[": loop.step_start, "]": loop.step_end}[event]()
     loop.end()
     return " ".join(told.events)
 
@@ -105,3 +108,15 @@ def test_a_loop_of_plain_steps_needs_no_backwards_until_it_changes() -> None:
     loop.forward(1, training=True)
     loop.end()
     assert told.events[-4:] == ["(", ")", "(", ")"]
+
+
+def test_several_forwards_without_a_backward_are_worth_a_look() -> None:
+    """It is said once in each batch."""
+    assert infer("TTTTTT b[] TTT b[]") == "train ( ? ) ( )"
+
+
+def test_without_modules_a_backward_is_a_batch() -> None:
+    """With an optimizer, without one, and in the closure of LBFGS."""
+    assert infer("B[] B[]") == "train ( ) ( )"
+    assert infer("B B") == "train ( ) ( )"
+    assert infer("[BBB] [BB]") == "train ( ) ( )"

@@ -85,3 +85,31 @@ def test_the_state_of_the_first_step_is_known_before_it() -> None:
                 optimizer.step()
         facts = loop.of(OptimizerStateAhead)
         assert [fact.state_bytes for fact in facts] == ([tensors * nbytes] if tensors else [])
+
+
+def test_gradients_with_a_graph_that_wait_for_the_next_zero_grad_are_told() -> None:
+    """The cycle stands from the step to the beginning of the next batch, and whatever runs in between."""
+    model, x = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[GradientsProbe]) as loop:
+        for _ in loop.batches(5):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward(create_graph=True)  # waits
+            optimizer.step()
+    model.zero_grad()
+    (fact,) = loop.of(GradientsWithGraph)
+    assert fact.place.line == line_of("waits")
+
+
+def test_gradients_with_a_graph_that_are_taken_away_after_the_step_are_silent() -> None:
+    """As torch advises: the block goes on to set them to None."""
+    model, x = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[GradientsProbe]) as loop:
+        for _ in loop.batches(5):
+            loss = model(x).square().mean()
+            loss.backward(create_graph=True)
+            optimizer.step()
+            optimizer.zero_grad()
+    assert loop.of(GradientsWithGraph) == []
