@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, final
@@ -12,8 +13,9 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact, GradientsWithGraph, OptimizerStateAhead, Place, StaleGradients
+from memguard.probes.frames import user_frames
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.sites import call_site, find_call
+from memguard.probes.sites import call_site, find_call, place_of
 from memguard.probes.sizes import storages_of
 
 GRAPHS = 3
@@ -132,7 +134,9 @@ class GradientsProbe(Probe):
         self._with_graph += 1
         if self._with_graph < GRAPHS:
             return
-        place = find_call(call_site(), "backward", above=True, text="create_graph")
+        sites = (place_of(frame) for frame in user_frames(sys._getframe(1)))
+        calls = (find_call(site, "backward", above=True, text="create_graph") for site in sites)
+        place = next((call for call in calls if call is not None), None)
         if place is not None and not _is_cleared_below(place):
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             self._tell_graphs([p.grad for p in parameters if p.grad is not None], place)
