@@ -68,7 +68,7 @@ class ChildrenMemory:
             pass
         try:
             return frozenset(child.pid for child in psutil.Process().children())
-        except psutil.Error:
+        except (psutil.Error, OSError):  # psutil lists /proc as well
             return None
 
     def _private_bytes(self, pid: int) -> int | None:

@@ -36,24 +36,31 @@ class HostMemory:
         self._statm = -1
         self._pid = pid()
         self._children = ChildrenMemory(proc=proc, clock=clock)
-        if _LINUX:
+
+    def install(self) -> None:
+        """Keeps a file of the kernel's open, so that `rss_bytes` takes 1 us."""
+        if _LINUX and self._statm < 0:
             try:
-                self._statm = os.open(proc / "self" / "statm", os.O_RDONLY)
+                self._statm = os.open(self._proc / "self" / "statm", os.O_RDONLY)
             except OSError:
                 pass
 
-    def __del__(self) -> None:
-        if getattr(self, "_statm", -1) >= 0:
-            os.close(self._statm)
-            self._statm = -1
+    def remove(self) -> None:
+        """Closes that file."""
+        descriptor, self._statm = self._statm, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def rss_bytes(self) -> int | None:
-        """Resident memory of this process; 1 us on Linux. None in a forked child: the open file is the parent's."""
+        """Resident memory of this process. None in a forked child, where an open file is the parent's."""
         if pid() != self._pid:
             return None
         try:
-            if self._statm >= 0:
-                return int(os.pread(self._statm, 128, 0).split(None, 2)[1]) * _PAGE_BYTES
+            descriptor = self._statm
+            if descriptor >= 0:
+                return int(os.pread(descriptor, 128, 0).split(None, 2)[1]) * _PAGE_BYTES
+            if _LINUX:
+                return int((self._proc / "self" / "statm").read_bytes().split(None, 2)[1]) * _PAGE_BYTES
             return int(psutil.Process().memory_info().rss)
         except (OSError, IndexError, ValueError, psutil.Error):
             return None

@@ -177,6 +177,7 @@ class Session:
         with contextlib.ExitStack() as last:  # from the bottom up; an interrupt in one of them stops none of the others
             last.callback(self._tell_end)
             for name, remove in (
+                ("host memory", self._host.remove),
                 ("slow lane", self._slow.stop),
                 ("probes", self.probes.remove),
                 ("recorder", functools.partial(self.recorder.close, reason)),
@@ -382,6 +383,7 @@ class Session:
 
     def _open_recorder(self) -> None:
         with self.recorder.part("host memory"):
+            self._host.install()
             self.host_limit_bytes = self._host.limit().limit_bytes
         launch = self.launch
         place = {"node": launch.node, "local_rank": launch.local_rank, "restart": launch.restart, "run": launch.run}

@@ -30,6 +30,7 @@ def microseconds(call: Callable[[], object], calls: int = CALLS) -> float:
 def host() -> dict[str, float]:
     """What each batch, and each second, pays on any machine."""
     memory = HostMemory()
+    memory.install()
     return {
         "host rss_bytes": microseconds(memory.rss_bytes),
         "host read_slow": microseconds(memory.read_slow, 10),
