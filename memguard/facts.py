@@ -234,6 +234,8 @@ class FreedByCollector(Fact):
     bytes: int | None
     cycle: str | None = None
     """The cycle in words, like ``Trainer.loss <- Trainer``."""
+    outputs: int = 0
+    """Outputs without a graph among them."""
     collector_enabled: bool = True
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import deque
 from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.detectors.interface import Detector
-from memguard.detectors.ratchet import Ratchet, outlook
-from memguard.detectors.telling import from_record
+from memguard.detectors.ratchet import EVENNESS, REACH, Ratchet, outlook
+from memguard.detectors.telling import from_fact, from_record, holder, plural
+from memguard.facts import Fact, KeptOnHost
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run, SlowStats, Stage
 from memguard.units import format_bytes
@@ -16,6 +19,11 @@ HOST_WINDOWS, HOST_WARM_UP = (64, 256, 1024), 128
 """Wider than the device's: malloc arenas and primitive caches settle slowly."""
 SAMPLE_WINDOWS, SAMPLE_WARM_UP = (8, 32), 8
 """Of readings of the slow lane, about one a second."""
+FLOOR_BATCHES, FLOORS = 16, 9
+"""Batches whose lowest value makes a floor, and floors in a row that have to rise until the end."""
+MIN_GROWN_BYTES = 64 * 1024**2
+MIN_KEPT_BYTES = 16 * 1024
+"""Kept with every batch; less is a log of numbers."""
 SHM_SHARE = 0.10
 MIN_SHM_BYTES = 16 * 1024**2
 FILES_PER_BATCH, FILES_BATCHES = 0.5, 100
@@ -41,11 +49,40 @@ class HostGrowth(Detector):
         self._ratchet = Ratchet(HOST_WINDOWS, HOST_WARM_UP)
         self._peak = 0
         self._epoch: int | None = None
-        self._told = False
+        self._told = self._named = False
+        self._batches = 0
+        self._lowest: int | None = None
+        self._floors: deque[int] = deque(maxlen=FLOORS)
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """A container that was seen to grow: as bad as what it will have taken when the run is over."""
+        if not isinstance(fact, KeptOnHost) or fact.bounded or fact.bytes_per_batch < MIN_KEPT_BYTES:
+            return
+        self._named = True
+        free = _free(run.slow)
+        left = run.batches_left if run.batches_left is not None else round(REACH * self._batches)
+        severity = Severity.INFO
+        if free is not None and fact.bytes_per_batch * left > free:
+            severity = Severity.CRITICAL if run.batches_left is not None else Severity.WARNING
+        room = ""
+        if free is not None:
+            room = f"; {format_bytes(free)} are free, enough for {plural(int(free / fact.bytes_per_batch), 'batch')}"
+        yield from_fact(
+            self,
+            fact,
+            run,
+            severity,
+            f"{holder(fact.place)} keeps {format_bytes(fact.bytes_per_batch)} more in host memory with every batch, "
+            f"and nothing in the source empties it{room}.",
+            "keep a number of each batch instead of all of it, write it to disk, or bound how many are kept.",
+            nbytes=fact.bytes,
+            bytes_per_batch=fact.bytes_per_batch,
+        )
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Judges the floor of resident memory."""
         rss, slow = record.host_rss_bytes, run.slow
+        self._batches += record.stage is Stage.TRAIN
         if self._told or rss is None or record.stage is not Stage.TRAIN:
             return
         if record.epoch != self._epoch:
@@ -53,6 +90,10 @@ class HostGrowth(Detector):
                 self._ratchet.epoch_end()
             self._epoch = record.epoch
         self._peak = max(self._peak, rss)
+        self._lowest = rss if self._lowest is None else min(self._lowest, rss)
+        if not self._batches % FLOOR_BATCHES:
+            self._floors.append(self._lowest)
+            self._lowest = None
         limit = _room(slow, rss)
         if not self._ratchet.push(rss) or limit is None:
             return
@@ -81,12 +122,43 @@ class HostGrowth(Detector):
             bytes_per_batch=found.growth.rate,
         )
 
+    def finish(self, run: Run) -> Iterable[Finding]:
+        """A growth that went on to the end without a name and without danger is told as it ends."""
+        floors = list(self._floors)
+        grown = floors[-1] - floors[0] if floors else 0
+        rises = [after - before for before, after in itertools.pairwise(floors)]
+        even = len(floors) == FLOORS and min(rises) >= EVENNESS * grown / len(rises)
+        if self._told or self._named or not even or grown < MIN_GROWN_BYTES:
+            return
+        rate = grown / (len(rises) * FLOOR_BATCHES)
+        yield Finding(
+            code=self.code,
+            name=self.name,
+            severity=Severity.INFO,
+            message=f"host memory was still growing at the end, by {format_bytes(rate)} with every batch "
+            f"({format_bytes(grown)} over the last {len(rises) * FLOOR_BATCHES}), and no Python container that grows "
+            "was met: a library, or something that a C extension keeps.",
+            advice="if longer runs matter, leave parts of the loop out (decoding, logging, augmentation) until it "
+            "stops; with variable shapes on the CPU set MALLOC_ARENA_MAX=2 or bucket them.",
+            stage=Stage.TRAIN,
+            batch=self._batches,
+            bytes=grown,
+            bytes_per_batch=rate,
+            rank=run.rank,
+        )
+
+
+def _free(slow: SlowStats) -> int | None:
+    """What is still free under the kernel's limit."""
+    if slow.host_limit_bytes is not None and slow.host_used_bytes is not None:
+        return max(slow.host_limit_bytes - slow.host_used_bytes, 0)
+    return slow.host_available_bytes
+
 
 def _room(slow: SlowStats, own: int) -> int | None:
-    """What a part of the host's memory could grow to: itself and what is still free under the limit."""
-    if slow.host_limit_bytes is not None and slow.host_used_bytes is not None:
-        return own + max(slow.host_limit_bytes - slow.host_used_bytes, 0)
-    return own + slow.host_available_bytes if slow.host_available_bytes is not None else None
+    """What a part of the host's memory could grow to: itself and what is still free."""
+    free = _free(slow)
+    return None if free is None else own + free
 
 
 class _Sampled:
@@ -210,6 +282,23 @@ class SharedMemory(Detector):
         self._files: list[tuple[int, int]] = []
         self._told_full = False
         self._told_files = False
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """A container that keeps tensors in shared memory of batch after batch."""
+        if not isinstance(fact, KeptOnHost) or not fact.from_workers or fact.bounded:
+            return
+        files = f", {run.slow.open_files} files are open" if run.slow.open_files else ""
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.INFO,
+            f"{holder(fact.place)} keeps tensors as DataLoader workers handed them over, more with every batch: each "
+            f"keeps its shared memory and an open file{files}.",
+            "clone what is kept of a batch (x.clone(), or .tolist() for labels), instead of the worker's own tensor.",
+            nbytes=fact.bytes,
+            bytes_per_batch=fact.bytes_per_batch,
+        )
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Judges each new reading; without workers there is nothing to hand over."""

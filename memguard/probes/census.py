@@ -9,6 +9,7 @@ from typing import final
 from memguard.facts import Place
 from memguard.probes.contents import container_of, length_of
 from memguard.probes.holders import Survey
+from memguard.probes.host_sizes import is_from_worker, newest_of, size_of
 from memguard.probes.names import NAMES, innermost, text_of
 from memguard.probes.sizes import storage_key
 from memguard.probes.walk import Link
@@ -37,6 +38,10 @@ class Growth:
     elements: int
     """By how many it grew."""
     bytes: int
+    newest_bytes: int = 0
+    """What its newest element takes of the host's memory."""
+    from_worker: bool = False
+    """Whether that holds a tensor in shared memory: what a DataLoader's worker handed over."""
 
 
 Census = Mapping[str, Count]
@@ -48,7 +53,9 @@ def take_census(survey: Survey) -> Census:
     return {path: count for path, (_, count) in _counted(survey).items()}
 
 
-def find_growth(survey: Survey, before: Census, *, elements: float = 1, nbytes: int = 0) -> tuple[Growth, ...]:
+def find_growth(
+    survey: Survey, before: Census, *, elements: float = 1, nbytes: int = 0, host_bytes: int | None = None
+) -> tuple[Growth, ...]:
     """The containers that grew since an earlier count, the heaviest first; each with the statement that fills it.
 
     A container around the one that grows is left out, and so is one that is new.
@@ -57,13 +64,24 @@ def find_growth(survey: Survey, before: Census, *, elements: float = 1, nbytes: 
         survey: A walk over the live objects.
         before: The earlier count.
         elements: By how many elements a container must have grown at least.
-        nbytes: By how many bytes.
+        nbytes: By how many bytes of tensors.
+        host_bytes: Or by how many of the host's memory; None leaves that out. What a worker handed over always counts.
     """
     found: list[tuple[int, int, Link]] = []
+    newest: dict[int, tuple[int, bool]] = {}
     for path, (link, count) in _counted(survey).items():
         old = before.get(path)
-        if old is not None and count.length - old.length >= elements and count.bytes - old.bytes >= nbytes:
-            found.append((count.length - old.length, max(count.bytes - old.bytes, 0), link))
+        if old is None or count.length - old.length < elements:
+            continue
+        grown = max(count.bytes - old.bytes, 0)
+        if host_bytes is not None:
+            element = newest_of(link.value)
+            newest[id(link)] = size, from_worker = size_of(element), is_from_worker(element)
+            if grown < nbytes and size * (count.length - old.length) < host_bytes and not from_worker:
+                continue
+        elif grown < nbytes:
+            continue
+        found.append((count.length - old.length, grown, link))
     found.sort(key=lambda item: (item[1], item[0]), reverse=True)
     growing = {id(link): link for _, _, link in found}
     growths = []
@@ -71,8 +89,19 @@ def find_growth(survey: Survey, before: Census, *, elements: float = 1, nbytes: 
         if any(id(inner) != id(link) and link in inner.trail() for inner in growing.values()):
             continue
         kind = container_of(type(link.value)) or "object"
-        growths.append(Growth(survey.cause(link), kind, longer, size))
+        of_newest, from_worker = newest.get(id(link), (0, False))
+        growths.append(Growth(survey.cause(link), kind, longer, size, newest_bytes=of_newest, from_worker=from_worker))
     return tuple(growths)
+
+
+def count_back(survey: Survey, lengths: Mapping[int, int]) -> Census:
+    """What an earlier census would have counted, of containers whose length at that time is known by their ids."""
+    found = {}
+    for path, (link, count) in _counted(survey).items():
+        length = lengths.get(id(link.value))
+        if length is not None and count.length:
+            found[path] = Count(length, min(count.tensors, length), count.bytes * length // count.length)
+    return found
 
 
 MAX_GROWTHS = 8
