@@ -104,12 +104,13 @@ class Storages:
         wrapped = getattr(type(tensor), "__tensor_flatten__", None)
         if wrapped is not None:
             for name in wrapped(tensor)[0]:
-                self.see_whole(getattr(tensor, name))
+                if isinstance(part := getattr(tensor, name), torch.Tensor):  # a DTensor names its mesh too
+                    self.see_whole(part)
         elif not dispatches_itself(type(tensor)):
             self.see(tensor)
         elif _holds_memory(tensor):
             self.resized(tensor.untyped_storage())
-        if tensor.is_leaf and tensor.grad is not None:
+        if _is_leaf(tensor) and tensor.grad is not None:
             self.see_whole(tensor.grad)
 
     def resized(self, storage: torch.UntypedStorage) -> None:
@@ -182,6 +183,14 @@ class Storages:
 def dispatches_itself(kind: type) -> bool:
     """Whether a class of tensors brings its own ``__torch_dispatch__``, as wrappers of other tensors do."""
     return kind.__torch_dispatch__ is not _PLAIN_DISPATCH  # type: ignore[attr-defined]
+
+
+def _is_leaf(tensor: torch.Tensor) -> bool:
+    """Whether a tensor may carry a gradient; FSDP's views of its flat parameter cannot even be asked."""
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return False
 
 
 def _holds_memory(tensor: torch.Tensor) -> bool:

@@ -60,7 +60,7 @@ def main(kind: str, logdir: str | None) -> None:
     torch.manual_seed(RANK)
     guard: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if logdir is not None:
-        device = "virtual:64MiB" if kind in ("heavy", "oom", "uneven") else "auto"
+        device = "auto" if kind == "killed" else "virtual:64MiB"
         options = {} if logdir == "-" else {"logdir": logdir}
         guard = memguard.watch(model, optimizer, device=device, quiet=True, **options)
     losses = []
