@@ -45,19 +45,21 @@ class ReferenceCycle(Detector):
         self._graphs += fact.graphs
         total = limit_of(run)
         much = fact.bytes is not None and total is not None and fact.bytes >= MIN_SHARE * total
-        if self._graphs < MIN_GRAPHS and not (much and self._looks >= 2):
+        if self._graphs < MIN_GRAPHS and not fact.outputs and not (much and self._looks >= 2):
             return
         size = f" and {format_bytes(fact.bytes)}" if fact.bytes else ""
         cycle = f": {fact.cycle}" if fact.cycle else ""
         where = at(fact.place)
+        what = f"the graphs of {plural(max(self._graphs, fact.graphs), 'forward')}"
+        if fact.outputs:
+            what = plural(fact.outputs, "output")
         off = "" if fact.collector_enabled else " The collector is switched off in this process: they pile up for good."
         yield from_fact(
             self,
             fact,
             run,
             Severity.WARNING if fact.collector_enabled else Severity.CRITICAL,
-            f"the graphs of {plural(max(self._graphs, fact.graphs), 'forward')}{size} were freed by the garbage "
-            "collector "
+            f"{what}{size} were freed by the garbage collector "
             f"only; a circle of references held them{cycle}{f' ({where})' if where else ''}.{off}",
             f"break the circle{f' at {fact.place.holder}' if fact.place.holder else ''}: set it to None when done, "
             "or use "

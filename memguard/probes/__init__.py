@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memguard.probes.cache_calls import CacheCallsProbe
+from memguard.probes.collected_outputs import CollectedOutputsProbe
 from memguard.probes.contexts import ContextsProbe
 from memguard.probes.cycles import CyclesProbe
 from memguard.probes.evaluation import EvaluationProbe
@@ -28,6 +29,7 @@ PROBES: tuple[type[Probe], ...] = (
     StemProbe,
     ManualStepsProbe,
     CyclesProbe,
+    CollectedOutputsProbe,
     GraphsProbe,
     EvaluationProbe,
     TrainingPassesProbe,
