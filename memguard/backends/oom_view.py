@@ -50,8 +50,12 @@ class OomView:
     def ignore(self) -> None:
         """Is told no more."""
 
-    def record_history(self) -> bool:
-        """Switches the allocation history on; whether there is one."""
+    def record_history(self, *, stacks: bool = True) -> bool:
+        """Switches the allocation history on; whether there is one.
+
+        Args:
+            stacks: Whether each allocation's stack is recorded; a replay needs none.
+        """
         return False
 
     def stop_history(self) -> None:
@@ -121,11 +125,13 @@ class CudaView(OomView):
         if device == self._index and self._heard is not None:
             self._heard(requested_bytes, free_bytes)
 
-    def record_history(self) -> bool:
-        """Switches the allocation history on, unless the user did already."""
+    def record_history(self, *, stacks: bool = True) -> bool:
+        """Switches the allocation history on, unless it is on already: the user's own is left alone."""
         if _history_is_on():
             return True
-        torch.cuda.memory._record_memory_history(enabled="all", stacks="python", max_entries=HISTORY_ENTRIES)
+        torch.cuda.memory._record_memory_history(
+            enabled="all", context="all" if stacks else None, stacks="python", max_entries=HISTORY_ENTRIES
+        )
         self._recording = True
         return True
 
@@ -175,10 +181,11 @@ class VirtualView(OomView):
         """Is told no more."""
         self._virtual.on_out_of_memory = None
 
-    def record_history(self) -> bool:
-        """Switches the allocation history on."""
-        self._virtual.record_history(True, HISTORY_ENTRIES)
-        self._recording = True
+    def record_history(self, *, stacks: bool = True) -> bool:
+        """Switches the allocation history on, unless it is on already; stacks are always recorded."""
+        if not self._virtual.records_history:
+            self._virtual.record_history(True, HISTORY_ENTRIES)
+            self._recording = True
         return True
 
     def stop_history(self) -> None:

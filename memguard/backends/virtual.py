@@ -159,6 +159,11 @@ class VirtualBackend(Backend):
         self._keep_peaks(stats)
         return stats | self._peaks
 
+    @property
+    def records_history(self) -> bool:
+        """Whether the allocation history is on."""
+        return self._history.enabled
+
     def record_history(self, enabled: bool, max_entries: int = 100_000) -> None:
         """Switches the allocation history on or off, as ``torch.cuda.memory._record_memory_history``."""
         self._history.record(enabled, max_entries)

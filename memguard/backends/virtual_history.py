@@ -29,6 +29,11 @@ class History:
         self._events: deque[dict[str, Any]] = deque(maxlen=0)
         self._stacks: dict[int, list[Frame]] = {}
 
+    @property
+    def enabled(self) -> bool:
+        """Whether it is on."""
+        return self._enabled
+
     def record(self, enabled: bool, max_entries: int) -> None:
         """Switches the history on with room for so many events, or off, which forgets everything."""
         self._enabled = enabled

@@ -23,12 +23,15 @@ from torch import nn
 
 from memguard.backends.auto import AutoBackend
 from memguard.backends.oom_view import OomView, view_of
+from memguard.integrations.forward_count import ForwardCount
 from memguard.integrations.oom_scene import Seen, draw
+from memguard.integrations.trace_window import TraceWindow
 from memguard.postmortem import PostMortem, conclude
 from memguard.probes.by_identity import WeakIdentityDict
 from memguard.probes.oom_errors import oom_in, requested_bytes
 from memguard.recording import FOLDER
 from memguard.report.postmortem_text import render_markdown, render_short
+from memguard.stats import BatchRecord
 
 if TYPE_CHECKING:
     from memguard.integrations.session import Session
@@ -60,6 +63,8 @@ class OomWatch:
         self._pending: Seen | None = None
         self._busy = threading.local()
         self._caught = 0
+        self._forwards = ForwardCount()
+        self._window = TraceWindow()
         self._called: WeakIdentityDict[nn.Module, int] = WeakIdentityDict()
         self._program_hook: Callable[..., Any] | None = None
         self._thread_hook: Callable[..., Any] | None = None
@@ -92,6 +97,9 @@ class OomWatch:
             sys.excepthook = top._program_hook
         while (top := _closed(threading.excepthook)) is not None and top._thread_hook is not None:
             threading.excepthook = top._thread_hook
+        session = self._session()
+        if session is not None and self._after_record in session.recorder.listeners:
+            session.recorder.listeners.remove(self._after_record)
         if self._view is not None:
             self._view.ignore()
             self._view.stop_history()
@@ -115,6 +123,18 @@ class OomWatch:
     def called(self, model: nn.Module, batch: int) -> None:
         """A root model is called in this batch."""
         self._called[model] = batch
+        self._forwards.forward(batch, training=model.training)
+
+    def _after_record(self, record: BatchRecord) -> None:
+        """Switches the history on and off as the device fills up in pieces."""
+        session, view = self._session(), self._view
+        if session is None or view is None:
+            return
+        was = self._window.since is not None
+        if self._window.wants_history(record, session.backend.limit_bytes):
+            view.record_history(stacks=False)
+        elif was:
+            view.stop_history()
 
     def passing(self) -> None:
         """A forward failed, and the error is on its way up: the earliest look where no allocator tells."""
@@ -166,6 +186,8 @@ class OomWatch:
                 self._view = view
                 if self._history == "always":
                     view.record_history()
+                elif self._history == "auto" and self._after_record not in session.recorder.listeners:
+                    session.recorder.listeners.append(self._after_record)
 
     def _heard(self, requested: int | None, free: int | None) -> None:
         """The allocator is about to raise; here everything is still alive. Never raises."""
@@ -190,6 +212,8 @@ class OomWatch:
                 requested_bytes=requested,
                 free_bytes=free,
                 is_recent=lambda model: batch - self._called.get(model, -2) <= 1,
+                forwards=self._forwards,
+                traced_since=self._window.since,
             )
             if session.peers is not None:
                 session.peers.announce(self._pending.scene.batch)

@@ -19,6 +19,7 @@ from memguard.allocator.analysis_lines import Lines, top_lines
 from memguard.allocator.snapshot import parse_snapshot
 from memguard.backends.host import HostBackend
 from memguard.backends.oom_view import OomView, blocks_by_address
+from memguard.integrations.forward_count import ForwardCount
 from memguard.postmortem import Scene
 from memguard.postmortem.replay import replay_with
 from memguard.postmortem.scene import Objects, Replayed, TopLine
@@ -57,6 +58,8 @@ def draw(
     requested_bytes: int | None,
     free_bytes: int | None,
     is_recent: Callable[[nn.Module], bool],
+    forwards: ForwardCount,
+    traced_since: int | None,
 ) -> Seen:
     """Looks at everything once, with the exception or while the allocator is failing; nothing of it is kept.
 
@@ -67,6 +70,8 @@ def draw(
         requested_bytes: What was asked of the driver, where the allocator told; else the error's text may.
         free_bytes: What the driver has left, where the allocator told.
         is_recent: Whether a root model was called in this batch or the last.
+        forwards: How many forwards the failing batch and those before it had.
+        traced_since: Batch from which the allocation history was on; None where it was always on, or off.
     """
     began = time.perf_counter()
     message = str(error) if error is not None else ""
@@ -102,7 +107,8 @@ def draw(
     index = int(session.backend.device.partition(":")[2]) if session.backend.device[5:].isdigit() else 0
     replays: tuple[Replayed, ...] = ()
     if traced and view.expandable is False and (request.pieces_bytes or 0) > PIECES * (request.reserved_bytes or 0):
-        replays = replay_with(snapshot, index)
+        batches = recorder.batch - traced_since + 1 if traced_since is not None else None
+        replays = replay_with(snapshot, index, batches=batches)
     if traced and snapshot is not None:
         objects = replace(objects, lines=_lines(snapshot, index) or objects.lines)
     scene = Scene(
@@ -118,6 +124,8 @@ def draw(
         records=tuple(recorder.records)[-RECORDS:],
         shapes_of=dict(enumerate(recorder.shape_texts)),
         replays=replays,
+        forwards=forwards.now,
+        usual_forwards=forwards.usual,
         expandable=view.expandable,
         expandable_supported=view.expandable_supported,
         traced=traced,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from memguard.facts import Place
 from memguard.postmortem.causes import Cause, Verdict
 from memguard.postmortem.estimate import fit
-from memguard.postmortem.inputs import batch_shape
-from memguard.postmortem.scene import Scene
+from memguard.postmortem.inputs import batch_shape, share_first
+from memguard.postmortem.scene import Hoard, Replayed, Scene
 from memguard.units import format_bytes
 
 MOST = 4
@@ -59,7 +59,8 @@ def _let_go(scene: Scene, verdict: Verdict) -> Advice:
                 "memguard.find_batch_size). What the failed call held is free then."
             )
         else:
-            text = f"do not keep the exception{where}: keep str(error), or set error.__traceback__ = None."
+            kept = f" in `{verdict.place.holder}`" if verdict.place.holder else ""
+            text = f"do not keep the exception{kept}{where}: keep str(error), or set error.__traceback__ = None."
     elif verdict.cause is Cause.VALIDATION_GRAPH:
         text = f"put the forward{where} under `with torch.no_grad():`"
         text += "." if scene.validation == "guard" else ', or pass validation="guard" and memguard does it.'
@@ -70,6 +71,8 @@ def _let_go(scene: Scene, verdict: Verdict) -> Advice:
         text += "`model.to('cpu')`."
     elif verdict.finding is not None and verdict.finding.advice and verdict.finding.holder:
         text = verdict.finding.advice
+    elif verdict.hoard is not None and verdict.place.holder and verdict.hoard.feeds:
+        text = _cut_feedback(verdict.hoard, verdict.place.holder, where, evaluates="forwards" in verdict.evidence)
     elif verdict.hoard is not None and verdict.place.holder:
         what = "store numbers: `loss.item()`" if verdict.hoard.graph else "store them on the CPU: `tensor.cpu()`"
         text = f"do not let `{verdict.place.holder}`{where} keep tensors of every batch: {what}, or a bounded number."
@@ -78,13 +81,21 @@ def _let_go(scene: Scene, verdict: Verdict) -> Advice:
     return Advice(text=text, gain_bytes=verdict.bytes or None)
 
 
+def _cut_feedback(hoard: Hoard, holder: str, where: str, *, evaluates: bool) -> str:
+    if hoard.feeds == "carried":
+        return f"cut the graph where `{holder}` goes into the next batch{where}: `{holder} = {holder}.detach()`."
+    number = f"add numbers to `{holder}`{where}: `{holder} += loss.item()`."
+    if evaluates:
+        return f"{number} If this is an evaluation, put it under `with torch.no_grad():` and call model.eval()."
+    return number
+
+
 def _against_fragmentation(scene: Scene, verdict: Verdict) -> Iterator[Advice]:
     for replayed in scene.replays:
         if replayed.fits and scene.expandable is False and scene.expandable_supported and replayed.conf == EXPANDABLE:
             yield Advice(
-                text=f"start with PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}: replayed with it, this run's last "
-                f"{replayed.events:,} allocations and frees peak at {format_bytes(replayed.reserved_peak_bytes)} "
-                "reserved and fit.",
+                text=f"start with PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}: replayed with it, {_stretch(replayed)} peak at "
+                f"{format_bytes(replayed.reserved_peak_bytes)} reserved and fit.",
                 gain_bytes=verdict.bytes,
             )
     shape = batch_shape(scene)
@@ -94,11 +105,20 @@ def _against_fragmentation(scene: Scene, verdict: Verdict) -> Iterator[Advice]:
             "used again instead of being cut into pieces.",
             gain_bytes=verdict.bytes,
         )
-    if not scene.traced:
+    if not scene.traced and scene.expandable is False and scene.expandable_supported:
         yield Advice(
             text='run once more with history="always": then memguard replays the run with other settings of the '
             "allocator, and says which of them would have fitted."
         )
+
+
+def _stretch(replayed: Replayed) -> str:
+    events = f"{replayed.events:,} allocations and frees"
+    if replayed.batches is None:
+        return f"this run's last {events}"
+    return (
+        f"this run's last {replayed.batches} batches ({events})" if replayed.batches > 1 else f"this batch's {events}"
+    )
 
 
 def _against_others(scene: Scene, verdict: Verdict) -> Iterator[Advice]:
@@ -158,7 +178,7 @@ def _against_state(scene: Scene, verdict: Verdict) -> Iterator[Advice]:
 
 def _against_length(scene: Scene, verdict: Verdict) -> Iterator[Advice]:
     spike, largest = verdict.spike, fit(scene)
-    if spike is None or largest is None:
+    if spike is None or largest is None or (spike.axis == 0 and share_first(scene)):  # said as a batch size
         return
     limit = int(largest.elements / spike.elements * spike.shape[spike.axis])
     shape = [limit if axis == spike.axis else length for axis, length in enumerate(spike.shape)]
@@ -183,7 +203,8 @@ def _smaller(scene: Scene) -> Iterator[Advice]:
             text=f"look at the shape that is asked for{site}: an outer product, a broadcast or a one-hot in full size "
             "is often meant to be smaller, or can be computed in parts."
         )
-    if shape is not None and largest is not None and 1 <= largest.batch < shape[0]:
+    shrinks = largest is not None and largest.bytes_per_batch >= request.shortage_bytes
+    if shape is not None and largest is not None and shrinks and 1 <= largest.batch < shape[0] and share_first(scene):
         steps = math.ceil(shape[0] / largest.batch)
         yield Advice(
             text=f"make the batch {largest.batch} instead of {shape[0]}: by this run's own numbers the largest that "

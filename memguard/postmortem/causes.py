@@ -17,6 +17,8 @@ from memguard.units import format_bytes
 
 LEAKS = ("MG101", "MG102", "MG103", "MG104", "MG105", "MG301", "MG302", "MG306", "MG501")
 """Rules whose finding explains a floor that rose."""
+MANY_FORWARDS = 4
+"""Times the forwards of a usual batch, from which their number is remarkable."""
 SUBSTANTIAL = 0.1
 """Share of the allocated bytes below which nothing is called the cause."""
 
@@ -59,7 +61,15 @@ def find_cause(scene: Scene) -> Verdict:
     """The most likely cause; what could have been left out and would have been enough comes before sheer size."""
     if scene.host is not None:
         return _host_memory(scene, scene.host)
-    for find in (_kept_exception, _other_process, _validation_graph, _several_models, _leak, _fragmentation):
+    for find in (
+        _kept_exception,
+        _other_process,
+        _validation_graph,
+        _several_models,
+        _leak,
+        _forwards,
+        _fragmentation,
+    ):
         found = find(scene)
         if found is not None:
             return found
@@ -95,11 +105,13 @@ def _kept_exception(scene: Scene) -> Verdict | None:
     if held is None or not matters(scene, held.bytes):
         return None
     how = "the program is still inside the except block of" if held.handling else "something still keeps"
+    if not held.handling and held.place.holder:
+        how = f"`{held.place.holder}` still keeps"
     names = ", ".join(held.names[:3])
     return Verdict(
         cause=Cause.KEPT_EXCEPTION,
         text=f"A kept exception: {how} an earlier {held.exception}, and its traceback keeps {format_bytes(held.bytes)} "
-        f"of the failed call alive ({names}).",
+        f"of the failed call alive: {names}.",
         bytes=held.bytes,
         place=held.place,
         exception=held,
@@ -192,8 +204,10 @@ def _several_models(scene: Scene) -> Verdict | None:
 
 def _leak(scene: Scene) -> Verdict | None:
     growth, batches, per_batch = floor_growth(scene)
-    hoard = max(scene.objects.hoards, key=lambda each: each.bytes, default=None)
+    hoard = next(iter(scene.objects.hoards), None)
     found = _finding(scene, LEAKS)
+    if hoard is not None and _is_bounded(scene, hoard):
+        growth, hoard = max(growth - hoard.bytes, 0), None
     held = max(growth, hoard.bytes if hoard is not None and hoard.tensors >= 3 else 0)
     if not matters(scene, growth) and not (growth > 0 and found is not None and matters(scene, held)):
         return None
@@ -205,8 +219,7 @@ def _leak(scene: Scene) -> Verdict | None:
         who = f" {found.code} names what keeps it: `{found.holder}`, line {found.line}." if found.holder else ""
     if not who and hoard is not None and hoard.place.holder:
         place = hoard.place
-        kind = "with their autograd graphs" if hoard.graph else "detached, but on the device"
-        who = f" `{hoard.place.holder}` holds {hoard.tensors} tensors ({format_bytes(hoard.bytes)}), {kind}."
+        who = f" {_said_of(hoard)}"
     return Verdict(
         cause=Cause.LEAK,
         text=f"A leak: what stays allocated after a batch grew by {format_bytes(growth)} over {batches} batches, "
@@ -217,6 +230,44 @@ def _leak(scene: Scene) -> Verdict | None:
         hoard=hoard,
         evidence={"growth_bytes": growth, "batches": batches, "bytes_per_batch": per_batch},
     )
+
+
+def _forwards(scene: Scene) -> Verdict | None:
+    """Many forwards in a row whose graphs something keeps, where a batch has one: an evaluation that adds up losses."""
+    usual = scene.usual_forwards
+    hoard = next((hoard for hoard in scene.objects.hoards if hoard.graph), None)
+    if not usual or scene.forwards < MANY_FORWARDS * usual or scene.objects.phase == "backward":
+        return None
+    if hoard is None or hoard.bytes < scene.objects.owners.get("activations", 0) / 2 or not matters(scene, hoard.bytes):
+        return None
+    return Verdict(
+        cause=Cause.LEAK,
+        text=f"A leak: {scene.forwards} forwards in a row without a backward, and their autograd graphs are all kept "
+        f"(a training batch had {usual}). {_said_of(hoard)}",
+        bytes=hoard.bytes,
+        place=hoard.place,
+        hoard=hoard,
+        evidence={"forwards": scene.forwards, "usual_forwards": usual},
+    )
+
+
+def _said_of(hoard: Hoard) -> str:
+    holder, held = hoard.place.holder, format_bytes(hoard.bytes)
+    if hoard.feeds == "carried":
+        return f"`{holder}` goes from each batch into the next with the graphs of all before it ({held})."
+    if hoard.feeds == "added":
+        return f"`{holder}` is a total that keeps the graph of everything added to it ({held})."
+    kind = "with their autograd graphs" if hoard.graph else "detached, but on the device"
+    if hoard.tensors == 1:
+        return f"`{holder}` keeps {held}, {kind.replace('their', 'its')}."
+    return f"`{holder}` holds {hoard.tensors} tensors ({held}), {kind}."
+
+
+def _is_bounded(scene: Scene, hoard: Hoard) -> bool:
+    """Whether a hoard stops growing by itself, before it alone would fill the device."""
+    if hoard.most is None or not hoard.tensors:
+        return False
+    return hoard.bytes / hoard.tensors * hoard.most < 0.9 * (scene.request.limit_bytes or 0)
 
 
 def _optimizer_state(scene: Scene) -> Verdict | None:

@@ -30,7 +30,7 @@ class Fit:
 def fit(scene: Scene) -> Fit | None:
     """The largest batch that would have fitted; None where the run tells too little."""
     shape, request, objects = batch_shape(scene), scene.request, scene.objects
-    room = room_bytes(scene)
+    room = _usable_bytes(scene)
     if shape is None or room is None or request.allocated_bytes is None or not shape[0]:
         return None
     learned = _learned(scene)
@@ -66,6 +66,22 @@ def room_bytes(scene: Scene) -> int | None:
     if request.reserved_bytes is not None and request.free_bytes is not None:
         return request.reserved_bytes + request.free_bytes
     return request.limit_bytes
+
+
+def _usable_bytes(scene: Scene) -> int | None:
+    """The room without what the allocator needs for whole segments: on small devices no small part of it."""
+    room = room_bytes(scene)
+    gaps = [
+        record.reserved_peak_bytes - record.allocated_peak_bytes
+        for record in scene.records
+        if record.reserved_peak_bytes is not None and record.allocated_peak_bytes is not None
+    ]
+    if room is None:
+        return None
+    request = scene.request
+    if request.requested_bytes == SEGMENT:  # a whole one was asked for, so less than one is of no use
+        room -= (request.free_bytes or 0) % SEGMENT
+    return room - min(*gaps, 2 * SEGMENT) if gaps else room
 
 
 def _learned(scene: Scene) -> tuple[int, float] | None:

@@ -32,3 +32,9 @@ def largest_shape(shapes: list[Any] | None) -> tuple[int, ...] | None:
     """The largest of the described inputs; None where none is known."""
     found = [tuple(entry[1]) for entry in shapes or () if len(entry) > 1 and entry[1]]
     return max(found, key=elements, default=None)
+
+
+def share_first(scene: Scene) -> bool:
+    """Whether the first dimension of the failing batch can be the batch: all its inputs have the same one."""
+    shapes = [tuple(entry[1]) for entry in scene.shapes or () if len(entry) > 1 and entry[1]]
+    return len({shape[0] for shape in shapes}) == 1

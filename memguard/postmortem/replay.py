@@ -16,7 +16,11 @@ SECONDS = 1.0
 
 
 def replay_with(
-    snapshot: dict[str, Any] | None, device: int, confs: tuple[str, ...] = (EXPANDABLE,)
+    snapshot: dict[str, Any] | None,
+    device: int,
+    confs: tuple[str, ...] = (EXPANDABLE,),
+    *,
+    batches: int | None = None,
 ) -> tuple[Replayed, ...]:
     """The newest events of a snapshot's trace, replayed with each configuration until the time is up.
 
@@ -24,11 +28,14 @@ def replay_with(
         snapshot: In PyTorch's format, as plain data; its trace must end with the failed allocation.
         device: Index of the device.
         confs: What would stand in ``PYTORCH_CUDA_ALLOC_CONF``.
+        batches: How many batches the trace covers, the failing one included; None where that is not known.
     """
     if snapshot is None or len(snapshot["device_traces"]) <= device or not snapshot["device_traces"][device]:
         return ()
     began = time.perf_counter()
     events = snapshot["device_traces"][device][-MOST_EVENTS:]
+    if len(events) < len(snapshot["device_traces"][device]):
+        batches = None
     traces: list[Any] = [[] for _ in snapshot["device_traces"]]
     traces[device] = [{**event, "frames": []} for event in events]
     segments = [
@@ -48,6 +55,7 @@ def replay_with(
                 fits=other.num_ooms == 0,
                 reserved_peak_bytes=other.reserved_peak_bytes,
                 events=len(events),
+                batches=batches,
             )
         )
     return tuple(found)

@@ -96,6 +96,10 @@ class Hoard:
     bytes: int
     graph: bool
     """Whether most of the bytes hang on autograd graphs."""
+    feeds: str | None = None
+    """``"carried"`` where its last value goes into the next (a recurrent state), ``"added"`` where it is a total."""
+    most: int | None = None
+    """How many it will ever hold (a deque's maxlen)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +169,8 @@ class Replayed:
     fits: bool
     reserved_peak_bytes: int
     events: int
+    batches: int | None = None
+    """How many batches the trace covers, the failing one included; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +196,10 @@ class Scene:
     expandable: bool | None = None
     """Whether the allocator uses expandable segments; None is unknown."""
     expandable_supported: bool = False
+    forwards: int = 0
+    """Forwards of root models since the last backward or the failing batch's beginning."""
+    usual_forwards: int = 0
+    """The most forwards that a finished training batch had; 0 before there was one."""
     traced: bool = False
     """Whether the allocation history was on."""
     validation: str = "guard"

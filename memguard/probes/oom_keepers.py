@@ -1,50 +1,64 @@
-"""Who keeps what should be gone when memory has run out: variables that pile tensors up, exceptions, idle models."""
+"""Who keeps what should be gone when memory has run out: variables that pile tensors up, and kept exceptions."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, final
 
 import torch
-from torch import nn
 
 from memguard.facts import NOWHERE, Place
 from memguard.postmortem.scene import HeldException, Hoard
+from memguard.probes.contents import is_user_class
 from memguard.probes.frames import is_user_frame, read_locals
 from memguard.probes.ledger import tensors_in
 from memguard.probes.oom_census import Census
 from memguard.probes.oom_stack import Stack
-from memguard.probes.sites import place_of
+from memguard.probes.oom_variables import Feedback, Variable, holder_of, items_of, variables_of
 
 MOST_CANDIDATES = 64
-MOST_TENSORS = 4096
-MOST_ATTRIBUTES = 256
-_CONTAINERS = (list, tuple, set, deque)
+MOST_HOARDS = 8
+ALIKE = 0.8
+"""Share of the heaviest hoard's bytes from which another one reaches the same tensors."""
 
 
 def find_hoards(census: Census, stack: Stack) -> tuple[Hoard, ...]:
-    """Variables and attributes of the user's running code that hold many tensors, the heaviest first."""
-    candidates: list[tuple[int, str, Place, list[torch.Tensor]]] = []
+    """Variables and attributes of the user's running code that hold many tensors, the heaviest first.
+
+    Of several that reach the same graphs, the one comes first that takes its last value into the next; then the
+    outermost, for what is piled up over batches lies in the loop, not in what it calls.
+    """
+    candidates: list[tuple[Variable, list[torch.Tensor]]] = []
     seen: set[int] = set()
-    for name, value, place in _variables(stack):
-        if id(value) in seen:
+    for variable in variables_of(stack):
+        if id(variable.value) in seen:
             continue
-        seen.add(id(value))
-        tensors = [tensor for tensor in _tensors_of(value) if census.key_of(tensor) is not None]
-        if len(tensors) >= 3 or (len(tensors) == 1 and tensors[0].grad_fn is not None):
-            candidates.append((len(tensors), name, place, tensors))
-    candidates.sort(key=lambda each: -each[0])
-    found = []
-    for count, name, place, tensors in candidates[:MOST_CANDIDATES]:
-        keys = census.reach(tensors)
-        own = {key for tensor in tensors if (key := census.key_of(tensor)) is not None}
-        total = sum(keys.values())
-        direct = sum(size for key, size in keys.items() if key in own)
-        if total:
-            held = Place(file=place.file, line=place.line, function=place.function, holder=name)
-            found.append(Hoard(place=held, tensors=count, bytes=total, graph=total > 2 * direct))
-    return tuple(sorted(found, key=lambda hoard: -hoard.bytes)[:8])
+        seen.add(id(variable.value))
+        tensors = [tensor for tensor in _tensors_of(variable.value) if census.key_of(tensor) is not None]
+        if len(tensors) >= 3 or any(tensor.grad_fn is not None for tensor in tensors):
+            candidates.append((variable, tensors))
+    candidates.sort(key=lambda each: -len(each[1]))
+    feedback = Feedback()
+    found = [_hoard(census, *each, feedback) for each in reversed(candidates[:MOST_CANDIDATES])]
+    hoards = sorted((hoard for hoard in found if hoard.bytes), key=lambda hoard: -hoard.bytes)
+    if not hoards:
+        return ()
+    first = [hoard for hoard in hoards if hoard.feeds and hoard.bytes >= ALIKE * hoards[0].bytes]
+    return tuple([*first, *(hoard for hoard in hoards if hoard not in first)][:MOST_HOARDS])
+
+
+def _hoard(census: Census, variable: Variable, tensors: list[torch.Tensor], feedback: Feedback) -> Hoard:
+    keys = census.reach(tensors)
+    own = {key for tensor in tensors if (key := census.key_of(tensor)) is not None}
+    total = sum(keys.values())
+    direct = sum(size for key, size in keys.items() if key in own)
+    graph = total > 2 * direct
+    feeds, line = feedback.of(variable) if graph and len(tensors) == 1 else (None, None)
+    place = replace(variable.place, holder=variable.name, line=line or variable.place.line)
+    most = variable.value.maxlen if issubclass(type(variable.value), deque) else None  # type: ignore[attr-defined]
+    return Hoard(place=place, tensors=len(tensors), bytes=total, graph=graph, feeds=feeds, most=most)
 
 
 def find_exceptions(census: Census, stack: Stack) -> tuple[HeldException, ...]:
@@ -52,114 +66,71 @@ def find_exceptions(census: Census, stack: Stack) -> tuple[HeldException, ...]:
     needed: dict[int, int] | None = None
     found = []
     for error in census.exceptions:
-        names: list[tuple[int, str]] = []
-        tensors: list[torch.Tensor] = []
-        place = NOWHERE
-        trace = error.__traceback__
-        while trace is not None:
-            frame = trace.tb_frame
-            if id(frame) not in stack.running:
-                for name, value in read_locals(frame).items():
-                    held = list(tensors_in(value, 2))
-                    own = sum(census.reach(held).values()) if held else 0
-                    if own:
-                        names.append((own, f"{frame.f_code.co_name}() `{name}`"))
-                        tensors += held
-                        if is_user_frame(frame):
-                            place = Place(
-                                file=frame.f_code.co_filename, line=trace.tb_lineno, function=frame.f_code.co_name
-                            )
-            trace = trace.tb_next
-        if not tensors:
+        held = _held_by(census, stack, error)
+        if not held.tensors:
             continue
         if needed is None:
             needed = census.reach(_in_use(stack))
-        exclusive = sum(size for key, size in census.reach(tensors).items() if key not in needed)
+        exclusive = sum(size for key, size in census.reach(held.tensors).items() if key not in needed)
         if exclusive:
-            names.sort(reverse=True)
+            handling = id(error) in stack.handled
+            holder = NOWHERE if handling else holder_of(error, stack)
             found.append(
                 HeldException(
                     exception=type(error).__name__,
-                    handling=id(error) in stack.handled,
-                    names=tuple(dict.fromkeys(name for _, name in names)),
+                    handling=handling,
+                    names=held.names,
                     bytes=exclusive,
-                    place=place,
+                    place=holder if holder.holder else held.place,
                 )
             )
-    return tuple(sorted(found, key=lambda held: -held.bytes)[:4])
+        held.tensors.clear()
+    return tuple(sorted(found, key=lambda each: -each.bytes)[:4])
 
 
-def name_of(thing: object, stack: Stack) -> str | None:
-    """The variable that holds an object, directly or in a container; None where none of the running code does."""
-    for name, value, _ in _variables(stack):
-        if value is thing:
-            return name
-        kind = type(value)
-        inside: Any = ()
-        if issubclass(kind, dict):
-            inside = list(dict.values(value))[:MOST_TENSORS]  # type: ignore[arg-type]
-        elif issubclass(kind, _CONTAINERS):
-            inside = list(value)[:MOST_TENSORS]  # type: ignore[call-overload]
-        for item in inside:
-            if item is thing or (
-                issubclass(type(item), (tuple, list, dict))
-                and any(part is thing for part in (item.values() if issubclass(type(item), dict) else item))
-            ):
-                return name
-    return None
+@final
+@dataclass(frozen=True, slots=True)
+class _Frames:
+    """What the finished frames of an exception hold."""
+
+    tensors: list[torch.Tensor]
+    names: tuple[str, ...]
+    """The user's variables, the heaviest first; a library's only where there are none."""
+    place: Place
+    """The innermost of the user's lines."""
 
 
-def _variables(stack: Stack) -> Iterator[tuple[str, object, Place]]:
-    """Names and values that the user's code can reach: locals, globals of its modules, attributes of its objects."""
-    modules: set[int] = set()
-    for frame in stack.frames:
-        if not is_user_frame(frame):
-            continue
-        place = place_of(frame)
-        for name, value in read_locals(frame).items():
-            yield name, value, place
-            yield from _attributes(name, value, place)
-        if id(frame.f_globals) not in modules and frame.f_locals is not frame.f_globals:
-            modules.add(id(frame.f_globals))
-            place = Place(file=frame.f_code.co_filename)
-            for name, value in list(frame.f_globals.items()):
-                if not name.startswith("__"):
-                    yield name, value, place
-                    yield from _attributes(name, value, place)
-
-
-def _attributes(name: str, value: object, place: Place) -> Iterator[tuple[str, object, Place]]:
-    """Attributes of an instance of a class of the user's (or a module): ``self.losses``, ``model.history``."""
-    kind = type(value)
-    if kind.__module__ in ("builtins", "torch", "types") or issubclass(kind, (type, torch.Tensor)):
-        return
-    if kind.__module__.partition(".")[0] in ("torch", "memguard", "lightning", "pytorch_lightning"):
-        return
-    try:
-        attributes: Any = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return
-    if not issubclass(type(attributes), dict):
-        return
-    hidden = ("_parameters", "_buffers", "_modules") if issubclass(kind, nn.Module) else ()
-    for attribute, inner in list(attributes.items())[:MOST_ATTRIBUTES]:
-        if attribute not in hidden:
-            yield f"{name}.{attribute}" if name != "self" else f"{kind.__name__}.{attribute}", inner, place
+def _held_by(census: Census, stack: Stack, error: BaseException) -> _Frames:
+    names: list[tuple[bool, int, str]] = []
+    tensors: list[torch.Tensor] = []
+    place = NOWHERE
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        if id(frame) not in stack.running:
+            users = is_user_frame(frame)
+            for name, value in read_locals(frame).items():
+                held = list(tensors_in(value, 2))
+                own = sum(census.reach(held).values()) if held else 0
+                if own:
+                    names.append((users, own, f"`{name}` of {frame.f_code.co_name}()"))
+                    tensors += held
+                    if users:
+                        place = Place(
+                            file=frame.f_code.co_filename, line=trace.tb_lineno, function=frame.f_code.co_name
+                        )
+        trace = trace.tb_next
+    names.sort(reverse=True)
+    shown = [name for users, _, name in names if users == names[0][0]]
+    return _Frames(tensors, tuple(dict.fromkeys(shown)), place)
 
 
 def _tensors_of(value: Any) -> list[torch.Tensor]:
-    kind = type(value)
-    if issubclass(kind, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         return [value]
-    if issubclass(kind, dict):
-        items: Any = list(dict.values(value))[:MOST_TENSORS]
-    elif issubclass(kind, _CONTAINERS):
-        items = list(value)[:MOST_TENSORS]
-    else:
-        return []
     found: list[torch.Tensor] = []
-    for item in items:
-        found += tensors_in(item, 2)
+    for item in items_of(value):
+        found += tensors_in(vars(item) if is_user_class(type(item)) and hasattr(item, "__dict__") else item, 2)
     return found
 
 

@@ -27,8 +27,9 @@ from memguard.probes.oom_census import (
     collect,
     root_modules,
 )
-from memguard.probes.oom_keepers import find_exceptions, find_hoards, name_of
+from memguard.probes.oom_keepers import find_exceptions, find_hoards
 from memguard.probes.oom_stack import Stack
+from memguard.probes.oom_variables import holder_of
 
 _STATE_TENSORS = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "Rprop": 2, "Adagrad": 1}
 
@@ -146,7 +147,7 @@ def _models(
         nbytes = _bytes(census, tensors)
         if nbytes:
             used = id(root) in current
-            holder = None if used else name_of(root, stack)
+            holder = None if used else holder_of(root, stack).holder
             found.append(HeldModel(name=type(root).__name__, bytes=nbytes, current=used, holder=holder))
     return tuple(sorted(found, key=lambda model: -model.bytes))
 
@@ -160,14 +161,18 @@ def _uses(census: Census, stack: Stack, states: dict[int, int], steps: int) -> I
         if not parameters:
             continue
         total, state = _bytes(census, parameters), vars(optimizer).get("state", {})
-        lacking = any(parameter.grad is not None and not state.get(parameter) for parameter in parameters)
+        lacking = [parameter for parameter in parameters if parameter.grad is not None and not state.get(parameter)]
         stepping = stack.optimizer is optimizer
+        own = states.get(id(optimizer), 0)
         factor = _factor(type(optimizer).__name__, groups[0])
+        if factor is None and stepping and own:  # as much again for each byte of what is still to come
+            reached = total - _bytes(census, lacking)
+            factor = own / reached if reached > 0 else None
         yield OptimizerUse(
             name=type(optimizer).__name__,
             steps=0 if lacking or (stepping and steps == 0) else max(steps, 1),
             stepping=stepping,
-            state_bytes=states.get(id(optimizer), 0),
+            state_bytes=own,
             full_state_bytes=None if factor is None else round(factor * total),
             temporary_bytes=total if _is_foreach(groups[0], parameters[0]) else 0,
         )

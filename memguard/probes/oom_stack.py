@@ -75,7 +75,7 @@ def _read(stack: Stack) -> None:
             if issubclass(type(module), nn.Module):
                 stack.model = module  # type: ignore[assignment]
                 stack.phase = stack.phase or "forward"
-        elif "/torch/optim/" in file and name == "step" and stack.optimizer is None:
+        elif name == "step" and stack.optimizer is None:  # of torch.optim, or of a class of the user's
             optimizer = read_locals(frame).get("self")
             if issubclass(type(optimizer), torch.optim.Optimizer):
                 stack.optimizer = optimizer  # type: ignore[assignment]

@@ -1,0 +1,64 @@
+"""When the allocation history is worth having: while the device is nearly full and its free memory in pieces.
+
+A failure in such a stretch can then be replayed under other settings of the allocator. The windows are short and grow
+rarer, and no stacks are taken, so a run that lives close to the edge for days does not pay for it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from memguard.stats import BatchRecord
+
+FULL: Final = 0.7
+"""Share of the limit that must be reserved."""
+APART: Final = 0.1
+"""Share of the reserved bytes that no tensor uses even at the peak."""
+BATCHES: Final = 32
+"""Length of a window."""
+REST: Final = 256
+"""Batches after a window in which a gap alone opens none; twice as many after each. A retry always opens one."""
+
+
+@final
+class TraceWindow:
+    """Decides after each batch whether the history should be on."""
+
+    def __init__(self) -> None:
+        self.since: int | None = None
+        """Batch at which the open window began."""
+        self._left = 0
+        self._resting = 0
+        self._rest = REST
+
+    def wants_history(self, record: BatchRecord, limit_bytes: int | None) -> bool:
+        """Whether the history should be on from now.
+
+        Args:
+            record: The batch that ended.
+            limit_bytes: What the allocator may take.
+        """
+        retried = bool(record.num_alloc_retries)
+        if self._resting and not retried:
+            self._resting -= 1
+            return False
+        if retried or _in_pieces(record, limit_bytes):
+            if self.since is None:
+                self.since, self._left = record.batch + 1, BATCHES
+            elif retried:
+                self._left = BATCHES
+        if self.since is None:
+            return False
+        self._left -= 1
+        if self._left < 0:
+            self.since, self._resting, self._rest = None, self._rest, 2 * self._rest
+            return False
+        return True
+
+
+def _in_pieces(record: BatchRecord, limit_bytes: int | None) -> bool:
+    reserved = record.reserved_peak_bytes
+    used = record.active_peak_bytes if record.active_peak_bytes is not None else record.allocated_peak_bytes
+    if reserved is None or used is None or not limit_bytes:
+        return False
+    return reserved >= FULL * limit_bytes and reserved - used >= APART * reserved
