@@ -10,6 +10,7 @@ from memguard.facts import Place
 from memguard.probes.contents import container_of, length_of
 from memguard.probes.holders import Survey
 from memguard.probes.host_sizes import is_from_worker, newest_of, size_of
+from memguard.probes.ledger import tensors_in
 from memguard.probes.names import NAMES, innermost, text_of
 from memguard.probes.sizes import storage_key
 from memguard.probes.walk import Link
@@ -42,6 +43,8 @@ class Growth:
     """What its newest element takes of the host's memory."""
     from_worker: bool = False
     """Whether that holds a tensor in shared memory: what a DataLoader's worker handed over."""
+    graph: bool = False
+    """Whether a tensor in it carries an autograd graph."""
 
 
 Census = Mapping[str, Count]
@@ -90,7 +93,10 @@ def find_growth(
             continue
         kind = container_of(type(link.value)) or "object"
         of_newest, from_worker = newest.get(id(link), (0, False))
-        growths.append(Growth(survey.cause(link), kind, longer, size, newest_bytes=of_newest, from_worker=from_worker))
+        graph = any(tensor.grad_fn is not None for tensor in tensors_in(newest_of(link.value), 3))
+        growths.append(
+            Growth(survey.cause(link), kind, longer, size, newest_bytes=of_newest, from_worker=from_worker, graph=graph)
+        )
     return tuple(growths)
 
 
