@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from memguard.findings import Finding
 from memguard.recording import Recording, find_recordings
 
 ROOT = Path(__file__).parents[1]
@@ -13,7 +14,20 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 ARGUMENTS = {
     "plain_charlm": ["--steps", "60", "--device", "virtual:256MiB"],
     "lightning_digits": ["--epochs", "1", "--device", "virtual:256MiB"],
+    "huggingface_tiny": ["--steps", "24", "--device", "virtual:256MiB"],
+    "fabric_forecaster": ["--steps", "50", "--device", "virtual:256MiB"],
+    "accelerate_retrieval": ["--steps", "50", "--device", "virtual:256MiB"],
 }
+PLANTED = {
+    "huggingface_tiny": ("MG101", "self.history.append(loss)"),
+    "fabric_forecaster": ("MG101", "plot.append(predicted[0])"),
+    "accelerate_retrieval": ("MG301", "index.append(directions.detach())"),
+}
+"""What --leak plants: the rule, and the line that it names."""
+
+
+def findings_of(logdir: Path) -> list[Finding]:
+    return [finding for path in find_recordings(logdir) for finding in Recording.open(path).findings]
 
 
 def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -34,13 +48,25 @@ def test_an_example_is_short(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_an_example_runs_and_ends_with_a_summary(name: str, tmp_path: Path) -> None:
-    """As its docstring says to run it, with few steps."""
+    """As its docstring says to run it, with few steps; without its planted leak there is nothing to tell."""
     script = str(ROOT / "examples" / f"{name}.py")
     done = python(script, *ARGUMENTS[name], "--logdir", str(tmp_path / "log"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "validation" in done.stdout
     assert "memguard on virtual:256MiB" in done.stderr and "Peak: " in done.stderr
     assert all(len(Recording.open(path)) > 40 for path in find_recordings(tmp_path / "log"))
+    assert name not in PLANTED or findings_of(tmp_path / "log") == []
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_an_example_finds_its_planted_leak(name: str, tmp_path: Path) -> None:
+    """The line of the example itself, and nothing else."""
+    script = ROOT / "examples" / f"{name}.py"
+    done = python(str(script), *ARGUMENTS[name], "--leak", "--logdir", str(tmp_path / "log"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = script.read_text().splitlines()
+    found = {(one.code, one.file, lines[(one.line or 0) - 1].strip()) for one in findings_of(tmp_path / "log")}
+    assert found == {(PLANTED[name][0], str(script), PLANTED[name][1])}
 
 
 def test_the_demo_shows_its_planted_faults_and_explains_the_end(tmp_path: Path) -> None:

@@ -31,7 +31,18 @@ def test_the_check_of_imports_can_fail() -> None:
 
 def test_importing_memguard_loads_nothing_heavy() -> None:
     """``import memguard`` costs no torch, no lightning, no tensorboard, no numpy."""
-    heavy = ("torch", "lightning", "pytorch_lightning", "tensorboard", "numpy", "rich", "psutil", "pynvml")
+    heavy = (
+        "torch",
+        "lightning",
+        "pytorch_lightning",
+        "transformers",
+        "accelerate",
+        "tensorboard",
+        "numpy",
+        "rich",
+        "psutil",
+        "pynvml",
+    )
     assert loads("import memguard", *heavy) == []
 
 
