@@ -223,6 +223,18 @@ class KeptOnHost(Fact):
     """Whether tensors in shared memory are among them, as DataLoader workers hand them over."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerObjects(Fact):
+    """A dataset that DataLoader workers read keeps Python objects, of which each worker gets a copy of its own."""
+
+    workers: int
+    elements: int
+    bytes: int
+    """What one copy takes."""
+    grows: bool = False
+    """Whether reading adds to it, as to a cache: what is there is each worker's alone."""
+
+
 # Python
 
 

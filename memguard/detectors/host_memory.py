@@ -10,7 +10,7 @@ from typing import ClassVar, final
 from memguard.detectors.interface import Detector
 from memguard.detectors.ratchet import EVENNESS, REACH, Ratchet, outlook
 from memguard.detectors.telling import from_fact, from_record, holder, plural
-from memguard.facts import Fact, KeptOnHost
+from memguard.facts import Fact, KeptOnHost, WorkerObjects
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run, SlowStats, Stage
 from memguard.units import format_bytes
@@ -24,6 +24,7 @@ FLOOR_BATCHES, FLOORS = 16, 9
 MIN_GROWN_BYTES = 64 * 1024**2
 MIN_KEPT_BYTES = 16 * 1024
 """Kept with every batch; less is a log of numbers."""
+MIN_WORKER_BYTES = 32 * 1024**2
 SHM_SHARE = 0.10
 MIN_SHM_BYTES = 16 * 1024**2
 FILES_PER_BATCH, FILES_BATCHES = 0.5, 100
@@ -202,10 +203,35 @@ class WorkerGrowth(Detector):
 
     def __init__(self) -> None:
         self._sampled = _Sampled()
+        self._cache: WorkerObjects | None = None
+        self._lowest: int | None = None
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """A list or dictionary of Python objects that every worker will copy; a cache only once the workers grow."""
+        if not isinstance(fact, WorkerObjects):
+            return
+        if fact.grows:
+            self._cache = fact
+            return
+        free = _free(run.slow)
+        severity = Severity.WARNING if free is not None and fact.workers * fact.bytes > free else Severity.INFO
+        yield from_fact(
+            self,
+            fact,
+            run,
+            severity,
+            f"{holder(fact.place)} is {plural(fact.elements, 'Python object')} of about {format_bytes(fact.bytes)} "
+            f"together: reading them copies their pages, until each of {plural(fact.workers, 'worker')} has its own "
+            f"({format_bytes(fact.workers * fact.bytes)} in all{_left(free)}).",
+            "keep it in a numpy array, a tensor or Arrow, which workers share as long as they only read.",
+            nbytes=fact.workers * fact.bytes,
+        )
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Judges each new reading."""
         slow = run.slow
+        if self._cache is not None:
+            yield from self._judge_cache(self._cache, run)
         rate = self._sampled.grows(slow, slow.workers_rss_bytes)
         if rate is None:
             return
@@ -221,6 +247,32 @@ class WorkerGrowth(Detector):
             "use fewer workers.",
             nbytes=slow.workers_rss_bytes,
         )
+
+    def _judge_cache(self, cache: WorkerObjects, run: Run) -> Iterable[Finding]:
+        private = run.slow.workers_rss_bytes
+        if private is None or not run.slow.num_workers:
+            return
+        self._lowest = private if self._lowest is None else min(self._lowest, private)
+        grown = private - self._lowest
+        if grown < MIN_WORKER_BYTES:
+            return
+        self._cache = None
+        free = _free(run.slow)
+        yield from_fact(
+            self,
+            cache,
+            run,
+            Severity.WARNING if free is not None and grown * REACH > free else Severity.INFO,
+            f"{holder(cache.place)} is filled while {plural(cache.workers, 'worker')} read, in each of them for itself,"
+            f" and nothing in the source empties it: their private memory grew by {format_bytes(grown)} so "
+            f"far{_left(free)}.",
+            "bound it, fill it before the workers start, or keep it in shared memory or on disk.",
+            nbytes=private,
+        )
+
+
+def _left(free: int | None) -> str:
+    return "" if free is None else f"; {format_bytes(free)} are free"
 
 
 @final

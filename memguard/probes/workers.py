@@ -1,0 +1,68 @@
+"""What a dataset keeps in Python objects while DataLoader workers read it: each worker ends up with a copy."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any, ClassVar, final
+
+from memguard.facts import Fact, WorkerObjects
+from memguard.probes.bounded import is_bounded
+from memguard.probes.contents import length_of
+from memguard.probes.datasets import have_workers, place_of_attribute, readings, unbounded_caches, unwrap
+from memguard.probes.host_sizes import size_of
+from memguard.probes.interface import Probe, Watch
+
+LOOK = 4
+"""The batch after which the datasets are looked at."""
+MIN_ELEMENTS = 20_000
+MIN_BYTES = 4 * 1024**2
+_CONTAINERS: tuple[type, ...] = (list, dict, tuple, set, collections.deque)
+
+
+@final
+class WorkersProbe(Probe):
+    """Looks once at the datasets that workers read."""
+
+    name: ClassVar[str] = "workers"
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._batches = 0
+
+    def on_batch_end(self) -> None:
+        """Looks when the first workers are at work."""
+        if not have_workers():
+            return
+        self._batches += 1
+        if self._batches < LOOK:
+            return
+        self.stop_hearing("on_batch_end")
+        for reading in readings():
+            for dataset in unwrap(reading.dataset) if reading.workers else ():
+                self._look(dataset, reading.workers)
+
+    def _look(self, dataset: Any, workers: int) -> None:
+        for name, value in list(vars(dataset).items()):
+            if not issubclass(type(value), _CONTAINERS):
+                continue
+            place, grows = place_of_attribute(dataset, name)
+            if grows and not is_bounded(place.file, place.line, f"self.{name}"):
+                self._tell(place, workers, 0, 0, grows=True)
+            elif length_of(value) >= MIN_ELEMENTS and (nbytes := size_of(value)) >= MIN_BYTES:
+                self._tell(place, workers, length_of(value), nbytes, grows=False)
+        for place in unbounded_caches(dataset):
+            self._tell(place, workers, 0, 0, grows=True)
+
+    def _tell(self, place: Any, workers: int, elements: int, nbytes: int, *, grows: bool) -> None:
+        self.report(
+            WorkerObjects(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=place,
+                workers=workers,
+                elements=elements,
+                bytes=nbytes,
+                grows=grows,
+            )
+        )
