@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from memguard.forecast.setting import Setting
+
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer
 
 _aten = torch.ops.aten
 _HALVES = (torch.float16, torch.bfloat16)
+_MASK_ALIGNMENT = 8
 
 
 def install_attention(tracer: Tracer) -> torch.library.Library:
@@ -31,7 +34,12 @@ def install_attention(tracer: Tracer) -> torch.library.Library:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        kernel = _choose(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa, tracer.compute_capability)
+        flat = query.dim() == key.dim() == value.dim() == 3 and tracer.setting.torch_version >= (2, 15)
+        if flat and query.device.type == "cuda" and (attn_mask is None or attn_mask.dim() in (2, 3)):
+            mask = attn_mask.unsqueeze(-3) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
+            q, k, v = (tensor.unsqueeze(-3) for tensor in (query, key, value))
+            return attention(q, k, v, mask, dropout_p, is_causal, scale, enable_gqa).squeeze(-3)
+        kernel = _choose(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa, tracer.setting)
         if kernel == "math":
             mask = _as_float(attn_mask, query.dtype)
             return _aten._scaled_dot_product_attention_math(  # type: ignore[no-any-return]
@@ -67,9 +75,11 @@ def _choose(
     dropout: float,
     causal: bool,
     gqa: bool,
-    capability: tuple[int, int],
+    setting: Setting,
 ) -> str:
     """One of "flash", "efficient" and "math"."""
+    capability = setting.compute_capability
+    grouped = gqa and setting.torch_version >= (2, 15)  # not in 2.12
     if query.device.type != "cuda" or query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
         return "math"
     if 0 in query.shape or 0 in key.shape or query.dtype != key.dtype or query.dtype != value.dtype:
@@ -93,7 +103,7 @@ def _choose(
         return "flash"
     if (
         torch.backends.cuda.mem_efficient_sdp_enabled()
-        and same_heads
+        and (same_heads or grouped)
         and same_batch
         and (mask is None or mask.stride(-1) == 1)
         and (
@@ -119,8 +129,8 @@ def _as_float(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """A boolean mask as a bias, as PyTorch converts it."""
     if mask is None or mask.dtype != torch.bool:
         return mask
-    bias = torch.zeros_like(mask, dtype=dtype)
-    return bias.masked_fill_(mask.logical_not(), float("-inf"))
+    allowed, forbidden = (torch.full((), value, dtype=dtype, device=mask.device) for value in (0.0, float("-inf")))
+    return torch.where(mask, allowed, forbidden)
 
 
 def _pad_last(tensor: Tensor, multiple: int) -> Tensor:
@@ -129,9 +139,9 @@ def _pad_last(tensor: Tensor, multiple: int) -> Tensor:
 
 
 def _aligned_mask(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """The bias as the memory-efficient kernel needs it: rows that begin at multiples of 16 elements, expanded."""
+    """The bias as the memory-efficient kernel needs it: rows that begin at multiples of 8 elements, expanded."""
     length = mask.shape[-1]
-    missing = -length % 16
+    missing = -length % _MASK_ALIGNMENT
     if missing:
         mask = torch.nn.functional.pad(mask, (0, missing)).narrow(-1, 0, length)
     return mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 import sys
 import traceback
@@ -14,6 +15,8 @@ from typing import Any, TypeVar, final
 from memguard.errors import MemGuardError
 
 Result = TypeVar("Result")
+
+_NO_FAKE = re.compile(r"(\S+): attempted to run this operator with Meta tensors")
 
 
 @final
@@ -82,5 +85,8 @@ def describe(error: BaseException) -> str:
     own = os.path.dirname(os.path.dirname(__file__)) + os.sep
     users = [frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith(own)]
     text = str(error).strip().splitlines()
+    for cause in (error, error.__context__):
+        if missing := _NO_FAKE.search(str(cause)):
+            text = [f"{missing[1]} has no kernel for fake tensors, so a step that uses it cannot be forecast"]
     where = f" at {users[-1].filename}:{users[-1].lineno}" if users else ""
     return f"{type(error).__name__}{where}: {text[0] if text else 'no message'}"

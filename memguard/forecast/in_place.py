@@ -22,3 +22,13 @@ IN_PLACE: dict[Any, Any] = {
     _aten.index_fill.int_Scalar: _aten.index_fill_.int_Scalar,
 }
 """Operators called by the autograd engine itself -> what it would call."""
+
+REUSING = frozenset((_aten.sub.Tensor, _aten.mul.Tensor))
+"""Operators that some formulas apply in place to what they made, and then drop."""
+_NODES = frozenset(("BinaryCrossEntropyWithLogitsBackward0",))
+
+
+def reuses_its_operand() -> bool:
+    """Whether the engine is at a formula that would have worked in place on ordinary tensors."""
+    node = torch._C._current_autograd_node()
+    return node is not None and node.name() in _NODES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +35,101 @@ def _nonzero(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs
     return torch.empty((tensor.numel(), tensor.dim()), dtype=torch.int64, device=tensor.device)
 
 
+def _masked_select(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tracer.note("the step selects by value (masked_select): counted as if every element were selected")
+    shape = torch.broadcast_shapes(args[0].shape, args[1].shape)
+    return args[0].new_empty((math.prod(shape),))
+
+
+def _unique(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tracer.note("the step looks for unique values: counted as if all were different")
+    tensor = args[0]
+    numbers = torch.empty(tensor.shape, dtype=torch.int64, device=tensor.device)
+    return tensor.new_empty((tensor.numel(),)), numbers, numbers.new_empty((tensor.numel(),))
+
+
+def _bincount(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    given = args[2] if len(args) > 2 else kwargs.get("minlength", 0)
+    tracer.note("the step counts values (bincount): the largest value is taken to be minlength - 1")
+    weights = args[1] if len(args) > 1 else kwargs.get("weights")
+    dtype = torch.int64 if weights is None else torch.float64 if weights.dtype != torch.float32 else torch.float32
+    return torch.empty((max(given, 1),), dtype=dtype, device=args[0].device)
+
+
+def _equal(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tracer.note_value(site, torch.bool)
+    return False
+
+
+def _gru_cell(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    state = args[2]
+    return torch.empty_like(state), state.new_empty((state.shape[0], 5 * state.shape[1]))
+
+
+def _gru_cell_backward(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    gradient, workspace, has_bias = args
+    rows, gates = workspace.shape[0], 3 * (workspace.shape[1] // 5)
+    biases = [workspace.new_empty((gates,)) if has_bias else None for _ in range(2)]
+    return (
+        workspace.new_empty((rows, gates)),
+        workspace.new_empty((rows, gates)),
+        torch.empty_like(gradient),
+        *biases,
+    )
+
+
+def _efficient_backward(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The fake kernel knows no groups of heads."""
+    for_query, for_key, for_value, for_mask = func(*args, **kwargs)
+    key, value = args[2:4]
+    if key.shape[1] != for_key.shape[1]:
+        for_key, for_value = torch.empty_like(key), torch.empty_like(value)
+    return for_query, for_key, for_value, for_mask
+
+
+def _no(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return False
+
+
+def _ctc_loss(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    log_probabilities, targets, _, target_lengths = args[:4]
+    steps, samples = log_probabilities.shape[:2]
+    if targets.dim() == 2:
+        longest = targets.shape[1]
+    elif isinstance(target_lengths, torch.Tensor):
+        longest = -(-targets.numel() // max(samples, 1))
+    else:
+        longest = max(target_lengths, default=0)
+    return (
+        log_probabilities.new_empty((samples,)),
+        log_probabilities.new_empty((samples, steps, 2 * longest + 1)),
+    )
+
+
+def _ctc_loss_backward(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return torch.empty_like(args[1])
+
+
 KERNELS: dict[Any, Kernel] = {
     aten._local_scalar_dense.default: _item,
     aten.nonzero.default: _nonzero,
+    aten.masked_select.default: _masked_select,
+    aten._unique2.default: _unique,
+    aten.bincount.default: _bincount,
+    aten.equal.default: _equal,
+    aten._thnn_fused_gru_cell.default: _gru_cell,
+    aten._thnn_fused_gru_cell_backward.default: _gru_cell_backward,
+    aten._ctc_loss.default: _ctc_loss,
+    aten._ctc_loss.Tensor: _ctc_loss,
+    aten._ctc_loss_backward.default: _ctc_loss_backward,
+    aten._ctc_loss_backward.Tensor: _ctc_loss_backward,
+    aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
     aten.convolution.default: convolution_kernel,
     aten.convolution_backward.default: convolution_backward_kernel,
 }
+KERNELS.update(
+    (getattr(packet, overload), _no)
+    for name in ("_use_cudnn_ctc_loss", "_use_miopen_ctc_loss")
+    if (packet := getattr(aten, name, None)) is not None
+    for overload in packet.overloads()
+)

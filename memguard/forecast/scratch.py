@@ -5,6 +5,7 @@ Found by comparing traces with the real allocator's history, torch 2.15.0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,7 +32,24 @@ _aten = torch.ops.aten
 
 def _gemm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     tracer.outputs(out, site)
+    copies = _blas_copies(tracer, site, args)
     tracer.library_call(Kind.GEMM, site)
+    for copied in reversed(copies):
+        copied()
+
+
+def _blas_copies(tracer: Tracer, site: int, args: tuple[Any, ...]) -> list[Callable[[], None]]:
+    """Factors whose strides cuBLAS does not understand are copied (C++: ``prepare_matrix_for_cublas``)."""
+    copies = []
+    for factor in args[-2:]:
+        if factor.dim() < 2 or factor.is_contiguous():
+            continue
+        (rows, columns), (down, across) = factor.shape[-2:], factor.stride()[-2:]
+        by_rows = (across == 1 or columns == 1) and (down >= max(1, columns) or rows == 1)
+        by_columns = (down == 1 or rows == 1) and (across >= max(1, rows) or columns == 1)
+        if not by_rows and not by_columns:
+            copies.append(tracer.hold(site, nbytes_of(factor)))
+    return copies
 
 
 def _addmm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -44,12 +62,40 @@ def _addmm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, A
         and left.shape[1] > 1
         and right.shape[1] == bias.shape[0] > 1
     )
+    copies = _blas_copies(tracer, site, args[:3])
     tracer.library_call(Kind.EPILOGUE_GEMM if fused else Kind.GEMM, site)
+    for copied in reversed(copies):
+        copied()
 
 
 def _lstm_cell(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     state, cell, workspace = out
     tracer.outputs((workspace, state, cell), site)
+
+
+def _gru_cell(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    state, workspace = out
+    tracer.outputs((workspace, state), site)
+
+
+def _gru_cell_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    tracer.outputs(out[:3], site)
+    for bias, gates in zip(out[3:], out[:2], strict=True):
+        if bias is not None:
+            tracer.outputs(bias, site)
+            take_reduction(tracer, site, gates, [0])
+
+
+def _ctc_loss(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """The lengths and offsets of the sequences go to the GPU."""
+    tracer.outputs(out, site)
+    tracer.take(site, *[8 * out[0].numel()] * 3)
+
+
+def _ctc_loss_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """The backward variables are as large as the forward ones."""
+    tracer.outputs(out, site)
+    tracer.take(site, nbytes_of(args[6]), *[8 * args[5].numel()] * 3)
 
 
 def _mask_first(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -191,12 +237,20 @@ _SCRATCH: dict[Any, Scratch] = {
     _aten.binary_cross_entropy_with_logits.default: scratch_losses.logit_loss,
     _aten.sort.default: scratch_sorting.sort,
     _aten.sort.stable: scratch_sorting.sort,
+    _aten._thnn_fused_gru_cell.default: _gru_cell,
+    _aten._thnn_fused_gru_cell_backward.default: _gru_cell_backward,
+    _aten._ctc_loss.default: _ctc_loss,
+    _aten._ctc_loss.Tensor: _ctc_loss,
+    _aten._ctc_loss_backward.default: _ctc_loss_backward,
+    _aten._ctc_loss_backward.Tensor: _ctc_loss_backward,
     _aten.logsumexp.default: _logsumexp,
     _aten.roll.default: _roll,
     _aten.var.correction: _variance,
     _aten.std.correction: _variance,
     _aten.var_mean.correction: _variance,
     _aten.std_mean.correction: _variance,
+    _aten.max.default: _reduction,
+    _aten.min.default: _reduction,
     _aten.dot.default: _gemm,
     _aten.vdot.default: _gemm,
     _aten.mv.default: _gemm,

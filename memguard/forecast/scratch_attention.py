@@ -8,16 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer
 
 
 def efficient_forward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """The random state first; wide halves are added up in float."""
     query, value = args[0], args[2]
     dropout = args[5] if len(args) > 5 else kwargs.get("dropout_p", 0.0)
     result, logsumexp, seed, offset = out
-    if not dropout:
+    if not dropout and tracer.setting.torch_version >= (2, 13):
         tracer.outputs((seed, offset), site)
     else:
         tracer.ignore((seed, offset))  # they stay on the host
@@ -27,8 +29,9 @@ def efficient_forward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: 
 
 
 def efficient_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """The product of output and gradient, its sums, and a workspace for the query's gradient."""
     gradient, query = args[:2]
-    batch, heads, length, width = query.shape
+    batch, heads, length = query.shape[:3]
     ordered = gradient.transpose(1, 2).is_contiguous()
     copied = None if ordered else tracer.hold(site, gradient.numel() * gradient.element_size())
     tracer.outputs(out, site)
@@ -43,16 +46,30 @@ def efficient_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs:
         product()
     else:
         delta = tracer.hold(site, rows)
-    tile = 64 if width <= 64 else 128
-    blocks = -(-length // tile) * -(-width // tile)
-    workspace = tracer.hold(site, batch * heads * blocks * (tile * tile + 4) * 4)
+    workspace = tracer.hold(site, batch * heads * _efficient_workspace(query, args[2]))
     delta()
     workspace()
     if copied is not None:
         copied()
 
 
+def _efficient_workspace(query: Tensor, key: Tensor) -> int:
+    """Bytes for each head of each sample: the query's gradient in tiles, and wide halves' gradients in float."""
+    length, width = query.shape[-2:]
+    if width <= 64:
+        rows, columns = 64, 64
+    elif width <= 128 and query.dtype != torch.float32:
+        rows, columns = 128, 128
+    else:
+        rows, columns = 128, 64
+    numbers = -(-length // rows) * -(-width // columns) * (rows * columns + 4)
+    if width > 128 and query.dtype != torch.float32:
+        numbers += 2 * round_up(key.shape[-2], 64) * round_up(width, 128)
+    return 4 * numbers
+
+
 def flash_forward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """Partial outputs where the keys are split to occupy the GPU."""
     query, key = args[0], args[1]
     dropout = args[3] if len(args) > 3 else kwargs.get("dropout_p", 0.0)
     batch, heads, length, width = query.shape
@@ -91,6 +108,7 @@ def _flash_splits(tracer: Tracer, batch_heads: int, queries: int, keys: int, wid
 
 
 def flash_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """Sums and the query's gradient in float; with fewer heads of keys their gradients for every head."""
     gradient, query, result = args[0], args[1], args[4]
     batch, heads, length, width = query.shape
     copies = [
@@ -103,6 +121,11 @@ def flash_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dic
     accumulator = rows * round_up(width, 32 if width <= 128 else 64)
     softmax_d = tracer.hold(site, rows)
     dq = tracer.hold(site, accumulator)
+    key = args[2]
+    if key.shape[1] != heads:
+        each = batch * heads * key.shape[2] * width * key.element_size()
+        for release in [tracer.hold(site, each), tracer.hold(site, each)]:
+            release()
     dq()
     softmax_d()
     for release in reversed(copies):

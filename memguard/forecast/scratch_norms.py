@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _ELEMENTS_PER_THREAD, _MAX_BLOCK, _TILE, _MAX_GRID = 16, 512, 32, 128
 """Constants of the channels-last kernels of batch norm."""
+_CHANNELS_LAST_GROUP_NORM = (2, 15)
+"""Seen in 2.15, not in 2.12."""
 
 
 def layer_norm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -38,8 +40,7 @@ def layer_norm_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs
 def group_norm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """In half precision the statistics in float; with weights a scale and a shift for every channel and sample."""
     tensor, weight, bias, samples, channels, _, groups = args[:7]
-    layout = torch.channels_last if _is_channels_last(tensor) else torch.contiguous_format
-    copied = contiguous_copy(tracer, site, tensor, layout)
+    copied = contiguous_copy(tracer, site, tensor, _group_layout(tracer, tensor))
     tracer.outputs(out, site)
     statistics = samples * groups * 4 if tensor.dtype in HALVES else 0
     by_channel = samples * channels * 4 if weight is not None or bias is not None else 0
@@ -50,12 +51,11 @@ def group_norm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[st
 def group_norm_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """Sums for every channel of every sample, coefficients for every group, and with a weight for every channel."""
     gradient, tensor, _, _, weight, samples, channels, _, groups = args[:9]
-    last = _is_channels_last(tensor)
-    layout = torch.channels_last if last else torch.contiguous_format
+    layout = _group_layout(tracer, tensor)
     copies = [contiguous_copy(tracer, site, value, layout) for value in (gradient, tensor)]
     tracer.outputs(out, site)
     by_channel, by_group = samples * channels * 4, samples * groups * 4
-    scaled = by_channel if weight is not None and not last else 0
+    scaled = by_channel if weight is not None and layout == torch.contiguous_format else 0
     sums = [tracer.hold(site, by_channel), tracer.hold(site, by_channel)]
     coefficients = [tracer.hold(site, by_group), tracer.hold(site, by_group)]
     scale = tracer.hold(site, scaled) if scaled else None
@@ -65,6 +65,12 @@ def group_norm_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs
         scale()
     for release in (*sums, *reversed(copies)):
         release()
+
+
+def _group_layout(tracer: Tracer, tensor: Tensor) -> torch.memory_format:
+    """Since 2.15 group norm has a kernel for channels last; before it makes everything contiguous."""
+    last = _is_channels_last(tensor) and tracer.setting.torch_version >= _CHANNELS_LAST_GROUP_NORM
+    return torch.channels_last if last else torch.contiguous_format
 
 
 def batch_norm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:

@@ -25,6 +25,7 @@ from memguard.forecast.changes import apply_change
 from memguard.forecast.device_guard import install_device_guard
 from memguard.forecast.fake_gpu import become_gpu
 from memguard.forecast.fake_speed import hasten_fake_tensors
+from memguard.forecast.fused_norm import install_rms_norm
 from memguard.forecast.inputs import resized, tensors_of
 from memguard.forecast.owners import settle
 from memguard.forecast.setting import Setting
@@ -61,7 +62,7 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
     _prepare_torch(tracer)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a kernel is replaced is the purpose
-        kept = [install_attention(tracer), _undecomposed()]
+        kept = [install_attention(tracer), install_rms_norm(tracer), _undecomposed()]
     with fake_mode, tracer:
         model, optimizers, step = make()
         optimizers = _optimizers(optimizers)

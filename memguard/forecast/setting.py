@@ -21,5 +21,7 @@ class Setting:
     """The batch size of the step as it is written."""
     traced_batch: int | None = None
     """Another one to trace it with."""
+    torch_version: tuple[int, int] = (2, 15)
+    """The PyTorch to imitate: some kernels take other memory from one version to the next."""
     change: str | None = None
     """Name of a change to make."""

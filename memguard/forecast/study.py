@@ -17,7 +17,7 @@ from memguard.forecast.session import Made, trace
 from memguard.forecast.setting import Setting
 from memguard.forecast.simulate import Simulation, simulate
 from memguard.forecast.trace import Trace
-from memguard.forecast.workspaces import workspaces_for
+from memguard.forecast.workspaces import version_of, workspaces_for
 
 Make = Callable[[int | None], Made]
 """Builds model, optimizer and step for a batch size; None leaves it as the user wrote it."""
@@ -70,6 +70,7 @@ class Study:
             threads_per_multiprocessor=card.threads_per_multiprocessor if card else 2048,
             name=card.title if card else "GPU",
             batch=batch,
+            torch_version=version_of(torch_version),
         )
         self._traces: dict[tuple[int | None, str | None, Card | None], Trace] = {}
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from memguard.errors import MemGuardError
 from memguard.forecast import fake_gpu
 from memguard.forecast.device_guard import engine_code
-from memguard.forecast.in_place import IN_PLACE
+from memguard.forecast.in_place import IN_PLACE, REUSING, reuses_its_operand
 from memguard.forecast.kernels import KERNELS
 from memguard.forecast.scratch import scratch_of
 from memguard.forecast.setting import Setting
@@ -69,7 +69,7 @@ class Tracer(TorchDispatchMode):
         self._copies: dict[int, tuple[Any, FakeTensor]] = {}
         """Real or host tensor -> its fake on the GPU."""
         self._meta_storages: dict[int, torch.UntypedStorage] = {}
-        self._accumulated: tuple[int, int] | None = None
+        self._accumulated: tuple[int, int, int] | None = None
         self._last_call = (0, 0)
         changed = setting.batch is not None and setting.traced_batch not in (None, setting.batch)
         self._other_batch = setting.traced_batch if changed else None
@@ -113,7 +113,9 @@ class Tracer(TorchDispatchMode):
         else:
             scratch(self, site, args, kwargs, out)
         self._accumulated = None
-        if func is _ADD:
+        if func in REUSING and frame.f_code is _ENGINE and reuses_its_operand():
+            self._reused(out, args[0])
+        elif func is _ADD:
             if frame.f_code is _ENGINE:
                 self._accumulation(args, out)
             elif self._last_call == (id(frame), frame.f_lasti) and self._last_func is not _ADD:
@@ -229,8 +231,12 @@ class Tracer(TorchDispatchMode):
     def outputs(self, out: Any, site: int) -> None:
         """What an operator returned: new storages on the GPU are allocated now."""
         if isinstance(out, FakeTensor):
-            if out.fake_device.type == "cuda":
-                out.constant = None  # a value that PyTorch would compute with on the GPU
+            if out.fake_device.type != "cuda":
+                return
+            out.constant = None  # a value that PyTorch would compute with on the GPU
+            if out.layout is torch.sparse_coo:
+                self.outputs((out._indices(), out._values()), site)
+            else:
                 self.storage(out, site)
         elif isinstance(out, (list, tuple)):
             for item in out:
@@ -266,12 +272,11 @@ class Tracer(TorchDispatchMode):
         block, nbytes, _ = entry
         self.allocated_bytes -= nbytes
         if self._accumulated is not None:
-            made, operand = self._accumulated
-            self._accumulated = None
-            last = self.events[-1]
-            if block == operand and last.block == made and last.nbytes == nbytes:
-                # The engine would have added in place: the sum takes the operand's block.
-                self.events.pop()
+            made, operand, index = self._accumulated
+            if block == operand and self.events[index].nbytes == nbytes:
+                # The engine would have worked in place: the result takes the operand's block.
+                self._accumulated = None
+                del self.events[index]
                 for address, (live, size, reference) in self._live.items():
                     if live == made:
                         self._live[address] = (block, size, reference)
@@ -300,7 +305,7 @@ class Tracer(TorchDispatchMode):
         """`out`, just made, is really `operand` if that dies now."""
         made, block = self.block_of(out), self.block_of(operand)
         if made is not None and block is not None and self.events and self.events[-1].block == made:
-            self._accumulated = (made, block)
+            self._accumulated = (made, block, len(self.events) - 1)
 
     def hold(self, site: int, nbytes: int) -> Callable[[], None]:
         """Memory that a kernel takes for itself; the function returned gives it back."""

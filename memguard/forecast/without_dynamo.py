@@ -1,5 +1,4 @@
-"""Keeps torch._dynamo and distributed tensors out of a traced process: fake tensors load them for nothing, and that
-takes as long as a trace.
+"""Keeps torch._dynamo and distributed tensors out of a traced process: loading them takes as long as the trace.
 
 Checked with torch 2.13.0 and 2.15.0. Where it is loaded already, nothing changes.
 """
