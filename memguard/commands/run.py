@@ -44,6 +44,7 @@ def run(given: argparse.Namespace) -> int:
     """Runs the script; returns its exit code."""
     from memguard.detectors import make_detectors
     from memguard.integrations.script import run_script
+    from memguard.launch import read_launch
     from memguard.report.summaries import merge
     from memguard.report.text import render
     from memguard.summary import Summary
@@ -58,6 +59,8 @@ def run(given: argparse.Namespace) -> int:
         options["empty_cache"] = int(options["empty_cache"])
     make_detectors(rules=options.get("rules"), ignore=options.get("ignore", ()))
     code, summaries = run_script(given.target, given.arguments, options, module=given.module)
+    if read_launch().rank:
+        return code  # rank 0 speaks for all; `memguard report` reads every rank's recording
     ran = [summary for summary in summaries if summary.batches]
     summary = merge(ran) if ran else summaries[-1] if summaries else Summary()
     if summaries:

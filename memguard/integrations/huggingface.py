@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from memguard.facts import KeptOutputs
+from memguard.integrations.closing import closing_text
 from memguard.integrations.hooks import OpenForwards, RootHooks
 from memguard.integrations.huggingface_stack import Host, find_host, is_predicting, kept_predictions
 from memguard.integrations.session import Session
@@ -406,8 +407,8 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
             return
         self._summary = session.recorder.summary
         self._records = list(session.recorder.records)
-        if not self._quiet and session.recorder.run.rank == 0:
-            print(render(self._summary), file=sys.stderr)
+        if not self._quiet and (text := closing_text(session, self._summary)) is not None:
+            print(text, file=sys.stderr)
 
 
 def _close_abandoned() -> None:

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from memguard.errors import MemGuardError
+from memguard.integrations.closing import closing_text
 from memguard.integrations.hooks import OpenForwards, RootHooks
 from memguard.integrations.progress import ProgressText
 from memguard.integrations.session import Session
@@ -397,8 +398,8 @@ class MemGuardMixin:
             return
         self._summary = session.recorder.summary
         self._records = list(session.recorder.records)
-        if not self._quiet and session.recorder.run.rank == 0:
-            print(render(self._summary), file=sys.stderr)
+        if not self._quiet and (text := closing_text(session, self._summary)) is not None:
+            print(text, file=sys.stderr)
 
 
 def memguard_class() -> type[Any]:

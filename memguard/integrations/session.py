@@ -50,6 +50,7 @@ from memguard.probes.shapes import describe_shapes
 from memguard.recorder import Recorder
 from memguard.sinks.console import ConsoleSink
 from memguard.sinks.interface import Sink
+from memguard.sinks.several_ranks import OnlyHere
 from memguard.sinks.tensorboard import TensorBoardSink
 from memguard.stats import BatchRecord, Run, SlowStats, Stage
 from memguard.summary import Summary
@@ -103,7 +104,9 @@ class Session:
         self._slow = SlowLane(self._read_slow)
         self._host = HostMemory()
         sinks: list[Sink] = [ConsoleSink()] if console else []
-        if rank == 0 and record:
+        if rank:
+            sinks = [OnlyHere(sink, self.logdir, rank) for sink in sinks]
+        elif record:
             sinks.append(
                 TensorBoardSink(
                     log_every=options.log_every, writer=writer, logdir=self.logdir, layout=options.custom_scalars

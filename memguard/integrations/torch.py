@@ -17,6 +17,7 @@ from torch import nn
 from memguard.errors import MemGuardError
 from memguard.findings import Finding
 from memguard.guards.no_grad import tensors_of
+from memguard.integrations.closing import closing_text
 from memguard.integrations.hooks import OpenForwards, RootHooks
 from memguard.integrations.loop import BatchInference
 from memguard.integrations.progress import BatchLine
@@ -326,7 +327,9 @@ class Guard:
 
     @shielded
     def _print(self, summary: Summary) -> None:
-        print(render(summary), file=sys.stderr)
+        text = closing_text(self.session, summary)
+        if text is not None:
+            print(text, file=sys.stderr)
 
     def _look_for_interrupt(self, *, in_hook: bool) -> None:
         if self._forwards_open.interrupted(in_hook=in_hook):

@@ -39,6 +39,15 @@ def rank_lines(run: RunOnDisk) -> list[str]:
     return lines
 
 
+def worst_lines(run: RunOnDisk) -> list[str]:
+    """Which rank has the highest peak and why, as lines of text; nothing for a single rank."""
+    worst = run.worst
+    if run.spread is None:
+        return []
+    lines = _worst(worst, [run.ranks[rank] for rank in sorted(run.ranks)])
+    return lines + [f"  why: {cause}" for cause in (worst.causes if worst is not None and worst.finding else ())]
+
+
 def _worst(worst: WorstRank | None, ranks: list[RankOnDisk]) -> list[str]:
     nodes = {each.session.get("host") for each in ranks}
     head = f"{len(ranks)} ranks" + (f" on {len(nodes)} nodes" if len(nodes) > 1 else "")
