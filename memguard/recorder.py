@@ -105,7 +105,10 @@ class Recorder:
         self._open = False
         self._off: set[str] = set()
         self._stages: list[tuple[Stage, int | None]] = []
-        self._batch = 0
+        self.batch = 0
+        """The number that the open (or next) record gets."""
+        self.stage = Stage.OTHER
+        """What the loop is doing."""
         self._optimizer_steps = 0
         self._index: int | None = None
         self._shapes: int | None = None
@@ -141,16 +144,6 @@ class Recorder:
         """What the run comes to so far."""
         self.judge()
         return self._summary
-
-    @property
-    def batch(self) -> int:
-        """The number that the open (or next) record gets."""
-        return self._batch
-
-    @property
-    def stage(self) -> Stage:
-        """What the loop is doing."""
-        return self._stages[-1][0] if self._stages else Stage.OTHER
 
     @property
     def optimizer_steps(self) -> int:
@@ -190,7 +183,7 @@ class Recorder:
             try:
                 self.recording = RecordingWriter(self._logdir, {**session, **described})
                 self.summary.recording = str(self.recording.path)
-                self._batch = self.recording.first_batch
+                self.batch = self.recording.first_batch
             except Exception as error:
                 self._recording_failed(error)
 
@@ -223,7 +216,7 @@ class Recorder:
         for finding in self.summary.findings:
             if finding.count > 1:
                 self.line("finding", finding.to_json())
-        self.line("end", {"reason": reason, "batches": self._batch, "overhead": self.overhead()})
+        self.line("end", {"reason": reason, "batches": self.batch, "overhead": self.overhead()})
 
     def _close_recording(self) -> None:
         if self.recording is not None:
@@ -257,6 +250,7 @@ class Recorder:
         self._edge()
         self.judge()
         self._stages.append((stage, epoch))
+        self.stage = stage
         if batches is not None:
             self.run.batches_per_epoch[stage] = batches
         if epoch is not None and stage is Stage.TRAIN:
@@ -277,6 +271,7 @@ class Recorder:
         self.judge()
         while self._stages.pop()[0] is not stage:
             pass
+        self.stage = self._stages[-1][0] if self._stages else Stage.OTHER
         self._spent += time.perf_counter() - began
 
     def epoch(self, epoch: int | None) -> None:
@@ -316,7 +311,7 @@ class Recorder:
             return
         self.batch_is_open = False
         began = time.perf_counter()
-        self._mark(self._stages[-1][0] if self._stages else Stage.OTHER, at_once)
+        self._mark(self.stage, at_once)
         self._spent += time.perf_counter() - began
 
     def optimizer_step(self) -> None:
@@ -459,9 +454,9 @@ class Recorder:
             self._rss_time, self._rss_bytes = now, self._rss()
         epoch = self._stages[-1][1] if self._stages else None
         mark = Mark(
-            self._batch, stage, epoch, self._index, self._optimizer_steps, now, self._shapes, self._rss_bytes, look
+            self.batch, stage, epoch, self._index, self._optimizer_steps, now, self._shapes, self._rss_bytes, look
         )
-        self._batch += 1
+        self.batch += 1
         self._index = self._shapes = None
         return mark
 

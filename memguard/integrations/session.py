@@ -330,7 +330,7 @@ class Session:
         return get_ident() != self._thread or pid() != self._pid or in_transform()
 
     def _step_start(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self.is_foreign():
+        if get_ident() != self._thread or pid() != self._pid:
             return
         try:
             self.probes.optimizer_step_start(optimizer)
@@ -340,7 +340,7 @@ class Session:
             self.recorder.failed("session", error)
 
     def _step_end(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self.is_foreign():
+        if get_ident() != self._thread or pid() != self._pid:
             return
         try:
             self.recorder.optimizer_step()

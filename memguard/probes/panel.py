@@ -48,6 +48,7 @@ _IN_USER_CODE = _FORWARDS | {"on_backward_start", "on_backward_end"}
 
 Listeners = tuple[tuple[Probe, Callable[..., None]], ...]
 
+_is_compiling = torch.compiler.is_compiling
 _functorch: Callable[[], object] | None = getattr(
     getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None
 )  # checked in torch 2.13
@@ -56,8 +57,10 @@ _tracing: Callable[[], object] | None = getattr(torch._C, "_get_tracing_state", 
 
 def in_transform() -> bool:
     """Whether code runs under torch.func, torch.compile's tracing or torch.jit.trace: probes look away there."""
-    if torch.compiler.is_compiling():
-        return True
+    return _is_compiling() or _in_eager_transform()
+
+
+def _in_eager_transform() -> bool:
     if _functorch is not None and _functorch() is not None:
         return True
     return _tracing is not None and _tracing() is not None
@@ -165,7 +168,8 @@ class Probes:
         self._in_batch = True
         self.active = self.pace.looks(stage, closely=batch <= watch.dense_until)
         self._heard = self._dense if self.active else self._always
-        self._emit("on_batch_start")
+        if self._heard["on_batch_start"]:
+            self._emit("on_batch_start")
 
     def look_now(self) -> None:
         """The rest of the open batch is looked at after all; a run may ask for it a few times."""
@@ -175,39 +179,47 @@ class Probes:
 
     def forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A root model is called."""
-        self._emit("on_forward_start", module, args, kwargs)
+        if self._heard["on_forward_start"]:
+            self._emit("on_forward_start", module, args, kwargs)
 
     def forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A root model has answered."""
-        self._emit("on_forward_end", module, args, output)
+        if self._heard["on_forward_end"]:
+            self._emit("on_forward_end", module, args, output)
 
     def stem_end(self, module: nn.Module, output: object) -> None:
         """The model's stem has answered; its hook calls this, integrations need not."""
-        self._emit("on_stem_end", module, output)
+        if self._heard["on_stem_end"]:
+            self._emit("on_stem_end", module, output)
 
     def backward_start(self, loss: torch.Tensor) -> None:
         """A backward begins."""
-        self._emit("on_backward_start", loss)
+        if self._heard["on_backward_start"]:
+            self._emit("on_backward_start", loss)
 
     def backward_end(self) -> None:
         """A backward is over."""
-        self._emit("on_backward_end")
+        if self._heard["on_backward_end"]:
+            self._emit("on_backward_end")
 
     def optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer is about to step."""
         if self.watch.add_optimizer(optimizer):
             self._emit("on_optimizer", optimizer)
-        self._emit("on_optimizer_step_start", optimizer)
+        if self._heard["on_optimizer_step_start"]:
+            self._emit("on_optimizer_step_start", optimizer)
 
     def optimizer_step_end(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer has stepped; counted here."""
         self.watch.optimizer_steps += 1
-        self._emit("on_optimizer_step_end", optimizer)
+        if self._heard["on_optimizer_step_end"]:
+            self._emit("on_optimizer_step_end", optimizer)
 
     def batch_end(self, record: BatchRecord | None = None) -> None:
         """The batch is over; call it after the record's numbers were read, and pass it on where it is made already."""
         self.watch.record = record
-        self._emit("on_batch_end")
+        if self._heard["on_batch_end"]:
+            self._emit("on_batch_end")
         self._in_batch = False
         self._heard = self._between
         spent, self._seconds_before = self.seconds - self._seconds_before, self.seconds
@@ -219,7 +231,8 @@ class Probes:
 
     def record(self, record: BatchRecord) -> None:
         """A record was made, of this batch or of an earlier one."""
-        self._emit("on_record", record)
+        if self._heard["on_record"]:
+            self._emit("on_record", record)
 
     def exception(self, error: BaseException) -> None:
         """The step failed."""
@@ -227,9 +240,7 @@ class Probes:
 
     def _emit(self, event: str, *args: Any) -> None:
         listeners = self._heard[event]
-        if not listeners or (event in _IN_USER_CODE and in_transform()):
-            return
-        if get_ident() != self._thread or pid() != self._pid:
+        if (event in _IN_USER_CODE and in_transform()) or get_ident() != self._thread or pid() != self._pid:
             return
         began = time.perf_counter()
         for probe, listener in listeners:
