@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import memguard
 from memguard.commands import demo, doctor, explain, forecast, report, rules, run, snapshot
 from memguard.errors import MemGuardError
+from memguard.report.printable import printable
 
 _COMMANDS = (run, demo, report, snapshot, forecast, rules, explain, doctor)
 
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MemGuardError, ValueError, TypeError) as error:
         if getattr(given, "debug", False):
             raise
-        print(f"memguard: {error}", file=sys.stderr)
+        print(printable(f"memguard: {error}"), file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

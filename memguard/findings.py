@@ -68,7 +68,7 @@ class Finding:
         Raises:
             ValueError, TypeError, KeyError: The data is not a finding.
         """
-        known = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
+        known = {key: value for key, value in data.items() if key in cls.__dataclass_fields__ and value is not None}
         known["severity"] = Severity(known["severity"])
         known["stage"] = Stage(known.get("stage", Stage.OTHER.value))
         return cls(**known)

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import socket
+import stat
 import struct
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from memguard.errors import RecordingError
 from memguard.findings import Finding
+from memguard.recorded_lines import MOST_FILE_BYTES, parse_line
 from memguard.stats import STAGES, BatchRecord, Stage
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ COLUMNS: tuple[tuple[str, str], ...] = (
     ("num_device_alloc", "<i4"),
     ("num_device_free", "<i4"),
 )
+MOST_ROWS = 1 << 24
+"""Records of one file that are read: a run of a batch a second takes half a year to write more."""
 _CODES = {"<i8": "q", "<f8": "d", "<f4": "f", "<i4": "i", "<i2": "h"}
 _PACK = struct.Struct("<" + "".join(_CODES[kind] for _, kind in COLUMNS))
 RECORD_BYTES = _PACK.size
@@ -213,7 +217,7 @@ def parse_header(data: bytes, source: str = "the recording") -> dict[str, Any]:
         header = json.loads(data[len(MAGIC) : HEADER_BYTES])
         version, columns = int(header["version"]), [(str(name), str(kind)) for name, kind in header["columns"]]
         stages = [str(name) for name in header["stages"]]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise RecordingError(f"{source} has a broken header") from None
     if version > VERSION:
         raise RecordingError(f"{source} has format version {version}; this memguard reads up to {VERSION}: update it")
@@ -221,6 +225,9 @@ def parse_header(data: bytes, source: str = "the recording") -> dict[str, Any]:
         raise RecordingError(f"{source} has a broken header: unknown column types")
     if len({name for name, _ in columns}) != len(columns):
         raise RecordingError(f"{source} has a broken header: a column stands twice")
+    ours = dict(COLUMNS)
+    if any(name in ours and kind[1] != ours[name][1] for name, kind in columns) or "stage" not in dict(columns):
+        raise RecordingError(f"{source} has a broken header: a column has another type, or there is none for the stage")
     return {"version": version, "columns": columns, "stages": stages}
 
 
@@ -258,6 +265,8 @@ class Recording:
         import numpy as np
 
         path, notes = Path(path), []
+        if not lies_there(path):
+            raise RecordingError(f"{path} is a link to elsewhere, or no file at all")
         try:
             with open(path, "rb") as file:
                 header = parse_header(file.read(HEADER_BYTES), str(path))
@@ -268,6 +277,9 @@ class Recording:
         count, torn = divmod(max(size, 0), kind.itemsize)
         if torn:
             notes.append(f"{path.name}: the last record is torn ({torn} of {kind.itemsize} bytes); it was left out")
+        if count > MOST_ROWS:
+            notes.append(f"{path.name}: {count:,} records; the first {MOST_ROWS:,} were read")
+            count = MOST_ROWS
         if count:
             rows: np.ndarray[Any, Any] = np.memmap(path, dtype=kind, mode="r", offset=HEADER_BYTES, shape=(count,))
         else:
@@ -365,8 +377,12 @@ class Recording:
 
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], str]:
     """The JSON lines of a file up to the first broken one, and what broke (empty if nothing did)."""
+    if not lies_there(path):
+        return [], "is missing, or a link to elsewhere"
     try:
-        data = path.read_bytes()
+        with open(path, "rb") as file:
+            data = file.read(MOST_FILE_BYTES)
+            whole = not file.read(1)
     except OSError as error:
         return [], f"cannot be read ({error.strerror or error})"
     lines: list[dict[str, Any]] = []
@@ -374,15 +390,22 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], str]:
     for number, piece in enumerate(pieces, 1):
         if not piece.strip():
             continue
-        try:
-            line = json.loads(piece)
-        except (ValueError, RecursionError):
-            line = None
-        if not isinstance(line, dict):
-            where = "the last line is torn" if number == len(pieces) else f"line {number} is broken; read up to there"
-            return lines, where
+        line = parse_line(piece)
+        if line is None and number == len(pieces):
+            return lines, "the last line is torn" if whole else f"read up to {MOST_FILE_BYTES >> 20} MiB"
+        if line is None:
+            return lines, f"line {number} is broken; read up to there"
         lines.append(line)
-    return lines, ""
+    return lines, "" if whole else f"read up to {MOST_FILE_BYTES >> 20} MiB"
+
+
+def lies_there(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is an ordinary file in its own folder: no pipe that would wait, no link to another place."""
+    try:
+        real = os.path.realpath(path)
+        return stat.S_ISREG(os.stat(real).st_mode) and os.path.dirname(real) == os.path.realpath(os.path.dirname(path))
+    except (OSError, ValueError):
+        return False
 
 
 def find_recordings(logdir: str | os.PathLike[str]) -> list[Path]:
@@ -395,7 +418,7 @@ def find_recordings(logdir: str | os.PathLike[str]) -> list[Path]:
     """
     root = Path(logdir)
     if root.is_file():
-        return [root]
+        return [root.resolve()]
     if not root.is_dir():
         raise RecordingError(f"{root} does not exist; give the directory that memguard printed at the end of the run")
     problems: list[str] = []

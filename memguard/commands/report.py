@@ -11,6 +11,7 @@ from typing import Any
 from memguard.findings import Severity
 from memguard.recording import Recording
 from memguard.report.compare import compare
+from memguard.report.printable import printable
 from memguard.report.rank_text import rank_lines
 from memguard.report.runs import RunOnDisk, load_run
 from memguard.report.text import render
@@ -53,12 +54,8 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _print(found: RunOnDisk, other: str | None) -> None:
-    print(render(found.summary, ranks=len(found.ranks)))
-    for line in rank_lines(found):
-        print(line)
+    lines = [render(found.summary, ranks=len(found.ranks)), *rank_lines(found)]
     if other is not None:
-        print()
         difference = compare(load_run([other]).summary, found.summary)
-        print(f"Compared with {other}:")
-        for line in difference["lines"]:
-            print(f"  {line}")
+        lines += ["", f"Compared with {other}:", *(f"  {line}" for line in difference["lines"])]
+    print(printable("\n".join(lines)))

@@ -12,6 +12,7 @@ from memguard.allocator.replay import Replay, replay
 from memguard.allocator.replay_what_if import WhatIf, what_if
 from memguard.allocator.snapshot import Snapshot, read_snapshot
 from memguard.errors import SnapshotError
+from memguard.report.printable import printable
 from memguard.report.snapshot_text import render_device, render_replay, render_what_if
 from memguard.units import parse_bytes
 
@@ -65,7 +66,7 @@ def run(given: argparse.Namespace) -> int:
     parts += [render_device(device) for device in found] or ["It holds no memory and no history."]
     parts += [render_replay(replayed) for replayed in replays]
     parts += [render_what_if(replayed, other) for replayed, other in zip(replays, others, strict=False)]
-    print("\n\n".join(parts))
+    print(printable("\n\n".join(parts)))
     return 0
 
 

@@ -25,6 +25,7 @@ from memguard.report.html_rows import DRAWN, Rows, decimate
 from memguard.report.html_snapshot import find_snapshot, snapshot_map
 
 _STATIC = Path(__file__).resolve().parent.parent / "tensorboard_plugin" / "static"
+_MOST_SECONDS = 1e9
 _BUDGET = 1_100_000
 """Characters for the rows of all ranks: the whole file stays under 1.5 MB."""
 _OWNERS_BUDGET = 100_000
@@ -172,7 +173,8 @@ def _deflated(rows: Rows) -> str:
         if values.dtype.kind == "i":
             whole = np.where(values == np.iinfo(values.dtype).min, -1, values)
         else:
-            whole = np.nan_to_num(np.round(values * 1000.0))  # seconds, as milliseconds
+            seconds = np.clip(values.astype(np.float64), -_MOST_SECONDS, _MOST_SECONDS)
+            whole = np.nan_to_num(np.round(seconds * 1000.0))  # as milliseconds
         deltas = np.diff(whole.astype("<i8"), prepend=np.int64(0))
         planes.append(deltas.view(np.uint8).reshape(-1, 8).T.tobytes())
     return base64.b64encode(zlib.compress(b"".join(planes), 6)).decode()

@@ -36,7 +36,7 @@ class Heights:
 
     def coarser(self, width: int) -> Heights:
         """The same in stretches of a multiple of the width."""
-        times = width // self.width
+        times = min(width // self.width, max(len(self.peaks), 1))
         if times <= 1:
             return self
         missing = -len(self.peaks) % times
@@ -151,6 +151,8 @@ class Spread:
             low, lowest, median, high, highest = told
             batches = self.heights[self.ranks.index(highest)].rows["batch"][first:last]
             batches = batches[batches >= 0]
+            if not len(batches):
+                continue
             listed.append(
                 {
                     "first_batch": int(batches.min()),

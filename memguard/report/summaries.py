@@ -26,8 +26,8 @@ def summarize(recording: Recording) -> Summary:
         findings=recording.findings,
         oom=ooms[-1] if ooms else None,
         ended=str(end["reason"]) if end and "reason" in end else None,
-        overhead_seconds=float(overhead.get("seconds", 0.0)),
-        overhead_share=float(overhead.get("share", 0.0)),
+        overhead_seconds=float(overhead.get("seconds") or 0.0),
+        overhead_share=float(overhead.get("share") or 0.0),
         recording=str(recording.path),
         notes=list(recording.notes),
     )
