@@ -1,0 +1,18 @@
+"""Text that a terminal may show, whoever wrote it: no escape sequence, no character that hides or turns others."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_UNSEEN = frozenset(
+    {"Cc", "Cf", "Cs", "Zl", "Zp"}
+)  # controls, invisible formatting, halves of characters, odd line ends
+
+
+def printable(text: str) -> str:
+    """The text, with codes like ``x1b`` behind a backslash for what would act instead of being seen."""
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    return "".join(
+        repr(each)[1:-1] if each not in "\n\t" and unicodedata.category(each) in _UNSEEN else each for each in text
+    )
