@@ -205,6 +205,8 @@ class Contents:
             return None
         if kind is Scope:
             return _of_scope
+        if _is_ours(kind):
+            return None
         if container_of(kind) is not None:
             return _of_container if _is_one_of(kind, _CONTAINERS) else _of_container_and_attributes
         if kind is types.FunctionType:
@@ -238,6 +240,12 @@ class Contents:
             return lambda obj: [(Via.PART, None, part) for part in gc.get_referents(obj)[:SAMPLE]]
         slots = _slots_of(kind)
         return (lambda obj: _of_instance(obj, slots)) if slots else _of_instance
+
+
+def _is_ours(kind: type) -> bool:
+    """Whether a class is memguard's: its objects hold nothing of the user's, and are many."""
+    module = type.__dict__["__module__"].__get__(kind)
+    return type(module) is str and module.startswith("memguard.")
 
 
 def _of_exception(error: BaseException) -> Iterator[Held]:

@@ -1,83 +1,117 @@
-"""A few walks over everything user code holds: what grows, what is pinned, copies of weights, kept exceptions."""
+"""A few rounds over everything user code holds: what grows, what is pinned, copies of weights, kept exceptions."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import ClassVar, final
 
-from memguard.facts import CheckpointKept, ExceptionHolds, Fact, KeptOutputs, ModelCopies, ViewsPinStorage
+from memguard.facts import CheckpointKept, ExceptionHolds, Fact, KeptOnHost, KeptOutputs, ModelCopies, ViewsPinStorage
 from memguard.probes.bounded import is_bounded
-from memguard.probes.census import Census, find_growth, take_census
+from memguard.probes.census import Census, Growth, count_back, find_growth
 from memguard.probes.copies import find_copies
+from memguard.probes.frames import user_frames
 from memguard.probes.holders import Survey
 from memguard.probes.host_copies import is_on_host
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.kept_exceptions import find_stored
 from memguard.probes.owners import state_of
 from memguard.probes.pins import Pin, find_pins
+from memguard.probes.rounds import Rounds
 from memguard.probes.sizes import owned_storages, storages_of
 from memguard.stats import Stage
 
-SCANS = frozenset({10, 22, 200, 212, 2000, 2012})
-"""Batches of a stage after which everything is walked; each costs some ten milliseconds."""
+SLICE_SECONDS, LAST_SLICE_SECONDS = 0.0007, 0.02
+"""What one batch spends on a round, and the end of a stage on one that is not over."""
 MIN_PIN_BYTES = 64 * 1024
 PER_BATCH = 0.9
 """Elements a batch by which a container must grow."""
+MIN_HOST_BYTES = 16 * 1024
+"""A batch, on the host: less is a log of numbers."""
 
 
 @final
 class ScansProbe(Probe):
-    """Walks twice, some batches apart, and compares: what grew with every batch is told, by the statement that adds."""
+    """Goes over everything in rounds, a slice in each batch, and compares: what grew with every batch is told.
+
+    A round only counts. What it suspects is looked at by one real walk, which names the statement that adds.
+    """
 
     name: ClassVar[str] = "scans"
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._count: dict[Stage, int] = {}
-        self._last: dict[Stage, tuple[int, int | None, Census]] = {}
-        self._pins: dict[tuple[str | None, int | None], frozenset[int]] = {}
+        self._stages: dict[Stage, Rounds] = {}
+        self._passes: dict[Stage, int] = {}
+        self._explained: set[int] = set()
         self._copies = 0
         self._exceptions: set[object] = set()
 
     def on_batch_end(self) -> None:
-        """Walks at a few batches."""
+        """Goes on with the round that is under way, or begins one that is due."""
         watch = self.watch
-        count = self._count[watch.stage] = self._count.get(watch.stage, 0) + 1
-        if count not in SCANS:
+        rounds = self._stages.get(watch.stage)
+        if rounds is None:
+            rounds = self._stages[watch.stage] = Rounds()
+        rounds.count += 1
+        if rounds.is_due():
+            rounds.begin(watch, MIN_HOST_BYTES)
+        if rounds.is_open:
+            self._go_on(rounds, SLICE_SECONDS)
+
+    def on_stage_end(self, stage: Stage) -> None:
+        """A pass of evaluation ends: what grows within one is counted anew in another, later ones seldom."""
+        rounds = self._stages.get(stage)
+        if rounds is not None and rounds.is_open and rounds.lengths:
+            self._go_on(rounds, LAST_SLICE_SECONDS)
+        if stage.evaluates and rounds is not None:
+            passes = self._passes[stage] = self._passes.get(stage, 0) + 1
+            self._stages[stage] = Rounds(rests=bool(passes & (passes - 1)))
+
+    def _go_on(self, rounds: Rounds, seconds: float) -> None:
+        watch = self.watch
+        suspicions = rounds.advance(watch, list(user_frames(sys._getframe(1))), seconds)
+        if suspicions is None:
             return
-        before = self._last.get(watch.stage)
-        allocated = watch.record.allocated_end_bytes if watch.record is not None else None
-        if before is not None and allocated is not None and before[1] is not None and allocated <= before[1]:
-            return  # nothing grew, and what lies there was looked at
+        fresh = (suspicions.copies | suspicions.exceptions) - self._explained if watch.stage is Stage.TRAIN else set()
+        pinned = rounds.confirmed - self._explained
+        rounds.waiting |= suspicions.grown
+        if (fresh or rounds.waiting or pinned) and not (rounds.has_looked and rounds.is_open):
+            grown, rounds.waiting, rounds.has_looked = rounds.waiting, {}, True
+            self._explained |= fresh | pinned
+            self._look(grown, rounds.confirmed)
+
+    def _look(self, grown: dict[int, tuple[int, int]], pinned: frozenset[int]) -> None:
+        """Names what is suspected, by a walk over everything at once."""
+        watch = self.watch
         owned = owned_storages(watch.models)
         for optimizer in watch.optimizers:
             owned.update(storages_of(state_of(optimizer)))
         parameters = [parameter for model in watch.models for parameter in model.parameters()]
         owned.update(storages_of(p.grad for p in parameters if p.grad is not None))
         survey = Survey(models=watch.models, extra=watch.extra_roots())
-        if before is not None:
-            self._tell_growth(survey, before[2], watch.batches - before[0])
-        self._last[watch.stage] = (watch.batches, allocated, take_census(survey))
-        self._tell_pins(find_pins(survey, ignore=owned, min_storage_bytes=MIN_PIN_BYTES))
+        if grown:
+            before = count_back(survey, {number: length for number, (length, _) in grown.items()})
+            self._tell_growth(survey, before, max(watch.batches - max(batch for _, batch in grown.values()), 1))
+        if pinned:
+            self._tell_pins(find_pins(survey, ignore=owned, min_storage_bytes=MIN_PIN_BYTES), pinned)
         if watch.stage is Stage.TRAIN:
             self._tell_copies(survey, owned)
             self._tell_exceptions(survey, owned)
 
-    def on_stage_end(self, stage: Stage) -> None:
-        """A pass of evaluation ends: what grows within one is counted anew in the next."""
-        if stage.evaluates:
-            self._count.pop(stage, None)
-            self._last.pop(stage, None)
-
     def _tell_growth(self, survey: Survey, before: Census, batches: int) -> None:
         watch = self.watch
-        for growth in find_growth(survey, before, elements=PER_BATCH * batches, nbytes=1):
+        least = MIN_HOST_BYTES * batches
+        for growth in find_growth(survey, before, elements=PER_BATCH * batches, nbytes=1, host_bytes=least):
             place = growth.place
             where = (place.file, place.line)
             if where in watch.told:
                 continue
             watch.told.add(where)
-            if is_on_host(place):
+            on_host = growth.bytes <= 0 or is_on_host(place)
+            if place.file is not None and (growth.from_worker or on_host):
+                self._tell_kept_on_host(growth, batches)
+            if on_host:
                 continue
             self.report(
                 KeptOutputs(
@@ -92,14 +126,28 @@ class ScansProbe(Probe):
                 )
             )
 
-    def _tell_pins(self, pins: tuple[Pin, ...]) -> None:
+    def _tell_kept_on_host(self, growth: Growth, batches: int) -> None:
+        place, watch = growth.place, self.watch
+        nbytes = growth.newest_bytes * growth.elements
+        self.report(
+            KeptOnHost(
+                batch=watch.batch,
+                stage=watch.stage,
+                place=place,
+                elements=growth.elements,
+                bytes=nbytes,
+                bytes_per_batch=nbytes / batches,
+                kind=growth.kind,
+                bounded=is_bounded(place.file, place.line, place.holder),
+                from_workers=growth.from_worker,
+            )
+        )
+
+    def _tell_pins(self, pins: tuple[Pin, ...], known: frozenset[int]) -> None:
         watch = self.watch
         for pin in pins:
             where = (pin.place.file, pin.place.line)
-            known = self._pins.get(where)
-            self._pins[where] = pin.storages
-            # Seen in two scans: what one batch holds for a moment is no pin.
-            if known is None or where in watch.told or not known & pin.storages:
+            if where in watch.told or not known & pin.storages:
                 continue
             watch.told.add(where)
             self.report(
@@ -132,7 +180,7 @@ class ScansProbe(Probe):
                         stage=watch.stage,
                         place=copy.place,
                         bytes=copy.bytes,
-                        batches=self._count[watch.stage],
+                        batches=self._stages[watch.stage].count,
                     )
                 )
             rest = [copy for copy in group if copy not in loaded]

@@ -1,0 +1,110 @@
+"""When everything in reach is gone over, and how far a round has come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import final
+
+from memguard.probes.interface import Watch
+from memguard.probes.screening import Screening, Suspicions
+from memguard.probes.slices import SlicedWalk
+
+BEGINS = (6, 18, 200, 212, 2000, 2012)
+"""Batches of a stage from which on a round may begin; each goes on for as many batches as it needs."""
+
+
+@final
+class Rounds:
+    """The rounds of one stage, or of one pass over the data in evaluation.
+
+    Args:
+        rests: Whether this pass is left out.
+
+    Attributes:
+        count: Batches that were looked at.
+        lengths: What the last complete round counted.
+        has_looked: Whether something that this round suspects was looked at; what comes later waits for its end.
+        waiting: Containers that grew and were not looked at yet.
+        confirmed: Storages of which only a small part was seen in each of the last two rounds.
+    """
+
+    def __init__(self, *, rests: bool = False) -> None:
+        self.count = 0
+        self.lengths: dict[int, tuple[int, int]] = {}
+        self.confirmed: frozenset[int] = frozenset()
+        """What one batch holds for a moment is no pin."""
+        self._pinned: frozenset[int] = frozenset()
+        self.has_looked = False
+        self.waiting: dict[int, tuple[int, int]] = {}
+        self._begins = [] if rests else list(BEGINS)
+        self._walk: SlicedWalk | None = None
+        self._screening = Screening()
+        self._at_begin: tuple[int, int | None, int | None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a round is under way."""
+        return self._walk is not None
+
+    def is_due(self) -> bool:
+        """Whether another round may begin; one that is still open ends there: what is near was met in it."""
+        return bool(self._begins) and self.count >= self._begins[0]
+
+    def begin(self, watch: Watch, host_bytes_per_batch: int) -> None:
+        """Begins one, unless nothing grew since the last.
+
+        Args:
+            watch: The run.
+            host_bytes_per_batch: By how much the process must have grown on the host to matter.
+        """
+        del self._begins[0]
+        record, before = watch.record, self._at_begin
+        allocated = record.allocated_end_bytes if record is not None else None
+        resident = record.host_rss_bytes if record is not None else None
+        if before is not None:
+            least = host_bytes_per_batch * (watch.batches - before[0])
+            if not (_grew(before[1], allocated, 0) or _grew(before[2], resident, least)):
+                return
+        self._at_begin = (watch.batches, allocated, resident)
+        if self._walk is not None:
+            self._end(self._screening.conclude())
+        self.has_looked = False
+        self._walk, self._screening = SlicedWalk(watch.models), Screening(self.lengths)
+
+    def advance(
+        self,
+        watch: Watch,
+        frames: Sequence[FrameType],
+        seconds: float,
+        clock: Callable[[], float] = time.thread_time,
+    ) -> Suspicions | None:
+        """Goes on for some time; what it has come to.
+
+        Args:
+            watch: The run.
+            frames: The user's frames as they stand now.
+            seconds: What may be spent.
+            clock: Processor time of this thread.
+        """
+        walk, screening = self._walk, self._screening
+        if walk is None:
+            return None
+        until = clock() + seconds
+        screening.batch = watch.batches
+        walk.advance(frames, watch.extra_roots(), screening.visit, lambda: clock() >= until)
+        suspicions = screening.conclude()
+        if walk.complete:
+            self._end(suspicions)
+        return suspicions
+
+    def _end(self, suspicions: Suspicions) -> None:
+        self._walk = None
+        self.lengths = {**self.lengths, **self._screening.lengths}
+        self.confirmed = suspicions.pinned & self._pinned
+        self._pinned = suspicions.pinned
+
+
+def _grew(before: int | None, now: int | None, by: int) -> bool:
+    return before is None or now is None or now - before > by

@@ -1,0 +1,151 @@
+"""A cheap look at everything in reach, a slice at a time: is there anything that is worth a real one?
+
+Counts instead of naming. What it suspects is named by a `Survey`, which costs some ten milliseconds, and only then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from memguard.probes.contents import Via, attributes_of, container_of, length_of
+from memguard.probes.host_sizes import newest_of
+from memguard.probes.sizes import storage_key
+from memguard.probes.slices import Position
+from memguard.probes.walk import Link
+
+PER_BATCH = 0.9
+"""Elements a batch by which a container must grow."""
+MIN_GROWTH = 8
+"""Elements by which it must have grown in all."""
+MIN_PIN_BYTES = 64 * 1024
+PIN_RATIO = 8
+COPY_SHARE = 0.9
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+
+
+@final
+@dataclass(slots=True)
+class Suspicions:
+    """What one screening comes to, in plain data."""
+
+    grown: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By a container's id: how many elements it had, and in which batch."""
+    pinned: frozenset[int] = frozenset()
+    """Keys of storages of which only a small part is seen."""
+    copies: frozenset[int] = frozenset()
+    """Positions of what has as many tensors as a model, in storages of their own."""
+    exceptions: frozenset[int] = frozenset()
+    """Ids of exceptions that somebody keeps, with their tracebacks."""
+
+
+@final
+class Screening:
+    """Counts what one walk meets. Keeps numbers, never an object.
+
+    Args:
+        before: Lengths of containers by their positions, as an earlier screening left them (`lengths`).
+
+    Attributes:
+        lengths: (elements, batch) of each container, by its position.
+    """
+
+    def __init__(self, before: dict[int, tuple[int, int]] | None = None) -> None:
+        self.lengths: dict[int, tuple[int, int]] = {}
+        self.batch = 0
+        self._before = before or {}
+        self._grown: dict[int, tuple[int, int]] = {}
+        self._owned: set[int] = set()
+        self._parameters: dict[object, int] = {}
+        self._foreign: dict[int, int] = {}
+        self._foreign_storages: set[int] = set()
+        self._lists: dict[int, tuple[int, list[int]]] = {}
+        self._views: dict[int, set[tuple[int, int]]] = {}
+        self._sizes: dict[int, int] = {}
+        self._exceptions: set[int] = set()
+
+    def visit(self, link: Link, position: Position) -> None:
+        """One object that a walk meets."""
+        value = link.value
+        kind = type(value)
+        if issubclass(kind, torch.Tensor):
+            self._meet_tensor(value)
+        elif issubclass(kind, nn.Module):
+            self._meet_module(value, position)
+        elif issubclass(kind, BaseException):
+            if link.via not in (Via.PART, Via.ROOT) and BaseException.__dict__["__traceback__"].__get__(value):
+                self._exceptions.add(id(value))
+        elif container_of(kind) is not None:
+            self._meet_container(value, position)
+
+    def conclude(self) -> Suspicions:
+        """What is suspect so far; of pinned storages that can only be told once the walk is complete."""
+        grown, self._grown = self._grown, {}
+        least = COPY_SHARE * min(self._parameters.values(), default=0)
+        copies = {number for number, (length, keys) in self._lists.items() if least and length >= least and keys}
+        copies = {number for number in copies if not self._owned.issuperset(self._lists[number][1])}
+        if least and sum(self._foreign.values()) >= least and not self._owned.issuperset(self._foreign_storages):
+            copies.update(self._foreign)
+        pinned = {
+            key
+            for key, views in self._views.items()
+            if key not in self._owned and sum(size for _, size in views) * PIN_RATIO < self._sizes[key]
+        }
+        return Suspicions(grown, frozenset(pinned), frozenset(copies), frozenset(self._exceptions))
+
+    def _meet_tensor(self, tensor: Any) -> None:
+        key = storage_key(tensor)
+        if key is None or key[1] < MIN_PIN_BYTES or issubclass(type(tensor), nn.Parameter):
+            return
+        self._sizes[key[0]] = key[1]
+        part = (tensor.storage_offset(), tensor.numel() * tensor.element_size())
+        self._views.setdefault(key[0], set()).add(part)
+
+    def _meet_module(self, module: nn.Module, position: Position) -> None:
+        attributes = attributes_of(module)
+        parameters = _tensors_in(attributes.get("_parameters"))
+        if position.watched:
+            self._parameters[position.root] = self._parameters.get(position.root, 0) + len(parameters)
+            for tensor in (*parameters, *_tensors_in(attributes.get("_buffers"))):
+                key = storage_key(tensor)
+                if key is not None:
+                    self._owned.add(key[0])
+        elif parameters:
+            self._foreign[position.number] = len(parameters)
+            self._foreign_storages.update(key[0] for tensor in parameters if (key := storage_key(tensor)) is not None)
+
+    def _meet_container(self, value: Any, position: Position) -> None:
+        length = length_of(value)
+        if not length:
+            return
+        then = self._before.get(position.number)
+        self.lengths[position.number] = (length, self.batch)
+        least = max(PER_BATCH * (self.batch - then[1]), MIN_GROWTH) if then is not None else 0
+        if then is not None and length - then[0] >= least and not _is_plain(newest_of(value)):
+            self._grown[id(value)] = then
+        if issubclass(type(value), (list, dict)):
+            elements = dict.values(value) if issubclass(type(value), dict) else list.__iter__(value)
+            sample = [tensor for tensor in islice(elements, 4) if issubclass(type(tensor), torch.Tensor)]
+            if sample:
+                keys = [key[0] for tensor in sample if (key := storage_key(tensor)) is not None]
+                self._lists[position.number] = (length, keys)
+
+
+def _tensors_in(registered: object) -> list[torch.Tensor]:
+    values: Iterable[Any] = dict.values(registered) if issubclass(type(registered), dict) else ()  # type: ignore[arg-type]
+    return [value for value in values if issubclass(type(value), torch.Tensor)]
+
+
+def _is_plain(value: Any, depth: int = 2) -> bool:
+    """Whether a new element is a number, a text or a few of them: the log that every loop keeps."""
+    kind = type(value)
+    if issubclass(kind, _PLAIN):
+        return not issubclass(kind, (str, bytes)) or len(value) < 4096
+    if depth and kind in (tuple, list, dict) and len(value) <= 32:
+        return all(_is_plain(part, depth - 1) for part in (value.values() if kind is dict else value))
+    return False
