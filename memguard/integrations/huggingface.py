@@ -247,26 +247,27 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
             self._forwards_open = OpenForwards()
             self._leave(*_EVALUATIONS, Stage.CHECKPOINT, Stage.TRAIN)
         else:
-            self._session = Session(
+            session = Session(
                 self._options,
                 default_logdir=args.output_dir,
                 writer=functools.partial(_tensorboard_writer, host),
                 rank=args.process_index,
                 world_size=args.world_size,
             )
-            _running.append(self)
-            atexit.register(self._end_with_process)
-            self._open(self._session)
+            self._open(session)
         self._attach(model)
 
     def _open(self, session: Session) -> None:
         try:
             session.open()
-            self._scalars = Scalars(session.recorder) if self._options.loggers else None
         except torch.OutOfMemoryError:
             raise  # what is there already does not fit the virtual device: the user's business
         except Exception as error:
             self.part_failed("start", error)
+        self._session = session
+        self._scalars = Scalars(session.recorder) if self._options.loggers else None
+        _running.append(self)
+        atexit.register(self._end_with_process)
 
     @shielded
     def _is_first(self, host: Host | None) -> bool:

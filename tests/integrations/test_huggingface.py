@@ -15,6 +15,7 @@ if importlib.util.find_spec("transformers") is None:
 
 from transformers import Trainer, TrainerCallback
 
+import memguard
 from memguard.integrations.huggingface import MemGuardCallback, _running
 from memguard.recording import Recording, find_recordings
 from tests.integrations.huggingface_trainers import Classifier, Numbers, guard, trainer
@@ -112,6 +113,15 @@ def test_losses_kept_in_compute_loss_are_named_by_their_line(tmp_path: Path) -> 
     assert source(finding) == "self.history.append(loss)"
     assert finding.holder == "KeepsLosses.history"
     assert codes(callback) == {"MG101"}
+
+
+class KeepsLogits(Trainer):
+    scores: list[torch.Tensor] = []  # noqa: RUF012
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
+        self.scores.append(outputs["logits"])
+        return (loss, outputs) if return_outputs else loss
 
 
 def test_logits_kept_in_compute_metrics_are_named_by_their_line(tmp_path: Path) -> None:
@@ -223,6 +233,45 @@ def test_a_trainer_that_an_exception_left_is_closed_by_the_next(tmp_path: Path) 
     assert first.result.ended == "an exception that the program caught"
     assert any("caught an out-of-memory error" in note for note in first.result.notes)
     assert second.result.ended == "finished"
+
+
+def test_an_error_that_ends_the_program_is_explained_in_its_traceback(tmp_path: Path) -> None:
+    """The exit code is Python's, the report names the leak, and the recording says how it ended."""
+    code = (
+        "from pathlib import Path\n"
+        "from tests.integrations.huggingface_trainers import Classifier, guard, trainer\n"
+        "from tests.integrations.test_huggingface import KeepsLogits\n"
+        f"folder = Path({str(tmp_path)!r})\n"
+        "model = Classifier(hidden=50, classes=20_000)\n"
+        "callback = guard(device='virtual:64MiB')\n"
+        "host = trainer(folder, callback, kind=KeepsLogits, model=model, max_steps=400, optim='sgd')\n"
+        "host.train()\n"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=root)
+    assert done.returncode == 1 and "torch.OutOfMemoryError" in done.stderr
+    assert "KeepsLogits.scores" in done.stderr.split("torch.OutOfMemoryError")[-1]
+    recording = Recording.open(find_recordings(tmp_path)[0])
+    assert recording.end is not None and recording.end["reason"] == "an exception: OutOfMemoryError"
+    assert len(list(tmp_path.rglob("report.md"))) == 1
+
+
+def test_what_does_not_fit_the_device_from_the_start_leaves_nothing(tmp_path: Path) -> None:
+    """The error is the user's; no run is open after it."""
+    host = trainer(tmp_path, guard(device="virtual:4MiB"), model=Classifier(hidden=100_000))
+    with pytest.raises(torch.OutOfMemoryError):
+        host.train()
+    assert not _running and not host.model._forward_hooks
+
+
+def test_watch_around_a_trainer_hears_what_the_callback_cannot(tmp_path: Path) -> None:
+    """The first batch of an evaluation outside of training too."""
+    host = trainer(tmp_path, eval_strategy="steps", eval_steps=5, gradient_accumulation_steps=2)
+    with memguard.watch(host.model, device="cpu", logdir=tmp_path, quiet=True) as watched:
+        host.evaluate()
+        host.train()
+    assert Counter(record.stage.value for record in watched.records) == {"validation": 36, "train": 20}
+    assert watched.findings == []
 
 
 def test_two_of_them_in_one_trainer_count_once(tmp_path: Path) -> None:
