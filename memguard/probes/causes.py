@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from memguard.probes.contents import Via
+from memguard.probes.contents import Via, attributes_of
+from memguard.probes.frames import is_user_file
 from memguard.probes.hook_piles import piled_hook, registration_of
 from memguard.probes.names import NAMES, cached_function, files_of_owner, innermost, sought_of, user_files
 from memguard.probes.sought import Hints, Sought, Statement
@@ -46,6 +48,9 @@ def find_cause(
     hook = piled_hook(trail)
     if hook is not None and (registered := registration_of(hook.value, sources)) is not None:
         return Cause(Link(hook.value, Via.LOCAL, hook.value.__name__, hook.parent), registered)
+    record = next((link for link in trail if issubclass(type(link.value), logging.LogRecord)), None)
+    if record is not None and (logged := _logged(record, sources)) is not None:
+        return Cause(innermost(record), logged)
     cause = Cause(trail[start], None)
     for index in [start, *range(len(trail) - 1, start, -1), *range(start - 1, -1, -1)]:
         link = trail[index]
@@ -72,6 +77,17 @@ def find_cause(
         if best.grows and best.certain:
             break
     return cause
+
+
+def _logged(record: Link, sources: Sources) -> Statement | None:
+    """The call that made a log record which some handler keeps, arguments and all."""
+    attributes = attributes_of(record.value)
+    file, line, function = (attributes.get(name) for name in ("pathname", "lineno", "funcName"))
+    if type(file) is not str or type(line) is not int or not is_user_file(file):
+        return None
+    source = sources.get(file)
+    text = source.text(line, line) if source is not None else ""
+    return Statement(file, line, str(function), text, True, loops=True, score=3.0)
 
 
 def _better(new: Statement, old: Statement | None, *, outside: bool) -> bool:

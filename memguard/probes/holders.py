@@ -324,7 +324,7 @@ def _holder(group: _Group) -> Holder:
         length=max(length, 1),
         bytes=group.bytes,
         grows=statement is not None and statement.grows,
-        exception=any(issubclass(type(item.value), BaseException) for item in trail),
+        exception=any(issubclass(type(item.value), (BaseException, types.TracebackType)) for item in trail),
     )
 
 

@@ -17,10 +17,10 @@ import torch
 
 from memguard.probes.sizes import storage_key
 
-MAX_OBJECTS = 2_000
+MAX_OBJECTS = 5_000
 """Objects that are looked at for one estimate."""
-SAMPLE = 64
-"""Elements of a container that stand for all of them."""
+SAMPLE = 32
+"""Elements of a container that stand for all of them; half as many at each level below."""
 MAX_DEPTH = 5
 
 _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, frozenset, collections.deque)
@@ -37,6 +37,8 @@ def newest_of(container: object) -> object:
     kind = type(container)
     if issubclass(kind, list):
         return next(list.__reversed__(container), None)  # type: ignore[arg-type]
+    if issubclass(kind, tuple):
+        return next(iter(tuple.__getitem__(container, slice(-1, None))), None)  # type: ignore[call-overload]
     if issubclass(kind, collections.deque):
         return next(collections.deque.__reversed__(container), None)  # type: ignore[arg-type]
     if issubclass(kind, dict):
@@ -102,7 +104,7 @@ class _Estimate:
         return self.of(attributes, depth - 1) if type(attributes) is dict else 0
 
     def _container(self, value: object, length: int, elements: Iterable[Any], depth: int) -> int:
-        sample = list(islice(elements, SAMPLE))
+        sample = list(islice(elements, max(SAMPLE >> (MAX_DEPTH - depth), 4)))
         below = sum(self.of(part, depth - 1) for part in sample)
         return _own(value) + (below * length // len(sample) if sample else 0)
 
