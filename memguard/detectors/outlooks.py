@@ -14,7 +14,12 @@ from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run, Stage
 from memguard.units import format_bytes
 
-MIN_POINTS = 64
+MIN_POINTS = 12
+"""Batches of different sizes that make a line."""
+KEPT_PEAKS = 64
+"""Batches whose size may come later than their record."""
+SETTLING_BATCHES = 3
+"""First sizes that are left out: the optimizer's state and workspaces come with them."""
 LOW_SHARE = 0.97
 QUIET_BATCHES = 3
 
@@ -76,8 +81,8 @@ class OptimizerState(Detector):
 class LongestBatch(Detector):
     """The longest batch to come will not fit.
 
-    What: over at least 64 batches the peak follows the size of the input along a line; for the largest batch that the
-    dataset holds, that line lies above the limit.
+    What: over batches of at least twelve sizes the peak follows the input along a line; for the longest sample that the
+    dataset holds, that line lies above the limit. Or a batch failed that was far longer than all before.
 
     Why it matters: the run will fail at an unlucky batch, perhaps after hours.
 
@@ -90,30 +95,43 @@ class LongestBatch(Detector):
 
     def __init__(self) -> None:
         self._elements: dict[int, int] = {}
+        self._peaks: dict[int, int] = {}
         self._points: list[tuple[int, int]] = []
         self._largest: InputSize | None = None
+        self._seen = 0
         self._told = False
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
-        """Remembers a batch's size, and the largest to come."""
+        """Remembers a batch's size, and the largest to come; or hears that a long one failed."""
         found = None if self._told else from_post_mortem(self, fact, run, "long-batch")
         if found is not None:
             self._told = True
             yield found
-        if isinstance(fact, InputSize):
+        if isinstance(fact, InputSize) and not self._told:
             self._elements[fact.batch] = fact.elements
             if fact.largest_elements is not None:
                 self._largest = fact
+            yield from self._judge(fact.batch, run)
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
-        """Adds the peak of a batch whose size is known."""
-        elements, limit = self._elements.pop(record.batch, None), limit_of(run)
-        if elements is None or record.stage is not Stage.TRAIN or record.allocated_peak_bytes is None or self._told:
+        """Remembers the peak of a batch; its size may be told before or after."""
+        if record.stage is not Stage.TRAIN or record.allocated_peak_bytes is None or self._told:
             return
-        self._points.append((elements, record.allocated_peak_bytes))
-        del self._points[:-512]
+        self._peaks[record.batch] = record.allocated_peak_bytes
+        if len(self._peaks) > KEPT_PEAKS:
+            del self._peaks[next(iter(self._peaks))]
+        if self._elements:
+            yield from self._judge(record.batch, run)
+
+    def _judge(self, batch: int, run: Run) -> Iterable[Finding]:
+        if batch not in self._elements or batch not in self._peaks:
+            return
+        elements, limit = self._elements.pop(batch), limit_of(run)
+        self._seen += 1
+        if self._seen > SETTLING_BATCHES:
+            self._points.append((elements, self._peaks[batch]))
         largest = self._largest.largest_elements if self._largest is not None else None
-        if limit is None or largest is None or len(self._points) < MIN_POINTS or len(self._points) % 16:
+        if limit is None or self._largest is None or largest is None or len(self._points) < MIN_POINTS:
             return
         line = robust_line(self._points)
         if line is None:
@@ -123,15 +141,17 @@ class LongestBatch(Detector):
         if slope <= 0 or predicted <= limit or largest <= max(size for size, _ in self._points):
             return
         self._told = True
-        yield from_record(
+        yield from_fact(
             self,
-            record,
+            self._largest,
             run,
             Severity.WARNING,
-            f"the peak grows with the input, by {format_bytes(slope * 1000)} for 1000 elements: the largest batch "
-            "to come "
-            f"({largest} elements) needs about {format_bytes(predicted)}, and the device has {format_bytes(limit)}.",
-            "put the longest batch first, batch by number of tokens, or cut extreme lengths.",
+            f"the peak grows with the input, by {format_bytes(slope * 1000)} for 1000 elements. The longest sample of "
+            f"`{self._largest.place.holder or 'the dataset'}` will make a batch of {largest} elements, "
+            f"{largest / elements:.1f} times this one, that needs about {format_bytes(predicted)}; the device has "
+            f"{format_bytes(limit)}.",
+            "let the longest batch come first, so that it fails at once; batch by number of tokens, or cut extreme "
+            "lengths.",
             nbytes=round(predicted - limit),
         )
 

@@ -11,6 +11,7 @@ from memguard.probes.exceptions import ExceptionsProbe
 from memguard.probes.gradients import GradientsProbe
 from memguard.probes.graphs import GraphsProbe
 from memguard.probes.history import HistoryProbe
+from memguard.probes.input_sizes import InputSizesProbe
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.locals import LocalsProbe
 from memguard.probes.manual_steps import ManualStepsProbe
@@ -23,6 +24,7 @@ from memguard.probes.scans import ScansProbe
 from memguard.probes.stem import StemProbe
 from memguard.probes.training_passes import TrainingPassesProbe
 from memguard.probes.unowned import UnownedGradientsProbe
+from memguard.probes.workers import WorkersProbe
 
 PROBES: tuple[type[Probe], ...] = (
     MarksProbe,
@@ -46,6 +48,8 @@ PROBES: tuple[type[Probe], ...] = (
     CompilationsProbe,
     OtherDevicesProbe,
     HistoryProbe,
+    WorkersProbe,
+    InputSizesProbe,
 )
 """Every probe, in the order in which events reach them."""
 
