@@ -69,6 +69,8 @@ class Summary:
     """Part of the wall time that memguard spent in the loop."""
     recording: str | None = None
     """The recording's path; None if nothing could be written."""
+    devices: list[Summary] = field(default_factory=list)
+    """The further devices of the process, each with what it comes to by itself."""
     notes: list[str] = field(default_factory=list)
     """What was switched off or left out, in words."""
 
@@ -135,6 +137,10 @@ class Summary:
             "ended": self.ended,
             "overhead": {"seconds": round(self.overhead_seconds, 6), "share": round(self.overhead_share, 6)},
             "recording": self.recording,
+            "devices": [
+                {"device": each.device, "device_total_bytes": each.device_total_bytes, "peak": each.peak.to_json()}
+                for each in self.devices
+            ],
             "notes": self.notes,
             "rank": self.rank,
         }

@@ -35,6 +35,7 @@ from memguard.detectors import make_detectors
 from memguard.findings import Finding
 from memguard.forks import pid
 from memguard.guards.empty_cache import CacheGuard
+from memguard.integrations.devices import FurtherDevices
 from memguard.integrations.oom import OomWatch
 from memguard.integrations.peers import Peers, PeerWatch
 from memguard.integrations.validation import ValidationGuard
@@ -134,6 +135,7 @@ class Session:
             history=options.history,
             logdir=self.logdir if record else None,
         )
+        self.devices = FurtherDevices(self)
         self.peers: PeerWatch | None = None
         if launch.world_size > 1 and record and options.on_oom == "report":
             self.peers = PeerWatch(self, Peers(self.logdir, rank))
@@ -184,6 +186,7 @@ class Session:
                 ("slow lane", self._slow.stop),
                 ("probes", self.probes.remove),
                 ("recorder", functools.partial(self.recorder.close, reason)),
+                ("further devices", functools.partial(self.devices.close, reason)),
                 ("cache policy", self._account_for_cache),
                 ("out-of-memory report", self.oom.remove),
                 ("validation guard", self.validation.remove),
@@ -222,6 +225,7 @@ class Session:
         """A stage begins."""
         with self.recorder.part("session"):
             self.recorder.stage_start(stage, epoch=epoch, batches=batches)
+            self.devices.stage_start(stage, epoch)
             self._stages.append(stage)
             self._at_edge(stage, starts=True)
             self.probes.stage_start(stage)
@@ -235,6 +239,7 @@ class Session:
             self.probes.stage_end(stage)
             self.recorder.learn(self.probes.take())
             self.recorder.stage_end(stage)
+            self.devices.stage_end(stage)
             while self._stages.pop() is not stage:
                 pass
             self._at_edge(stage, starts=False)
@@ -264,6 +269,7 @@ class Session:
             if recorder.batch_is_open:
                 self.batch_end()
             recorder.batch_start(index, describe_shapes(inputs) if inputs is not None else None)
+            self.devices.batch_start(index)
             if self.oom.attentive:
                 self.oom.alive()
             self.probes.batch_start(batch=recorder.batch, stage=recorder.stage)
@@ -278,6 +284,7 @@ class Session:
         try:
             looks = probes.active or self.cache.counts_batches
             recorder.batch_end(at_once=looks)
+            self.devices.batch_end()
             probes.batch_end(recorder.newest if looks else None)
             if facts := probes.take():
                 recorder.learn(facts)
@@ -292,6 +299,8 @@ class Session:
         """Watches one more root model."""
         with self.recorder.part("probes"):
             self.probes.add_model(model)
+        with self.recorder.part("further devices"):
+            self.devices.find([model])
 
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A root model is called; the validation guard decides here whether it builds a graph.
@@ -344,6 +353,7 @@ class Session:
             return
         try:
             self.recorder.optimizer_step()
+            self.devices.optimizer_step()
             self.probes.optimizer_step_end(optimizer)
             if self.on_step is not None:
                 self.on_step[1]()
@@ -390,7 +400,9 @@ class Session:
             self.host_limit_bytes = self._host.limit().limit_bytes
         launch = self.launch
         place = {"node": launch.node, "local_rank": launch.local_rank, "restart": launch.restart, "run": launch.run}
-        self.recorder.open({**_describe(self.options), **place, "host_limit_bytes": self.host_limit_bytes})
+        described = {**_describe(self.options), **place, "host_limit_bytes": self.host_limit_bytes}
+        self.recorder.open(described)
+        self.devices.open(described)
         if self.peers is not None:
             with self.recorder.part("other ranks"):
                 self.peers.begin()

@@ -87,7 +87,7 @@ def _table(ranks: list[RankOnDisk], worst: WorstRank | None) -> list[tuple[str, 
                 _ended(each),
             )
         )
-        for further in each.devices:
+        for further in summary.devices:
             high = further.peak.allocated_bytes
             shown_peak = format_bytes(high) if high is not None else "-"
             rows.append(("", "", further.device, shown_peak, describe_peak(further.peak), "", "", ""))

@@ -36,8 +36,6 @@ class RankOnDisk:
     last_time: float | None = None
     """When its last record was made; seconds since 1970."""
     starts: int = 1
-    devices: list[Summary] = field(default_factory=list)
-    """The further devices of its process."""
     peers: list[dict[str, Any]] = field(default_factory=list)
     """What it saw of other ranks that fell."""
 
@@ -60,7 +58,7 @@ class RankOnDisk:
             "findings": len(summary.findings),
             "oom": summary.oom is not None,
             "fallen_peers": sorted({peer["rank"] for peer in self.peers if isinstance(peer.get("rank"), int)}),
-            "devices": [{"device": each.device, "peak": each.peak.to_json()} for each in self.devices],
+            "devices": summary.to_json()["devices"],
         }
 
 
@@ -109,7 +107,6 @@ def load_run(logdirs: Sequence[str]) -> RunOnDisk:
         raise RecordingError(broken[0])
     ranks = [run.ranks[rank] for rank in sorted(run.ranks)]
     run.summary = merge([each.summary for each in ranks])
-    run.summary.findings += [finding for each in ranks for device in each.devices for finding in device.findings]
     if len(ranks) > 1:
         _compare(run, ranks)
     run.summary.notes = [*run.summary.notes, *notes, *_strangers(ranks), *broken]
@@ -140,7 +137,7 @@ def _add(run: RunOnDisk, recording: Recording) -> None:
     known = run.ranks.get(summary.rank)
     place = place_of(recording.path.name)
     if place is not None and place[1] and known is not None:
-        known.devices = [each for each in known.devices if each.device != summary.device] + [summary]
+        known.summary.devices = [each for each in known.summary.devices if each.device != summary.device] + [summary]
         return
     run.ranks[summary.rank] = RankOnDisk(
         summary.rank,
@@ -150,7 +147,6 @@ def _add(run: RunOnDisk, recording: Recording) -> None:
         session=recording.session,
         last_time=recording.record(len(recording) - 1).time if len(recording) else None,
         starts=1 if known is None else known.starts + 1,
-        devices=[] if known is None else known.devices,
         peers=recording.of_kind("peer"),
     )
 

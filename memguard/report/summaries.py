@@ -67,6 +67,9 @@ def merge(summaries: list[Summary]) -> Summary:
         findings.update({(finding.rank, finding.cause): finding for finding in summary.findings})
         merged.notes += [note for note in summary.notes if note not in merged.notes]
         merged.oom = summary.oom or merged.oom
+        if summary.rank == first.rank:  # those of other ranks stay with them
+            newer = {device.device for device in summary.devices}
+            merged.devices = [each for each in merged.devices if each.device not in newer] + summary.devices
     merged.findings = list(findings.values())
     for name in ("reserved_peak_bytes", "num_alloc_retries", "num_ooms"):
         values = [value for summary in summaries if (value := getattr(summary, name)) is not None]

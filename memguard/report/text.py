@@ -23,6 +23,8 @@ def render(summary: Summary, *, ranks: int = 1) -> str:
     """
     lines = [_headline(summary, ranks)]
     lines += _peak_lines(summary)
+    for further in summary.devices if ranks == 1 else ():
+        lines += [f"On {further.device}: {line[0].lower()}{line[1:]}" for line in _peak_lines(further)]
     lines += _stage_lines(summary)
     lines += _allocator_lines(summary)
     lines += _finding_lines(summary.findings, ranks)
