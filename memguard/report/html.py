@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from memguard.errors import MemGuardError, RecordingError
-from memguard.recording import Recording
+from memguard.recording import Recording, lies_there
 from memguard.report.html_bundle import bundle
 from memguard.report.html_details import details, summary
 from memguard.report.html_index import RowIndex
@@ -109,6 +109,8 @@ def _that_matter(ranks: dict[int, dict[str, Any]]) -> list[int]:
 
 def _reader(path: Path) -> Callable[[int, int], bytes]:
     def read(offset: int, size: int) -> bytes:
+        if not lies_there(path):
+            return b""
         try:
             with open(path, "rb") as file:
                 file.seek(offset)

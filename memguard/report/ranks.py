@@ -124,7 +124,7 @@ class Spread:
             "batch": (np.maximum.accumulate(earliest - position) + position).tolist(),
             "at": batches[high, position].tolist(),
             "low": np.where(unknown, most, table).min(axis=0).tolist(),
-            "median": medians.astype(np.int64).tolist(),
+            "median": np.minimum(medians, 2.0**62).astype(np.int64).tolist(),
             "high": table.max(axis=0).tolist(),
             "worst": [self.ranks[each] for each in high.tolist()],
         }

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Protocol, final
 
-from memguard.recording import FOLDER
+from memguard.recording import FOLDER, lies_there
 
 _PRUNED = frozenset({"checkpoints", "wandb", "__pycache__", "node_modules", "site-packages"})
 
@@ -25,7 +25,7 @@ class GrowingFile(Protocol):
 
 @final
 class LocalFile:
-    """A file on a disk of this machine. It is opened for each read, so that nothing stays open.
+    """A file on a disk of this machine; none if it is a pipe or a link to elsewhere. Nothing stays open between reads.
 
     Args:
         path: Where it is.
@@ -37,12 +37,14 @@ class LocalFile:
     def size(self) -> int:
         """Its size now, in bytes; 0 if it is gone."""
         try:
-            return os.stat(self.path).st_size
+            return os.stat(self.path).st_size if lies_there(self.path) else 0
         except OSError:
             return 0
 
     def read(self, offset: int, size: int) -> bytes:
         """The bytes there; fewer at the end, none if it is gone."""
+        if not lies_there(self.path):
+            return b""
         try:
             with open(self.path, "rb", buffering=0) as file:
                 file.seek(offset)
