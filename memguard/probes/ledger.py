@@ -61,6 +61,7 @@ class Mark:
         "output",
         "site",
         "stage",
+        "stemmed",
         "steps",
         "training",
         "used",
@@ -78,7 +79,9 @@ class Mark:
         self.used = False
         """Whether a backward ran through it."""
         self.uses = 0
-        """How often one ran through a marked node of it."""
+        """How often one ran through the first marked node of it."""
+        self.stemmed = False
+        """Whether that is at the upstream end of the graph, where every backward arrives."""
         self.kept: Place | None = None
         """Where the last backward through it was called, if that one kept the saved tensors."""
         self.collected = False
@@ -128,22 +131,23 @@ class Ledger:
         except (RuntimeError, StopIteration):  # one died meanwhile on another thread
             return True
 
-    def mark(self, tensors: Iterable[torch.Tensor], mark: Mark, *, output: bool = False) -> None:
+    def mark(self, tensors: Iterable[torch.Tensor], mark: Mark, *, output: bool = False, hook: bool = True) -> None:
         """Puts a sentinel into the graph of each tensor that has one.
 
         Args:
             tensors: What the forward gave.
             mark: The forward.
             output: Whether these are the model's outputs; one is remembered weakly, to size the graph later.
+            hook: Whether to hear of a backward there; it is the dearest part of a mark.
         """
         if len(self.live) >= MAX_LIVE:
             return
         for tensor in tensors:
             node: Any = tensor.grad_fn
-            if node is not None and self.mark_node(node, mark) and output and mark.output is None:
+            if node is not None and self.mark_node(node, mark, hook=hook) and output and mark.output is None:
                 mark.output = weakref.ref(tensor)
 
-    def mark_node(self, node: Any, mark: Mark) -> bool:
+    def mark_node(self, node: Any, mark: Mark, *, hook: bool = True) -> bool:
         """Puts a sentinel into one node; whether it had none yet."""
         metadata = node.metadata
         if KEY in metadata:
@@ -152,11 +156,13 @@ class Ledger:
         life = _Life(sentinel, _died)
         life.ledger, life.mark = self, mark
         self._lives[id(life)] = life
-        if mark.alive == 0:
+        first = mark.alive == 0
+        if first:
             self.live[id(mark)] = mark
             mark.node = node.name()
         mark.alive += 1
-        node.register_prehook(_Used(mark))
+        if hook:
+            node.register_prehook(_Used(mark, first))
         return True
 
     def settle(self) -> None:
@@ -194,15 +200,15 @@ def _died(life: _Life) -> None:
 class _Used:
     """The prehook of a marked node: a backward, or autograd.grad, runs through it."""
 
-    __slots__ = ("_mark",)
+    __slots__ = ("_first", "_mark")
 
-    def __init__(self, mark: Mark) -> None:
-        self._mark = mark
+    def __init__(self, mark: Mark, first: bool) -> None:
+        self._mark, self._first = mark, first
 
     def __call__(self, grads: Any) -> None:
         mark = self._mark
         mark.used = True
-        mark.uses += 1
+        mark.uses += self._first
         if _keep_graph is not None:
             try:
                 # With create_graph the engine runs with gradients on: then the graph is kept to be used again.

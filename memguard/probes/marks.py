@@ -18,6 +18,10 @@ MAX_NODES, MAX_ENDS = 256, 8
 """Nodes of a bare loss's graph that are visited, and marked, to find its upstream end."""
 
 
+REACHED = 3
+"""Backwards that arrived at a model's stem, before outputs are not asked any more."""
+
+
 @final
 class MarksProbe(Probe):
     """Keeps the ledger (`Watch.ledger`); stands first among the probes, so that the others find it up to date.
@@ -31,6 +35,8 @@ class MarksProbe(Probe):
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._open: list[tuple[int, Mark]] = []
+        self._reached: dict[int, int] = {}
+        """Training forwards of each model whose backward arrived at the stem; enough of them, and it alone is asked."""
 
     def on_batch_start(self) -> None:
         """Forwards that failed without an end are forgotten."""
@@ -38,7 +44,11 @@ class MarksProbe(Probe):
 
     def on_batch_end(self) -> None:
         """Takes what died since."""
-        self.watch.ledger.settle()
+        ledger = self.watch.ledger
+        ledger.settle()
+        for mark in ledger.died:
+            if mark.stemmed and mark.uses and mark.training and self._reached.get(mark.module, 0) < REACHED:
+                self._reached[mark.module] = self._reached.get(mark.module, 0) + 1
 
     def on_stage_end(self, stage: Stage) -> None:
         """Takes what died since."""
@@ -61,7 +71,9 @@ class MarksProbe(Probe):
         """Marks the graph at its upstream end."""
         if self._open and torch.is_grad_enabled():
             tensors = (output,) if isinstance(output, torch.Tensor) else tensors_in(output, 3)
-            self.watch.ledger.mark(tensors, self._open[-1][1])
+            mark = self._open[-1][1]
+            self.watch.ledger.mark(tensors, mark)
+            mark.stemmed = mark.alive > 0
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Marks the graph at the model's output."""
@@ -74,7 +86,8 @@ class MarksProbe(Probe):
         if mark is None or output is None or not torch.is_grad_enabled():
             return
         tensors = (output,) if isinstance(output, torch.Tensor) else tensors_in(output)
-        ledger.mark(tensors, mark, output=True)
+        hook = not (mark.stemmed and mark.training and self._reached.get(mark.module, 0) >= REACHED)
+        ledger.mark(tensors, mark, output=True, hook=hook)
         if mark.alive:
             ledger.current = mark
 

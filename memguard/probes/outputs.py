@@ -24,6 +24,8 @@ AGAIN = 4
 VIEW_TIMES = 8
 PREVIOUS_SHARE, PREVIOUS_BYTES = 0.03, 64 * 1024**2
 PREVIOUS_LOOKS = 2
+CALM = 24
+"""Training batches that left nothing behind, after which one in four is followed."""
 
 
 @final
@@ -54,6 +56,8 @@ class OutputsProbe(Probe):
         self._again: dict[Stage, int] = {}
         self._previous: tuple[int, Any, int | None] | None = None
         self._previous_looks = 0
+        self._last_kept = 0
+        """The last batch that left an output behind."""
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Looks whether the last batch's outputs are still there."""
@@ -80,6 +84,8 @@ class OutputsProbe(Probe):
         if self._previous is not None and self._previous[2] is None:
             self._previous = (*self._previous[:2], watch.read().allocated_peak_bytes)
         if output is None or len(self._alive) >= MAX_OUTPUTS or len(self._new) >= MAX_OUTPUTS:
+            return
+        if watch.batch & 3 and watch.stage is Stage.TRAIN and watch.batch - self._last_kept > CALM:
             return
         for tensor in (output,) if isinstance(output, torch.Tensor) else tensors_in(output):
             try:
@@ -126,7 +132,10 @@ class OutputsProbe(Probe):
         if aged:
             self._new = [output for output in self._new if output.batch >= before]
             self._new_bytes = sum(output.bytes for output in self._new)
-            self._alive += [output for output in aged if not output.ref.expired()]
+            kept = [output for output in aged if not output.ref.expired()]
+            if kept:
+                self._alive += kept
+                self._last_kept = self.watch.batch
 
     def _name(self, old: list[_Output], batches: set[int]) -> None:
         watch = self.watch
