@@ -77,6 +77,11 @@ class ScriptGuard:
             self._guard.session.on_batch = self._after_batch
         return self._guard
 
+    def _is_guarded(self) -> bool:
+        """Whether the program has a guard of its own: a callback of its Trainer, `wrap` or `watch`."""
+        ours = self._guard.session if self._guard is not None else None
+        return any(session is not ours for session in open_sessions())
+
     def _arm(self) -> None:
         if not self._handles and not self._compiled:
             self._depth = 0
@@ -93,7 +98,7 @@ class ScriptGuard:
         if in_transform() or threading.get_ident() != self._thread or os.getpid() != self._pid:
             return
         self._depth += 1
-        if self._depth > 1 or any(session.is_lightning for session in open_sessions()):
+        if self._depth > 1 or self._is_guarded():
             return
         if next(module.parameters(), None) is None:
             return
@@ -115,7 +120,7 @@ class ScriptGuard:
     def _backward(self, losses: Sequence[torch.Tensor]) -> None:
         if in_transform() or threading.get_ident() != self._thread or os.getpid() != self._pid:
             return
-        if any(session.is_lightning for session in open_sessions()):
+        if self._is_guarded():
             self._backwards.remove()
         else:
             self._begin().bare_backward(losses)

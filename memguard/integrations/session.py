@@ -139,7 +139,6 @@ class Session:
         self.peers: PeerWatch | None = None
         if launch.world_size > 1 and record and options.on_oom == "report":
             self.peers = PeerWatch(self, Peers(self.logdir, rank))
-        self.is_lightning = lightning
         self.host_limit_bytes: int | None = None
         """What the kernel would kill this process at."""
         self._handles: list[Any] = []

@@ -187,3 +187,26 @@ def test_memguard_disable_runs_the_script_alone(tmp_path: Path) -> None:
     script.write_text(PLAIN)
     done = python("-m", "memguard", "run", script.name, cwd=tmp_path, MEMGUARD_DISABLE="1")
     assert done.returncode == 0 and not (tmp_path / "memguard-runs").exists()
+
+
+OWN_GUARD = """
+import torch, memguard
+from torch import nn
+net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+with memguard.watch(net, optimizer, logdir="own", quiet=True) as guard:
+    for _ in range(5):
+        net(torch.randn(4, 8)).mean().backward()
+        optimizer.step()
+print(len(guard.records))
+"""
+
+
+@pytest.mark.parametrize("device", ["cpu", "virtual:1GiB"])
+def test_a_guard_of_the_scripts_own_is_the_only_one(device: str, tmp_path: Path) -> None:
+    """Nothing is recorded twice; what its own guard saw is in the report."""
+    script = tmp_path / "train.py"
+    script.write_text(OWN_GUARD)
+    done = run(script, options=("--device", device, "--json", "report.json"))
+    assert done.returncode == 0 and done.stdout.strip() == "5"
+    assert json.loads((tmp_path / "report.json").read_text())["batches"] == {"train": 5}
