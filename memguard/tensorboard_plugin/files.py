@@ -131,7 +131,8 @@ def walk(root: str, gfile: Any) -> Iterator[tuple[str, list[str]]]:
 
 
 def _bins(files: list[str]) -> list[str]:
-    return sorted(name for name in files if name.startswith("rank") and name.endswith(".bin"))
+    bins = (name for name in files if name.startswith("rank") and name.endswith(".bin"))
+    return sorted(bins, key=lambda name: name.removesuffix(".bin"))
 
 
 def roots(logdir: str, logdir_spec: str) -> list[tuple[str, str]]:

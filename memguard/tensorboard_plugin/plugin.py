@@ -25,7 +25,7 @@ from memguard.tensorboard_plugin.events import read_manifests
 from memguard.tensorboard_plugin.files import is_remote
 from memguard.tensorboard_plugin.loader import NAME
 from memguard.tensorboard_plugin.query import BadRequest, whole, window
-from memguard.tensorboard_plugin.store import Process, Store
+from memguard.tensorboard_plugin.store import Process, Run, Store
 
 STATIC = Path(__file__).parent / "static"
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
@@ -111,7 +111,9 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
                 newest = processes[0]
                 if newest.ready or time.monotonic() < until:
                     newest.refresh()
-                    ranks.append({"rank": rank, "starts": [each.name for each in processes], **newest.summary()})
+                    devices = _devices(runs[name], rank)
+                    starts = [each.name for each in processes]
+                    ranks.append({"rank": rank, "starts": starts, "devices": devices, **newest.summary()})
                 else:
                     pending += 1
                     ranks.append({"rank": rank, "starts": [each.name for each in processes], "pending": True})
@@ -237,7 +239,8 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
 
     def _process(self, request: wrappers.Request) -> Process:
         run = request.args.get("run", "")
-        process = self._store.process(run, whole(request, "rank", 0), whole(request, "start", 0))
+        numbers = (whole(request, name, 0) for name in ("rank", "start", "device"))
+        process = self._store.process(run, *numbers)
         if process is None:
             raise BadRequest("there is no such run, rank and start below the logdir")
         return process
@@ -249,6 +252,18 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
         if "gzip" not in request.headers.get("Accept-Encoding", ""):
             return http_util.Respond(request, data, _BINARY)
         return http_util.Respond(request, gzip.compress(data, 1, mtime=0), _BINARY, content_encoding="gzip")
+
+
+def _devices(run: Run, rank: int) -> list[dict[str, Any]]:
+    """The further devices of a rank's process, with what the list of runs shows of each."""
+    found = []
+    for (of, device), processes in sorted(run.further.items()):
+        if of == rank:
+            processes[0].refresh()
+            told = processes[0].summary()
+            names = ("device", "device_total_bytes", "peak", "problem")
+            found.append({"number": device, **{name: told.get(name) for name in names}})
+    return found
 
 
 def _slim(ranks: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -10,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from memguard.errors import RecordingError
+from memguard.recording import place_of
 from memguard.report.html_details import details, summary
 from memguard.report.html_index import RowIndex
 from memguard.report.html_lines import LineIndex
 from memguard.tensorboard_plugin.files import GrowingFile, LocalFile, RemoteFile, is_remote, roots, run_name, walk
-
-_NAME = re.compile(r"rank(\d+)-(.+)\.bin")
 
 
 @final
@@ -83,11 +81,17 @@ class Run:
     folder: str
     processes: dict[int, list[Process]] = field(default_factory=dict)
     """By rank; the newest start first."""
+    further: dict[tuple[int, int], list[Process]] = field(default_factory=dict)
+    """The recordings of a process's further devices: by rank and position of the device, the newest start first."""
 
-    def process(self, rank: int, start: int) -> Process | None:
-        """One rank's process; start 0 is its newest."""
-        known = self.processes.get(rank, [])
+    def process(self, rank: int, start: int, device: int = 0) -> Process | None:
+        """One rank's process on one of its devices; start 0 is its newest, device 0 the guarded one."""
+        known = self.further.get((rank, device), []) if device else self.processes.get(rank, [])
         return known[start] if 0 <= start < len(known) else None
+
+    def everything(self) -> list[Process]:
+        """All processes of all ranks, on all devices."""
+        return [each for known in (*self.processes.values(), *self.further.values()) for each in known]
 
 
 @final
@@ -118,10 +122,10 @@ class Store:
                 self._patience = max(2.0, 10 * (self._scanned - now))
             return self._runs
 
-    def process(self, run: str, rank: int, start: int) -> Process | None:
+    def process(self, run: str, rank: int, start: int, device: int = 0) -> Process | None:
         """One process, read up to date; None if there is none such."""
         known = self.runs().get(run)
-        process = known.process(rank, start) if known else None
+        process = known.process(rank, start, device) if known else None
         if process is not None:
             process.refresh()
         return process
@@ -142,18 +146,20 @@ class Store:
 
     def _take(self, runs: dict[str, Run], name: str, folder: str, names: list[str], gfile: Any) -> None:
         known = self._runs.get(name)
-        old = {each.name: each for rank in known.processes.values() for each in rank} if known else {}
+        old = {each.name: each for each in known.everything()} if known else {}
         run = runs.setdefault(name, Run(folder))
         for file in reversed(names):  # names carry the time: newest first
-            match = _NAME.fullmatch(file)
-            if match is None:
+            place = place_of(file)
+            if place is None:
                 continue
             process = old.get(file)
             if process is None or process.folder != folder:
                 paths = [f"{folder}/{file}", f"{folder}/{file.removesuffix('.bin')}.jsonl"]
                 opened = [RemoteFile(path, gfile) if is_remote(path) else LocalFile(path) for path in paths]
                 process = Process(folder, opened[0], opened[1], file)
-            run.processes.setdefault(int(match[1]), []).append(process)
+            rank, device = place
+            listed = run.further.setdefault(place, []) if device else run.processes.setdefault(rank, [])
+            listed.append(process)
 
 
 def _gfile() -> Any:

@@ -358,3 +358,20 @@ def test_the_tab_works_behind_a_path_prefix(visit: Visit, demo: Path) -> None:
         frame = visit.tab(url)
         open_run(frame, "leak")
         assert frame.inner_text("#tile-peak").endswith("GiB")
+
+
+def test_the_devices_of_one_process_can_be_chosen(visit: Visit, tmp_path: Path) -> None:
+    """A model on two devices: each device's own peak, under its name."""
+    for lane, peak in ((0, GIB), (1, 3 * GIB)):
+        told = {"rank": 0, "device": f"cuda:{lane}", "device_total_bytes": 24 * GIB, "lane": lane}
+        writer = RecordingWriter(tmp_path, told)
+        for batch in range(20):
+            record = {"allocated_start_bytes": GIB, "allocated_peak_bytes": peak}
+            writer.record(BatchRecord(batch=batch, stage=Stage.TRAIN, time=1.0, seconds=0.1, **record))
+        writer.close()
+    with serve(tmp_path) as url:
+        frame = visit.alone(url)
+        assert frame.inner_text("#tile-peak") == format_bytes(GIB)
+        frame.select_option("#device", "1")
+        frame.wait_for_function("document.querySelector('#tile-peak')?.innerText.startsWith('3.00')")
+        visit.page.goto("about:blank")

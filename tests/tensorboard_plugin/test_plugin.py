@@ -310,3 +310,21 @@ def test_vendored_files_are_the_published_ones(tmp_path: Path) -> None:
             package.add(folder / "LICENSE", name)
     with pytest.raises(SystemExit, match="sha256"):
         vendor.vendor(str(forged))
+
+
+def test_further_devices_of_a_process_are_shown_by_themselves(tmp_path: Path) -> None:
+    """They are no starts and no ranks: each has its own curves, under its rank and the number of the device."""
+    for lane, peak in ((0, GIB), (1, 3 * GIB)):
+        told = {"rank": 0, "device": f"cuda:{lane}", "device_total_bytes": 24 * GIB, "lane": lane}
+        writer = RecordingWriter(tmp_path, told)
+        for batch in range(5):
+            record = {"allocated_start_bytes": GIB, "allocated_peak_bytes": peak}
+            writer.record(BatchRecord(batch=batch, stage=Stage.TRAIN, time=1.0, seconds=0.1, **record))
+        writer.close()
+    server = Server(tmp_path)
+    (rank,) = server.json("/runs")["runs"][0]["ranks"]
+    assert (len(rank["starts"]), rank["device"], rank["peak"]["allocated_peak_bytes"]) == (1, "cuda:0", GIB)
+    assert [(each["number"], each["device"]) for each in rank["devices"]] == [(1, "cuda:1")]
+    assert server.json("/details", run=".", device=1)["peak"]["allocated_peak_bytes"] == 3 * GIB
+    assert server.get("/details", run=".", device=2).status_code == 400
+    assert server.json("/worst", run=".")["worst"] is None

@@ -27,7 +27,7 @@ class Page {
     this.details = null;
     this.view = null;
     this.failure = "";
-    this.state = { view: "", run: null, rank: null, start: 0, pinned: null, x0: null, x1: null, filter: "", oom: null };
+    this.state = { view: "", run: null, rank: null, start: 0, device: 0, pinned: null, x0: null, x1: null, filter: "", oom: null };
     for (const name of KEPT) this.state[name] = remembered(name) ?? this.state[name];
     this.header = h("header", { className: "bar" });
     this.main = h("main", { tabIndex: -1 });
@@ -48,11 +48,17 @@ class Page {
   }
 
   get at() {
-    return { run: this.state.run, rank: this.state.rank === "all" ? this.worstRank() : this.state.rank, start: this.state.start };
+    const rank = this.state.rank === "all" ? this.worstRank() : this.state.rank;
+    const has = this.state.rank !== "all" && this.devicesOf(rank).some((each) => each.number === this.state.device);
+    return { run: this.state.run, rank, start: this.state.start, device: has ? this.state.device : 0 };
   }
 
   get run() {
     return this.runs.find((run) => run.name === this.state.run);
+  }
+
+  devicesOf(rank) {
+    return this.run?.ranks.find((each) => each.rank === rank)?.devices ?? [];
   }
 
   worstRank() {
@@ -64,7 +70,7 @@ class Page {
   async go(view, changes = {}) {
     const run = this.state.run;
     Object.assign(this.state, { view }, changes);
-    if (this.state.run !== run) Object.assign(this.state, { rank: telling(this.run?.ranks ?? [])?.rank ?? 0, start: 0, pinned: null, x0: null, x1: null, oom: null }, changes);
+    if (this.state.run !== run) Object.assign(this.state, { rank: telling(this.run?.ranks ?? [])?.rank ?? 0, start: 0, device: 0, pinned: null, x0: null, x1: null, oom: null }, changes);
     for (const name of KEPT) remember(name, this.state[name]);
     await this.load();
     await this.show();
@@ -157,6 +163,11 @@ class Page {
     if (chosen.ranks.length > 1) {
       const ranks = chosen.ranks.map((rank) => [rank.rank, `rank ${rank.rank}`]);
       made.push(choice("Rank", "rank", this.state.rank, [["all", "all ranks"], ...ranks], (rank) => this.go(this.state.view, { rank: rank === "all" ? "all" : Number(rank), pinned: null })));
+    }
+    const devices = this.state.rank === "all" ? [] : this.devicesOf(this.at.rank);
+    if (devices.length) {
+      const first = chosen.ranks.find((rank) => rank.rank === this.at.rank)?.device ?? "first";
+      made.push(choice("Device", "device", this.at.device, [[0, first], ...devices.map((each) => [each.number, each.device])], (device) => this.go(this.state.view, { device: Number(device), pinned: null })));
     }
     const starts = chosen.ranks.find((rank) => rank.rank === this.at.rank)?.starts ?? [];
     if (starts.length > 1) {
