@@ -1,4 +1,4 @@
-"""rms_norm as CUDA runs it since 2.9, in one kernel; a CPU build takes it apart."""
+"""Norms as newer CUDA builds run them: rms_norm in one kernel since 2.9, group norm on channels last since 2.15."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from memguard.forecast.scratch_norms import group_layout
+
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer
 
-_SINCE = (2, 9)
+_RMS_NORM_SINCE = (2, 9)
+_GROUP_NORM_SINCE = (2, 15)
 
 
 def install_rms_norm(tracer: Tracer) -> torch.library.Library | None:
     """Replace the parts by the kernel; the library returned must be kept alive. None where there is none to replace."""
     apart: Any = getattr(torch.ops.aten, "_fused_rms_norm", None)
-    if apart is None or tracer.setting.torch_version < _SINCE:
+    if apart is None or tracer.setting.torch_version < _RMS_NORM_SINCE:
         return None
 
     def rms_norm(
@@ -29,6 +32,30 @@ def install_rms_norm(tracer: Tracer) -> torch.library.Library | None:
 
     library = torch.library.Library("aten", "IMPL")
     library.impl("rms_norm", rms_norm, "CompositeImplicitAutograd")
+    return library
+
+
+def install_group_norm(tracer: Tracer) -> torch.library.Library | None:
+    """Let group norm keep the layout of its input; the library returned must be kept alive. None before 2.15."""
+    if tracer.setting.torch_version < _GROUP_NORM_SINCE:
+        return None
+    native = torch.ops.aten.native_group_norm
+
+    def group_norm(
+        input: Tensor,
+        num_groups: int,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+        cudnn_enabled: bool = True,
+    ) -> Tensor:
+        tensor = input if group_layout(tracer, input) != torch.contiguous_format else input.contiguous()
+        samples, channels = tensor.shape[:2]
+        size = tensor.numel() // max(samples * channels, 1)
+        return native(tensor, weight, bias, samples, channels, size, num_groups, eps)[0]  # type: ignore[no-any-return]
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("group_norm", group_norm, "CompositeImplicitAutograd")
     return library
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memguard.forecast.scratch_convolution import convolution_backward_kernel, convolution_kernel
+from memguard.forecast.scratch_norms import group_norm_backward_kernel, group_norm_kernel
 
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer
@@ -124,6 +125,8 @@ KERNELS: dict[Any, Kernel] = {
     aten._ctc_loss_backward.default: _ctc_loss_backward,
     aten._ctc_loss_backward.Tensor: _ctc_loss_backward,
     aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
+    aten.native_group_norm.default: group_norm_kernel,
+    aten.native_group_norm_backward.default: group_norm_backward_kernel,
     aten.convolution.default: convolution_kernel,
     aten.convolution_backward.default: convolution_backward_kernel,
 }

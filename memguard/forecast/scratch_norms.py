@@ -40,7 +40,7 @@ def layer_norm_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs
 def group_norm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """In half precision the statistics in float; with weights a scale and a shift for every channel and sample."""
     tensor, weight, bias, samples, channels, _, groups = args[:7]
-    copied = contiguous_copy(tracer, site, tensor, _group_layout(tracer, tensor))
+    copied = contiguous_copy(tracer, site, tensor, group_layout(tracer, tensor))
     tracer.outputs(out, site)
     statistics = samples * groups * 4 if tensor.dtype in HALVES else 0
     by_channel = samples * channels * 4 if weight is not None or bias is not None else 0
@@ -51,7 +51,7 @@ def group_norm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[st
 def group_norm_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """Sums for every channel of every sample, coefficients for every group, and with a weight for every channel."""
     gradient, tensor, _, _, weight, samples, channels, _, groups = args[:9]
-    layout = _group_layout(tracer, tensor)
+    layout = group_layout(tracer, tensor)
     copies = [contiguous_copy(tracer, site, value, layout) for value in (gradient, tensor)]
     tracer.outputs(out, site)
     by_channel, by_group = samples * channels * 4, samples * groups * 4
@@ -67,10 +67,26 @@ def group_norm_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs
         release()
 
 
-def _group_layout(tracer: Tracer, tensor: Tensor) -> torch.memory_format:
+def group_layout(tracer: Tracer, tensor: Tensor) -> torch.memory_format:
     """Since 2.15 group norm has a kernel for channels last; before it makes everything contiguous."""
     last = _is_channels_last(tensor) and tracer.setting.torch_version >= _CHANNELS_LAST_GROUP_NORM
     return torch.channels_last if last else torch.contiguous_format
+
+
+def group_norm_kernel(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Group norm whose output has the layout of its input where the kernel knows it."""
+    out, mean, scale = func(*args, **kwargs)
+    return out.contiguous(memory_format=group_layout(tracer, args[0])), mean, scale
+
+
+def group_norm_backward_kernel(
+    tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Its gradient likewise."""
+    for_input, for_weight, for_bias = func(*args, **kwargs)
+    if for_input is not None:
+        for_input = for_input.contiguous(memory_format=group_layout(tracer, args[1]))
+    return for_input, for_weight, for_bias
 
 
 def batch_norm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:

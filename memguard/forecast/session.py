@@ -25,7 +25,7 @@ from memguard.forecast.changes import apply_change
 from memguard.forecast.device_guard import install_device_guard
 from memguard.forecast.fake_gpu import become_gpu
 from memguard.forecast.fake_speed import hasten_fake_tensors
-from memguard.forecast.fused_norm import install_rms_norm
+from memguard.forecast.fused_norm import install_group_norm, install_rms_norm
 from memguard.forecast.inputs import resized, tensors_of
 from memguard.forecast.owners import settle
 from memguard.forecast.setting import Setting
@@ -62,7 +62,7 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
     _prepare_torch(tracer)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a kernel is replaced is the purpose
-        kept = [install_attention(tracer), install_rms_norm(tracer), _undecomposed()]
+        kept = [install_attention(tracer), install_rms_norm(tracer), install_group_norm(tracer), _undecomposed()]
     with fake_mode, tracer:
         model, optimizers, step = make()
         optimizers = _optimizers(optimizers)
@@ -101,11 +101,19 @@ def _optimizers(given: Any) -> list[Optimizer]:
 def _prepare_torch(tracer: Tracer) -> None:
     """The places where PyTorch would refuse to work on fake tensors."""
     swap = torch.utils.swap_tensors
-    memo = tracer.fake_mode.fake_tensor_converter.meta_converter.tensor_memo
+    converter = tracer.fake_mode.fake_tensor_converter
+    memo = converter.meta_converter.tensor_memo
+    constants = converter.constant_storage_mapping
 
     @functools.wraps(swap)
     def swap_without_memo(left: torch.Tensor, right: torch.Tensor) -> None:
         memo.clear()
+        tracer.forget(left)
+        tracer.forget(right)
+        for key in [
+            key for key, fakes in constants.items() if any(fake() is left or fake() is right for fake in fakes)
+        ]:
+            del constants[key]
         swap(left, right)  # type: ignore[no-untyped-call]
 
     torch.utils.swap_tensors = swap_without_memo
@@ -123,6 +131,18 @@ def _prepare_torch(tracer: Tracer) -> None:
         if FakeTensor not in supported:
             supported.append(FakeTensor)  # or optimizers would not choose their foreach form, the default on CUDA
     torch.compile = _compile(tracer)
+    torch.ctc_loss = _ctc_loss(torch.ctc_loss)
+
+
+def _ctc_loss(ctc_loss: Callable[..., Any]) -> Callable[..., Any]:
+    """Lengths may be on the host; for tensors of any kind PyTorch would take them to the GPU too late."""
+
+    @functools.wraps(ctc_loss)
+    def with_lengths_on_gpu(log_probs: Any, targets: Any, *lengths: Any, **options: Any) -> Any:
+        lengths = tuple(v.to(log_probs.device) if isinstance(v, torch.Tensor) else v for v in lengths)
+        return ctc_loss(log_probs, targets, *lengths, **options)
+
+    return with_lengths_on_gpu
 
 
 def _undecomposed() -> torch.library.Library:

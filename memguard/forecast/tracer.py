@@ -208,6 +208,10 @@ class Tracer(TorchDispatchMode):
         self._copies[identity] = (weakref.ref(tensor, forget), fake)
         return fake
 
+    def forget(self, tensor: torch.Tensor) -> None:
+        """The tensor is about to become another one: no reference to it may be left."""
+        self._copies.pop(id(tensor), None)
+
     def fake_of(self, tensor: torch.Tensor, device: torch.device) -> FakeTensor:
         """A new fake of a real (or host) tensor on `device`; tensors that share memory go on doing so."""
         storage = tensor.untyped_storage()
@@ -261,7 +265,9 @@ class Tracer(TorchDispatchMode):
         return block
 
     def block_of(self, tensor: torch.Tensor) -> int | None:
-        """The block that holds a tensor, or None for a host tensor."""
+        """The block that holds a tensor (the values of a sparse one), or None for a host tensor."""
+        if tensor.layout is torch.sparse_coo:
+            tensor = tensor._values()
         known = self._live.get(tensor.untyped_storage()._cdata)
         return known[0] if known is not None else None
 
