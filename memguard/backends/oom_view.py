@@ -174,7 +174,7 @@ class VirtualView(OomView):
 
     def listen(self, heard: Heard) -> bool:
         """Is told just before the operator raises."""
-        self._virtual.on_out_of_memory = lambda: heard(None, None)
+        self._virtual.on_out_of_memory = lambda: heard(self._virtual.failed_bytes, None)
         return True
 
     def ignore(self) -> None:

@@ -173,6 +173,11 @@ class VirtualBackend(Backend):
         self._storages.settle()
         return self._history.complete(self._allocator.snapshot())
 
+    @property
+    def failed_bytes(self) -> int | None:
+        """What the virtual driver was last asked for in vain."""
+        return self._mode.failed_bytes if self._mode is not None else None
+
     def _failing(self) -> None:
         if self.on_out_of_memory is None:
             return

@@ -48,6 +48,8 @@ class VirtualMode(TorchDispatchMode):
     def __init__(self, storages: Storages, failing: Callable[[], None] = lambda: None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._storages, self._failing = storages, failing
+        self.failed_bytes: int | None = None
+        """What the driver was last asked for in vain."""
         self._pid = pid()
         self._open = True
 
@@ -93,6 +95,7 @@ class VirtualMode(TorchDispatchMode):
                     for value in more.values():
                         self._storages.see(value)
         except OutOfMemory as error:
+            self.failed_bytes = error.alloc_bytes
             return str(error)
         except Exception as error:  # as text: a traceback that is kept keeps tensors
             self._open = False

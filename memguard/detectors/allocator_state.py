@@ -14,6 +14,8 @@ from memguard.stats import BatchRecord, Run
 from memguard.units import format_bytes
 
 GAP, NEARLY_FULL, STREAK = 0.20, 0.90, 50
+PIECES = 0.05
+"""Share of the device that lies free in segments of which a part is in use."""
 STREAM_SHARE, STREAM_STREAK = 0.10, 20
 QUIET_BATCHES = 50
 """First batches, in which one retry may come from benchmarking kernels."""
@@ -56,7 +58,13 @@ class Fragmentation(Detector):
             return
         used = max(record.device_used_bytes or 0, reserved)
         wide = reserved - active > GAP * total and used > NEARLY_FULL * total
-        self._streak = self._streak + 1 if wide else 0
+        pieces = record.inactive_split_bytes
+        # Whole segments that are only cached go back to the driver when they are needed: no harm in those.
+        wide = wide and (pieces is None or pieces > PIECES * total or bool(record.num_alloc_retries))
+        if not wide:
+            self._streak = self._retries = 0
+            return
+        self._streak += 1
         if self._streak < STREAK:
             return
         self._told = True
