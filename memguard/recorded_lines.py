@@ -22,7 +22,8 @@ _MOST_VALUES = 20_000
 
 _BY_NAME: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("rank", "world_size", "batch", "batches", "epoch", "index", "line", "count", "pid", "id"), (int,)),
-    **dict.fromkeys(("node", "local_rank", "restart", "lane", "bytes"), (int,)),
+    **dict.fromkeys(("local_rank", "restart", "lane", "bytes"), (int,)),
+    "node": (str,),
     **dict.fromkeys(("time", "seconds", "share", "bytes_per_batch"), (int, float)),
     **dict.fromkeys(("kind", "code", "name", "severity", "function", "holder", "stage", "reason", "cause"), (str,)),
     **dict.fromkeys(("text", "device", "device_name", "host", "message", "run", "torch", "python", "file"), (str,)),

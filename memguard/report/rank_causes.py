@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any, Protocol, final
+from typing import Any, NamedTuple, Protocol, final
 
 from memguard.detectors.device_share import RankImbalance, WrongDevice
 from memguard.facts import RankPeaks
@@ -22,6 +22,7 @@ _PART = 0.3
 """Share of the difference that something must make up to be named as its cause."""
 _LARGER = 1.1
 """How many times the elements of the others' inputs are worth a word."""
+_SPLIT = "split the model, or the state of its optimizer, more evenly over the ranks."
 _OWNERS = {
     "parameters_bytes": "parameters",
     "gradients_bytes": "gradients",
@@ -63,6 +64,13 @@ class WorstRank:
             "why": list(self.causes),
             "findings": [finding.to_json() for finding in self.findings],
         }
+
+
+class _Cause(NamedTuple):
+    """One reason, and what helps against it."""
+
+    text: str
+    advice: str = ""
 
 
 class Evidence(Protocol):
@@ -113,7 +121,7 @@ def worst_rank(spread: Spread, ranks: Mapping[int, Evidence]) -> WorstRank | Non
     causes = _ran_out(ranks[worst].oom) + _stage_alone(stage, ranks, worst)
     if others:
         causes += _differences(spread, at, worst, others, ranks)
-    causes += [f"only this rank has {_named(finding)}" for finding in alone[:3]]
+    causes += [_Cause(f"only this rank has {_named(finding)}") for finding in alone[:3]]
     causes += _visitors(findings, worst, ranks)
     told = WorstRank(
         rank=worst,
@@ -123,11 +131,12 @@ def worst_rank(spread: Spread, ranks: Mapping[int, Evidence]) -> WorstRank | Non
         median_bytes=int(median(_row(spread, rank, at)["peak"] for rank in others)) if others else peaks[worst],
         lowest_rank=lowest,
         lowest_bytes=peaks[lowest],
-        causes=tuple(causes),
+        causes=tuple(cause.text for cause in causes),
         findings=tuple(alone),
         finding=None,
     )
-    return replace(told, finding=_imbalance(told, peaks, ranks[worst]))
+    advice = next((cause.advice for cause in causes if cause.advice), None)
+    return replace(told, finding=_imbalance(told, peaks, ranks[worst], advice))
 
 
 def _row(spread: Spread, rank: int, at: int) -> dict[str, int]:
@@ -137,7 +146,7 @@ def _row(spread: Spread, rank: int, at: int) -> dict[str, int]:
     return {"peak": int(spread.table[number, at]), **{k: int(v[at]) if inside else -1 for k, v in rows.items()}}
 
 
-def _differences(spread: Spread, at: int, worst: int, others: list[int], ranks: Mapping[int, Evidence]) -> list[str]:
+def _differences(spread: Spread, at: int, worst: int, others: list[int], ranks: Mapping[int, Evidence]) -> list[_Cause]:
     """What differs in the step of the highest peak: inputs, and memory held before the batch."""
     own, rows = _row(spread, worst, at), {rank: _row(spread, rank, at) for rank in others}
     gap = own["peak"] - median(row["peak"] for row in rows.values())
@@ -145,20 +154,20 @@ def _differences(spread: Spread, at: int, worst: int, others: list[int], ranks: 
         return []
     sample = others[:: max(1, len(others) // _MOST_ASKED)][:_MOST_ASKED]
     causes = _larger_inputs(own, {rank: rows[rank] for rank in sample}, worst, ranks)
+    owner = _owner(ranks, worst, sample, own["batch"], _PART * gap)
     floors = [row["allocated_start_bytes"] for row in rows.values() if row["allocated_start_bytes"] >= 0]
-    if own["allocated_start_bytes"] >= 0 and floors:
-        held = own["allocated_start_bytes"] - median(floors)
-        if held > _PART * gap:
-            causes.append(
-                f"it holds {format_bytes(int(held))} more than the others before the batch begins"
-                + _owner(ranks, worst, sample, own["batch"], held)
-            )
+    held = own["allocated_start_bytes"] - median(floors) if own["allocated_start_bytes"] >= 0 and floors else 0
+    if held > _PART * gap:
+        text = f"it holds {format_bytes(int(held))} more than the others before the batch begins"
+        causes.append(_Cause(text + (f": {owner}" if owner else ""), _SPLIT if owner else ""))
+    elif owner:
+        causes.append(_Cause(f"it holds more of the model: {owner}", _SPLIT))
     return causes
 
 
 def _larger_inputs(
     own: dict[str, int], rows: Mapping[int, dict[str, int]], worst: int, ranks: Mapping[int, Evidence]
-) -> list[str]:
+) -> list[_Cause]:
     """The inputs of the step, if this rank's are larger than those of the ranks that do the same."""
     alike = [rank for rank, row in rows.items() if row["stage"] == own["stage"] and row["shapes"] >= 0]
     mine = ranks[worst].shapes(own["shapes"]) if own["shapes"] >= 0 else None
@@ -170,15 +179,17 @@ def _larger_inputs(
     if ratio <= _LARGER:
         return []
     elsewhere = f"in the same step elsewhere {shapes_text(typical)}"
-    return [f"its inputs are {ratio:.1f} times as large: {shapes_text(mine)}, {elsewhere}"]
+    text = f"its inputs are {ratio:.1f} times as large: {shapes_text(mine)}, {elsewhere}"
+    return [_Cause(text, "give every rank batches of as many elements (sort or pack by length in the sampler).")]
 
 
-def _ran_out(oom: dict[str, Any] | None) -> list[str]:
+def _ran_out(oom: dict[str, Any] | None) -> list[_Cause]:
     if oom is None or not oom.get("cause"):
         return []
     place = _place(oom)
     at = f" ({place['file']}:{place.get('line')})" if place.get("file") else ""
-    return [f"it ran out of memory: {str(oom['cause']).rstrip('.')}{at}"]
+    text = f"it ran out of memory: {str(oom['cause']).rstrip('.')}{at}"
+    return [_Cause(text, f"do what the report of rank {oom.get('rank', '?')} advises.")]
 
 
 def _place(oom: dict[str, Any] | None) -> dict[str, Any]:
@@ -186,25 +197,27 @@ def _place(oom: dict[str, Any] | None) -> dict[str, Any]:
     return place if isinstance(place, dict) else {}
 
 
-def _stage_alone(stage: Stage, ranks: Mapping[int, Evidence], worst: int) -> list[str]:
+def _stage_alone(stage: Stage, ranks: Mapping[int, Evidence], worst: int) -> list[_Cause]:
     """A stage that no other rank has, as a checkpoint that one rank gathers."""
     if stage is Stage.OTHER or any(stage in each.stages for rank, each in ranks.items() if rank != worst):
         return []
-    return [f"its peak is in {stage.value}, which no other rank does"]
+    text = f"its peak is in {stage.value}, which no other rank does"
+    return [_Cause(text, "do on the host what one rank does for all, or in pieces.")]
 
 
-def _owner(ranks: Mapping[int, Evidence], worst: int, sample: list[int], batch: int, held: float) -> str:
-    """Whose the additional memory is, where parameters, gradients, state or buffers make up a good part of it."""
+def _owner(ranks: Mapping[int, Evidence], worst: int, sample: list[int], batch: int, least: float) -> str:
+    """What of the model this rank holds more of than the others, where that is more than the least; largest first."""
     own = _owners(ranks[worst], batch)
     theirs = [owners for rank in sample if (owners := _owners(ranks[rank], batch))]
     if not own or not theirs:
         return ""
-    more = {name: own.get(name, 0) - median(owners.get(name, 0) for owners in theirs) for name in _OWNERS}
-    name = max(more, key=lambda each: more[each])
-    if more[name] <= _PART * held:
+    usual = {name: int(median(owners.get(name, 0) for owners in theirs)) for name in _OWNERS}
+    more = {name: own.get(name, 0) - usual[name] for name in _OWNERS}
+    if sum(more.values()) <= least:
         return ""
-    elsewhere = format_bytes(int(own[name] - more[name]))
-    return f": {_OWNERS[name]} {format_bytes(own[name])}, {elsewhere} elsewhere"
+    names = sorted((name for name in more if more[name] > sum(more.values()) / 5), key=lambda name: -more[name])
+    parts = (f"{_OWNERS[name]} {format_bytes(own[name])}, {format_bytes(usual[name])} elsewhere" for name in names)
+    return "; ".join(parts)
 
 
 def _owners(rank: Evidence, batch: int) -> dict[str, int]:
@@ -229,7 +242,7 @@ def _only_here(findings: Mapping[int, Sequence[Finding]], worst: int) -> list[Fi
     return sorted(alone, key=lambda each: (-list(Severity).index(each.severity), -(each.bytes or 0)))
 
 
-def _visitors(findings: Mapping[int, Sequence[Finding]], worst: int, ranks: Mapping[int, Evidence]) -> list[str]:
+def _visitors(findings: Mapping[int, Sequence[Finding]], worst: int, ranks: Mapping[int, Evidence]) -> list[_Cause]:
     """Other ranks that hold memory on this rank's device (MG602), on the same node."""
     here = ranks[worst].session
     guests = [
@@ -245,10 +258,11 @@ def _visitors(findings: Mapping[int, Sequence[Finding]], worst: int, ranks: Mapp
         return []
     held = sum(finding.bytes or 0 for _, finding in guests)
     names = ranks_text([rank for rank, _ in guests])
-    return [f"{names} hold{'s' * (len(guests) == 1)} {format_bytes(held)} on its device {here['device']} (MG602)"]
+    text = f"{names} hold{'s' * (len(guests) == 1)} {format_bytes(held)} on its device {here['device']} (MG602)"
+    return [_Cause(text, f"first see to MG602: {guests[0][1].advice}")]
 
 
-def _imbalance(worst: WorstRank, peaks: Mapping[int, int], evidence: Evidence) -> Finding | None:
+def _imbalance(worst: WorstRank, peaks: Mapping[int, int], evidence: Evidence, advice: str | None) -> Finding | None:
     """MG603 by its own rule, over all ranks, with the cause."""
     session = evidence.session
     total = session.get("device_total_bytes")
@@ -257,14 +271,13 @@ def _imbalance(worst: WorstRank, peaks: Mapping[int, int], evidence: Evidence) -
     for finding in RankImbalance().learn(fact, run):
         why = f" Why: {'; '.join(worst.causes)}." if worst.causes else ""
         first = next((each for each in worst.findings if each.file), None)
-        file, line, advice = _place(evidence.oom).get("file"), _place(evidence.oom).get("line"), finding.advice
+        file, line = _place(evidence.oom).get("file"), _place(evidence.oom).get("line")
+        told = advice or finding.advice
         if first is not None:
             file, line = first.file, first.line
-            advice = f"fix {first.code} in {file}:{line} first; then {advice}"
-        elif evidence.oom is not None:
-            advice = f"do what the report of rank {worst.rank} advises first; then {advice}"
+            told = f"fix {first.code} in {file}:{line} first{f'; then {advice}' if advice else '.'}"
         return replace(
-            finding, message=finding.message + why, advice=advice, file=file, line=line, holder=None, rank=worst.rank
+            finding, message=finding.message + why, advice=told, file=file, line=line, holder=None, rank=worst.rank
         )
     return None
 

@@ -107,11 +107,23 @@ def test_state_that_one_rank_holds_more_of_is_named(tmp_path: Path) -> None:
         start = {"allocated_start_bytes": 2 * GIB + more, "allocated_peak_bytes": 3 * GIB + more}
         write(tmp_path, rank, [start] * 3, ("owners", {**own, "optimizer_bytes": GIB + more}))
     worst = load_run([str(tmp_path)]).worst
-    assert worst is not None
+    assert worst is not None and worst.finding is not None
     (held,) = worst.causes
+    assert worst.finding.advice == "split the model, or the state of its optimizer, more evenly over the ranks."
     assert held == (
         "it holds 4.00 GiB more than the others before the batch begins: optimizer state 5.00 GiB, 1.00 GiB elsewhere"
     )
+
+
+def test_a_stage_that_holds_more_of_the_model_is_told_from_its_first_step_on(tmp_path: Path) -> None:
+    """The stages of a pipeline: in the step that makes the optimizer's state, nothing of it was held before."""
+    for rank in range(4):
+        own = GIB if rank == 1 else GIB // 8
+        owners = {"batch": 0, "parameters_bytes": own, "gradients_bytes": own, "optimizer_bytes": 2 * own}
+        write(tmp_path, rank, [{"allocated_peak_bytes": 2 * GIB + 4 * own}] * 3, ("owners", owners))
+    worst = load_run([str(tmp_path)]).worst
+    assert worst is not None and worst.rank == 1
+    assert worst.causes[0].startswith("it holds more of the model: optimizer state 2.00 GiB, 256 MiB elsewhere; ")
 
 
 def test_ranks_on_the_wrong_device_are_named_as_the_cause(tmp_path: Path) -> None:
@@ -179,7 +191,7 @@ def test_restarts_of_a_rank_are_one_rank(tmp_path: Path) -> None:
     write(tmp_path, 1, [{}, {}], restart=1)
     first = load_run([str(tmp_path)]).to_json()["ranks"][0]
     assert (first["starts"], first["restart"], first["peak"]["allocated_bytes"]) == (2, 1, 9 * GIB)
-    assert first["batches"] == 3
+    assert (first["batches"], first["node"]) == (3, "0")
 
 
 def test_a_rank_on_the_host_is_compared_by_its_ram(tmp_path: Path) -> None:
