@@ -181,6 +181,8 @@ def _against_length(scene: Scene, verdict: Verdict) -> Iterator[Advice]:
     if spike is None or largest is None or (spike.axis == 0 and share_first(scene)):  # said as a batch size
         return
     limit = int(largest.elements / spike.elements * spike.shape[spike.axis])
+    if limit >= spike.shape[spike.axis]:
+        return
     shape = [limit if axis == spike.axis else length for axis, length in enumerate(spike.shape)]
     saved = round(largest.bytes_per_batch * (1 - limit / max(spike.shape[spike.axis], 1)))
     yield Advice(

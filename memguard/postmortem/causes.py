@@ -9,7 +9,7 @@ from typing import Any
 from memguard.facts import NOWHERE, Place
 from memguard.findings import Finding
 from memguard.postmortem.estimate import fit, room_bytes
-from memguard.postmortem.evidence import Spike, find_spike, floor_growth
+from memguard.postmortem.evidence import Spike, find_spike, floor_growth, inputs_grew, largest_batch_bytes
 from memguard.postmortem.inputs import batch_shape
 from memguard.postmortem.scene import HeldException, HeldModel, Hoard, OptimizerUse, Scene
 from memguard.stats import SlowStats, Stage
@@ -107,11 +107,11 @@ def _kept_exception(scene: Scene) -> Verdict | None:
     how = "the program is still inside the except block of" if held.handling else "something still keeps"
     if not held.handling and held.place.holder:
         how = f"`{held.place.holder}` still keeps"
-    names = ", ".join(held.names[:3])
+    names = f": {', '.join(held.names[:3])}" if held.names else ""
     return Verdict(
         cause=Cause.KEPT_EXCEPTION,
         text=f"A kept exception: {how} an earlier {held.exception}, and its traceback keeps {format_bytes(held.bytes)} "
-        f"of the failed call alive: {names}.",
+        f"of the failed call alive{names}.",
         bytes=held.bytes,
         place=held.place,
         exception=held,
@@ -157,7 +157,9 @@ def _fragmentation(scene: Scene) -> Verdict | None:
 
 
 def _fitted_before(scene: Scene) -> bool:
-    """Whether the batch as such fits: by the run's own slope, or since as much was allocated before."""
+    """Whether the batch as such fits: by a replay, by the run's own slope, or since as much was allocated before."""
+    if any(replayed.fits for replayed in scene.replays):
+        return True
     needed = (scene.request.allocated_bytes or 0) + (scene.request.requested_bytes or 0)
     if any((record.allocated_peak_bytes or 0) >= 0.95 * needed for record in scene.records):
         return True
@@ -204,15 +206,18 @@ def _several_models(scene: Scene) -> Verdict | None:
 
 def _leak(scene: Scene) -> Verdict | None:
     growth, batches, per_batch = floor_growth(scene)
-    hoard = next(iter(scene.objects.hoards), None)
-    found = _finding(scene, LEAKS)
-    if hoard is not None and _is_bounded(scene, hoard):
-        growth, hoard = max(growth - hoard.bytes, 0), None
+    bounded = [hoard for hoard in scene.objects.hoards if _is_bounded(scene, hoard)]
+    piles = (each for each in scene.objects.hoards if _piles_up(scene, each))
+    hoard = next((each for each in piles if each not in bounded), None)
+    growth = max(growth - sum(each.bytes for each in bounded), 0)
+    found = _finding(scene, LEAKS, besides=tuple(each.place.holder for each in bounded))
     held = max(growth, hoard.bytes if hoard is not None and hoard.tensors >= 3 else 0)
     if not matters(scene, growth) and not (growth > 0 and found is not None and matters(scene, held)):
         return None
     if hoard is not None and hoard.bytes < growth / 4:
         hoard = None
+    if hoard is None and found is None and (inputs_grew(scene) or any(replayed.fits for replayed in scene.replays)):
+        return None  # a growth that nothing names, and something else that explains it
     place, who = NOWHERE, ""
     if found is not None and found.file:
         place = Place(file=found.file, line=found.line, function=found.function, holder=found.holder)
@@ -261,6 +266,13 @@ def _said_of(hoard: Hoard) -> str:
     if hoard.tensors == 1:
         return f"`{holder}` keeps {held}, {kind.replace('their', 'its')}."
     return f"`{holder}` holds {hoard.tensors} tensors ({held}), {kind}."
+
+
+def _piles_up(scene: Scene, hoard: Hoard) -> bool:
+    """Whether a hoard is of many batches: a single tensor is, if its graph holds more than a batch ever took."""
+    if hoard.tensors >= 3 or hoard.feeds:
+        return True
+    return hoard.graph and hoard.bytes > 1.5 * largest_batch_bytes(scene)
 
 
 def _is_bounded(scene: Scene, hoard: Hoard) -> bool:
@@ -327,6 +339,7 @@ def _size(scene: Scene) -> Verdict:
     return Verdict(cause=Cause.SIZE, text=text, bytes=activations)
 
 
-def _finding(scene: Scene, codes: tuple[str, ...]) -> Finding | None:
+def _finding(scene: Scene, codes: tuple[str, ...], besides: tuple[str | None, ...] = ()) -> Finding | None:
     found = [finding for finding in scene.findings if finding.code in codes]
+    found = [finding for finding in found if finding.holder is None or finding.holder not in besides]
     return max(found, key=lambda each: (each.file is not None, each.bytes or 0), default=None)

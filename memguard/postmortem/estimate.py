@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass
 
+from memguard.postmortem.evidence import find_spike
 from memguard.postmortem.inputs import batch_shape, elements, shape_of
 from memguard.postmortem.scene import Scene
 
@@ -29,35 +31,54 @@ class Fit:
 
 def fit(scene: Scene) -> Fit | None:
     """The largest batch that would have fitted; None where the run tells too little."""
-    shape, request, objects = batch_shape(scene), scene.request, scene.objects
+    shape, request = batch_shape(scene), scene.request
     room = _usable_bytes(scene)
     if shape is None or room is None or request.allocated_bytes is None or not shape[0]:
         return None
-    learned = _learned(scene)
-    if learned is not None:
-        fixed, per_element = learned
-        whole = round(per_element * elements(shape))
-    else:
-        backward = objects.phase == "backward"
-        moving = ("activations", "temporaries", "outputs", "other") if backward else ("activations", "temporaries")
-        inside = sum(objects.owners.get(owner, 0) for owner in moving)
-        share = 1.0 if backward else max(objects.forward_share or 0.0, 0.1)
-        asked = request.requested_bytes or 0
-        if asked <= SEGMENT:  # the driver was asked for a whole segment, whatever the program wanted
-            asked = min(asked, objects.largest_activation_bytes)
-        # A backward holds, besides what was saved, the gradients of one operator's outputs and inputs.
-        whole = round((inside + asked) / share) + 2 * objects.largest_activation_bytes
-        state = sum(max((each.full_state_bytes or 0) - each.state_bytes, 0) for each in objects.optimizers)
-        fixed = request.allocated_bytes - inside + max(objects.trainable_bytes - objects.gradient_bytes, 0) + state
+    fixed, whole, exponent = _needed(scene, shape)
     share = MARGIN * (room - fixed) / max(whole, 1)
     if share <= 0 or whole <= 0:
         return None
     return Fit(
         batch=min(int(share * shape[0]), shape[0] - 1),
-        elements=int(min(share, 1.0) * elements(shape)),
+        elements=int(min(share, 1.0) ** (1 / exponent) * elements(shape)),
         bytes_per_batch=whole,
         fixed_bytes=fixed,
     )
+
+
+def _needed(scene: Scene, shape: tuple[int, ...]) -> tuple[int, int, float]:
+    """What is needed whatever the batch, what the failing batch needs above it, and the power in which it grows."""
+    fixed, whole = _in_flight(scene)
+    learned = _learned(scene)
+    if learned is None:
+        return fixed, whole, 1.0
+    floor, per_element = learned
+    linear = round(per_element * elements(shape))
+    spike = find_spike(scene)
+    if spike is None or spike.axis == 0 or whole <= linear:
+        return floor, linear, 1.0
+    # Longer inputs may need more than in proportion (attention); what had been reached when it failed shows it.
+    usual = per_element * spike.usual_elements
+    growth = math.log(whole / max(usual, 1)) / math.log(spike.elements / spike.usual_elements)
+    return floor, whole, min(max(growth, 1.0), 2.0)
+
+
+def _in_flight(scene: Scene) -> tuple[int, int]:
+    """What is needed whatever the batch, and what the failing batch would have needed, by how far it had come."""
+    request, objects = scene.request, scene.objects
+    backward = objects.phase == "backward"
+    moving = ("activations", "temporaries", "outputs", "other") if backward else ("activations", "temporaries")
+    inside = sum(objects.owners.get(owner, 0) for owner in moving)
+    share = 1.0 if backward else max(objects.forward_share or 0.0, 0.1)
+    asked = request.requested_bytes or 0
+    if asked <= SEGMENT:  # the driver was asked for a whole segment, whatever the program wanted
+        asked = min(asked, objects.largest_activation_bytes)
+    # A backward holds, besides what was saved, the gradients of one operator's outputs and inputs.
+    whole = round((inside + asked) / share) + 2 * objects.largest_activation_bytes
+    state = sum(max((each.full_state_bytes or 0) - each.state_bytes, 0) for each in objects.optimizers)
+    fixed = (request.allocated_bytes or 0) - inside + max(objects.trainable_bytes - objects.gradient_bytes, 0) + state
+    return fixed, whole
 
 
 def room_bytes(scene: Scene) -> int | None:

@@ -61,3 +61,20 @@ def find_spike(scene: Scene) -> Spike | None:
     return Spike(
         elements=size, usual_elements=usual, shape=shape, usual_shape=usual_shape, axis=ratios.index(max(ratios))
     )
+
+
+def inputs_grew(scene: Scene) -> bool:
+    """Whether the batches themselves became larger: what stays after each, its outputs for one, grows with them."""
+    sizes = [elements(shape) for record in scene.records if (shape := shape_of(scene, record)) is not None]
+    third = len(sizes) // 3
+    return third > 0 and statistics.median(sizes[-third:]) > 1.2 * statistics.median(sizes[:third])
+
+
+def largest_batch_bytes(scene: Scene) -> int:
+    """The most that a batch took above what it began with; 0 where nothing is known."""
+    taken = [
+        record.allocated_peak_bytes - record.allocated_start_bytes
+        for record in scene.records
+        if record.allocated_peak_bytes is not None and record.allocated_start_bytes is not None
+    ]
+    return max(taken, default=0)

@@ -74,7 +74,7 @@ def find_exceptions(census: Census, stack: Stack) -> tuple[HeldException, ...]:
         exclusive = sum(size for key, size in census.reach(held.tensors).items() if key not in needed)
         if exclusive:
             handling = id(error) in stack.handled
-            holder = NOWHERE if handling else holder_of(error, stack)
+            holder = NOWHERE if handling else _holder(census, stack, error)
             found.append(
                 HeldException(
                     exception=type(error).__name__,
@@ -95,13 +95,13 @@ class _Frames:
 
     tensors: list[torch.Tensor]
     names: tuple[str, ...]
-    """The user's variables, the heaviest first; a library's only where there are none."""
+    """The user's variables, the heaviest first."""
     place: Place
     """The innermost of the user's lines."""
 
 
 def _held_by(census: Census, stack: Stack, error: BaseException) -> _Frames:
-    names: list[tuple[bool, int, str]] = []
+    names: list[tuple[int, str]] = []
     tensors: list[torch.Tensor] = []
     place = NOWHERE
     trace = error.__traceback__
@@ -113,16 +113,24 @@ def _held_by(census: Census, stack: Stack, error: BaseException) -> _Frames:
                 held = list(tensors_in(value, 2))
                 own = sum(census.reach(held).values()) if held else 0
                 if own:
-                    names.append((users, own, f"`{name}` of {frame.f_code.co_name}()"))
                     tensors += held
                     if users:
+                        names.append((own, f"`{name}` of {frame.f_code.co_name}()"))
                         place = Place(
                             file=frame.f_code.co_filename, line=trace.tb_lineno, function=frame.f_code.co_name
                         )
         trace = trace.tb_next
     names.sort(reverse=True)
-    shown = [name for users, _, name in names if users == names[0][0]]
-    return _Frames(tensors, tuple(dict.fromkeys(shown)), place)
+    return _Frames(tensors, tuple(dict.fromkeys(name for _, name in names)), place)
+
+
+def _holder(census: Census, stack: Stack, error: BaseException) -> Place:
+    """The variable that holds an error, or one that was raised from it."""
+    for each in (error, *(other for other in census.exceptions if error in (other.__cause__, other.__context__))):
+        place = holder_of(each, stack)
+        if place.holder:
+            return place
+    return NOWHERE
 
 
 def _tensors_of(value: Any) -> list[torch.Tensor]:

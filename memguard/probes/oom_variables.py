@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from memguard.facts import NOWHERE, Place
-from memguard.probes.contents import is_user_class
 from memguard.probes.frames import is_user_frame, read_locals
 from memguard.probes.oom_stack import Stack
 from memguard.probes.sites import place_of
@@ -22,7 +21,7 @@ from memguard.probes.syntax import Sources
 
 MOST_ITEMS = 4096
 MOST_ATTRIBUTES = 256
-SECONDS = 0.15
+SECONDS = 0.4
 """What reading the program's source may take."""
 CONTAINERS = (list, tuple, set, deque)
 
@@ -86,7 +85,10 @@ def items_of(value: object) -> list[Any]:
 
 
 def _parts(item: object) -> list[Any]:
-    return items_of(item) or (list(_state_of(item).values())[:MOST_ATTRIBUTES] if is_user_class(type(item)) else [])
+    kind = type(item)
+    if kind.__module__ == "builtins" or issubclass(kind, (torch.Tensor, nn.Module, type)):
+        return items_of(item)
+    return list(_state_of(item).values())[:MOST_ATTRIBUTES]
 
 
 @final
@@ -94,8 +96,8 @@ class Feedback:
     """Which local variables take of their last value into the next: ``x, h = f(x, h)``, ``total += loss``."""
 
     def __init__(self) -> None:
-        deadline = time.perf_counter() + SECONDS
-        self._sources = Sources(is_late=lambda: time.perf_counter() > deadline)
+        deadline = time.thread_time() + SECONDS  # of this thread's own time: a busy machine must not change the answer
+        self._sources = Sources(is_late=lambda: time.thread_time() > deadline)
 
     def of(self, variable: Variable) -> tuple[str | None, int | None]:
         """``"carried"`` or ``"added"`` with the statement's line; None where it is neither.
