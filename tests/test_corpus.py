@@ -2,26 +2,40 @@ from pathlib import Path
 
 import pytest
 
-from tests.corpus.runner import FAULTY, HEALTHY, run
+from tests.corpus.runner import faulty, healthy, run
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.mark.parametrize("device", [None, pytest.param("cpu", marks=pytest.mark.slow)], ids=["virtual", "cpu"])
-@pytest.mark.parametrize("path", FAULTY, ids=lambda path: path.stem)
+def _on_both(paths: list[Path]) -> list[object]:
+    """Each program on both devices; of the retold ones, which are many, one of the two is slow, in turns."""
+    cases: list[object] = []
+    for number, path in enumerate(paths):
+        for device in (None, "cpu"):
+            slow = device is not None
+            if path.parent.name == "retold":
+                slow = slow is (number % 2 == 0)
+            marks = [pytest.mark.slow] if slow else []
+            cases.append(pytest.param(path, device, marks=marks, id=f"{path.stem}-{device or 'virtual'}"))
+    return cases
+
+
+@pytest.mark.parametrize(("path", "device"), _on_both(faulty()))
 def test_every_planted_fault_is_found_at_its_line(path: Path, device: str | None, tmp_path: Path) -> None:
-    """Code, line and holder as marked, and nothing else of warning or worse; also without an allocator's numbers."""
+    """Code, line and holder as marked, in time, and nothing else of warning or worse; also without an allocator."""
     outcome = run(path, tmp_path, device=device)
     assert outcome.marks or device
-    told = [(finding.code, finding.line, finding.holder) for finding in outcome.findings]
+    assert outcome.exit_code == 0, outcome.output
+    told = [(finding.code, finding.line, finding.holder, outcome.seen[finding]) for finding in outcome.findings]
     for mark in outcome.marks:
         assert outcome.right_line(mark) and outcome.right_holder(mark), f"wanted {mark}, told {told}"
+        assert (outcome.delay(mark) or 0) <= outcome.bounds.get(mark.code, 0), f"late: {mark}, told {told}"
     assert outcome.alarms == []
 
 
-@pytest.mark.parametrize("path", HEALTHY, ids=lambda path: path.stem)
-def test_a_healthy_program_raises_no_alarm(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("path", "device"), _on_both(healthy()))
+def test_a_healthy_program_raises_no_alarm(path: Path, device: str | None, tmp_path: Path) -> None:
     """It ends well, and nothing of warning or worse is said of it."""
-    outcome = run(path, tmp_path)
+    outcome = run(path, tmp_path, device=device)
     assert outcome.exit_code == 0, outcome.output
     assert outcome.alarms == []

@@ -14,10 +14,15 @@ from types import ModuleType
 
 from memguard.findings import Finding, Severity
 from memguard.integrations.script import run_script
+from memguard.recording import Recording
+from memguard.summary import Summary
 
 FOLDER = Path(__file__).parent
 _MARK = re.compile(r"# !(MG\d+) (\S+)\s*$")
 _DEVICE = re.compile(r"^# device: (\S+)$", re.MULTILINE)
+_TOLD_BY = re.compile(r"^# (MG\d+) by batch (\d+)\b", re.MULTILINE)
+TOLD_BY = {"MG101": 12, "MG102": 12, "MG201": 4}
+"""Batches of its stage in which a fault must be told; a program may say otherwise, and why."""
 ALLOCATOR_RULES = frozenset("MG303 MG304 MG305 MG309 MG310 MG401 MG402 MG501 MG502 MG503 MG504".split())
 """Rules that judge by the allocator's numbers, which the host does not have."""
 
@@ -42,6 +47,10 @@ class Outcome:
     findings: list[Finding]
     exit_code: int
     output: str
+    seen: dict[Finding, int]
+    """For each finding, how many batches of its stage it took."""
+    bounds: dict[str, int]
+    """For each code whose delay counts, by which batch it must be told."""
 
     def of(self, mark: Mark) -> list[Finding]:
         """Findings of a mark's rule."""
@@ -58,6 +67,11 @@ class Outcome:
     def right_holder(self, mark: Mark) -> bool:
         """Whether it names the holder."""
         return mark.holder is None or any(mark.holder in (finding.holder or "") for finding in self.of(mark))
+
+    def delay(self, mark: Mark) -> int | None:
+        """Batches of its stage until the fault was told, for the codes whose delay counts."""
+        delays = [self.seen[finding] for finding in self.of(mark)]
+        return min(delays, default=None) if mark.code in self.bounds else None
 
     @property
     def alarms(self) -> list[Finding]:
@@ -81,13 +95,20 @@ def marks_of(path: Path) -> list[Mark]:
     return marks
 
 
-def _programs(folder: str) -> list[Path]:
-    """The programs in a folder: files, and folders with a main.py."""
-    return sorted([*(FOLDER / folder).glob("*.py"), *(main.parent for main in (FOLDER / folder).glob("*/main.py"))])
+def faulty() -> list[Path]:
+    """All programs with a fault. No global: the less lies about in this process, the sooner memguard is through it."""
+    return [path for path in programs() if path.parent.name == "faulty" or marks_of(path)]
 
 
-FAULTY = [*_programs("faulty"), *(path for path in _programs("retold") if marks_of(path))]
-HEALTHY = [*_programs("healthy"), *(path for path in _programs("retold") if not marks_of(path))]
+def healthy() -> list[Path]:
+    """All programs without one."""
+    return [path for path in programs() if path.parent.name != "faulty" and not marks_of(path)]
+
+
+def programs() -> list[Path]:
+    """All programs: files, and folders with a main.py."""
+    found = [path for name in ("faulty", "healthy", "retold") for path in (FOLDER / name).glob("*.py")]
+    return sorted([*found, *(main.parent for main in FOLDER.glob("*/*/main.py"))])
 
 
 def run(path: Path, logdir: Path, *, device: str | None = None) -> Outcome:
@@ -103,6 +124,7 @@ def run(path: Path, logdir: Path, *, device: str | None = None) -> Outcome:
     named = _DEVICE.search(script.read_text())
     virtual = named[1] if named else "virtual:1GiB"
     options = {"device": device or virtual, "logdir": str(logdir), "validation": "warn"}
+    bounds = {**TOLD_BY, **{code: int(number) for code, number in _TOLD_BY.findall(script.read_text())}}
     gc.collect()  # what the program before left behind is none of this one's memory
     output, loaded = io.StringIO(), set(sys.modules)
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
@@ -114,7 +136,17 @@ def run(path: Path, logdir: Path, *, device: str | None = None) -> Outcome:
     tests = str(FOLDER.parent) + os.sep
     findings = [f for summary in summaries for f in summary.findings]
     findings = [f for f in findings if f.file is None or f.file.startswith(str(path)) or not f.file.startswith(tests)]
-    return Outcome(marks, findings, code, output.getvalue())
+    seen = {finding: _batches_seen(finding, summaries) for finding in findings}
+    return Outcome(marks, findings, code, output.getvalue(), seen, bounds)
+
+
+def _batches_seen(finding: Finding, summaries: list[Summary]) -> int:
+    """Batches of a finding's stage up to the one after which it was told."""
+    for summary in summaries:
+        if finding in summary.findings and summary.recording is not None:
+            records = Recording.open(summary.recording).records()
+            return sum(1 for record in records if record.stage is finding.stage and record.batch <= finding.batch)
+    return 0
 
 
 def _belongs_to(module: ModuleType, path: Path) -> bool:
