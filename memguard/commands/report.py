@@ -38,7 +38,7 @@ def run(given: argparse.Namespace) -> int:
     if given.html:
         from memguard.report.html import write_html
 
-        write_html([Recording.open(path) for path in found.paths], Path(given.html))
+        write_html((Recording.open(path) for path in found.paths), Path(given.html))
         print(f"memguard: wrote {given.html}", file=sys.stderr)
     if given.json:
         data = found.to_json()

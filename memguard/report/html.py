@@ -8,7 +8,7 @@ import html
 import json
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,12 @@ _MOST_RANKS = 12
 """Ranks that are embedded whole; the band and the worst rank's causes are of all."""
 
 
-def write_html(recordings: Sequence[Recording], path: str | os.PathLike[str], *, name: str = "") -> None:
+def write_html(recordings: Iterable[Recording], path: str | os.PathLike[str], *, name: str = "") -> None:
     """Writes the Memory tab's page of one run, its data inside, as one file that needs nothing else.
 
     Args:
         recordings: The run's recordings: the ranks of one start; of several starts of a rank the last one is shown.
+            Each is let go before the next is asked for: hundreds need not be open at once.
         path: The file to write.
         name: What to call the run; by default the name of its directory.
 
@@ -47,12 +48,10 @@ def write_html(recordings: Sequence[Recording], path: str | os.PathLike[str], *,
         RecordingError: There is no recording, or one of them can no longer be read.
         OSError: The file cannot be written.
     """
-    if not recordings:
+    newest = {_rank(recording): (recording.path, recording.notes) for recording in recordings}
+    if not newest:
         raise RecordingError("there is no recording to show")
-    newest: dict[int, Recording] = {}
-    for recording in recordings:
-        newest[_rank(recording)] = recording
-    title = name or recordings[0].path.resolve().parent.parent.name
+    title = name or next(iter(newest.values()))[0].resolve().parent.parent.name
     text = _page(title, _data(title, dict(sorted(newest.items()))))
     Path(path).write_text(text, encoding="utf-8")
 
@@ -62,23 +61,23 @@ def _rank(recording: Recording) -> int:
     return rank if isinstance(rank, int) else 0
 
 
-def _data(title: str, recordings: dict[int, Recording]) -> dict[str, Any]:
+def _data(title: str, recordings: dict[int, tuple[Path, list[str]]]) -> dict[str, Any]:
     """What the page's embedded source gives out, by rank; of very many ranks those that matter."""
     indexes: dict[int, RowIndex] = {}
     lines: dict[int, LineIndex] = {}
-    for rank, recording in recordings.items():
-        indexes[rank] = RowIndex(_reader(recording.path), recording.path.name)
-        indexes[rank].refresh(recording.path.stat().st_size)
-        lines[rank] = _lines(recording.path.with_suffix(".jsonl"))
+    for rank, (path, _) in recordings.items():
+        indexes[rank] = RowIndex(_reader(path), path.name)
+        indexes[rank].refresh(path.stat().st_size)
+        lines[rank] = _lines(path.with_suffix(".jsonl"))
     ranks = {rank: summary(index, lines[rank]) for rank, index in indexes.items()}
     shown = _that_matter(ranks)
     told: dict[str, Any] = {}
     for rank in shown:
-        recording, index = recordings[rank], indexes[rank]
+        (path, notes), index = recordings[rank], indexes[rank]
         told[str(rank)] = {
             "details": {
-                **details(index, lines[rank], recording.notes),
-                "ooms": _ooms(recording.path.parent, lines[rank]),
+                **details(index, lines[rank], notes),
+                "ooms": _ooms(path.parent, lines[rank]),
             },
             "owners": _owners(lines[rank], len(shown)),
             **_pack(index.rows(0, index.count), _BUDGET // len(shown)),
@@ -86,7 +85,7 @@ def _data(title: str, recordings: dict[int, Recording]) -> dict[str, Any]:
         }
     several = len(indexes) > 1
     windows = {rank: index.window(None, None, _BAND)[0] for rank, index in indexes.items()} if several else {}
-    listed = [{"rank": rank, "starts": [recordings[rank].path.name], **ranks[rank]} for rank in shown]
+    listed = [{"rank": rank, "starts": [recordings[rank][0].name], **ranks[rank]} for rank in shown]
     return {
         "run": {"name": title, "ranks": listed, "others": len(ranks) - len(shown)},
         "told": told,
