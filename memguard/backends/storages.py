@@ -2,6 +2,7 @@
 
 Tensors share storages, so storages are what takes memory. PyTorch keeps one Python object per storage alive as long as
 the storage itself (since 2.1), so a weak reference to that object tells when the memory goes, whoever held it last.
+In torch 2.4 the object of a batch that came from another process outlives its storage until a cache is tidied up.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import deque
 from typing import Any, final
 
 import torch
+from torch.multiprocessing.reductions import shared_cache  # private; checked in torch 2.4 and 2.13
 
 from memguard.allocator import CachingAllocator
 
@@ -141,6 +143,8 @@ class Storages:
             self.see(getattr(tensor, name)())
 
     def _add(self, storage: torch.UntypedStorage, nbytes: int) -> None:
+        if storage.is_shared():
+            shared_cache.free_dead_references()
         address = self._malloc(nbytes)
         ref = _StorageRef(storage, self._died)
         ref.key, ref.address, ref.nbytes = id(storage), address, nbytes

@@ -39,7 +39,7 @@ def trainer(package: ModuleType, folder: Path, *callbacks: Any, **settings: Any)
 
 
 def train(package: ModuleType, folder: Path, *callbacks: Any, module: Any = classifier, **settings: Any) -> Any:
-    package.seed_everything(0, verbose=False)
+    package.seed_everything(0)
     model = module(package)
     validation = loader(12) if hasattr(model, "predict_step") else None
     trainer(package, folder, *callbacks, **settings).fit(model, loader(), validation)
