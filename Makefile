@@ -27,7 +27,7 @@ null-gpu: $(READY)
 	$(BIN)/python -m tests.nullgpu.setup
 
 test-cuda: null-gpu
-	$(BIN)/python -m tests.nullgpu.run --total 24GiB -- python -m pytest tests/cuda -m cuda
+	$(BIN)/python -m tests.nullgpu.run --total 24GiB --devices 2 -- python -m pytest tests/cuda -m cuda
 
 test-gpu: $(READY)
 	$(BIN)/python -m pytest tests/gpu -m gpu
