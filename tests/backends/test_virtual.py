@@ -282,7 +282,7 @@ def test_copies_and_files() -> None:
 
 
 def test_data_loader_workers_are_left_alone() -> None:
-    """A worker's tensors are its own; a batch counts from the first operator that uses it; torch 2.4 lets go of it late."""
+    """A worker's tensors are its own; a batch counts from the first operator that uses it; torch 2.4 lets go late."""
     late = 4 if torch.__version__.startswith(("2.4", "2.5", "2.6")) else 0
     data = TensorDataset(torch.zeros(64, MIB // 16))
     with virtual_gpu() as gpu:

@@ -24,7 +24,7 @@ ROWS = 40
 
 
 class Stranger:
-    """One run directory, written anew for each input.
+    """One run directory, written anew for each input; in one of five, a second rank stands beside what was bent.
 
     Args:
         logdir: Where it is.
@@ -42,10 +42,10 @@ class Stranger:
 
     def _write_a_peer(self) -> None:
         """A second rank, so that ranks are compared."""
-        peer = self.path.with_name(self.path.name.replace("rank00000", "rank00001"))
-        peer.write_bytes(self.data)
+        self.peer = self.path.with_name(self.path.name.replace("rank00000", "rank00001"))
+        self.peer.write_bytes(self.data)
         told = [{**line, "rank": 1} if line["kind"] == "session" else line for line in self.lines]
-        peer.with_suffix(".jsonl").write_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in told))
+        self.peer.with_suffix(".jsonl").write_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in told))
 
     def write(self, data: bytes, lines: bytes) -> None:
         """Both files."""
@@ -54,6 +54,12 @@ class Stranger:
 
     def bend(self, chance: random.Random) -> None:
         """The next input."""
+        away = self.peer.with_suffix(".away")
+        if chance.random() < 0.2:
+            if away.exists():
+                away.rename(self.peer)
+        elif self.peer.exists():
+            self.peer.rename(away)
         data = bend_recording(chance, self.data) if chance.random() < 0.5 else self.data
         self.write(data, bend_lines(chance, self.lines))
 
