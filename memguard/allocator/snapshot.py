@@ -150,6 +150,18 @@ def parse_snapshot(data: bytes) -> Snapshot:
         raise SnapshotError("the memory snapshot is too large for this machine's memory") from None
 
 
+def snapshot_of(value: dict[str, Any]) -> Snapshot:
+    """The snapshot in values that this process made itself, as ``torch.cuda.memory._snapshot()`` returns them.
+
+    Args:
+        value: The same as in a file; it is not changed.
+
+    Raises:
+        SnapshotError: The values are not a memory snapshot.
+    """
+    return _Parser().snapshot(value)
+
+
 class _Parser:
     """Plain values to a `Snapshot`. Equal stacks become one object: there are few stacks and many events."""
 

@@ -6,7 +6,6 @@ Private name of torch (checked with 2.13 and 2.15): ``DisableTorchFunctionSubcla
 from __future__ import annotations
 
 import logging
-import pickle
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ import torch
 from torch import nn
 
 from memguard.allocator.analysis_lines import Lines, top_lines
-from memguard.allocator.snapshot import parse_snapshot
+from memguard.allocator.snapshot import snapshot_of
 from memguard.backends.host import HostBackend
 from memguard.backends.oom_view import OomView, blocks_by_address
 from memguard.integrations.forward_count import ForwardCount
@@ -104,13 +103,16 @@ def draw(
         stack.losses.clear()
         del stack, error
     traced = snapshot is not None and any(snapshot["device_traces"])
-    index = int(session.backend.device.partition(":")[2]) if session.backend.device[5:].isdigit() else 0
     replays: tuple[Replayed, ...] = ()
-    if traced and view.expandable is False and (request.pieces_bytes or 0) > PIECES * (request.reserved_bytes or 0):
-        batches = recorder.batch - traced_since + 1 if traced_since is not None else None
-        replays = replay_with(snapshot, index, batches=batches)
     if traced and snapshot is not None:
-        objects = replace(objects, lines=_lines(snapshot, index) or objects.lines)
+        try:
+            index = int(session.backend.device.partition(":")[2]) if session.backend.device[5:].isdigit() else 0
+            objects = replace(objects, lines=_lines(snapshot, index) or objects.lines)
+            if view.expandable is False and (request.pieces_bytes or 0) > PIECES * (request.reserved_bytes or 0):
+                batches = recorder.batch - traced_since + 1 if traced_since is not None else None
+                replays = replay_with(snapshot, index, batches=batches)
+        except Exception as problem:
+            logger.error("memguard: the allocator's trace could not be read: %r", problem)
     scene = Scene(
         device="cpu" if of_host else session.backend.device,
         rank=recorder.run.rank,
@@ -137,7 +139,7 @@ def draw(
 
 def _lines(snapshot: dict[str, Any], device: int) -> tuple[TopLine, ...]:
     """The user's lines that own the blocks in use, by the recorded stacks."""
-    parsed = parse_snapshot(pickle.dumps({**snapshot, "device_traces": []}))
+    parsed = snapshot_of({**snapshot, "device_traces": []})
     lines = Lines()
     amounts = [
         (lines.of(block.stack), block.size)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from typing import Any
 
 from memguard.allocator.replay_what_if import what_if
-from memguard.allocator.snapshot import parse_snapshot
+from memguard.allocator.snapshot import snapshot_of
 from memguard.postmortem.advice import EXPANDABLE
 from memguard.postmortem.scene import Replayed
 
 MOST_EVENTS = 10_000
+MOST_BLOCKS = 50_000
+"""In all they would take a second to be laid out anew."""
 SECONDS = 1.0
 
 
@@ -37,13 +38,12 @@ def replay_with(
     if len(events) < len(snapshot["device_traces"][device]):
         batches = None
     traces: list[Any] = [[] for _ in snapshot["device_traces"]]
-    traces[device] = [{**event, "frames": []} for event in events]
-    segments = [
-        {**segment, "frames": [], "blocks": [{**block, "frames": []} for block in segment["blocks"]]}
-        for segment in snapshot["segments"]
-    ]
-    plain = {**snapshot, "segments": segments, "device_traces": traces, "external_annotations": []}
-    parsed = parse_snapshot(pickle.dumps(plain))
+    traces[device] = [{**event, "frames": None} for event in events]
+    segments = [segment for segment in snapshot["segments"] if segment.get("device", device) == device]
+    if sum(len(segment["blocks"]) for segment in segments) > MOST_BLOCKS:
+        return ()
+    bare = [{**held, "blocks": [{**block, "frames": None} for block in held["blocks"]]} for held in segments]
+    parsed = snapshot_of({**snapshot, "segments": bare, "device_traces": traces, "external_annotations": []})
     found: list[Replayed] = []
     for conf in confs:
         if found and time.perf_counter() - began > SECONDS:
