@@ -12,6 +12,7 @@ from memguard.probes.contents import Via, attributes_of
 from memguard.probes.frames import is_user_file
 from memguard.probes.hook_piles import piled_hook, registration_of
 from memguard.probes.names import NAMES, cached_function, files_of_owner, innermost, sought_of, user_files
+from memguard.probes.numbered_names import numbered
 from memguard.probes.sought import Hints, Sought, Statement
 from memguard.probes.statements import find_statement, is_alias
 from memguard.probes.syntax import Sources
@@ -51,6 +52,9 @@ def find_cause(
     record = next((link for link in trail if issubclass(type(link.value), logging.LogRecord)), None)
     if record is not None and (logged := _logged(record, sources)) is not None:
         return Cause(innermost(record), logged)
+    made_up = numbered(trail[start], [*files, *user_files()], sources)
+    if made_up is not None:
+        return Cause(trail[start], made_up)
     cause = Cause(trail[start], None)
     for index in [start, *range(len(trail) - 1, start, -1), *range(start - 1, -1, -1)]:
         link = trail[index]

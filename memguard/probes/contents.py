@@ -78,6 +78,7 @@ _ATOMS: tuple[type, ...] = (
     *(weakref.ReferenceType, weakref.ProxyType, weakref.CallableProxyType),
 )
 _CONTAINERS: tuple[type, ...] = (dict, list, tuple, set, frozenset, collections.deque)
+_WRAPPERS: dict[type | None, str] = {collections.UserList: "list", collections.UserDict: "dict"}
 _OPAQUE_MODULES = ("itertools", "builtins", "functools", "collections", "_collections", "_functools", "_queue")
 _LRU_CACHE = type(functools.lru_cache(lambda: None))
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
@@ -98,7 +99,7 @@ def container_of(kind: type) -> str | None:
     for container in _CONTAINERS:
         if issubclass(kind, container):
             return container.__name__
-    return None
+    return _WRAPPERS.get(_wrapper_of(kind))
 
 
 def mro_of(cls: type) -> tuple[type, ...]:
@@ -128,14 +129,29 @@ def attributes_of(obj: object) -> dict[str, Any]:
 
 def length_of(obj: Any) -> int:
     """Number of elements of a built-in container or of a subclass of one."""
+    obj = _unwrapped(obj)
     for container in _CONTAINERS:
         if issubclass(type(obj), container):
             return int(container.__len__(obj))  # type: ignore[attr-defined]
     return 0
 
 
+def _wrapper_of(kind: type) -> type | None:
+    """``UserList`` or ``UserDict``, if a type is one: containers whose elements lie in an attribute."""
+    return next((wrapper for wrapper in _WRAPPERS if wrapper is not None and issubclass(kind, wrapper)), None)
+
+
+def _unwrapped(obj: Any) -> Any:
+    """The list or dict inside of a ``UserList`` or ``UserDict``; any other object itself."""
+    if _wrapper_of(type(obj)) is None:
+        return obj
+    inner = attributes_of(obj).get("data")
+    return inner if type(inner) in (list, dict) else ()
+
+
 def sample_of(obj: Any) -> Iterator[tuple[str | int | None, Any]]:
     """The elements of a built-in container or of a subclass, with their keys; some of a long one."""
+    obj = _unwrapped(obj)
     kind = type(obj)
     if issubclass(kind, dict):
         items = dict.items(obj)

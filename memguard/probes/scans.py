@@ -6,7 +6,16 @@ import sys
 from collections.abc import Callable
 from typing import ClassVar, final
 
-from memguard.facts import CheckpointKept, ExceptionHolds, Fact, KeptOnHost, KeptOutputs, ModelCopies, ViewsPinStorage
+from memguard.facts import (
+    CheckpointKept,
+    ExceptionHolds,
+    Fact,
+    KeptOnHost,
+    KeptOutputs,
+    ModelCopies,
+    RetainedGraphs,
+    ViewsPinStorage,
+)
 from memguard.probes.bounded import is_bounded
 from memguard.probes.census import Census, Growth, count_back, find_growth
 from memguard.probes.copies import find_copies
@@ -26,6 +35,8 @@ SLICE_SECONDS, LAST_SLICE_SECONDS = 0.0007, 0.02
 MIN_PIN_BYTES = 64 * 1024
 PER_BATCH = 0.9
 """Elements a batch by which a container must grow."""
+MIN_GRAPHS = 8
+"""Elements that carry graphs, by which a container must grow, and optimizer steps that were made."""
 MIN_HOST_BYTES = 16 * 1024
 """A batch, on the host: less is a log of numbers."""
 
@@ -108,6 +119,9 @@ class ScansProbe(Probe):
             if where in watch.told:
                 continue
             watch.told.add(where)
+            if growth.graph and growth.elements >= MIN_GRAPHS and watch.optimizer_steps >= MIN_GRAPHS:
+                self._tell_graphs(growth, batches)
+                continue
             on_host = growth.bytes <= 0 or is_on_host(place)
             if place.file is not None and (growth.from_worker or on_host):
                 self._tell_kept_on_host(growth, batches)
@@ -125,6 +139,22 @@ class ScansProbe(Probe):
                     bounded=is_bounded(place.file, place.line, place.holder),
                 )
             )
+
+    def _tell_graphs(self, growth: Growth, batches: int) -> None:
+        """What grows carries graphs that no forward's mark shows: of terms that depend on the weights alone."""
+        watch = self.watch
+        self.report(
+            RetainedGraphs(
+                batch=watch.batch,
+                stage=watch.stage,
+                place=growth.place,
+                graphs=growth.elements,
+                first_batch=max(watch.batch - batches, 0),
+                last_batch=watch.batch,
+                optimizer_steps=0,
+                bytes=growth.bytes or None,
+            )
+        )
 
     def _tell_kept_on_host(self, growth: Growth, batches: int) -> None:
         place, watch = growth.place, self.watch

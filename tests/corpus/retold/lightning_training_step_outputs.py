@@ -16,9 +16,8 @@ class Classifier(L.LightningModule):
         x, y = batch
         logits = self.model(x)
         loss = nn.functional.cross_entropy(logits, y)
-        self.training_step_outputs.append(
-            {"loss": loss, "preds": logits.argmax(1), "target": y}
-        )  # !MG101 training_step_outputs
+        kept = {"loss": loss, "preds": logits.argmax(1), "target": y}
+        self.training_step_outputs.append(kept)  # !MG101 training_step_outputs
         self.log("train_loss", loss)
         return loss
 

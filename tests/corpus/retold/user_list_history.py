@@ -11,7 +11,7 @@ class History(UserList):
         self.append({"batches": []})
 
     def record_batch(self, **values):
-        self[-1]["batches"].append(values)  # !MG101 History
+        self[-1]["batches"].append(values)  # !MG101 history
 
 
 history = History()

@@ -1,0 +1,179 @@
+"""A teacher inside the model: a part that no optimizer holds builds graphs nobody uses."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from memguard.facts import Fact, Place, UnusedGraphs
+from memguard.probes.hook import Hook
+from memguard.probes.interface import Probe, Watch, is_optimized
+from memguard.probes.ledger import tensors_in
+from memguard.probes.sites import call_site
+from memguard.probes.sizes import owned_storages, saved_storages
+
+KEY = "memguard.inner"
+AFTER_STEPS = 4
+"""Optimizer steps after which the parts are looked through, once: who is trained is known by then."""
+MAX_PARTS = 8
+CALLS = 8
+"""Of one part, in which it is hooked."""
+MIN_UNUSED = 4
+
+
+@final
+class _Graph:
+    """Sits in the graph's node beside the ledger's sentinel (the part may be the model's stem), and dies with it."""
+
+    __slots__ = ("__weakref__",)
+
+    def __deepcopy__(self, memo: object) -> None:
+        return None
+
+
+@final
+class _Used:
+    """The prehook of that node."""
+
+    def __init__(self) -> None:
+        self.used = False
+
+    def __call__(self, grads: object) -> None:
+        self.used = True
+
+    def __deepcopy__(self, memo: object) -> _Used:
+        return self
+
+
+@final
+class _Part:
+    """One part of a model, of which no optimizer holds a weight."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.ref = weakref.ref(module)
+        self.name = type(module).__name__
+        self.handle: RemovableHandle | None = None
+        self.calls = 0
+        self.graphs: list[tuple[weakref.ref[_Graph], _Used]] = []
+        self.place: Place | None = None
+        self.bytes: int | None = None
+
+
+@final
+class InnerFrozenProbe(Probe):
+    """Hooks, for a few calls, the outermost trainable parts that no optimizer holds, though one holds other parts.
+
+    Their gradients never changed a weight; if besides no backward enters their graphs, these were built for nothing.
+    """
+
+    name: ClassVar[str] = "inner frozen"
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._parts: list[_Part] = []
+        self._searched = False
+
+    def on_batch_end(self) -> None:
+        """Looks for such parts once; later concludes, and takes the hooks away."""
+        watch = self.watch
+        if self._searched:
+            self._conclude()
+        elif watch.optimizer_steps >= AFTER_STEPS and watch.optimizers:
+            self._searched = True
+            if not watch.compiled:
+                self._search()
+            if not self._parts:
+                self.stop_hearing("on_batch_end")
+
+    def remove(self) -> None:
+        """Takes all hooks away."""
+        for part in self._parts:
+            if part.handle is not None:
+                part.handle.remove()
+        self._parts.clear()
+
+    def _search(self) -> None:
+        held = {
+            id(parameter)
+            for optimizer in self.watch.optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
+        for model in self.watch.models:
+            if any(id(parameter) in held for parameter in model.parameters()):
+                for module in _unheld(model, held):
+                    if len(self._parts) < MAX_PARTS and not isinstance(module, torch.jit.ScriptModule):
+                        part = _Part(module)
+                        part.handle = module.register_forward_hook(Hook(functools.partial(self._called, part)))
+                        self._parts.append(part)
+
+    def _called(self, part: _Part, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        if not torch.is_grad_enabled() or part.calls >= CALLS or any(t.requires_grad for t in tensors_in(args)):
+            return
+        part.calls += 1
+        node: Any = next((tensor.grad_fn for tensor in tensors_in(output) if tensor.grad_fn is not None), None)
+        if node is None:
+            return
+        graph, used = _Graph(), _Used()
+        node.metadata[KEY] = graph
+        node.register_prehook(used)
+        part.graphs.append((weakref.ref(graph), used))
+        part.place = part.place or call_site()
+        if part.bytes is None:
+            part.bytes = _graph_bytes(module, output)
+
+    def _conclude(self) -> None:
+        for part in list(self._parts):
+            unused = [graph for graph, use in part.graphs if graph() is None and not use.used]
+            if part.calls < CALLS and len(unused) < MIN_UNUSED:
+                continue
+            self._parts.remove(part)
+            if part.handle is not None:
+                part.handle.remove()
+            if len(unused) < MIN_UNUSED or any(use.used for _, use in part.graphs) or part.place is None:
+                continue
+            module = part.ref()
+            if module is None or is_optimized(self.watch, [module]):
+                continue  # by one that has made no step yet
+            self.report(
+                UnusedGraphs(
+                    batch=self.watch.batch,
+                    stage=self.watch.stage,
+                    place=part.place,
+                    module=part.name,
+                    count=len(unused),
+                    forwards=part.calls,
+                    bytes=part.bytes,
+                    frozen=True,
+                )
+            )
+        if not self._parts:
+            self.stop_hearing("on_batch_end")
+
+
+def _unheld(module: nn.Module, held: set[int]) -> Iterator[nn.Module]:
+    """The outermost submodules that are trainable and have no parameter in a set."""
+    for child in module.children():
+        parameters = list(child.parameters())
+        if not any(parameter.requires_grad for parameter in parameters):
+            continue
+        if any(id(parameter) in held for parameter in parameters):
+            yield from _unheld(child, held)
+        else:
+            yield child
+
+
+def _graph_bytes(module: nn.Module, output: object) -> int | None:
+    saved: dict[int, int] = {}
+    for tensor in tensors_in(output):
+        if tensor.grad_fn is not None:
+            saved.update(saved_storages(tensor.grad_fn))
+    for key in owned_storages([module]):
+        saved.pop(key, None)
+    return sum(saved.values()) or None
