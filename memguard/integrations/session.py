@@ -149,6 +149,7 @@ class Session:
         self._planned: int | None = None
         self._train_batches = 0
         self._explained_bytes = 0
+        self._charged = self._settled = 0.0
         self.on_step: tuple[Callable[[], None], Callable[[], None]] | None = None
         """Called before and after each optimizer step, where a front door needs it."""
         self.on_batch: Callable[[], None] | None = None
@@ -187,6 +188,7 @@ class Session:
                 ("recorder", functools.partial(self.recorder.close, reason)),
                 ("further devices", functools.partial(self.devices.close, reason)),
                 ("cache policy", self._account_for_cache),
+                ("pace", self._account_for_pace),
                 ("out-of-memory report", self.oom.remove),
                 ("validation guard", self.validation.remove),
                 ("optimizer hooks", self._unhook_optimizers),
@@ -199,6 +201,7 @@ class Session:
         """The run so far."""
         summary = self.recorder.summary
         if self.is_open:
+            self._settle()
             overhead = self.recorder.overhead()
             summary.overhead_seconds, summary.overhead_share = overhead["seconds"], overhead["share"]
             summary.findings = list(self.recorder.findings.values())
@@ -287,6 +290,8 @@ class Session:
             probes.batch_end(recorder.newest if looks else None)
             if facts := probes.take():
                 recorder.learn(facts)
+            if looks:
+                self._settle()
             if self.on_batch is not None:
                 self.on_batch()
         except Exception as error:
@@ -428,6 +433,19 @@ class Session:
         account = self.cache.account()
         if account is not None:
             self.recorder.summary.notes.append(account)
+
+    def _account_for_pace(self) -> None:
+        self._settle()
+        account = self.probes.pace.account()
+        if account is not None:
+            self.recorder.summary.notes.append(account)
+
+    def _settle(self) -> None:
+        """What the probes took joins the run's own time; what the recorder took is paid from their purse."""
+        recorder, probes = self.recorder, self.probes
+        probes.pace.spend(recorder.overhead()["seconds"] - self._settled)
+        recorder.charge(probes.seconds - self._charged)
+        self._charged, self._settled = probes.seconds, recorder.overhead()["seconds"]
 
     def _tell_end(self) -> None:
         _open[:] = [session for session in _open if session is not self]
