@@ -1,0 +1,40 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memguard.recording import Recording, find_recordings
+
+SUITE = Path(__file__).with_name("lightning_suite.py")
+
+
+def run_suite(folder: Path, name: str, **environment: str) -> list[list[object]]:
+    """Runs the suite in a process of its own; what its tests remembered."""
+    results = folder / f"{name}.jsonl"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-x", "--noconftest", "-p", "no:cacheprovider", str(SUITE)],
+        cwd=SUITE.parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "SUITE_RESULTS": str(results), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    return [json.loads(line) for line in results.read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_a_suite_of_lightning_tests_does_not_notice_memguard(tmp_path: Path) -> None:
+    """MEMGUARD=1 puts a MemGuard into every Trainer; each loss, weight, metric, file and exception is as without."""
+    plain = run_suite(tmp_path, "plain")
+    runs = tmp_path / "runs"
+    guarded = run_suite(
+        tmp_path, "guarded", MEMGUARD="1", MEMGUARD_LOGDIR=str(runs), MEMGUARD_OPTIONS='{"quiet": true}'
+    )
+    assert len(plain) >= 40
+    assert [kept[0] for kept, other in zip(plain, guarded, strict=True) if kept != other] == []
+    recordings = [Recording.open(path) for path in find_recordings(runs)]
+    assert len(recordings) >= 55 and all(recording.end is not None for recording in recordings)
