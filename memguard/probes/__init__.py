@@ -11,6 +11,7 @@ from memguard.probes.exceptions import ExceptionsProbe
 from memguard.probes.gradients import GradientsProbe
 from memguard.probes.graphs import GraphsProbe
 from memguard.probes.history import HistoryProbe
+from memguard.probes.inner_frozen import InnerFrozenProbe
 from memguard.probes.input_sizes import InputSizesProbe
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.locals import LocalsProbe
@@ -20,6 +21,7 @@ from memguard.probes.outputs import OutputsProbe
 from memguard.probes.panel import Probes
 from memguard.probes.precision import AutocastProbe, LogitsProbe
 from memguard.probes.processes import CompilationsProbe, OtherDevicesProbe
+from memguard.probes.rebinds import RebindsProbe
 from memguard.probes.scans import ScansProbe
 from memguard.probes.stem import StemProbe
 from memguard.probes.training_passes import TrainingPassesProbe
@@ -36,6 +38,7 @@ PROBES: tuple[type[Probe], ...] = (
     EvaluationProbe,
     TrainingPassesProbe,
     UnownedGradientsProbe,
+    InnerFrozenProbe,
     OutputsProbe,
     GradientsProbe,
     ContextsProbe,
@@ -48,6 +51,7 @@ PROBES: tuple[type[Probe], ...] = (
     CompilationsProbe,
     OtherDevicesProbe,
     HistoryProbe,
+    RebindsProbe,
     WorkersProbe,
     InputSizesProbe,
 )

@@ -1,0 +1,157 @@
+"""A large tensor made again under its name before the old one is dropped: read from the history of three batches.
+
+Where memory is tight enough for it to matter, and only there: the history costs microseconds an allocation.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Callable
+from typing import Any, ClassVar, final
+
+import torch
+
+from memguard.facts import Fact, Place, ReboundTensor
+from memguard.probes.frames import is_user_file
+from memguard.probes.history import MAX_ENTRIES, CudaHistory
+from memguard.probes.interface import AllocationHistory, Probe, Watch
+from memguard.stats import Stage
+
+BEGIN, BATCHES = 12, 3
+"""The training batch after which the history begins, and how long it goes on."""
+TIGHT = 0.5
+"""Share of the device that the peak takes, from which on it is worth a look."""
+MIN_SHARE = 0.03
+"""Of the device: smaller tensors are not looked at."""
+ALIKE = 0.75
+"""How near the sizes of the old and the new one are."""
+
+Site = tuple[str, int, str]
+"""File, line, function."""
+
+
+@final
+class RebindsProbe(Probe):
+    """Looks once, for three batches."""
+
+    name: ClassVar[str] = "rebinds"
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._count = 0
+        self._peak = 0
+        self._on = self._mine = False
+
+    def install(self) -> None:
+        """Where nobody can write a history, there is nothing to look at."""
+        if self.watch.history is None:
+            self.stop_hearing("on_batch_end")
+
+    def on_batch_end(self) -> None:
+        """Begins the history after some batches, and reads it three batches later."""
+        watch, history = self.watch, self.watch.history
+        if watch.stage is not Stage.TRAIN or history is None:
+            return
+        self._count += 1
+        if watch.record is not None:
+            self._peak = max(self._peak, watch.record.allocated_peak_bytes or 0)
+        if self._count == BEGIN and self._is_worth_it(history):
+            self._on = True
+            self._mine = not getattr(history, "records_history", False)  # on a virtual GPU stacks come with any history
+            if self._mine:
+                history.record_history(True, MAX_ENTRIES)
+        elif self._count >= BEGIN + BATCHES * self._on:
+            self.stop_hearing("on_batch_end")
+            if self._on:
+                self._conclude(history)
+
+    def remove(self) -> None:
+        """Switches off a history that is still on."""
+        if self.watch.history is not None:
+            self._end(self.watch.history)
+
+    def _end(self, history: AllocationHistory) -> None:
+        if self._on and self._mine:
+            history.record_history(False, MAX_ENTRIES)
+        self._on = False
+
+    def _is_worth_it(self, history: AllocationHistory) -> bool:
+        total = self.watch.device_total_bytes
+        if not total or self._peak < TIGHT * total:
+            return False
+        enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)  # checked in torch 2.13
+        return not isinstance(history, CudaHistory) or enabled is None or not enabled()  # the user's own: hands off
+
+    def _conclude(self, history: AllocationHistory) -> None:
+        try:
+            trace = [event for events in history.snapshot().get("device_traces", ()) for event in events]
+        finally:
+            self._end(history)
+        least = int(MIN_SHARE * (self.watch.device_total_bytes or 0))
+        for (file, line, function), nbytes in sorted(rebound(trace, min_bytes=least).items(), key=lambda it: -it[1]):
+            target = _assigned(file, line)
+            if target is not None:
+                holder, source = target
+                place = Place(file=file, line=line, function=function, holder=holder, source=source)
+                self.report(ReboundTensor(batch=self.watch.batch, stage=Stage.TRAIN, place=place, bytes=nbytes))
+
+
+def rebound(trace: list[dict[str, Any]], *, min_bytes: int) -> dict[Site, int]:
+    """Lines whose tensor was freed right after the same line had made one of its size, with that size.
+
+    Args:
+        trace: Allocator events in PyTorch's snapshot format, oldest first.
+        min_bytes: Smallest tensor that counts.
+
+    Returns:
+        Bytes by (file, line, function).
+    """
+    found: dict[tuple[str, int, str], int] = {}
+    alive: dict[int, tuple[Site, int, int]] = {}
+    """Line, size and stretch of each large block."""
+    stretch, last, newest = 0, None, 0
+    """Allocations of one line without another's between them are one stretch: one run of its statement."""
+    for event in trace:
+        action, address, size = event.get("action"), event.get("addr", 0), int(event.get("size", 0))
+        if action == "alloc":
+            site = _direct_line(event.get("frames") or ())
+            stretch += site != last
+            last = site
+            if site is not None and size >= min_bytes:
+                alive[address] = (site, size, stretch)
+                newest = address
+        elif action in ("free_requested", "free") and address in alive:
+            site, size, then = alive.pop(address)
+            made = alive.get(newest)
+            if made is None or made[0] != site or made[2] != stretch or then == stretch:
+                continue  # the newest is of another line, or this one is of the same run: an intermediate
+            if ALIKE * size <= made[1] <= size / ALIKE:
+                found[site] = max(found.get(site, 0), size)
+    return found
+
+
+def _direct_line(frames: Any) -> Site | None:
+    """The line that called the operator, if that is the user's own and not a library's."""
+    for frame in frames:
+        name = str(frame.get("filename", ""))
+        if not name or name.startswith("??"):
+            continue
+        site = (name, int(frame.get("line", 0)), str(frame.get("name", "")))
+        return site if is_user_file(name) else None
+    return None
+
+
+def _assigned(file: str, line: int) -> tuple[str, str] | None:
+    """The name that a statement gives its value to, and its text; None if it is no assignment to a single name."""
+    text = "".join(linecache.getlines(file))
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    for node in nodes:
+        if not isinstance(node, ast.Assign) or not node.lineno <= line <= (node.end_lineno or node.lineno):
+            continue
+        if len(node.targets) == 1 and isinstance(node.targets[0], (ast.Name, ast.Attribute)):
+            return ast.unparse(node.targets[0]), " ".join((ast.get_source_segment(text, node) or "").split())
+    return None

@@ -1,0 +1,84 @@
+"""A tensor made again while the old one is alive: read from allocator events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memguard.integrations.script import run_script
+from memguard.probes.rebinds import rebound
+
+MIB = 1024**2
+HERE, LIBRARY = str(Path(__file__)), "/usr/lib/python3/site-packages/torch/nn/functional.py"
+
+
+def event(action: str, address: int, size: int, file: str = HERE, line: int = 1) -> dict[str, Any]:
+    return {
+        "action": action,
+        "addr": address,
+        "size": size * MIB,
+        "frames": [{"filename": file, "line": line, "name": "step"}],
+    }
+
+
+def other(address: int) -> list[dict[str, Any]]:
+    """Another line takes something small for a moment."""
+    return [event("alloc", address, 1, line=9), event("free_requested", address, 1, line=9)]
+
+
+def test_a_tensor_freed_by_its_successor_is_told() -> None:
+    """The same line makes one of its size, and the old one goes at once, whatever intermediate goes between."""
+    trace = [event("alloc", 1, 50), *other(7), event("alloc", 2, 50), event("alloc", 3, 50)]
+    trace += [event("free_requested", 2, 50), event("free_requested", 1, 50)]
+    assert rebound(trace, min_bytes=10 * MIB) == {(HERE, 1, "step"): 50 * MIB}
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        [event("alloc", 1, 50), event("alloc", 2, 50), event("free_requested", 1, 50)],  # an intermediate
+        [event("alloc", 1, 50), *other(7), event("free_requested", 1, 50), event("alloc", 2, 50)],  # dropped before
+        [event("alloc", 1, 50), *other(7), event("alloc", 2, 50), *other(7), event("free_requested", 1, 50)],  # later
+        [event("alloc", 1, 50), *other(7), event("alloc", 2, 20), event("free_requested", 1, 50)],  # another size
+        [event("alloc", 1, 50, LIBRARY), *other(7), event("alloc", 2, 50, LIBRARY), event("free_requested", 1, 50)],
+    ],
+)
+def test_what_is_no_rebinding_is_not_told(trace: list[dict[str, Any]]) -> None:
+    """Intermediates, what went before or later, other sizes, what a library does inside."""
+    assert rebound(trace, min_bytes=10 * MIB) == {}
+
+
+SCRIPT = """
+import torch
+from torch import nn
+policy = nn.Linear(512, 1)
+optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+field = torch.zeros({elements})
+for step in range(20):
+    loss = policy(field[:512]).square().sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    {statement}
+"""
+
+
+@pytest.mark.parametrize(
+    ("elements", "statement", "told"),
+    [
+        (3_000_000, "field = field * 0.9", ["field"]),
+        (3_000_000, "field.mul_(0.9)", []),
+        (100_000, "field = field * 0.9", []),
+    ],
+    ids=["made again", "in place", "small"],
+)
+def test_a_program_is_told_of_its_name_and_line(tmp_path: Path, elements: int, statement: str, told: list[str]) -> None:
+    """Only where the device is half full, and the history is off again afterwards."""
+    script = tmp_path / "simulate.py"
+    script.write_text(SCRIPT.format(elements=elements, statement=statement))
+    options = {"device": "virtual:40MiB", "logdir": str(tmp_path), "validation": "warn"}
+    _, (summary,) = run_script(str(script), [], options, module=False)
+    assert [f.holder for f in summary.findings if f.code == "MG305"] == told
+    assert all(f.line == 12 for f in summary.findings if f.code == "MG305")
