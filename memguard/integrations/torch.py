@@ -459,7 +459,7 @@ def wrap(model: ModelT, *, writer: Any = None, quiet: bool = False, **options: A
     guard = Guard([model], [], checked, writer=writer, quiet=quiet)
     guard.__enter__()
     _wrapped.append(guard)
-    atexit.register(_close_wrapped)
+    atexit.register(_program_ends)
     return model
 
 
@@ -479,10 +479,15 @@ def unwrap(model: ModelT) -> ModelT:
     raise MemGuardError(f"this {type(model).__name__} is not wrapped by memguard: unwrap takes what wrap was given")
 
 
-def _close_wrapped() -> None:
+def _program_ends() -> None:
+    kind = getattr(sys, "last_type", None)  # Python's own note of the exception that ended the program
+    _close_wrapped("finished" if kind is None else f"an exception: {kind.__name__}")
+
+
+def _close_wrapped(reason: str = "finished") -> None:
     while _wrapped:
-        _wrapped.pop().close()
-    atexit.unregister(_close_wrapped)
+        _wrapped.pop().close(reason)
+    atexit.unregister(_program_ends)
 
 
 def _length(loader: object) -> int | None:
