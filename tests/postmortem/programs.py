@@ -63,6 +63,7 @@ def rank(logdir: str) -> None:
         model(torch.zeros(4, 8)).sum().backward()
         if os.environ["RANK"] == "1":
             big()
+        model(torch.zeros(4, 8)).sum().backward()
     torch.distributed.destroy_process_group()
 
 

@@ -66,6 +66,8 @@ def test_one_report(name: str, tmp_path: Path) -> None:
     [told] = ooms(tmp_path)
     assert not told["caught"]
     assert (tmp_path / "memguard" / told["id"] / "report.md").is_file()
+    end = Recording.open(find_recordings(tmp_path)[0]).end
+    assert end is not None and end["reason"] == "an exception: OutOfMemoryError"
 
 
 def test_a_thread(tmp_path: Path) -> None:
@@ -77,7 +79,7 @@ def test_a_thread(tmp_path: Path) -> None:
 
 
 def test_a_rank(tmp_path: Path) -> None:
-    """In a DDP program the rank that fails reports, by itself and under its number."""
+    """In a DDP program the rank that fails reports under its number, and the one it takes with it says which it was."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -94,7 +96,8 @@ def test_a_rank(tmp_path: Path) -> None:
         thread.join()
     assert results[1].returncode == 1, results[1].stderr
     assert "memguard: out of memory on virtual:16MiB (rank 1, " in results[1].stderr
-    assert "out of memory" not in results[0].stderr
+    assert results[0].returncode != 0 and "memguard: out of memory on" not in results[0].stderr
+    assert "memguard: before rank 0 failed, rank 1 ran out of memory in batch 0: " in results[0].stderr
     assert [told["rank"] for told in ooms(tmp_path)] == [1]
     assert next((tmp_path / "memguard").glob("oom-rank00001-*")).is_dir()
 
