@@ -37,7 +37,13 @@ class OomView:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._index: int | None = None
         self._kind = "cpu" if backend.device.startswith("virtual") else backend.device.partition(":")[0]
+
+    @property
+    def device(self) -> str:
+        """Like ``"cuda:0"``."""
+        return self._backend.device
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor lies on this device."""
@@ -73,7 +79,7 @@ class OomView:
             free_bytes = self.free_bytes(limit, reserved)
         elif limit is not None and reserved is not None:
             free_bytes = min(free_bytes, max(limit - reserved, 0))
-        pieces, largest = free_pieces(snapshot)
+        pieces, largest = free_pieces(snapshot, self._index)
         others = slow.other_processes or ()
         return Request(
             requested_bytes=requested_bytes,
@@ -94,11 +100,12 @@ class OomView:
 
 @final
 class CudaView(OomView):
-    """A CUDA device."""
+    """A CUDA device: the guarded one, or whichever of the process's devices failed last."""
 
     def __init__(self, backend: CudaBackend) -> None:
         super().__init__(backend)
-        self._index = int(backend.device.partition(":")[2] or 0)
+        self._guarded = backend
+        self._index = self._own_index = int(backend.device.partition(":")[2] or 0)
         self._heard: Heard | None = None
         self._recording = False
         self._listener = self._hear
@@ -122,7 +129,9 @@ class CudaView(OomView):
         self._heard = None
 
     def _hear(self, device: int, requested_bytes: int, total_bytes: int, free_bytes: int) -> None:
-        if device == self._index and self._heard is not None:
+        if self._heard is not None:
+            self._index = device
+            self._backend = self._guarded if device == self._own_index else CudaBackend(device, peaks="off")
             self._heard(requested_bytes, free_bytes)
 
     def record_history(self, *, stacks: bool = True) -> bool:
@@ -211,13 +220,20 @@ def view_of(backend: Backend) -> OomView:
     return OomView(backend)
 
 
-def free_pieces(snapshot: dict[str, Any] | None) -> tuple[int | None, int | None]:
-    """Free bytes inside segments of the default pool, and the largest piece; None without a snapshot."""
+def free_pieces(snapshot: dict[str, Any] | None, device: int | None = None) -> tuple[int | None, int | None]:
+    """Free bytes inside segments of the default pool, and the largest piece; None without a snapshot.
+
+    Args:
+        snapshot: In PyTorch's format.
+        device: The device's number, where the snapshot may hold several.
+    """
     if snapshot is None:
         return None, None
     total = largest = 0
     for segment in snapshot["segments"]:
         if tuple(segment.get("segment_pool_id") or DEFAULT_POOL) != DEFAULT_POOL:
+            continue
+        if device is not None and segment.get("device", device) != device:
             continue
         for block in segment["blocks"]:
             if block["state"] == "inactive":

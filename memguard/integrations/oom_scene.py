@@ -81,7 +81,7 @@ def draw(
         requested_bytes = requested_in(message)
     snapshot = view.snapshot()
     request = view.request(requested_bytes, free_bytes, snapshot)
-    blocks = blocks_by_address(snapshot) if not session.backend.device.startswith("virtual") else {}
+    blocks = blocks_by_address(snapshot) if not view.device.startswith("virtual") else {}
     recorder = session.recorder
     stack = stack_of(error)
     try:
@@ -106,7 +106,7 @@ def draw(
     replays: tuple[Replayed, ...] = ()
     if traced and snapshot is not None:
         try:
-            index = int(session.backend.device.partition(":")[2]) if session.backend.device[5:].isdigit() else 0
+            index = int(view.device.partition(":")[2]) if view.device[5:].isdigit() else 0
             objects = replace(objects, lines=_lines(snapshot, index) or objects.lines)
             if view.expandable is False and (request.pieces_bytes or 0) > PIECES * (request.reserved_bytes or 0):
                 batches = recorder.batch - traced_since + 1 if traced_since is not None else None
@@ -114,7 +114,7 @@ def draw(
         except Exception as problem:
             logger.error("memguard: the allocator's trace could not be read: %r", problem)
     scene = Scene(
-        device="cpu" if of_host else session.backend.device,
+        device="cpu" if of_host else view.device,
         rank=recorder.run.rank,
         batch=recorder.batch,
         stage=recorder.stage,

@@ -76,3 +76,21 @@ def test_a_model_on_one_device_has_one_recording(tmp_path: Path) -> None:
         for _ in range(10):
             model(torch.ones(4, 64, device="cuda")).sum().backward()
     assert len(find_recordings(tmp_path)) == 1 and guard.result().devices == []
+
+
+def test_running_out_on_the_further_device_is_told_of_that_device(tmp_path: Path) -> None:
+    """The report has the failing device's numbers and tensors, not the guarded one's."""
+    model = Halves()
+    kept = []
+    with (
+        pytest.raises(torch.OutOfMemoryError),
+        memguard.watch(model, device="cuda:0", logdir=tmp_path, quiet=True),
+    ):
+        model(torch.ones(64, 1024, device="cuda:0")).sum().backward()
+        kept.append(torch.empty(1 << 30, dtype=torch.uint8, device="cuda:1"))
+        kept.append(torch.empty(1 << 50, dtype=torch.uint8, device="cuda:1"))
+    (path,) = tmp_path.glob("memguard/oom-rank00000-*/report.json")
+    told = json.loads(path.read_text())
+    assert told["device"] == "cuda:1"
+    assert told["request"]["allocated_bytes"] > 1 << 30
+    assert max(tensor["bytes"] for tensor in told["tensors"]) == 1 << 30
