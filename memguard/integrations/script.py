@@ -18,7 +18,7 @@ import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, final
 
 import torch
@@ -30,6 +30,7 @@ from memguard.integrations.lightning import OPTIONS_VARIABLE
 from memguard.integrations.session import on_close, open_sessions
 from memguard.integrations.torch import Guard
 from memguard.options import Options, disabled
+from memguard.probes.cache_calls import hear_calls, stop_hearing_calls
 from memguard.probes.panel import in_transform
 from memguard.probes.stem import is_compiled
 from memguard.summary import Summary
@@ -62,9 +63,11 @@ class ScriptGuard:
             self._begin()
         self._arm()
         self._backwards.install()
+        hear_calls(_nothing)
 
     def remove(self, reason: str) -> Summary | None:
         """Ends the run, if one began."""
+        stop_hearing_calls(_nothing)
         self._backwards.remove()
         self._disarm()
         guard, self._guard = self._guard, None
@@ -134,6 +137,10 @@ class ScriptGuard:
             self._disarm()
         elif self._calls > DENSE_BATCHES and self._calls % INTERVAL == 0:
             self._arm()
+
+
+def _nothing(caller: FrameType | None, seconds: float) -> None:
+    """Holds the stand-ins of empty_cache in place from before the program binds their names."""
 
 
 def run_script(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, ClassVar, final
 
 import torch
@@ -19,16 +21,70 @@ TELL = (20, 200, 2000)
 """Numbers of calls at which it is told."""
 
 
+Hearer = Callable[[FrameType | None, float], None]
+"""Told who called, and how many seconds it took."""
+
+_hearers: list[Hearer] = []
+_replaced: list[tuple[Any, Any, Any]] = []
+
+
+def hear_calls(hearer: Hearer) -> None:
+    """Stands in for ``torch.cuda.empty_cache`` and its namesakes as long as somebody hears.
+
+    A program that imports the function by its name keeps the stand-in, so `memguard run` hears before it starts.
+    """
+    if not _hearers:
+        for owner in _owners():
+            original = getattr(owner, "empty_cache", None)
+            if original is not None:
+                counted = _counted(original)
+                _replaced.append((owner, original, counted))
+                owner.empty_cache = counted
+    _hearers.append(hearer)
+
+
+def stop_hearing_calls(hearer: Hearer) -> None:
+    """The last one to leave puts the originals back, unless somebody else replaced them since."""
+    if hearer not in _hearers:
+        return
+    _hearers.remove(hearer)
+    while _replaced and not _hearers:
+        owner, original, counted = _replaced.pop()
+        if owner.empty_cache is counted:
+            owner.empty_cache = original
+
+
+def _owners() -> list[Any]:
+    accelerator = getattr(torch, "accelerator", None)
+    modules = (torch.cuda, torch.cuda.memory, accelerator, getattr(accelerator, "memory", None))
+    return [module for module in (*modules, *(getattr(torch, name, None) for name in ("xpu", "mps"))) if module]
+
+
+def _counted(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def empty_cache(*args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            for hearer in tuple(_hearers):
+                try:
+                    hearer(sys._getframe(1), time.perf_counter() - began)
+                except Exception:  # whoever fails to hear hears no more; the user's call is none of it
+                    stop_hearing_calls(hearer)
+
+    return empty_cache
+
+
 @final
 class CacheCallsProbe(Probe):
-    """Stands in for ``torch.cuda.empty_cache`` (and its namesakes) while installed, and calls it."""
+    """Counts the calls while installed."""
 
     name: ClassVar[str] = "cache calls"
     always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})  # which is heard when there is something to tell
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._replaced: list[tuple[Any, Any, Any]] = []
         self._sites: Counter[Place] = Counter()
         self._calls = 0
         self._first_batch = 0
@@ -37,25 +93,12 @@ class CacheCallsProbe(Probe):
         self.stop_hearing("on_batch_end")
 
     def install(self) -> None:
-        """Puts the stand-ins in place."""
-        owners: tuple[Any, ...] = (
-            *(torch.cuda, torch.cuda.memory),
-            *(getattr(torch, name, None) for name in ("accelerator", "xpu")),
-        )
-        for owner in owners:
-            original = getattr(owner, "empty_cache", None)
-            if owner is None or original is None:
-                continue
-            counted = self._counted(original)
-            self._replaced.append((owner, original, counted))
-            owner.empty_cache = counted
+        """Begins to hear."""
+        hear_calls(self._count)
 
     def remove(self) -> None:
-        """Puts the originals back, unless somebody else replaced them since."""
-        for owner, original, counted in self._replaced:
-            if owner.empty_cache is counted:
-                owner.empty_cache = original
-        self._replaced.clear()
+        """Ceases to hear."""
+        stop_hearing_calls(self._count)
 
     def on_batch_end(self) -> None:
         """Tells when there are enough calls."""
@@ -75,19 +118,8 @@ class CacheCallsProbe(Probe):
             )
         )
 
-    def _counted(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def empty_cache(*args: Any, **kwargs: Any) -> Any:
-            began = time.perf_counter()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self._count(sys._getframe(1), time.perf_counter() - began)
-
-        empty_cache.__doc__, empty_cache.__name__ = original.__doc__, "empty_cache"
-        return empty_cache
-
-    def _count(self, caller: Any, seconds: float) -> None:
-        if str(caller.f_globals.get("__name__", "")).partition(".")[0] == "memguard":
+    def _count(self, caller: FrameType | None, seconds: float) -> None:
+        if caller is None or str(caller.f_globals.get("__name__", "")).partition(".")[0] == "memguard":
             return
         while caller is not None and not is_user_frame(caller):
             caller = caller.f_back
