@@ -15,6 +15,8 @@ from memguard.units import format_bytes
 WIDE = 16_384
 SHARE = 0.15
 NEAR = 0.80
+MOST_COPIES = 8
+"""Float32 copies of the logits that loss and backward can hold at once, twice over for what comes with them."""
 
 
 @final
@@ -40,6 +42,8 @@ class LogitsUpcast(Detector):
             return
         if fact.extra_bytes is None or fact.extra_bytes < fact.float32_bytes:
             return
+        if fact.extra_bytes > MOST_COPIES * fact.float32_bytes:
+            return  # something else made the peak: gradients, a workspace
         total = limit_of(run)
         share = fact.float32_bytes / total if total else 0.0
         if fact.width < WIDE and share < SHARE:

@@ -142,3 +142,18 @@ def test_growth_that_was_named_is_not_told_twice() -> None:
     named = KeptOutputs(**AT, tensors=20, first_batch=0, bytes=GIB, bytes_per_batch=38.0 * MIB)
     assert judge(RULES["MG501"](), *growth) != []
     assert judge(RULES["MG501"](), named, *growth) == []
+
+
+def test_a_peak_far_above_the_logits_is_not_theirs() -> None:
+    """Gradients or a workspace of the backward made it: a hundred times a float32 copy."""
+    fact = LargeLogits(
+        **AT,
+        logits_bytes=GIB // 4,
+        float32_bytes=GIB // 4,
+        width=16_384,
+        dtype="float32",
+        peak_after_forward=True,
+        extra_bytes=20 * GIB,
+    )
+    assert judge(RULES["MG310"](), fact) == []
+    assert judge(RULES["MG310"](), replace(fact, extra_bytes=GIB)) != []
