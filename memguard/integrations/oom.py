@@ -30,6 +30,7 @@ from memguard.postmortem import PostMortem, conclude
 from memguard.probes.by_identity import WeakIdentityDict
 from memguard.probes.oom_errors import oom_in, requested_bytes
 from memguard.recording import FOLDER
+from memguard.report.postmortem_html import render_html
 from memguard.report.postmortem_text import render_markdown, render_short
 from memguard.stats import BatchRecord
 
@@ -264,16 +265,15 @@ class OomWatch:
         if folder is not None and pending.snapshot is not None:
             told = replace(told, snapshot="snapshot.pickle")
         whole = render_markdown(told)
-        data = {**told.to_json(), "text": whole}
-        session.recorder.learn([told.fact()])
-        session.recorder.out_of_memory(data)
         if problem is not None:
             print(f"memguard: the report could not be written ({problem}); here it is.\n{whole}", file=sys.stderr)
-        short = render_short(told, str(folder / "report.md") if folder is not None else None)
+        short = render_short(told, f"{folder / 'report.md'} (or .html)" if folder is not None else None)
         if hasattr(error, "add_note"):
             error.add_note(short)
         else:
             print(short, file=sys.stderr)
+        session.recorder.learn([told.fact()])
+        session.recorder.out_of_memory({**told.to_json(), "text": whole})
 
     def _conclude(self, pending: Seen, session: Session) -> PostMortem:
         scene = replace(pending.scene, findings=tuple(session.recorder.findings.values()))
@@ -290,9 +290,10 @@ class OomWatch:
                 (folder / "snapshot.pickle").write_bytes(pickle.dumps(snapshot))
                 told = replace(told, snapshot="snapshot.pickle")
             (folder / "report.json").write_text(json.dumps(told.to_json(), indent=2, default=str) + "\n")
-            (folder / "report.md").write_text(render_markdown(told))
-        except OSError as error:
-            return None, str(error.strerror or error)
+            (folder / "report.md").write_text(render_markdown(told), encoding="utf-8")
+            (folder / "report.html").write_text(render_html(told), encoding="utf-8")
+        except Exception as error:
+            return None, str(getattr(error, "strerror", None) or error)
         return folder, None
 
     # The last ways out

@@ -138,7 +138,7 @@ def draw(
 
 
 def _lines(snapshot: dict[str, Any], device: int) -> tuple[TopLine, ...]:
-    """The user's lines that own the blocks in use, by the recorded stacks."""
+    """The user's lines that own the blocks in use, by the recorded stacks; none if most have no stack."""
     parsed = snapshot_of({**snapshot, "device_traces": []})
     lines = Lines()
     amounts = [
@@ -147,7 +147,10 @@ def _lines(snapshot: dict[str, Any], device: int) -> tuple[TopLine, ...]:
         for block in segment.blocks
         if block.state == "active_allocated"
     ]
-    return tuple(
+    found = tuple(
         TopLine(file=line.file, line=line.line, function=line.function, bytes=line.bytes)
         for line in top_lines(amounts, 10)
+        if line.file
     )
+    stacked = sum(line.bytes for line in found)
+    return found if 2 * stacked >= sum(size for _, size in amounts) else ()

@@ -2,45 +2,69 @@
 
 from __future__ import annotations
 
-import os
+import re
+import shutil
+import textwrap
 from collections.abc import Iterator
+from typing import Final
 
-from memguard.facts import Place
 from memguard.postmortem import PostMortem
+from memguard.report.postmortem_words import (
+    OWNER_NAMES,
+    advice_text,
+    headline,
+    line_text,
+    owners_of,
+    replayed_text,
+    top_line_text,
+)
 from memguard.units import format_bytes
 
-_OWNERS = {
-    "parameters": "parameters",
-    "buffers": "buffers",
-    "gradients": "gradients",
-    "optimizer_state": "optimizer state",
-    "activations": "activations and saved tensors",
-    "temporaries": "inputs and temporaries",
-    "outputs": "outputs and other kept tensors",
-    "other": "other (libraries, rounding, tensors that no Python object shows)",
-}
+NARROWEST, WIDEST = 60, 120
+_SIZE: Final = re.compile(r"(\d) (bytes|[KMGTP]iB)")
+"""A number and its unit stay on one line."""
 
 
-def render_short(told: PostMortem, report: str | None = None) -> str:
-    """What stands under the traceback: some ten lines.
+def render_short(told: PostMortem, report: str | None = None, *, width: int | None = None) -> str:
+    """What stands under the traceback: what was asked, what held, why, what to change.
 
     Args:
         told: The post-mortem.
         report: Path of the whole report, if it could be written.
+        width: Columns; None takes the terminal's.
     """
-    lines = ["", f"memguard: {_headline(told)}", f"  Why: {told.why}"]
-    held = _owners(told)
+    if width is None:
+        width = min(max(shutil.get_terminal_size((100, 24)).columns, NARROWEST), WIDEST)
+    parts = [("memguard: ", headline(told))]
+    held = [f"{OWNER_NAMES.get(name, name)} {format_bytes(nbytes)}" for name, nbytes in owners_of(told)[:4]]
     if held:
-        lines.append("  Held by: " + ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in held[:4]) + ".")
+        parts.append(("  Held by: ", f"{', '.join(held)}."))
     if told.lines:
-        where = ", ".join(f"{_line(line.file, line.line)} {format_bytes(line.bytes)}" for line in told.lines[:2])
-        lines.append(f"  By line: {where}.")
-    for number, advice in enumerate(told.advice[:3], 1):
-        gain = f" (saves about {format_bytes(advice.gain_bytes)})" if advice.gain_bytes else ""
-        lines.append(f"  {number}. {advice.text[:1].upper()}{advice.text[1:]}{gain}")
+        lines = [f"{line_text(line.file, line.line)} {format_bytes(line.bytes)}" for line in told.lines[:2]]
+        parts.append(("  By line: ", f"{', '.join(lines)}."))
+    parts.append(("  Why:     ", told.why))
+    parts += [
+        (f"  Change:  {number}. " if number == 1 else f"           {number}. ", advice_text(advice))
+        for number, advice in enumerate(told.advice[:3], 1)
+    ]
+    text = [""]
+    for head, body in parts:
+        text += _wrapped(head, body, width)
     if report is not None:
-        lines.append(f"  The whole report: {report}")
-    return "\n".join(lines)
+        text.append(f"  The whole report: {report}")
+    return "\n".join(text)
+
+
+def _wrapped(head: str, body: str, width: int) -> list[str]:
+    lines = textwrap.wrap(
+        _SIZE.sub("\\1\u00a0\\2", body),
+        width,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def render_markdown(told: PostMortem) -> str:
@@ -51,7 +75,7 @@ def render_markdown(told: PostMortem) -> str:
 def _markdown(told: PostMortem) -> Iterator[str]:
     yield f"# Out of memory in {told.stage.value} batch {told.batch}"
     yield ""
-    yield f"{_headline(told)}"
+    yield f"{headline(told)}"
     yield ""
     yield f"**Why.** {told.why}"
     if told.caught:
@@ -61,17 +85,10 @@ def _markdown(told: PostMortem) -> Iterator[str]:
     yield "## What to change"
     yield ""
     for number, advice in enumerate(told.advice, 1):
-        gain = f" Saves about {format_bytes(advice.gain_bytes)}." if advice.gain_bytes else ""
-        yield f"{number}. {advice.text[:1].upper()}{advice.text[1:]}{gain}"
-    yield from _table("What held the memory", ("owner", "bytes"), _owners(told))
-    yield from _table(
-        "By line",
-        ("line", "bytes"),
-        [
-            (_line(line.file, line.line) + (f" in {line.function}" if line.function else ""), line.bytes)
-            for line in told.lines
-        ],
-    )
+        yield f"{number}. {advice_text(advice)}"
+    held = [(OWNER_NAMES.get(name, name), nbytes) for name, nbytes in owners_of(told)]
+    yield from _table("What held the memory", ("owner", "bytes"), held)
+    yield from _table("By line", ("line", "bytes"), [(top_line_text(line), line.bytes) for line in told.lines])
     if told.tensors:
         yield ""
         yield "## Largest tensors"
@@ -79,7 +96,7 @@ def _markdown(told: PostMortem) -> Iterator[str]:
         yield "| tensor | shape | dtype | owner | size |"
         yield "|---|---|---|---|---|"
         for tensor in told.tensors:
-            owner = _OWNERS.get(tensor.owner, tensor.owner)
+            owner = OWNER_NAMES.get(tensor.owner, tensor.owner)
             size = format_bytes(tensor.bytes)
             yield f"| {tensor.name} | {list(tensor.shape)} | {tensor.dtype} | {owner} | {size} |"
     if told.replays:
@@ -87,11 +104,7 @@ def _markdown(told: PostMortem) -> Iterator[str]:
         yield "## Replayed with other settings"
         yield ""
         for replayed in told.replays:
-            fits = "fits" if replayed.fits else "does not fit"
-            yield (
-                f"- `{replayed.conf}`: {fits}, peaks at {format_bytes(replayed.reserved_peak_bytes)} reserved "
-                f"(the last {replayed.events:,} events)"
-            )
+            yield f"- {replayed_text(replayed)}"
     if told.findings:
         yield ""
         yield f"Found before: {', '.join(told.findings)}."
@@ -104,29 +117,6 @@ def _markdown(told: PostMortem) -> Iterator[str]:
         yield "```"
 
 
-def _headline(told: PostMortem) -> str:
-    request = told.request
-    asked = f"{format_bytes(request.requested_bytes)} asked for" if request.requested_bytes is not None else "asked for"
-    site = _place(told.site)
-    asked += f" by {site}" if site else ""
-    asked += f" in the {told.phase}" if told.phase else ""
-    rank = f"rank {told.rank}, " if told.rank else ""
-    free = []
-    if request.free_bytes is not None and request.limit_bytes is not None:
-        free.append(f"{format_bytes(request.free_bytes)} of {format_bytes(request.limit_bytes)} free")
-    if request.allocated_bytes is not None:
-        free.append(f"{format_bytes(request.allocated_bytes)} allocated")
-    if request.reserved_bytes is not None:
-        free.append(f"{format_bytes(request.reserved_bytes)} reserved")
-    state = f"; {', '.join(free)}" if free else ""
-    return f"out of memory on {told.device} ({rank}{told.stage.value} batch {told.batch}): {asked}{state}."
-
-
-def _owners(told: PostMortem) -> list[tuple[str, int]]:
-    held = sorted(((nbytes, name) for name, nbytes in told.owners.items() if nbytes), reverse=True)
-    return [(_OWNERS.get(name, name), nbytes) for nbytes, name in held]
-
-
 def _table(title: str, head: tuple[str, str], rows: list[tuple[str, int]]) -> Iterator[str]:
     if not rows:
         return
@@ -137,13 +127,3 @@ def _table(title: str, head: tuple[str, str], rows: list[tuple[str, int]]) -> It
     yield "|---|---|"
     for name, nbytes in rows:
         yield f"| {name} | {format_bytes(nbytes)} |"
-
-
-def _place(place: Place) -> str:
-    return _line(place.file, place.line) if place.file else ""
-
-
-def _line(file: str | None, line: int | None) -> str:
-    if not file:
-        return "unknown"
-    return os.path.basename(file) + (f":{line}" if line else "")

@@ -1,0 +1,84 @@
+"""The words that every form of a post-mortem shares: headline, owners, places, advice."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from memguard.facts import Place
+from memguard.postmortem import PostMortem
+from memguard.postmortem.advice import Advice
+from memguard.postmortem.scene import Replayed, TopLine
+from memguard.units import format_bytes
+
+OWNER_NAMES: Final = {
+    "parameters": "parameters",
+    "buffers": "buffers",
+    "gradients": "gradients",
+    "optimizer_state": "optimizer state",
+    "activations": "activations and saved tensors",
+    "temporaries": "inputs and temporaries",
+    "outputs": "outputs and other kept tensors",
+    "other": "other (libraries, rounding, tensors that no Python object shows)",
+}
+
+
+def headline(told: PostMortem) -> str:
+    """What failed where, like ``"out of memory on cuda:0 (train batch 11): 482 MiB asked for by train.py:86 ..."``."""
+    rank = f"rank {told.rank}, " if told.rank else ""
+    return f"out of memory on {told.device} ({rank}{told.stage.value} batch {told.batch}): {asked(told)}"
+
+
+def asked(told: PostMortem) -> str:
+    """What was asked for, by which line, and what there was for it."""
+    request = told.request
+    text = f"{format_bytes(request.requested_bytes)} asked for" if request.requested_bytes is not None else "asked for"
+    site = place_text(told.site)
+    text += f" by {site}" if site else ""
+    text += f" in the {told.phase}" if told.phase else ""
+    there = []
+    if request.free_bytes is not None and request.limit_bytes is not None:
+        there.append(f"{format_bytes(request.free_bytes)} of {format_bytes(request.limit_bytes)} free")
+    if request.allocated_bytes is not None:
+        there.append(f"{format_bytes(request.allocated_bytes)} allocated")
+    if request.reserved_bytes is not None:
+        there.append(f"{format_bytes(request.reserved_bytes)} reserved")
+    return f"{text}; {', '.join(there)}." if there else f"{text}."
+
+
+def owners_of(told: PostMortem) -> list[tuple[str, int]]:
+    """The owners' keys with their bytes, the largest first; none without any."""
+    return sorted(((name, nbytes) for name, nbytes in told.owners.items() if nbytes), key=lambda each: -each[1])
+
+
+def advice_text(advice: Advice) -> str:
+    """One change, with its gain."""
+    gain = f" Saves about {format_bytes(advice.gain_bytes)}." if advice.gain_bytes else ""
+    return f"{advice.text[:1].upper()}{advice.text[1:]}{gain}"
+
+
+def replayed_text(replayed: Replayed) -> str:
+    """What was replayed, and what came of it: no more than that is proven."""
+    fits = "fits" if replayed.fits else "does not fit"
+    batches = f" of the last {replayed.batches} batches" if replayed.batches is not None else ""
+    return (
+        f"`{replayed.conf}`: {fits}, peaks at {format_bytes(replayed.reserved_peak_bytes)} reserved "
+        f"({replayed.events:,} allocations and frees{batches}, on what was in use before them, laid out anew)"
+    )
+
+
+def place_text(place: Place) -> str:
+    """Like ``"train.py:86"``; empty where it is not known."""
+    return line_text(place.file, place.line) if place.file else ""
+
+
+def line_text(file: str | None, line: int | None) -> str:
+    """Like ``"train.py:86"``."""
+    if not file:
+        return "unknown"
+    return os.path.basename(file) + (f":{line}" if line else "")
+
+
+def top_line_text(line: TopLine) -> str:
+    """A line with its function."""
+    return line_text(line.file, line.line) + (f" in {line.function}" if line.function else "")
