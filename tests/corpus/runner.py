@@ -70,8 +70,10 @@ class Outcome:
 
     def delay(self, mark: Mark) -> int | None:
         """Batches of its stage until the fault was told, for the codes whose delay counts."""
-        delays = [self.seen[finding] for finding in self.of(mark)]
-        return min(delays, default=None) if mark.code in self.bounds else None
+        found = self.of(mark)
+        if mark.code == "MG201":  # in training mode, or in a hook, evaluation makes no batches of its own
+            found = [finding for finding in found if finding.stage.evaluates]
+        return min((self.seen[f] for f in found), default=None) if mark.code in self.bounds else None
 
     @property
     def alarms(self) -> list[Finding]:

@@ -1,5 +1,7 @@
 """PPO whose rollout storage keeps log-probabilities and values with their graph for all updates."""
 
+# MG101 by batch 24: an update's steps are batches too, and keep nothing.
+
 import torch
 from torch import nn
 from torch.distributions import Normal

@@ -1,5 +1,7 @@
 """An episode runner puts the network's outputs into the replay memory, graph and all; the learner uses their values."""
 
+# MG101 by batch 24: the first sixteen steps only fill the memory, without an optimizer step.
+
 import random
 from collections import deque, namedtuple
 

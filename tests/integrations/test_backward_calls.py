@@ -1,0 +1,79 @@
+"""Backwards heard without a module."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+import torch
+
+from memguard.integrations.backward_calls import BackwardCalls
+
+
+class Told:
+    """Writes down what it hears; may fail."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.losses = 0
+        self.errors: list[str] = []
+        self.error = error
+
+    def __call__(self, losses: Sequence[torch.Tensor]) -> None:
+        self.losses += len(losses)
+        if self.error is not None:
+            raise self.error
+
+    def failed(self, error: Exception) -> None:
+        self.errors.append(str(error))
+
+
+@pytest.fixture
+def original() -> Iterator[object]:
+    """The original function, in place again afterwards."""
+    before = torch.autograd.backward
+    yield before
+    assert torch.autograd.backward is before
+
+
+def test_both_ways_to_call_a_backward_are_heard(original: object) -> None:
+    """By the tensor and by the function, with one root and with several."""
+    told = Told()
+    calls = BackwardCalls(told, told.failed)
+    calls.install()
+    w = torch.ones(2, requires_grad=True)
+    w.sum().backward()
+    torch.autograd.backward([w.prod(), w.mean()], inputs=[w])
+    calls.remove()
+    (w * 2).sum().backward()
+    assert told.losses == 3 and w.grad is not None
+    assert w.grad.tolist() == [1 + 1 + 0.5 + 2] * 2
+
+
+def test_a_listener_that_fails_ends_the_telling_not_the_backward(original: object) -> None:
+    """Gradients are there all the same; it is told once."""
+    told = Told(ValueError("broken"))
+    calls = BackwardCalls(told, told.failed)
+    calls.install()
+    w = torch.ones(2, requires_grad=True)
+    for _ in range(2):
+        w.sum().backward()
+    calls.remove()
+    assert told.losses == 1 and told.errors == ["broken"]
+    assert w.grad is not None and w.grad.tolist() == [2, 2]
+
+
+def test_somebody_elses_stand_in_stays(original: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removed in the wrong order, ours only passes on."""
+    told = Told()
+    calls = BackwardCalls(told, told.failed)
+    calls.install()
+    ours = torch.autograd.backward
+
+    def theirs(*args: object, **kwargs: object) -> None:
+        ours(*args, **kwargs)
+
+    monkeypatch.setattr(torch.autograd, "backward", theirs)
+    calls.remove()
+    assert torch.autograd.backward is theirs
+    w = torch.ones(2, requires_grad=True)
+    w.sum().backward()
+    assert told.losses == 0 and w.grad is not None
+    monkeypatch.setattr(torch.autograd, "backward", original)
