@@ -20,6 +20,8 @@ from memguard.probes.sizes import storages_of
 
 GRAPHS = 3
 """Steps whose gradients carried a graph, before it is told."""
+PLAIN = 48
+"""Steps in a row whose gradients carried none, after which it is not asked any more."""
 LOOKS = 2
 """Forwards after a step whose gradients are looked at, before it is told."""
 SAMPLE = 4
@@ -41,7 +43,7 @@ class GradientsProbe(Probe):
         self._stepped = False
         self._looks = 0
         self._one: weakref.ref[torch.Tensor] | None = None
-        self._graphs_told = self._with_graph = 0
+        self._graphs_told = self._with_graph = self._plain = 0
         self._first: dict[int, list[weakref.ref[nn.Parameter]]] = {}
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -126,11 +128,12 @@ class GradientsProbe(Probe):
     def on_optimizer_step_end(self, optimizer: torch.optim.Optimizer) -> None:
         """The gradients have served; with a graph they hold it until somebody takes them away."""
         self._stepped = True
-        if self._graphs_told >= LOOKS or self._with_graph >= GRAPHS:
+        if self._graphs_told >= LOOKS or self._with_graph >= GRAPHS or self._plain >= PLAIN:
             return
-        first = [p for group in optimizer.param_groups for p in group["params"][:SAMPLE]][:SAMPLE]
-        if not any(parameter.grad is not None and parameter.grad.grad_fn is not None for parameter in first):
+        if not any(gradient.grad_fn is not None for gradient in _some_gradients(optimizer)):
+            self._plain += 1
             return
+        self._plain = 0
         self._with_graph += 1
         if self._with_graph < GRAPHS:
             return
@@ -176,6 +179,20 @@ def _is_cleared_below(backward: Place) -> bool:
 
 def _indent(text: str) -> int:
     return len(text) - len(text.lstrip())
+
+
+def _some_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Those of the first parameters of an optimizer."""
+    found: list[torch.Tensor] = []
+    looked = 0
+    for group in optimizer.param_groups:
+        for parameter in group["params"][: SAMPLE - looked]:
+            looked += 1
+            if parameter.grad is not None:
+                found.append(parameter.grad)
+        if looked >= SAMPLE:
+            break
+    return found
 
 
 def _gradients(module: nn.Module) -> list[torch.Tensor]:

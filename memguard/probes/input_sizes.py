@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, final
 
 from torch import nn
@@ -24,6 +25,11 @@ SHIFTS = (0, 1, -1, 2)
 LIKELY = 5.0
 """Samples longer than any so far that should have come by now, if nothing cut them."""
 
+KEPT = 256
+"""Batches whose shapes are compared."""
+ALIKE = 32
+"""Batches of one size, after which one in four is looked at."""
+
 
 @final
 class InputSizesProbe(Probe):
@@ -35,7 +41,7 @@ class InputSizesProbe(Probe):
         super().__init__(watch, report)
         self._batch = -1
         self._told: set[int] = set()
-        self._entries: list[tuple[Entry, ...]] = []
+        self._entries: deque[tuple[Entry, ...]] = deque(maxlen=KEPT)
         self._largest: int | None = None
         self._place = NOWHERE
         self._asked = False
@@ -44,6 +50,8 @@ class InputSizesProbe(Probe):
         """The first forward of a training batch shows its size."""
         watch = self.watch
         if watch.stage is not Stage.TRAIN or watch.batch == self._batch:
+            return
+        if len(self._told) == 1 and len(self._entries) > ALIKE and watch.batch & 3:
             return
         self._batch = watch.batch
         entries = describe_shapes(args or dict(kwargs))
@@ -83,7 +91,7 @@ class InputSizesProbe(Probe):
                         return
 
 
-def varying(batches: list[tuple[Entry, ...]]) -> list[tuple[int, int, list[int]]]:
+def varying(batches: Sequence[tuple[Entry, ...]]) -> list[tuple[int, int, list[int]]]:
     """The dimensions that differ between batches: (position of the input, dimension, its values in order)."""
     alike = [entries for entries in batches if _form(entries) == _form(batches[-1])]
     found = []

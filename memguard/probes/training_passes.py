@@ -31,8 +31,8 @@ class _Model:
     ref: weakref.ref[nn.Module]
     trained_bytes: int = 0
     """Of the largest output that a backward used."""
-    recent: deque[tuple[Mark, int]] = field(default_factory=lambda: deque(maxlen=IN_A_ROW + 2))
-    """The last forwards and the bytes of their outputs."""
+    recent: deque[tuple[Mark, int | None]] = field(default_factory=lambda: deque(maxlen=IN_A_ROW + 2))
+    """The last forwards and the bytes of their outputs; None where there was no reason to count them."""
     told: bool = False
 
 
@@ -62,8 +62,8 @@ class TrainingPassesProbe(Probe):
             return
         recent = model.recent
         while recent and recent[0][0].used:
-            model.trained_bytes = max(model.trained_bytes, recent.popleft()[1])
-        recent.append((mark, _bytes_of(output)))
+            model.trained_bytes = max(model.trained_bytes, recent.popleft()[1] or 0)
+        recent.append((mark, _bytes_of(output) if recent or not model.trained_bytes else None))
         if len(recent) > IN_A_ROW and model.trained_bytes:
             self._conclude(module, model, output)
 
@@ -72,7 +72,7 @@ class TrainingPassesProbe(Probe):
         row = [(mark, size) for mark, size in model.recent if mark.alive <= 0 and not mark.used and mark.steps == now]
         if now == 0 or len(row) < IN_A_ROW or any(mark.used for mark, _ in model.recent):
             return
-        if min(size for _, size in row) < LEAST_SHARE * model.trained_bytes:
+        if min((size for _, size in row if size is not None), default=0) < LEAST_SHARE * model.trained_bytes:
             return
         model.told = True
         saved: dict[int, int] = {}

@@ -12,9 +12,12 @@ from memguard.probes.contents import length_of
 from memguard.probes.datasets import have_workers, place_of_attribute, readings, unbounded_caches, unwrap
 from memguard.probes.host_sizes import size_of
 from memguard.probes.interface import Probe, Watch
+from memguard.stats import Stage
 
 LOOK = 4
 """The batch after which the datasets are looked at."""
+WITHOUT = 64
+"""Batches without workers, after which only another stage makes it look again."""
 MIN_ELEMENTS = 20_000
 MIN_BYTES = 4 * 1024**2
 _CONTAINERS: tuple[type, ...] = (list, dict, tuple, set, collections.deque)
@@ -28,11 +31,20 @@ class WorkersProbe(Probe):
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._batches = 0
+        self._batches = self._without = 0
+
+    def on_stage_start(self, stage: Stage) -> None:
+        """Its loader may have workers."""
+        self._without = 0
+        if self._batches < LOOK:
+            self.hear("on_batch_end")
 
     def on_batch_end(self) -> None:
         """Looks when the first workers are at work."""
         if not have_workers():
+            self._without += 1
+            if self._without >= WITHOUT:
+                self.stop_hearing("on_batch_end")
             return
         self._batches += 1
         if self._batches < LOOK:
