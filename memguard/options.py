@@ -98,6 +98,11 @@ class Options:
         """
         known = [field.name for field in fields(cls)]
         for name in settings:
+            if name == "forecast":
+                raise TypeError(
+                    "forecast=True works in MemGuard, where Lightning tells what a training step is; for a loop of "
+                    "your own call memguard.forecast(step, model=model, optimizer=optimizer, device=...) before it"
+                )
             if name not in known:
                 raise TypeError(f"memguard has no option {name!r}; the options are {', '.join(known)}")
         return cls(**settings)

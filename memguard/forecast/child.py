@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import pickle
 import re
+import select
 import signal
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable
@@ -24,15 +26,19 @@ class StepError(MemGuardError):
     """The user's own code raised while it was traced; the text says what and where."""
 
 
-def in_child(work: Callable[[], Result]) -> Result:
+def in_child(work: Callable[[], Result], *, timeout_seconds: float | None = None) -> Result:
     """What `work` returns, computed in a forked copy of this process; the result travels as a pickle.
 
     Nothing that `work` does is seen here: not what it changes, not its memory, not its crash. What it prints to stdout
     goes to stderr.
 
+    Args:
+        work: What to compute.
+        timeout_seconds: How long to wait before the child, and what it started, is killed.
+
     Raises:
         StepError: `work` raised.
-        MemGuardError: The platform cannot fork, or the child died.
+        MemGuardError: The platform cannot fork, or the child died or was given up.
     """
     if not hasattr(os, "fork"):
         raise MemGuardError("a forecast needs os.fork, which this platform does not have; run it on Linux or macOS")
@@ -45,13 +51,19 @@ def in_child(work: Callable[[], Result]) -> Result:
         child = os.fork()
     if child == 0:
         os.close(reader)
+        if timeout_seconds is not None:
+            os.setpgid(0, 0)  # so that all of it can be killed
         _run(work, writer)
     os.close(writer)
     try:
-        with os.fdopen(reader, "rb") as pipe:
-            answer = pipe.read()
+        answer = _read(reader, timeout_seconds)
+        if answer is None:
+            os.killpg(child, signal.SIGKILL)
     finally:
+        os.close(reader)
         _, status = os.waitpid(child, 0)
+    if answer is None:
+        raise MemGuardError(f"the trace was not done after {timeout_seconds:.0f} s and was given up")
     if not answer:
         code = os.waitstatus_to_exitcode(status)
         reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
@@ -60,6 +72,20 @@ def in_child(work: Callable[[], Result]) -> Result:
     if ok:
         return value  # type: ignore[no-any-return]
     raise (StepError if value[0] else MemGuardError)(value[1])
+
+
+def _read(reader: int, timeout_seconds: float | None) -> bytes | None:
+    """All that the child writes; None if it has not ended in time."""
+    until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    parts: list[bytes] = []
+    while True:
+        left = None if until is None else max(until - time.monotonic(), 0.0)
+        if not select.select([reader], [], [], left)[0]:
+            return None
+        part = os.read(reader, 1 << 20)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
 
 
 def _run(work: Callable[[], Any], writer: int) -> None:

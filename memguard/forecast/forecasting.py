@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from memguard.forecast.cards import CARDS, Card, find_card
 from memguard.forecast.child import in_child
@@ -134,6 +135,7 @@ def forecast_of(
     suggest: bool | None = None,
     cards: Iterable[str] = (),
     progress: bool = False,
+    timeout_seconds: float | None = None,
 ) -> Forecast:
     """The forecast of a function that builds model, optimizer and step; it runs on fake tensors too.
 
@@ -149,6 +151,7 @@ def forecast_of(
         suggest: See `forecast`.
         cards: See `forecast`.
         progress: Say on stderr what is being traced, if that is a terminal.
+        timeout_seconds: How long to wait for it before it is given up.
     """
     started = time.perf_counter()
     if steps < 1:
@@ -166,7 +169,7 @@ def forecast_of(
 
     def answer() -> Forecast:
         warm_up()
-        with _progress(progress) as say:
+        with _disable_current_modes(), _progress(progress) as say:
             study = Study(
                 make,
                 card=card,
@@ -189,7 +192,7 @@ def forecast_of(
             return found
 
     # One child loads what fake tensors need, once; each trace is a child of it.
-    return replace(in_child(answer), seconds=time.perf_counter() - started)
+    return replace(in_child(answer, timeout_seconds=timeout_seconds), seconds=time.perf_counter() - started)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -29,6 +29,9 @@ from memguard.options import Options, disabled
 from memguard.report.text import render
 from memguard.stats import BatchRecord, Stage
 from memguard.summary import Summary
+
+if TYPE_CHECKING:
+    from memguard.integrations.forecasting import FirstForecast
 
 logger = logging.getLogger("memguard")
 
@@ -47,15 +50,18 @@ class MemGuardMixin:
 
     Args:
         quiet: Whether to print no summary at the end.
+        forecast: Whether to forecast the training step's memory from the first batch, before it is trained on, and to
+            put what was measured beside it after three optimizer steps.
         **options: See `memguard.options.Options`.
 
     Raises:
         ValueError, TypeError: An option is not known or not valid.
     """
 
-    def __init__(self, *, quiet: bool = False, **options: Any) -> None:
+    def __init__(self, *, quiet: bool = False, forecast: bool = False, **options: Any) -> None:
         self._options = Options.make(**options)
-        self._given, self._quiet = options, quiet
+        self._given, self._quiet, self._wants_forecast = options, quiet, forecast
+        self._forecast: FirstForecast | None = None
         self._off = disabled()
         self._session: Session | None = None
         self._hooks: list[tuple[nn.Module, RootHooks]] = []
@@ -69,7 +75,7 @@ class MemGuardMixin:
         self._records: list[BatchRecord] = []
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[dict[str, Any]]]:
-        return _remake, ({**self._given, "quiet": self._quiet},)
+        return _remake, ({**self._given, "quiet": self._quiet, "forecast": self._wants_forecast},)
 
     # What the user asks
 
@@ -148,6 +154,8 @@ class MemGuardMixin:
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """A training batch, already on the device, begins."""
+        if self._session is not None and self._wants_forecast:
+            self._foresee(self._session, trainer, pl_module, batch)
         try:
             self._batch_start(batch, batch_idx)
         except Exception as error:
@@ -345,6 +353,15 @@ class MemGuardMixin:
             for root in roots:
                 self._session.add_model(root)
             self._session.extra_roots([("trainer", trainer), ("datamodule", trainer.datamodule)])
+
+    def _foresee(self, session: Session, trainer: Any, pl_module: Any, batch: Any) -> None:
+        """Before the first batch its memory is forecast."""
+        with session.recorder.part("forecast"):
+            if self._forecast is None:
+                from memguard.integrations.forecasting import FirstForecast
+
+                self._forecast = FirstForecast(session)
+            self._forecast.before_batch(trainer, pl_module, batch)
 
     def _keep_outermost(self) -> None:
         """After the first training batch, modules that were only called inside another hooked one lose their hooks."""
