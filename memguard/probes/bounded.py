@@ -10,16 +10,17 @@ _LOOPS = (ast.For, ast.While, ast.AsyncFor)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def is_bounded(file: str | None, line: int | None, holder: str | None) -> bool:
+def is_bounded(file: str | None, line: int | None, holder: str | None, *, evaluates: bool = False) -> bool:
     """Whether something limits a container that grows.
 
     It is cleared, rebuilt in an outer loop, compared by length, or has a maxlen; or it is a local variable of one pass
-    over the data, which ends with its function.
+    over the data, which ends with its function, a script's one pass of evaluation, or made by a comprehension.
 
     Args:
         file: Where it grows.
         line: The statement that adds to it.
         holder: Its name, like ``preds`` or ``Trainer.outputs``.
+        evaluates: Whether it grows in evaluation.
 
     Returns:
         True also where the source cannot be read: then nothing speaks against it.
@@ -32,7 +33,7 @@ def is_bounded(file: str | None, line: int | None, holder: str | None) -> bool:
         return True
     name = holder.partition("[")[0].rpartition(".")[2]
     attribute = "." in holder.partition("[")[0]
-    if any(_shrinks(node, name) for node in ast.walk(tree)):
+    if any(_shrinks(node, name) or _is_comprehension(node, name, line) for node in ast.walk(tree)):
         return True
     function, loops = _around(tree, line)
     for scope in ast.walk(tree) if attribute else ast.walk(function):
@@ -43,7 +44,7 @@ def is_bounded(file: str | None, line: int | None, holder: str | None) -> bool:
             return True
     if attribute or not any(_assigns(node, name) for node in ast.walk(function)):
         return False  # an attribute or a global, and nothing ever empties it
-    return len(loops) <= 1 and isinstance(function, _FUNCTIONS)
+    return len(loops) <= 1 and (isinstance(function, _FUNCTIONS) or evaluates)
 
 
 def _around(tree: ast.Module, line: int) -> tuple[ast.AST, list[ast.AST]]:
@@ -88,6 +89,15 @@ def _shrinks(node: ast.AST, name: str) -> bool:
             return True
         return isinstance(value, ast.Subscript) and _last(value.value) == name  # x = x[-k:]
     return False
+
+
+def _is_comprehension(node: ast.AST, name: str, line: int) -> bool:
+    """Whether a statement on a line gives a name what a comprehension collects, and nothing of what was there."""
+    if not _assigns(node, name) or not isinstance(node, (ast.Assign, ast.AnnAssign)):
+        return False
+    if not node.lineno <= line <= (node.end_lineno or node.lineno):
+        return False
+    return isinstance(node.value, (ast.ListComp, ast.DictComp, ast.SetComp))
 
 
 def _assigns(node: ast.AST, name: str) -> bool:

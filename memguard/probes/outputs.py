@@ -161,7 +161,7 @@ class OutputsProbe(Probe):
                     views=len(batches),
                     used_bytes=round(held * share),
                     pinned_bytes=held,
-                    grows=not is_bounded(place.file, place.line, place.holder),
+                    grows=not is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates),
                 )
             )
             return
@@ -174,7 +174,7 @@ class OutputsProbe(Probe):
                 first_batch=min(batches),
                 bytes=held,
                 bytes_per_batch=held / len(batches),
-                bounded=is_bounded(place.file, place.line, place.holder),
+                bounded=is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates),
             )
         )
 

@@ -136,7 +136,7 @@ class ScansProbe(Probe):
                     first_batch=max(watch.batch - batches, 0),
                     bytes=growth.bytes,
                     bytes_per_batch=growth.bytes / batches,
-                    bounded=is_bounded(place.file, place.line, place.holder),
+                    bounded=is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates),
                 )
             )
 
@@ -168,7 +168,7 @@ class ScansProbe(Probe):
                 bytes=nbytes,
                 bytes_per_batch=nbytes / batches,
                 kind=growth.kind,
-                bounded=is_bounded(place.file, place.line, place.holder),
+                bounded=is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates),
                 from_workers=growth.from_worker,
             )
         )

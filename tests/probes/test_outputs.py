@@ -169,3 +169,13 @@ def test_bounds_are_read_from_the_source(tmp_path: object) -> None:
     assert bounded("inner", "inner.append")
     assert bounded("preds", "preds.append")
     assert bounded("window", "window.append")
+
+
+def test_a_scripts_one_pass_of_evaluation_and_a_comprehension_are_bounded(tmp_path: object) -> None:
+    """At module level: inference at the end of a script. In training the same loop has no end that is known."""
+    path = str(tmp_path) + "/script.py"
+    with open(path, "w") as file:
+        file.write("features = [model(x) for x in data]\npreds = []\nfor x in data:\n    preds.append(model(x))\n")
+    assert is_bounded(path, 1, "features")
+    assert is_bounded(path, 4, "preds", evaluates=True)
+    assert not is_bounded(path, 4, "preds")
