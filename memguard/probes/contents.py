@@ -129,7 +129,7 @@ def attributes_of(obj: object) -> dict[str, Any]:
 
 def length_of(obj: Any) -> int:
     """Number of elements of a built-in container or of a subclass of one."""
-    obj = _unwrapped(obj)
+    obj = unwrapped(obj)
     for container in _CONTAINERS:
         if issubclass(type(obj), container):
             return int(container.__len__(obj))  # type: ignore[attr-defined]
@@ -138,12 +138,15 @@ def length_of(obj: Any) -> int:
 
 def _wrapper_of(kind: type) -> type | None:
     """``UserList`` or ``UserDict``, if a type is one: containers whose elements lie in an attribute."""
-    return next((wrapper for wrapper in _WRAPPERS if wrapper is not None and issubclass(kind, wrapper)), None)
+    for base in mro_of(kind):  # by identity: these have an abstract class's issubclass, which hashes the type
+        if base is collections.UserList or base is collections.UserDict:
+            return base
+    return None
 
 
-def _unwrapped(obj: Any) -> Any:
+def unwrapped(obj: Any) -> Any:
     """The list or dict inside of a ``UserList`` or ``UserDict``; any other object itself."""
-    if _wrapper_of(type(obj)) is None:
+    if issubclass(type(obj), _CONTAINERS) or _wrapper_of(type(obj)) is None:
         return obj
     inner = attributes_of(obj).get("data")
     return inner if type(inner) in (list, dict) else ()
@@ -151,7 +154,7 @@ def _unwrapped(obj: Any) -> Any:
 
 def sample_of(obj: Any) -> Iterator[tuple[str | int | None, Any]]:
     """The elements of a built-in container or of a subclass, with their keys; some of a long one."""
-    obj = _unwrapped(obj)
+    obj = unwrapped(obj)
     kind = type(obj)
     if issubclass(kind, dict):
         items = dict.items(obj)

@@ -13,7 +13,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.probes.contents import Via, attributes_of, container_of, length_of
+from memguard.probes.contents import Via, attributes_of, container_of, length_of, unwrapped
 from memguard.probes.host_sizes import newest_of
 from memguard.probes.sizes import storage_key
 from memguard.probes.slices import Position
@@ -120,6 +120,7 @@ class Screening:
             self._foreign_storages.update(key[0] for tensor in parameters if (key := storage_key(tensor)) is not None)
 
     def _meet_container(self, value: Any, position: Position) -> None:
+        outer, value = id(value), unwrapped(value)
         length = length_of(value)
         if not length:
             return
@@ -127,7 +128,7 @@ class Screening:
         self.lengths[position.number] = (length, self.batch)
         least = max(PER_BATCH * (self.batch - then[1]), MIN_GROWTH) if then is not None else 0
         if then is not None and length - then[0] >= least and not _is_plain(newest_of(value)):
-            self._grown[id(value)] = then
+            self._grown[outer] = then
         if issubclass(type(value), (list, dict)):
             elements = dict.values(value) if issubclass(type(value), dict) else list.__iter__(value)
             sample = [tensor for tensor in islice(elements, 4) if issubclass(type(tensor), torch.Tensor)]

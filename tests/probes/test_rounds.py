@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-import sys
+from collections import UserList
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import nn
 
@@ -23,6 +24,12 @@ RECORD = BatchRecord(
     time=0.0,
     seconds=0.0,
 )
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests' modules keep is left out."""
+    monkeypatch.setattr("memguard.probes.slices._is_the_users", lambda name: False)
 
 
 class Program:
@@ -45,7 +52,7 @@ class Program:
         if self.rounds.is_due():
             self.rounds.begin(self.watch, 1)
         if self.rounds.is_open:
-            suspicions = self.rounds.advance(self.watch, [sys._getframe()], 1e9, clock=lambda: 0.0)
+            suspicions = self.rounds.advance(self.watch, [], 1e9, clock=lambda: 0.0)
             assert suspicions is not None
             self.found.append(suspicions)
 
@@ -62,6 +69,16 @@ def test_what_gets_a_tensor_in_each_batch_is_suspected() -> None:
     assert len(program.found) == 2
     assert program.found[0].grown == {}
     assert program.found[1].grown == {id(tensors): (BEGINS[0], BEGINS[0])}
+
+
+def test_a_wrapped_list_counts_like_a_list() -> None:
+    """``UserList``."""
+    program = Program()
+    program.kept["losses"] = losses = UserList[torch.Tensor]()
+    for _ in range(BEGINS[1]):
+        losses.append(torch.ones(4))
+        program.batch()
+    assert list(program.found[1].grown) == [id(losses)]
 
 
 def test_a_list_that_is_made_anew_with_each_batch_is_the_same_list() -> None:

@@ -7,11 +7,18 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 from memguard.probes.slices import Position, SlicedWalk
 from memguard.probes.walk import Link
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests' modules keep is left out."""
+    monkeypatch.setattr("memguard.probes.slices._is_the_users", lambda name: False)
 
 
 class Shelf:
