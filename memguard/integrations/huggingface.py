@@ -8,22 +8,17 @@ import functools
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
 
-from memguard.facts import KeptOutputs
 from memguard.integrations.closing import closing_text
-from memguard.integrations.hooks import OpenForwards, RootHooks
-from memguard.integrations.huggingface_stack import Host, find_host, is_predicting, kept_predictions
+from memguard.integrations.huggingface_batches import EVALUATIONS, TrainerBatches
+from memguard.integrations.huggingface_stack import Host, find_host
 from memguard.integrations.session import Session
 from memguard.integrations.shield import shielded
 from memguard.integrations.trackers import Scalars
 from memguard.options import Options, disabled
-from memguard.probes.shapes import describe_shapes
-from memguard.probes.sites import call_site
 from memguard.probes.stem import is_compiled
 from memguard.report.text import render
 from memguard.stats import BatchRecord, Stage
@@ -38,16 +33,6 @@ except ImportError:
 
 logger = logging.getLogger("memguard")
 
-_LOOKS = (8, 32, 128, 512, 2048)
-"""Batches of an evaluation after which it is asked what it keeps."""
-_LARGE_SHARE = 0.02
-"""Of the device, held by the predictions of a whole evaluation."""
-_KEEP_ELSEWHERE = (
-    "set eval_accumulation_steps in TrainingArguments (every so many batches they go to RAM), or reduce them first: "
-    "preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1). Each batch is joined to those before, so "
-    "for a moment there is twice as much."
-)
-_EVALUATIONS = (Stage.VALIDATION, Stage.PREDICT)
 # Callbacks whose run is open; each adds itself when it begins, and takes itself away when it ends.
 _running: list[MemGuardCallback] = []
 
@@ -73,9 +58,7 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
         self._off = disabled()
         self._session: Session | None = None
         self._host: Host | None = None
-        self._hooks: list[RootHooks] = []
-        self._forwards_open = OpenForwards()
-        self._index = self._evaluated = 0
+        self._batches: TrainerBatches | None = None
         self._scalars: Scalars | None = None
         self._logged: tuple[dict[str, Any], dict[str, float]] | None = None
         self._failed: set[str] = set()
@@ -117,17 +100,17 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
     @shielded
     def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any) -> None:
         """An epoch begins; a resumed one in its middle."""
-        if self._session is not None:
+        if self._session is not None and self._batches is not None:
             epoch = int((state.epoch or 0) + 1e-6)
-            self._index = round(((state.epoch or 0) - epoch) * (_length(train_dataloader) or 0))
+            self._batches.index = round(((state.epoch or 0) - epoch) * (_length(train_dataloader) or 0))
             self._session.recorder.epoch(epoch)
 
     @shielded
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The first micro-batch of an optimizer step begins."""
-        if self._session is not None:
-            self._leave(*_EVALUATIONS, Stage.CHECKPOINT)
-            self._begin_batch(self._session)
+        if self._batches is not None:
+            self._leave(*EVALUATIONS, Stage.CHECKPOINT)
+            self._batches.begin()
 
     @shielded
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -157,7 +140,7 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
         if self._session is None:
             self._begin(args, model)
         else:
-            self._end_evaluated(_length(eval_dataloader), looks=args.eval_accumulation_steps is None)
+            self._evaluated(_length(eval_dataloader), keeps=args.eval_accumulation_steps is None)
 
     @shielded
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -190,42 +173,8 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Training is over."""
         self._unlog()
-        self._leave(*_EVALUATIONS, Stage.CHECKPOINT, Stage.TRAIN)
+        self._leave(*EVALUATIONS, Stage.CHECKPOINT, Stage.TRAIN)
         self._close("finished")
-
-    # Forwards, told by RootHooks
-
-    def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The model is called."""
-        session = self._session
-        if session is None or session.is_foreign():
-            return
-        if self._forwards_open.depth and self._forwards_open.interrupted(in_hook=True):
-            session.validation.interrupted()
-        if self._forwards_open.enter():
-            try:
-                if not session.recorder.batch_is_open:
-                    self._begin_unannounced(session, training=model.training and torch.is_grad_enabled())
-                session.recorder.shapes_once(lambda: describe_shapes(args or kwargs))
-            except Exception as error:
-                session.recorder.failed("batches", error)
-        session.forward_start(model, args, kwargs)
-
-    def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
-        """The model has answered."""
-        session = self._session
-        if session is None or session.is_foreign():
-            return
-        self._forwards_open.leave()
-        session.forward_end(model, args, output)
-
-    def hook_failed(self, error: Exception) -> None:
-        """A hook of ours raised: all of them fall silent, and gradients are given back."""
-        for hooks in self._hooks:
-            hooks.stop()
-        if self._session is not None:
-            self._session.validation.release()
-        self.part_failed("module hooks", error)
 
     def part_failed(self, name: str, error: Exception) -> None:
         """Something raised where the Trainer calls us."""
@@ -244,8 +193,7 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
             return
         self._host = host
         if self._session is not None:  # the Trainer begins anew after an error that somebody caught
-            self._forwards_open = OpenForwards()
-            self._leave(*_EVALUATIONS, Stage.CHECKPOINT, Stage.TRAIN)
+            self._leave(*EVALUATIONS, Stage.CHECKPOINT, Stage.TRAIN)
         else:
             session = Session(
                 self._options,
@@ -284,25 +232,22 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
 
     @shielded
     def _attach(self, model: Any) -> None:
-        self._detach()
         session, host = self._session, self._host
+        if self._batches is not None:
+            self._batches.remove()
         if session is None or model is None:
             return
         wrapped = host.wrapped_model if host is not None else None
         roots = [model] if wrapped is None or not is_compiled(wrapped) else [model, wrapped]
-        self._hooks = [RootHooks(root, self) for root in roots]
-        for root in roots:
-            session.add_model(root)
+        self._batches = TrainerBatches(session, roots)
         if host is not None:
             named = [(type(callback).__name__, callback) for callback in host.callbacks if callback is not self]
-            trainer = host.trainer() if host.trainer is not None else None
-            session.extra_roots([("trainer", trainer), *named])
+            session.extra_roots([("trainer", host.trainer() if host.trainer is not None else None), *named])
 
-    def _detach(self) -> None:
-        hooks, self._hooks = self._hooks, []
-        with contextlib.ExitStack() as last:  # even an interrupt in here leaves none behind
-            for pair in hooks:
-                last.callback(pair.remove)
+    @shielded
+    def _evaluated(self, batches: int | None, *, keeps: bool) -> None:
+        if self._batches is not None:
+            self._batches.evaluated(batches, keeps=keeps)
 
     @shielded
     def _start_training(self, args: Any, state: Any, train_dataloader: Any) -> None:
@@ -318,60 +263,9 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
         for name in scalars:
             logs.pop(name, None)
 
-    def _begin_unannounced(self, session: Session, *, training: bool) -> None:
-        """A forward came without a batch: the next micro-batch of a step, or an evaluation."""
-        if training:
-            if session.in_stage(Stage.TRAIN):
-                self._begin_batch(session)
-            return
-        stage = Stage.PREDICT if is_predicting() else Stage.VALIDATION
-        if not session.in_stage(stage):
-            self._evaluated = 0 if session.in_stage(Stage.TRAIN) else 1
-            session.stage_start(stage, epoch=session.recorder.run.epoch)
-        session.batch_start(self._evaluated)
-        self._evaluated += 1
-
-    def _begin_batch(self, session: Session) -> None:
-        session.batch_start(self._index)
-        self._index += 1
-
-    @shielded
-    def _end_evaluated(self, batches: int | None, *, looks: bool) -> None:
-        session = self._session
-        if session is not None:
-            session.batch_end()
-            if session.recorder.stage not in _EVALUATIONS:
-                return
-            if batches is not None:
-                session.recorder.run.batches_per_epoch[session.recorder.stage] = batches
-            if looks and self._evaluated in _LOOKS:
-                self._look_at_predictions(session, batches)
-
-    def _look_at_predictions(self, session: Session, batches: int | None) -> None:
-        """Transformers keeps the predictions of a whole evaluation on the device, unless it is told otherwise."""
-        recorder, done = session.recorder, self._evaluated
-        kind = session.backend.device.partition(":")[0]
-        held = kept_predictions(lambda tensor: kind == "virtual" or tensor.device.type == kind)
-        total = recorder.run.device_total_bytes
-        if total is None or held * max(batches or done, done) / done < _LARGE_SHARE * total:
-            return
-        fact = KeptOutputs(
-            batch=recorder.batch,
-            stage=recorder.stage,
-            place=replace(call_site(), holder="Trainer.evaluation_loop"),
-            tensors=done,
-            first_batch=recorder.batch - done,
-            bytes=held,
-            bytes_per_batch=held / done,
-            batches_left=batches - done if batches is not None else None,
-            what=f"the predictions of {done} batches",
-            remedy=_KEEP_ELSEWHERE,
-        )
-        recorder.learn([fact])
-
     def _end_evaluation(self, state: Any, control: Any) -> None:
         self._unlog()
-        self._leave(*_EVALUATIONS)
+        self._leave(*EVALUATIONS)
         if self._session is None:
             return
         if not self._session.in_stage(Stage.TRAIN):
@@ -402,8 +296,9 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
         with contextlib.ExitStack() as last:
             if session is not None:
                 last.callback(session.close, reason)
-            last.callback(self._detach)
-            self._forwards_open, self._host, self._scalars = OpenForwards(), None, None
+            if self._batches is not None:
+                last.callback(self._batches.remove)
+            self._batches = self._host = self._scalars = None
         if session is None:
             return
         self._summary = session.recorder.summary
