@@ -1,7 +1,8 @@
 """Workspaces of the matrix and convolution libraries inside the allocator, by torch version and compute capability.
 
 From CublasHandlePool.cpp. Until 2.14 a cuBLAS workspace is taken once for each thread that multiplies (forward, and
-the autograd engine's) and stream, and kept; from 2.15 each call takes one and gives it back.
+the autograd engine's) and stream, and kept; from 2.15 each call takes one and gives it back. cuBLASLt has one of its own
+in 2.9.1; in 2.12.1 it shares the one that cuBLAS keeps.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ CUBLAS_BYTES = 4096 * 1024 * 2 + 16 * 1024 * 8
 CUBLAS_BYTES_HOPPER = 4096 * 1024 * 8
 CUBLASLT_BYTES = 1024 * 1024
 _TRANSIENT_SINCE = (2, 15)
+_SHARED_SINCE = (2, 12)
 
 
 @final
@@ -49,11 +51,13 @@ def version_of(text: str) -> tuple[int, int]:
 
 def expand(events: Iterable[Event], torch_version: str, workspaces: Workspaces) -> Iterator[Event]:
     """The events with every library call's workspace as an allocation; the new blocks have negative numbers."""
-    transient = version_of(torch_version) >= _TRANSIENT_SINCE
+    version = version_of(torch_version)
+    transient = version >= _TRANSIENT_SINCE
+    shared = _SHARED_SINCE <= version < _TRANSIENT_SINCE
     block = 0
     kept: set[tuple[int, int, int]] = set()
     for event in events:
-        if event.kind == Kind.GEMM:
+        if event.kind == Kind.GEMM or (shared and event.kind == Kind.EPILOGUE_GEMM):
             nbytes = workspaces.cublas_bytes
         elif event.kind == Kind.EPILOGUE_GEMM:
             nbytes = workspaces.cublaslt_bytes
@@ -64,7 +68,7 @@ def expand(events: Iterable[Event], torch_version: str, workspaces: Workspaces) 
             continue
         returned = transient or event.kind == Kind.CONVOLUTION
         if not returned:
-            key = (event.kind, event.stream, event.block)
+            key = (Kind.GEMM if shared else event.kind, event.stream, event.block)
             if key in kept:
                 continue
             kept.add(key)

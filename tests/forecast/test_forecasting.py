@@ -227,3 +227,13 @@ def test_a_child_that_dies_is_told():
     """A crash of the traced process is an error here, not a hang."""
     with pytest.raises(MemGuardError, match="exit code 7"):
         in_child(lambda: os._exit(7))
+
+
+def test_libraries_share_a_workspace_where_they_do():
+    """In 2.12 cuBLASLt uses what cuBLAS keeps: one workspace for each thread, and no megabyte beside it."""
+    model, optimizer, step = make()
+    ends = [
+        forecast(step, model=model, optimizer=optimizer, device="1GiB", torch_version=v).steady_step.allocated_end_bytes
+        for v in ("2.12", "2.15")
+    ]
+    assert ends[0] - ends[1] == 2 * 8_519_680

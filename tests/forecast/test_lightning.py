@@ -39,7 +39,8 @@ class Autoencoder(lightning.LightningModule):
             self.clip_gradients(optimizer, gradient_clip_val=0.5, gradient_clip_algorithm="norm")
             optimizer.step()
             self.untoggle_optimizer(optimizer)
-        self.lr_schedulers().step()
+        if (scheduler := self.lr_schedulers()) is not None:
+            scheduler.step()
         return None
 
     def configure_optimizers(self):
