@@ -43,6 +43,8 @@ class FurtherDevices:
         self._described: dict[str, Any] = {}
         self._stages: list[Stage] = []
         self._batches = 0
+        self.listens = True
+        """Whether there are further devices, or may be: else events need not be told."""
 
     def __len__(self) -> int:
         return len(self._recorders)
@@ -68,6 +70,7 @@ class FurtherDevices:
             device = f"{kind}:{index}"
             if device not in (own, kind) and device not in self._recorders:
                 self._recorders[device] = self._begin(device)
+                self.listens = True
 
     def _begin(self, device: str) -> Recorder:
         session, options = self._session, self._session.options
@@ -108,6 +111,7 @@ class FurtherDevices:
         if self._batches in LOOKS:
             with self._session.recorder.part("further devices"):
                 self.find(self._session.watch.models)
+        self.listens = bool(self._recorders) or self._batches < max(LOOKS)
         for recorder in self._recorders.values():
             recorder.batch_start(index)
 

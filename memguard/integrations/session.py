@@ -46,7 +46,7 @@ from memguard.probes.history import choose_history
 from memguard.probes.hook import Hook
 from memguard.probes.interface import Watch
 from memguard.probes.owners import count_owners
-from memguard.probes.panel import Probes, in_transform
+from memguard.probes.panel import Probes, in_eager_transform
 from memguard.probes.shapes import describe_shapes
 from memguard.recorder import Recorder
 from memguard.sinks.console import ConsoleSink
@@ -271,7 +271,8 @@ class Session:
             if recorder.batch_is_open:
                 self.batch_end()
             recorder.batch_start(index, describe_shapes(inputs) if inputs is not None else None)
-            self.devices.batch_start(index)
+            if self.devices.listens:
+                self.devices.batch_start(index)
             if self.oom.attentive:
                 self.oom.alive()
             self.probes.batch_start(batch=recorder.batch, stage=recorder.stage)
@@ -286,10 +287,11 @@ class Session:
         try:
             looks = probes.active or self.cache.counts_batches
             recorder.batch_end(at_once=looks)
-            self.devices.batch_end()
+            if self.devices.listens:
+                self.devices.batch_end()
             probes.batch_end(recorder.newest if looks else None)
-            if facts := probes.take():
-                recorder.learn(facts)
+            if probes.waiting:
+                recorder.learn(probes.take())
             if looks:
                 self._settle()
             if self.on_batch is not None:
@@ -340,7 +342,7 @@ class Session:
 
     def is_foreign(self) -> bool:
         """Whether this code runs in another process or thread, or under a transform: nothing is looked at then."""
-        return get_ident() != self._thread or pid() != self._pid or in_transform()
+        return get_ident() != self._thread or pid() != self._pid or in_eager_transform()
 
     def _step_start(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if get_ident() != self._thread or pid() != self._pid:
@@ -357,7 +359,8 @@ class Session:
             return
         try:
             self.recorder.optimizer_step()
-            self.devices.optimizer_step()
+            if self.devices.listens:
+                self.devices.optimizer_step()
             self.probes.optimizer_step_end(optimizer)
             if self.on_step is not None:
                 self.on_step[1]()

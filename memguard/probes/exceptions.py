@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import torch
-from torch import nn
 
 from memguard.facts import ExceptionHolds, Fact, Place
 from memguard.probes.frames import is_user_frame, read_locals, user_frames
@@ -28,14 +27,13 @@ class ExceptionsProbe(Probe):
     """Asks at each forward whether an out-of-memory error is being handled right now."""
 
     name: ClassVar[str] = "exceptions"
-    always: ClassVar[frozenset[str]] = frozenset({"on_forward_start"})
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._told = 0
 
-    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """One look at the error that is being handled, if any."""
+    def on_forward_in_handler(self) -> None:
+        """One look at the error that is being handled."""
         error = sys.exc_info()[1]
         if error is None or self._told >= MAX_TOLD or not is_out_of_memory(error):
             return

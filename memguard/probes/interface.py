@@ -212,6 +212,9 @@ class Probe(ABC):
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:  # noqa: B027
         """A root model has answered; the output is None where it failed."""
 
+    def on_forward_in_handler(self) -> None:  # noqa: B027
+        """A root model is called while an error is being handled; in every batch."""
+
     def on_stem_end(self, module: nn.Module, output: object) -> None:  # noqa: B027
         """The first leaf module whose output requires grad has answered (every graph of the model is above it)."""
 
@@ -245,6 +248,7 @@ EVENTS: tuple[str, ...] = (
     "on_batch_start",
     "on_forward_start",
     "on_forward_end",
+    "on_forward_in_handler",
     "on_stem_end",
     "on_backward_start",
     "on_backward_end",

@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from sys import exc_info
 from threading import get_ident
 from typing import Any, final
 
@@ -41,9 +42,12 @@ MAX_ASKED = 32
 
 _FORWARDS = frozenset({"on_forward_start", "on_forward_end", "on_stem_end"})
 """Always heard between two batches: sampling in a hook of the loop is evaluation as well."""
-_UNSAMPLED = frozenset({"on_model", "on_optimizer", "on_stage_start", "on_stage_end", "on_record", "on_exception"})
+_UNSAMPLED = frozenset(
+    {"on_model", "on_optimizer", "on_stage_start", "on_stage_end"}
+    | {"on_record", "on_forward_in_handler", "on_exception"}
+)
 """Rare events, heard in every batch."""
-_IN_USER_CODE = _FORWARDS | {"on_backward_start", "on_backward_end"}
+_IN_USER_CODE = _FORWARDS | {"on_forward_in_handler", "on_backward_start", "on_backward_end"}
 """Events that may come while a transform runs; the others come from the loop itself."""
 
 Listeners = tuple[tuple[Probe, Callable[..., None]], ...]
@@ -57,10 +61,11 @@ _tracing: Callable[[], object] | None = getattr(torch._C, "_get_tracing_state", 
 
 def in_transform() -> bool:
     """Whether code runs under torch.func, torch.compile's tracing or torch.jit.trace: probes look away there."""
-    return _is_compiling() or _in_eager_transform()
+    return _is_compiling() or in_eager_transform()
 
 
-def _in_eager_transform() -> bool:
+def in_eager_transform() -> bool:
+    """The same for code that torch.compile is known not to trace: what a `Hook` calls."""
     if _functorch is not None and _functorch() is not None:
         return True
     return _tracing is not None and _tracing() is not None
@@ -79,6 +84,7 @@ class Probes:
     Attributes:
         seconds: Own time so far, all events together.
         active: Whether the open batch is looked at.
+        waiting: Facts for the next `take`.
     """
 
     def __init__(
@@ -96,7 +102,7 @@ class Probes:
         self.active = False
         self._in_batch = False
         self._asked = 0
-        self._facts: list[Fact] = []
+        self.waiting: list[Fact] = []
         self._on_failure = on_failure
         self._thread = get_ident()
         self._pid = pid()
@@ -108,7 +114,7 @@ class Probes:
         self._heard = self._between
         for kind in kinds:
             try:
-                self._probes.append(kind(watch, self._facts.append))
+                self._probes.append(kind(watch, self.waiting.append))
             except Exception as error:
                 self._tell(kind.name, error)
         watch.rewire = self._wire
@@ -135,8 +141,8 @@ class Probes:
 
     def take(self) -> list[Fact]:
         """The facts since the last call, oldest first."""
-        facts = self._facts[:]
-        self._facts.clear()
+        facts = self.waiting[:]
+        self.waiting.clear()
         return facts
 
     def add_model(self, model: nn.Module) -> None:
@@ -181,6 +187,8 @@ class Probes:
         """A root model is called."""
         if self._heard["on_forward_start"]:
             self._emit("on_forward_start", module, args, kwargs)
+        if exc_info()[1] is not None:
+            self._emit("on_forward_in_handler")
 
     def forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A root model has answered."""
@@ -223,7 +231,7 @@ class Probes:
         self._in_batch = False
         self._heard = self._between
         spent, self._seconds_before = self.seconds - self._seconds_before, self.seconds
-        if not self._facts:  # else it is the naming of a cause that took the time: once
+        if not self.waiting:  # else it is the naming of a cause that took the time: once
             self.pace.spend(spent)
         if self.active:
             self.active = False

@@ -22,6 +22,8 @@ def describe_shapes(inputs: object) -> tuple[Entry, ...]:
     """
     if type(inputs) is torch.Tensor and not inputs.is_nested:
         return (("", tuple(inputs.shape), _names.get(inputs.dtype) or _name(inputs.dtype)),)
+    if type(inputs) is tuple and len(inputs) == 1 and type(only := inputs[0]) is torch.Tensor and not only.is_nested:
+        return (("0", tuple(only.shape), _names.get(only.dtype) or _name(only.dtype)),)
     found: list[Entry] = []
     _collect("", inputs, MAX_DEPTH, found)
     return tuple(found)
