@@ -48,6 +48,7 @@ class Pace:
         self._purse = ALLOWANCE_SECONDS
         self._last: float | None = None
         self._batches: dict[Stage, int] = {}
+        self._is_due = False
 
     def looks(self, stage: Stage, *, closely: bool = False) -> bool:
         """Whether the batch that begins now is looked at; asked once for each.
@@ -58,13 +59,13 @@ class Pace:
         """
         number = self._batches.get(stage, 0)
         self._batches[stage] = number + 1
-        if number < FIRST_BATCHES:
+        self._is_due = number >= FIRST_BATCHES and number % self.interval == 0
+        if number < FIRST_BATCHES or self._is_due:
             return True
         if closely:
             self._fill(CLOSE_SHARE)
-            if self._purse > 0:
-                return True
-        return number % self.interval == 0
+            return self._purse > 0
+        return False
 
     def spend(self, seconds: float) -> None:
         """Takes from the purse what memguard did since the last call."""
@@ -73,6 +74,8 @@ class Pace:
     def looked(self) -> None:
         """A batch that was looked at is over: looks will be rarer if the purse is empty, else as often as they were."""
         self._fill(SHARE)
+        if not self._is_due:
+            return  # one of the first, or a suspicion: that says nothing of the interval
         if self._purse < 0 and self.interval < MAX_INTERVAL:
             self.interval *= 2
             self.widest = max(self.widest, self.interval)

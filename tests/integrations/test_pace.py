@@ -1,0 +1,53 @@
+"""What looking costs is accounted for in a run, and so is what was done to make it cost less."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import memguard
+from memguard.probes.pace import INTERVAL, MAX_INTERVAL, Pace
+
+
+def train(model: nn.Module, batches: int) -> None:
+    """A small loop."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for _ in range(batches):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+
+def test_probes_and_recorder_share_one_account(tmp_path: Path) -> None:
+    """The summary's seconds hold both, and what the recorder takes is paid from the probes' purse."""
+    model = nn.Linear(4, 1)
+    with memguard.watch(model, logdir=tmp_path, quiet=True, device="cpu") as guard:
+        guard.session.probes.pace = pace = Pace(clock=lambda: 0.0)  # a purse that does not fill
+        full = pace._purse
+        train(model, 40)
+        probes = guard.session.probes.seconds
+        spent = full - pace._purse
+    assert guard.session.recorder.summary.overhead_seconds > probes > 0
+    assert spent > probes
+
+
+def test_a_wider_interval_is_told_in_the_summary(tmp_path: Path) -> None:
+    """With an empty purse looks become rarer, every batch keeps its record, and the summary says so."""
+    model = nn.Linear(4, 1)
+    with memguard.watch(model, logdir=tmp_path, quiet=True, device="cpu") as guard:
+        guard.session.probes.pace = pace = Pace(clock=lambda: 0.0)
+        pace.spend(1e9)
+        train(model, 200)
+        assert len(guard.records) >= 200
+    assert INTERVAL < pace.interval <= MAX_INTERVAL
+    assert any(f"1 batch in {pace.widest}" in note for note in guard.session.recorder.summary.notes)
+
+
+def test_nothing_is_told_of_a_run_that_kept_to_its_share(tmp_path: Path) -> None:
+    """Looks at the usual pace are no news."""
+    model = nn.Linear(4, 1)
+    with memguard.watch(model, logdir=tmp_path, quiet=True, device="cpu") as guard:
+        train(model, 100)
+    assert not [note for note in guard.session.recorder.summary.notes if "1 batch in" in note]
