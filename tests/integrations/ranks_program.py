@@ -25,9 +25,11 @@ RANK = int(os.environ["RANK"])
 kept: list[torch.Tensor] = []
 
 
-def make(kind: str) -> nn.Module:
+def make(kind: str, logdir: str | None) -> nn.Module:
     torch.manual_seed(0)
     model: nn.Module = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Dropout(0.1), nn.Linear(256, 8))
+    if kind == "wrapped" and logdir is not None:
+        model = memguard.wrap(model, logdir=logdir, device="virtual:64MiB", quiet=True)
     if kind == "fsdp2":
         mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
         for layer in (model[0], model[3]):  # type: ignore[index]
@@ -35,7 +37,7 @@ def make(kind: str) -> nn.Module:
         return fully_shard(model, mesh=mesh)
     if kind == "fsdp1":
         return FullyShardedDataParallel(model, device_id=torch.device("cpu"))
-    return DistributedDataParallel(model, find_unused_parameters=kind == "unused")
+    return DistributedDataParallel(model, find_unused_parameters=kind in ("unused", "wrapped"))
 
 
 def step(kind: str, model: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> float:
@@ -55,11 +57,11 @@ def step(kind: str, model: nn.Module, optimizer: torch.optim.Optimizer, number: 
 
 def main(kind: str, logdir: str | None) -> None:
     dist.init_process_group("gloo")
-    model = make(kind)
+    model = make(kind, logdir)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     torch.manual_seed(RANK)
     guard: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-    if logdir is not None:
+    if logdir is not None and kind != "wrapped":
         device = "auto" if kind == "killed" else "virtual:64MiB"
         options = {} if logdir == "-" else {"logdir": logdir}
         guard = memguard.watch(model, optimizer, device=device, quiet=True, **options)
