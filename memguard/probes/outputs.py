@@ -64,7 +64,7 @@ class OutputsProbe(Probe):
         watch = self.watch
         total = watch.device_total_bytes
         least = PREVIOUS_SHARE * total if total else PREVIOUS_BYTES
-        if self._new_bytes < least or not module.training:
+        if self._new_bytes < least:
             return
         number = id(module)
         last = [o for o in self._new if o.module == number and o.batch == watch.batch - 1 and not o.ref.expired()]

@@ -179,3 +179,16 @@ def test_a_scripts_one_pass_of_evaluation_and_a_comprehension_are_bounded(tmp_pa
     assert is_bounded(path, 1, "features")
     assert is_bounded(path, 4, "preds", evaluates=True)
     assert not is_bounded(path, 4, "preds")
+
+
+def test_outputs_of_the_last_batch_are_told_in_evaluation_too() -> None:
+    """Inference over large volumes: two of them stand side by side."""
+    model, x = nn.Linear(64, 64).eval(), torch.randn(8, 64)
+    stats = MemoryStats(allocated_bytes=100, allocated_peak_bytes=100)
+    peak = BatchRecord(batch=0, stage=Stage.VALIDATION, time=0.0, seconds=0.0, allocated_peak_bytes=50)
+    with Loop(model, kinds=[OutputsProbe], device_total_bytes=16384, read=lambda: stats) as loop, torch.no_grad():
+        loop.record = peak
+        for _ in loop.batches(4, Stage.VALIDATION):
+            out = model(x)
+    assert {fact.place.holder for fact in loop.of(PreviousOutputsAlive)} == {"out"}
+    assert out.shape == (8, 64)
