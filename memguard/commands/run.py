@@ -43,10 +43,10 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
 def run(given: argparse.Namespace) -> int:
     """Runs the script; returns its exit code."""
     from memguard.detectors import make_detectors
+    from memguard.integrations.closing import closing_text
     from memguard.integrations.script import run_script
     from memguard.launch import read_launch
     from memguard.report.summaries import merge
-    from memguard.report.text import render
     from memguard.summary import Summary
 
     options = {name: getattr(given, name) for name in (*_TEXT_OPTIONS, "log_every", "rules", "ignore")}
@@ -59,12 +59,13 @@ def run(given: argparse.Namespace) -> int:
         options["empty_cache"] = int(options["empty_cache"])
     make_detectors(rules=options.get("rules"), ignore=options.get("ignore", ()))
     code, summaries = run_script(given.target, given.arguments, options, module=given.module)
-    if read_launch().rank:
+    launch = read_launch()
+    if launch.rank:
         return code  # rank 0 speaks for all; `memguard report` reads every rank's recording
     ran = [summary for summary in summaries if summary.batches]
     summary = merge(ran) if ran else summaries[-1] if summaries else Summary()
     if summaries:
-        print(render(summary), file=sys.stderr)
+        print(closing_text(launch, summary), file=sys.stderr)
     else:
         print("memguard: this program called no model; there is nothing to report.", file=sys.stderr)
     if given.json:

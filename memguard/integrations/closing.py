@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from memguard.integrations.session import Session
+from pathlib import Path
+
+from memguard.launch import Launch
 from memguard.report.text import render
 from memguard.summary import Summary
 
@@ -10,12 +12,11 @@ _MOST_RANKS = 64
 """Of more ranks ``memguard report`` tells, afterwards: nobody waits for rank 0 to read hundreds of files."""
 
 
-def closing_text(session: Session, summary: Summary) -> str | None:
+def closing_text(launch: Launch, summary: Summary) -> str | None:
     """The text; None on a rank other than 0, whose recording says it all.
 
     The other ranks may still be at their last batches: they are compared as they stand.
     """
-    launch = session.launch
     if launch.rank:
         return None
     text = render(summary)
@@ -25,7 +26,7 @@ def closing_text(session: Session, summary: Summary) -> str | None:
         from memguard.report.rank_text import worst_lines
         from memguard.report.runs import load_run
 
-        lines = worst_lines(load_run([str(session.logdir)]))
+        lines = worst_lines(load_run([str(Path(summary.recording).parent)]))
     except Exception:  # no numpy, another rank's file half written: the summary stands without it
         lines = []
     return "\n".join([text, *lines])

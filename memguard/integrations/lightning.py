@@ -415,7 +415,7 @@ class MemGuardMixin:
             return
         self._summary = session.recorder.summary
         self._records = list(session.recorder.records)
-        if not self._quiet and (text := closing_text(session, self._summary)) is not None:
+        if not self._quiet and (text := closing_text(session.launch, self._summary)) is not None:
             print(text, file=sys.stderr)
 
 

@@ -327,7 +327,7 @@ class Guard:
 
     @shielded
     def _print(self, summary: Summary) -> None:
-        text = closing_text(self.session, summary)
+        text = closing_text(self.session.launch, summary)
         if text is not None:
             print(text, file=sys.stderr)
 

@@ -89,6 +89,7 @@ def summary(index: RowIndex, lines: LineIndex) -> dict[str, Any]:
         "worst": findings[0] if findings else None,
         "ooms": len(lines.ooms),
         "end": (lines.end or {}).get("reason"),
+        "peers": sorted(lines.peers),
         "time": plain(float(index.last_row()["time"])) if index.count else lines.session.get("time"),
         "sparkline": [max(0, int(peaks[at : at + width].max())) for at in range(0, len(peaks), width)] if known else [],
     }

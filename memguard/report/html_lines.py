@@ -31,6 +31,8 @@ class LineIndex:
         self.owners: dict[int, bytes] = {}
         """The owners lines by batch, unparsed: they are many and seldom asked for."""
         self.ooms: list[dict[str, Any]] = []
+        self.peers: set[int] = set()
+        """Ranks that this one saw fall before it stopped."""
         self.end: dict[str, Any] | None = None
         self.broken = ""
         """What was broken and where; nothing is read beyond it."""
@@ -75,6 +77,9 @@ class LineIndex:
             self._finding(line)
         elif kind == "oom":
             self.ooms.append(line)
+        elif kind == "peer":
+            if isinstance(line.get("rank"), int):
+                self.peers.add(line["rank"])
         elif kind == "end":
             self.end = line
         return True

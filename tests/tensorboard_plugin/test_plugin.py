@@ -101,6 +101,15 @@ def test_ranks_name_the_worst(logdir: Path) -> None:
     assert all(before < after for before, after in itertools.pairwise(band["batch"]))
 
 
+def test_a_rank_that_stopped_because_of_another_says_so(tmp_path: Path) -> None:
+    """The list of ranks has whom each saw fall; a line that names none is passed over."""
+    writer = RecordingWriter(tmp_path, session())
+    writer.line("peer", {"rank": 2, "what": "out of memory"})
+    writer.line("peer", {"rank": "nobody"})
+    writer.close()
+    assert Server(tmp_path).json("/runs")["runs"][0]["ranks"][0]["peers"] == [2]
+
+
 def test_the_worst_rank_is_explained(logdir: Path) -> None:
     """Which it is, when, how far above the others, and why as far as the recordings show it."""
     worst = Server(logdir).json("/worst", run="four-ranks")["worst"]

@@ -77,7 +77,7 @@ function rankTable(page, worst) {
   const counts = (rank) => Object.entries(rank.findings ?? {}).filter(([, number]) => number).map(([level, number]) => h("span", { className: `badge ${level}`, title: level }, String(number)));
   const rows = shown.map((rank) => [
     open(rank), rank.node ?? "", rank.device ?? "", rank.pending ? "reading \u2026" : formatBytes(peak(rank) < 0 ? null : peak(rank)), formatCount(rank.count), [...counts(rank), rank.ooms ? h("span", { className: "badge oom" }, "OOM") : null],
-    rank.pending ? "" : rank.end ?? "no word",
+    rank.pending ? "" : [rank.end ?? "no word", rank.peers?.length ? `, after rank ${rank.peers.join(", ")} fell` : ""],
   ]);
   const hidden = (page.run?.ranks.length ?? 0) + (page.run?.others ?? 0) - shown.length;
   return [
