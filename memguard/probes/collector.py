@@ -6,12 +6,14 @@ import gc
 import itertools
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from memguard.probes.contents import is_user_class
 from memguard.probes.frames import is_user_file
+
+T = TypeVar("T")
 
 MAX_CLIMB = 6
 MAX_FRONT = 8
@@ -31,7 +33,7 @@ def roots_by_collector(
         is_late: Asked before each step; whether there is no time left for it.
     """
     front: list[Any] = []
-    for tensor in _all_tensors():
+    for tensor in instances_of(torch.Tensor, max_objects=MAX_OBJECTS):
         if judge(tensor) is not None:
             front.append(tensor)
             if len(front) == MAX_FRONT or is_late():
@@ -57,16 +59,18 @@ def roots_by_collector(
     return roots
 
 
-def _all_tensors() -> list[torch.Tensor]:
-    """Every tensor that the collector knows. The loops run in C, and by id: to hash a class may run the user's code."""
+def instances_of(base: type[T], *, max_objects: int | None = None) -> list[T]:
+    """Every object of a class, or of one below it, that the collector knows; none in a process of more objects.
+
+    The loops run in C, and by id: to hash a class may run the user's code.
+    """
     objects = gc.get_objects()
-    if len(objects) > MAX_OBJECTS:
+    if max_objects is not None and len(objects) > max_objects:
         return []
     kinds = list(map(type, objects))
     numbers = list(map(id, kinds))
-    wanted = {
-        number for number, kind in dict(zip(numbers, kinds, strict=True)).items() if issubclass(kind, torch.Tensor)
-    }
+    by_number = dict(zip(numbers, kinds, strict=True))
+    wanted = {number for number, kind in by_number.items() if issubclass(kind, base)}
     return list(itertools.compress(objects, map(wanted.__contains__, numbers)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from abc import ABC
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,6 +12,7 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact
+from memguard.probes.collector import instances_of
 from memguard.probes.holders import Holder, find_holders
 from memguard.probes.ledger import Ledger
 from memguard.stats import BatchRecord, MemoryStats, Stage
@@ -123,7 +123,7 @@ def is_optimized(watch: Watch, models: Iterable[nn.Module]) -> bool:
     own = {id(parameter) for model in models for parameter in model.parameters()}
     if any(_holds(optimizer, own) for optimizer in watch.optimizers):
         return True
-    return any(_holds(thing, own) for thing in gc.get_objects() if issubclass(type(thing), torch.optim.Optimizer))
+    return any(_holds(optimizer, own) for optimizer in instances_of(torch.optim.Optimizer))
 
 
 def _holds(optimizer: torch.optim.Optimizer, parameters: set[int]) -> bool:

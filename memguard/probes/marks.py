@@ -38,12 +38,9 @@ class MarksProbe(Probe):
         self._reached: dict[int, int] = {}
         """Training forwards of each model whose backward arrived at the stem; enough of them, and it alone is asked."""
 
-    def on_batch_start(self) -> None:
-        """Forwards that failed without an end are forgotten."""
-        self._open.clear()
-
     def on_batch_end(self) -> None:
-        """Takes what died since."""
+        """Takes what died since; forwards that failed without an end are forgotten."""
+        self._open.clear()
         ledger = self.watch.ledger
         ledger.settle()
         for mark in ledger.died:

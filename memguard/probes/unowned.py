@@ -49,11 +49,17 @@ class UnownedGradientsProbe(Probe):
         super().__init__(watch, report)
         self._models: dict[int, _Model] = {}
         self._done: set[int] = set()
+        self.stop_hearing("on_forward_start")
+
+    def on_model(self, model: nn.Module) -> None:
+        """Where there are several, one may only serve the others."""
+        if len(self.watch.models) > 1:
+            self.hear("on_forward_start")
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Looks at one parameter of the model."""
         number = id(module)
-        if number in self._done or len(self.watch.models) < 2 or not torch.is_grad_enabled():
+        if number in self._done or not torch.is_grad_enabled():
             return
         model = self._models.get(number)
         if model is None or model.ref() is not module:
