@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 from memguard.detectors.interface import Detector
 from memguard.detectors.ratchet import Outlook, Ratchet, outlook
-from memguard.detectors.telling import at, from_fact, from_record, holder, limit_of
+from memguard.detectors.telling import at, from_fact, from_post_mortem, from_record, holder, limit_of
 from memguard.facts import Fact, GrowingContainer, KeptOutputs, RetainedGraphs, SurvivingAllocations
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run, Stage
@@ -46,6 +46,10 @@ class SteadyGrowth(Detector):
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Remembers who was named for a growth, and by how much."""
+        proven = None if self._told or self._named else from_post_mortem(self, fact, run, "leak")
+        if proven is not None:
+            self._told = True
+            yield proven
         if isinstance(fact, RetainedGraphs) and fact.bytes is not None:
             self._named = max(self._named, fact.bytes / fact.graphs)
         elif isinstance(fact, KeptOutputs):

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import gc
+import linecache
 import sys
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
@@ -21,6 +24,7 @@ from memguard.probes.syntax import Sources
 
 _WRAPPED = ("dataset", "datasets", "data_source")
 MAX_DATASETS = 16
+_CUTTING = ("trunc", "max_len", "maxlen", "max_length", "crop", "clip", "block_size", "context")
 
 
 @final
@@ -31,6 +35,7 @@ class Reading:
     dataset: Any
     workers: int
     batch_size: int | None
+    collate: Any = None
 
 
 def readings() -> list[Reading]:
@@ -47,7 +52,8 @@ def readings() -> list[Reading]:
                 vars(sampler).get("batch_size") if hasattr(type(sampler), "__dict__") and _has_dict(sampler) else None
             )
             workers = len(state.get("_workers") or ())
-            found.append(Reading(state.get("_dataset"), workers, size if type(size) is int else None))
+            size = size if type(size) is int else None
+            found.append(Reading(state.get("_dataset"), workers, size, state.get("_collate_fn")))
     return found
 
 
@@ -95,6 +101,44 @@ def unbounded_caches(dataset: Any) -> Iterator[Place]:
             code = getattr(value.__wrapped__, "__code__", None)
             if code is not None:
                 yield Place(file=code.co_filename, line=code.co_firstlineno, function=name, holder=name)
+
+
+def may_cut(reading: Reading) -> bool:
+    """Whether a dataset's methods or what makes its batches may cut samples: a slice with an end, or words for it."""
+    functions = [value for one in unwrap(reading.dataset) for value in vars(type(one)).values()]
+    functions += [reading.collate, vars(type(reading.collate)).get("__call__")]
+    for function in functions:
+        code = getattr(getattr(function, "__func__", function), "__code__", None)
+        if isinstance(code, types.CodeType) and _cuts(code.co_filename, code.co_firstlineno):
+            return True
+    return False
+
+
+def _cuts(file: str, first_line: int) -> bool:
+    if "torch" in file.replace("\\", "/").split("/"):
+        return False  # the default collate function cuts nothing
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError, RecursionError):
+        return True
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.FunctionDef, ast.Lambda)) or node.lineno != first_line:
+            continue
+        for part in ast.walk(node):
+            if isinstance(part, ast.Slice) and part.upper is not None and not _is_filling(part, node):
+                return True
+            name = getattr(part, "attr", None) or getattr(part, "id", None) or getattr(part, "arg", None)
+            if isinstance(name, str) and any(word in name.lower() for word in _CUTTING):
+                return True
+    return False
+
+
+def _is_filling(part: ast.Slice, function: ast.AST) -> bool:
+    """Whether the slice is where a value is put: ``out[i, : len(item)] = item`` pads, and cuts nothing."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and any(part in ast.walk(target) for target in node.targets):
+            return True
+    return False
 
 
 def _file_of(kind: type) -> str | None:

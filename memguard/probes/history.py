@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, cast, final
 
 import torch
 
 from memguard.facts import Fact, Place, SurvivingAllocations
+from memguard.probes.assignments import assigned_at
 from memguard.probes.frames import is_user_file
 from memguard.probes.interface import AllocationHistory, Probe, Watch
 from memguard.stats import BatchRecord, Stage
@@ -124,7 +127,8 @@ class HistoryProbe(Probe):
             trace = [event for events in history.snapshot().get("device_traces", ()) for event in events]
         finally:
             history.record_history(False, MAX_ENTRIES)
-        for place, count, nbytes in surviving(trace, at_least=BATCHES - 2)[:3]:
+        found = surviving(trace, at_least=BATCHES - 2) or swelling(trace, at_least=BATCHES - 2)
+        for place, count, nbytes in found[:3]:
             self.report(
                 SurvivingAllocations(
                     batch=self.watch.batch,
@@ -159,6 +163,33 @@ def surviving(trace: list[dict[str, Any]], *, at_least: int) -> list[tuple[Place
             counts[place] += 1
             sizes[place] += int(event.get("size", 0))
     found = [(place, count, sizes[place]) for place, count in counts.items() if count >= at_least]
+    return sorted(found, key=lambda one: -one[2])
+
+
+def swelling(trace: list[dict[str, Any]], *, at_least: int) -> list[tuple[Place, int, int]]:
+    """The user's lines that make a larger tensor each time, of which the newest lives: ``x = torch.cat([x, new])``.
+
+    Args:
+        trace: Allocator events in PyTorch's snapshot format, oldest first.
+        at_least: Times that it was made larger.
+    """
+    sizes: dict[Place, list[int]] = defaultdict(list)
+    alive: dict[int, Place] = {}
+    for event in trace:
+        if event.get("action") == "alloc":
+            place = _user_line(event.get("frames") or ())
+            if place is not None:
+                sizes[place].append(int(event.get("size", 0)))
+                alive[event["addr"]] = place
+        else:
+            alive.pop(event.get("addr", 0), None)
+    found = []
+    for place in set(alive.values()):
+        largest = [size for size in sizes[place] if size >= sizes[place][0]]  # beside small ones of the same line
+        rises = sum(after > before for before, after in itertools.pairwise(largest))
+        if rises >= at_least and rises >= len(largest) - 2:
+            name, source = assigned_at(place.file or "", place.line or 0) or (None, None)
+            found.append((replace(place, holder=name, source=source), rises, largest[-1] - largest[0]))
     return sorted(found, key=lambda one: -one[2])
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, final
 from torch import nn
 
 from memguard.facts import NOWHERE, Fact, InputSize, Place
-from memguard.probes.datasets import place_of_attribute, readings, unwrap
+from memguard.probes.datasets import may_cut, place_of_attribute, readings, unwrap
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.lengths import lengths_in
 from memguard.probes.shapes import Entry, count_elements, describe_shapes
@@ -80,6 +80,8 @@ class InputSizesProbe(Probe):
         newest = self._entries[-1]
         for position, dimension, values in varying(self._entries):
             for reading in readings():
+                if may_cut(reading):
+                    continue
                 size = reading.batch_size or newest[position][1][0]
                 for dataset in unwrap(reading.dataset):
                     for name, lengths in lengths_in(vars(dataset)):

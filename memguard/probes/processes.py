@@ -12,14 +12,14 @@ import torch
 from memguard.facts import CompiledGraphs, Fact, OtherDevice
 from memguard.probes.interface import Probe, Watch
 
-EVERY = 64
+EVERY = 16
 FIRST = 8
 MIN_OTHER_BYTES = 1024**2
 
 
 @final
 class CompilationsProbe(Probe):
-    """Counts, at most once in 64 batches, the graphs that torch.compile made; loads nothing of it."""
+    """Counts, at most once in 16 batches, the graphs that torch.compile made; loads nothing of it."""
 
     name: ClassVar[str] = "compilations"
 
@@ -55,7 +55,7 @@ class OtherDevicesProbe(Probe):
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._looks = [FIRST, 4 * EVERY]
+        self._looks = [FIRST, 256]
         if "LOCAL_RANK" not in os.environ or not watch.device.startswith(("cuda", "auto")):
             self.stop_hearing("on_batch_end")
 

@@ -5,14 +5,13 @@ Where memory is tight enough for it to matter, and only there: the history costs
 
 from __future__ import annotations
 
-import ast
-import linecache
 from collections.abc import Callable
 from typing import Any, ClassVar, final
 
 import torch
 
 from memguard.facts import Fact, Place, ReboundTensor
+from memguard.probes.assignments import assigned_at
 from memguard.probes.frames import is_user_file
 from memguard.probes.history import MAX_ENTRIES, CudaHistory
 from memguard.probes.interface import AllocationHistory, Probe, Watch
@@ -90,7 +89,7 @@ class RebindsProbe(Probe):
             self._end(history)
         least = int(MIN_SHARE * (self.watch.device_total_bytes or 0))
         for (file, line, function), nbytes in sorted(rebound(trace, min_bytes=least).items(), key=lambda it: -it[1]):
-            target = _assigned(file, line)
+            target = assigned_at(file, line)
             if target is not None:
                 holder, source = target
                 place = Place(file=file, line=line, function=function, holder=holder, source=source)
@@ -139,19 +138,4 @@ def _direct_line(frames: Any) -> Site | None:
             continue
         site = (name, int(frame.get("line", 0)), str(frame.get("name", "")))
         return site if is_user_file(name) else None
-    return None
-
-
-def _assigned(file: str, line: int) -> tuple[str, str] | None:
-    """The name that a statement gives its value to, and its text; None if it is no assignment to a single name."""
-    text = "".join(linecache.getlines(file))
-    try:
-        nodes = list(ast.walk(ast.parse(text)))
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    for node in nodes:
-        if not isinstance(node, ast.Assign) or not node.lineno <= line <= (node.end_lineno or node.lineno):
-            continue
-        if len(node.targets) == 1 and isinstance(node.targets[0], (ast.Name, ast.Attribute)):
-            return ast.unparse(node.targets[0]), " ".join((ast.get_source_segment(text, node) or "").split())
     return None

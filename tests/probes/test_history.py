@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from memguard.facts import CompiledGraphs, ModelCopies, SurvivingAllocations
-from memguard.probes.history import HistoryProbe, surviving
+from memguard.probes.history import HistoryProbe, surviving, swelling
 from memguard.probes.processes import CompilationsProbe, unique_graphs
 from memguard.probes.scans import ScansProbe
 from memguard.stats import BatchRecord, Stage
@@ -96,3 +96,20 @@ def test_compiled_graphs_are_told_when_there_are_new_ones() -> None:
         for _ in loop.batches(10):
             pass
     assert bool(loop.of(CompiledGraphs)) == bool(unique_graphs())
+
+
+def test_a_tensor_that_swells_is_found() -> None:
+    """One line that makes a larger tensor each time, of which only the newest lives; equal sizes are no growth."""
+    frames = [{"filename": __file__, "line": 7, "name": "enqueue"}]
+
+    def events(sizes: list[int]) -> list[dict[str, Any]]:
+        trace: list[dict[str, Any]] = []
+        for number, size in enumerate(sizes):
+            trace.append({"action": "alloc", "addr": number, "size": size, "frames": frames})
+            if number:
+                trace.append({"action": "free_requested", "addr": number - 1, "size": size, "frames": frames})
+        return trace
+
+    ((place, rises, nbytes),) = swelling(events([1000 + 100 * i for i in range(8)]), at_least=6)
+    assert (place.line, rises, nbytes) == (7, 7, 700)
+    assert swelling(events([1000] * 8), at_least=6) == []

@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from memguard.facts import InputSize
+from memguard.probes.datasets import Reading, may_cut
 from memguard.probes.input_sizes import InputSizesProbe, longest_ahead, stretched
 from memguard.probes.lengths import lengths_in
 from tests.probes.loop import Loop
@@ -32,10 +33,17 @@ class Sentences(Dataset[Any]):
         return self.items[index]
 
 
-def sizes(dataset: Any, limit: int = 10_000) -> list[InputSize]:
-    """What is told of forty batches of four, cut at a length."""
+def pad(items: list[torch.Tensor]) -> torch.Tensor:
+    return pad_sequence(items, batch_first=True)
+
+
+def cut(items: list[torch.Tensor]) -> torch.Tensor:
+    return pad_sequence(items, batch_first=True).narrow(1, 0, min(50, max(map(len, items))))
+
+
+def sizes(dataset: Any, collate: Any = pad) -> list[InputSize]:
+    """What is told of forty batches of four."""
     model = nn.Embedding(4, 8)
-    collate = lambda items: pad_sequence(items, batch_first=True)[:, :limit]  # noqa: E731
     batches = iter(DataLoader(dataset, batch_size=4, collate_fn=collate))
     with Loop(model, kinds=[InputSizesProbe]) as loop:
         for _ in loop.batches(40):
@@ -54,7 +62,7 @@ def test_the_longest_sample_to_come_is_read_from_the_dataset(wrap: Any) -> None:
 
 def test_where_batches_are_cut_nothing_is_foretold() -> None:
     """Longer samples than any batch so far, many of them: they have come, and were cut."""
-    assert {fact.largest_elements for fact in sizes(Sentences(), limit=50)} == {None}
+    assert {fact.largest_elements for fact in sizes(Sentences(), cut)} == {None}
 
 
 def test_equal_batches_are_not_told() -> None:
@@ -93,3 +101,16 @@ def test_a_batch_is_stretched_in_every_input() -> None:
     """Tokens and their mask grow alike, the batch and the features stay, even where the numbers are equal."""
     entries = (("ids", (8, 8), "int64"), ("mask", (8, 8), "bool"), ("x", (8, 8, 3), "float32"))
     assert [shape for _, shape, _ in stretched(entries, 8, 50)] == [(8, 50), (8, 50), (8, 50, 3)]
+
+
+@pytest.mark.parametrize(
+    ("collate", "cuts"),
+    [
+        (pad, False),
+        (lambda items: pad_sequence([item[:50] for item in items], batch_first=True), True),
+        (None, False),
+    ],
+)
+def test_a_cut_in_the_source_is_seen(collate: Any, cuts: bool) -> None:
+    """A slice with an end in the dataset or in the function that makes batches; not where a value is put."""
+    assert may_cut(Reading(Sentences(), 0, 4, collate)) is cuts
