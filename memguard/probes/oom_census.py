@@ -24,7 +24,8 @@ from memguard.probes.sizes import saved_tensors, storage_key
 TOP = 10
 MAX_NODES = 200_000
 SECONDS = 0.8
-"""What the dearest parts may take together; a huge process is looked at in part, and ``other`` says so."""
+"""What the dearest parts may take of the thread's own time, so that a busy machine does not change the answer; a huge
+process is looked at in part, and ``other`` says so."""
 
 
 @final
@@ -95,7 +96,7 @@ class Census:
         """The tensors that graphs saved, with the name of the node; parameters' ids go into `leaves`."""
         level = list(nodes)
         seen = set(level)
-        while level and len(seen) < MAX_NODES and time.perf_counter() < self.deadline:
+        while level and len(seen) < MAX_NODES and time.thread_time() < self.deadline:
             node = level.pop()
             variable = getattr(node, "variable", None)
             if variable is not None and leaves is not None:

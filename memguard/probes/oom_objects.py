@@ -56,7 +56,7 @@ def examine(
         grad_enabled: Whether gradients were enabled.
     """
     census = Census(on_device, block_of)
-    census.deadline = time.perf_counter() + SECONDS
+    census.deadline = time.thread_time() + SECONDS
     collect(census)
     roots = root_modules(census.modules)
     names = claim_weights(census, roots)
@@ -80,7 +80,7 @@ def examine(
         if parameter.requires_grad and census.key_of(parameter) is not None
     ]
     reached = sum(id(parameter) in leaves for parameter in parameters)
-    census.deadline = max(census.deadline, time.perf_counter() + SECONDS / 2)
+    census.deadline = max(census.deadline, time.thread_time() + SECONDS / 2)
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     hoards = find_hoards(census, stack)
     model = next((root for root in roots if id(root) in current), stack.model)
