@@ -8,7 +8,7 @@ from torch import nn
 
 class Runner:
     def __init__(self):
-        self.model = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 8))
+        self.model = nn.Sequential(nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 8))
         self.opt = torch.optim.SGD(self.model.parameters(), lr=0.01)
         self.failures = []
 
@@ -22,7 +22,7 @@ class Runner:
 
     def run(self, n):
         for i in range(n):
-            x = torch.randn(128, 512)
+            x = torch.randn(64, 128)
             if i % 4 == 1:
                 x[3] = float("inf")
             try:
@@ -31,4 +31,4 @@ class Runner:
                 self.failures.append((i, sys.exc_info()))  # !MG307 failures
 
 
-Runner().run(40)
+Runner().run(160)
