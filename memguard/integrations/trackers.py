@@ -15,6 +15,8 @@ from memguard.sinks.window import Window
 from memguard.stats import BatchRecord, Stage
 
 FINDINGS = "memory/findings"
+_LEFT_OUT = (Stage.SANITY, Stage.OTHER)
+"""Of which the user's loggers hear nothing: few numbers."""
 _TEXTS: dict[str, Callable[[Finding], str]] = {
     "rule": lambda one: f"{one.code} {one.name}",
     "severity": lambda one: one.severity.value,
@@ -60,6 +62,8 @@ class Scalars:
         return scalars
 
     def _record(self, record: BatchRecord) -> tuple[()]:
+        if record.stage in _LEFT_OUT:
+            return ()
         window = self._windows.get(record.stage)
         if window is None:
             window = self._windows[record.stage] = Window()
