@@ -26,7 +26,7 @@ class StepError(MemGuardError):
     """The user's own code raised while it was traced; the text says what and where."""
 
 
-def in_child(work: Callable[[], Result], *, timeout_seconds: float | None = None) -> Result:
+def in_child(work: Callable[[], Result], *, timeout_seconds: float | None = None, quiet: bool = False) -> Result:
     """What `work` returns, computed in a forked copy of this process; the result travels as a pickle.
 
     Nothing that `work` does is seen here: not what it changes, not its memory, not its crash. What it prints to stdout
@@ -35,6 +35,7 @@ def in_child(work: Callable[[], Result], *, timeout_seconds: float | None = None
     Args:
         work: What to compute.
         timeout_seconds: How long to wait before the child, and what it started, is killed.
+        quiet: Drop what it prints to stdout: it has been seen.
 
     Raises:
         StepError: `work` raised.
@@ -53,7 +54,7 @@ def in_child(work: Callable[[], Result], *, timeout_seconds: float | None = None
         os.close(reader)
         if timeout_seconds is not None:
             os.setpgid(0, 0)  # so that all of it can be killed
-        _run(work, writer)
+        _run(work, writer, quiet)
     os.close(writer)
     try:
         answer = _read(reader, timeout_seconds)
@@ -88,10 +89,10 @@ def _read(reader: int, timeout_seconds: float | None) -> bytes | None:
         parts.append(part)
 
 
-def _run(work: Callable[[], Any], writer: int) -> None:
+def _run(work: Callable[[], Any], writer: int, quiet: bool) -> None:
     """The child's whole life; it never returns."""
     try:
-        os.dup2(2, 1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY) if quiet else 2, 1)
         try:
             answer = pickle.dumps((True, work()))
         except MemGuardError as error:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from memguard.allocator import CachingAllocator
 from memguard.forecast.cards import CARDS, Card, find_card
 from memguard.forecast.child import in_child
 from memguard.forecast.result import FITS, Forecast
@@ -163,6 +164,8 @@ def forecast_of(
     table_cards = CARDS if "all" in names else tuple(find_card(name) for name in names)
     version = torch_version or torch.__version__
     version_of(version)
+    conf = alloc_conf if alloc_conf is not None else environment_conf()
+    CachingAllocator(1 << 30, conf, version)  # refuses what it does not know, or what is no caching allocator
     sizes: list[int | None] = [None]
     if batch is not None:
         sizes = sorted({max(1, int(batch * factor)) for factor in _TABLE_FACTORS})  # type: ignore[assignment]
@@ -176,15 +179,20 @@ def forecast_of(
                 steps=steps,
                 batch=batch,
                 torch_version=version,
-                alloc_conf=alloc_conf if alloc_conf is not None else environment_conf(),
+                alloc_conf=conf,
                 reserved_by_others_bytes=reserved_by_others_bytes,
                 takes_batch=takes_batch,
                 say=say,
             )
             found = study.forecast()
             if batch is not None and card is not None:
-                largest, smooth = study.largest_batches()
-                found = replace(found, largest_batch=largest, largest_batch_without_retries=smooth)
+                largest, smooth, careful = study.largest_batches()
+                found = replace(
+                    found,
+                    largest_batch=largest,
+                    largest_batch_without_retries=smooth,
+                    largest_batch_with_margin=careful,
+                )
             if suggest or (suggest is None and found.verdict not in (None, FITS)):
                 found = replace(found, suggestions=study.suggestions())
             if table_cards or (batch is not None and card is not None):

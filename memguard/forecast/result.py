@@ -110,6 +110,8 @@ class Forecast:
     largest_batch: int | None = None
     """The largest that runs without running out of memory, confirmed by a trace; None if it was not asked for."""
     largest_batch_without_retries: int | None = None
+    largest_batch_with_margin: int | None = None
+    """The largest that runs if two per cent of the GPU are not there."""
     suggestions: tuple[Suggestion, ...] = ()
     table: tuple[TableRow, ...] = ()
     plot: tuple[PlotPoint, ...] = ()

@@ -23,6 +23,7 @@ from memguard.errors import MemGuardError
 from memguard.forecast.attention import install_attention
 from memguard.forecast.changes import apply_change
 from memguard.forecast.device_guard import install_device_guard
+from memguard.forecast.distributed import stand_in_for_process_group
 from memguard.forecast.fake_gpu import become_gpu
 from memguard.forecast.fake_speed import hasten_fake_tensors
 from memguard.forecast.fused_norm import install_group_norm, install_rms_norm
@@ -132,6 +133,7 @@ def _prepare_torch(tracer: Tracer) -> None:
             supported.append(FakeTensor)  # or optimizers would not choose their foreach form, the default on CUDA
     torch.compile = _compile(tracer)
     torch.ctc_loss = _ctc_loss(torch.ctc_loss)
+    stand_in_for_process_group(tracer)
 
 
 def _ctc_loss(ctc_loss: Callable[..., Any]) -> Callable[..., Any]:
@@ -195,6 +197,12 @@ class _Placement:
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 tensors += [("parameters", p) for p in group["params"] if id(p) not in known]
+        elsewhere = {t.device.type for _, t in tensors} - {"cpu", "cuda", "meta"}
+        if elsewhere:
+            raise MemGuardError(
+                f"the model is on {', '.join(sorted(elsewhere))}, and a forecast knows CUDA's kernels only: put the model "
+                "on cuda, or leave it on the CPU"
+            )
         on_gpu = any(isinstance(t, FakeTensor) and t.fake_device.type == "cuda" for _, t in tensors)
         real_gpu = any(not isinstance(t, FakeTensor) and t.is_cuda for _, t in tensors)
         self._tracer.everything_on_gpu = bool(tensors) and not on_gpu and not real_gpu

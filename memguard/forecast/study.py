@@ -19,6 +19,8 @@ from memguard.forecast.simulate import Simulation, simulate
 from memguard.forecast.trace import Trace
 from memguard.forecast.workspaces import version_of, workspaces_for
 
+MARGIN = 0.02
+"""Share of the GPU that a careful largest batch leaves free: the context and the driver's addresses vary."""
 Make = Callable[[int | None], Made]
 """Builds model, optimizer and step for a batch size; None leaves it as the user wrote it."""
 Say = Callable[[str], None]
@@ -102,35 +104,37 @@ class Study:
             made_for = (batch if batch is not None else self._batch) if self._takes_batch else None
             if self._takes_batch:
                 setting = replace(setting, batch=made_for, traced_batch=None)
-            self._traces[key] = in_child(lambda: trace(lambda: self._make(made_for), setting))
+            self._traces[key] = in_child(lambda: trace(lambda: self._make(made_for), setting), quiet=bool(self._traces))
         return self._traces[key]
 
-    def largest_batches(self) -> tuple[int, int]:
-        """The largest batch that runs at all, and the largest that runs without retries."""
+    def largest_batches(self) -> tuple[int, int, int]:
+        """The largest batch that runs at all, that runs without retries, and that leaves `MARGIN` of the GPU free."""
         if self._batch is None or self._card is None:
             raise MemGuardError("a search for the largest batch needs the step's batch size and a device")
-        usable = self._card.usable_bytes - self._others
+        largest = self._largest(self._batch, lambda run: run.out_of_memory is None)
+        if largest == 0:
+            return 0, 0, 0
+        smooth = self._largest(largest, lambda run: verdict_of(run) == FITS)
+        careful = self._largest(largest, lambda run: run.out_of_memory is None, margin=MARGIN)
+        return max(largest, smooth), smooth, min(careful, largest)
 
-        def need(batch: int) -> int:
+    def _largest(self, start: int, accepted: Callable[[Simulation], bool], margin: float = 0.0) -> int:
+        """The largest batch whose run on the card, less a margin, is accepted."""
+        assert self._card is not None
+        card = replace(self._card, total_bytes=int(self._card.total_bytes * (1 - margin)))
+
+        def trial(batch: int) -> tuple[int, bool]:
+            traced = self.trace(batch=batch)
             unlimited = simulate(
-                self.trace(batch=batch),
+                traced,
                 conf=self._conf,
                 torch_version=self._version,
                 workspaces=workspaces_for(self._setting.compute_capability),
             )
-            return unlimited.allocated_peak_bytes
+            run = run_on(traced, card, self._version, self._conf, self._others)
+            return unlimited.allocated_peak_bytes, accepted(run)
 
-        def runs(batch: int) -> tuple[int, bool]:
-            return need(batch), self._run(self.trace(batch=batch)).out_of_memory is None
-
-        def runs_smoothly(batch: int) -> tuple[int, bool]:
-            return need(batch), verdict_of(self._run(self.trace(batch=batch))) == FITS
-
-        largest = largest_fitting(runs, self._batch, usable)
-        if largest == 0:
-            return 0, 0
-        smooth = largest_fitting(runs_smoothly, largest, usable)
-        return max(largest, smooth), smooth
+        return largest_fitting(trial, start, card.usable_bytes - self._others)
 
     def suggestions(self) -> tuple[Suggestion, ...]:
         """Every change, re-forecast, cheapest first; those that change nothing are left out."""
@@ -192,6 +196,3 @@ class Study:
                     )
                 )
         return tuple(rows)
-
-    def _run(self, traced: Trace) -> Simulation:
-        return run_on(traced, self._card, self._version, self._conf, self._others)

@@ -1,8 +1,8 @@
 """Workspaces of the matrix and convolution libraries inside the allocator, by torch version and compute capability.
 
 From CublasHandlePool.cpp. Until 2.14 a cuBLAS workspace is taken once for each thread that multiplies (forward, and
-the autograd engine's) and stream, and kept; from 2.15 each call takes one and gives it back. cuBLASLt has one of its own
-in 2.9.1; in 2.12.1 it shares the one that cuBLAS keeps.
+the autograd engine's) and stream, and kept; from 2.15 each call takes one and gives it back. cuBLASLt has one of its
+own in 2.9.1; in 2.12.1 it shares the one that cuBLAS keeps.
 """
 
 from __future__ import annotations

@@ -43,11 +43,13 @@ def _verdict(forecast: Forecast) -> list[str]:
         )
         if forecast.out_of_memory:
             lines.append(f"  {forecast.out_of_memory.split(' GPU ')[0].rstrip('.')} when memory ran out.")
-    if forecast.largest_batch is not None:
+    if forecast.largest_batch == 0:
+        lines.append("No batch size runs: one sample is too much already.")
+    elif forecast.largest_batch is not None:
         lines.append(f"Largest batch that runs: {forecast.largest_batch}")
         if forecast.largest_batch_without_retries != forecast.largest_batch:
             lines[-1] += f" (without retries: {forecast.largest_batch_without_retries})"
-        lines[-1] += "."
+        lines[-1] += f"; to be safe, with 2 % of the GPU left free: {forecast.largest_batch_with_margin}."
     return lines
 
 

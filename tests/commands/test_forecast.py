@@ -1,5 +1,8 @@
 import argparse
 import json
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -73,3 +76,53 @@ def test_bad_targets_are_one_clear_error(script, target, error):
     """Each names what is wrong; the command line turns it into exit code 2."""
     with pytest.raises(MemGuardError, match=error):
         run(target.format(script=script), "--device", "1GiB")
+
+
+BAD = """
+import torch
+from torch import nn
+
+def raising():
+    model = nn.Linear(8, 8).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step():
+        raise ZeroDivisionError("the loader is empty")
+
+    return model, optimizer, step
+
+def elsewhere():
+    model = nn.Linear(8, 8, device="xpu")
+    return model, None, lambda: model(torch.randn(2, 8, device="xpu"))
+
+def mixed():
+    model = nn.Linear(8, 8).cuda()
+    return model, None, lambda: model(torch.randn(2, 8)).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "error"),
+    [
+        ("broken.py:build", (), r"broken.py cannot be imported: ModuleNotFoundError.*no_such_library"),
+        ("bad.py:raising", (), r"ZeroDivisionError at .*bad.py:10: the loader is empty"),
+        ("bad.py:elsewhere", (), r"at .*bad.py:15: .*xpu"),
+        ("bad.py:mixed", (), r"at .*bad.py:20: .*same device.*cuda:0"),
+        ("bad.py:raising", ("--device", "nvidia-zx81"), r"'nvidia-zx81' is neither a size like 24GiB nor a known card"),
+        ("bad.py:raising", ("--alloc-conf", "backend:cudaMallocAsync"), r"cudaMallocAsync"),
+    ],
+)
+def test_the_command_ends_with_one_line_and_code_2(tmp_path, target, options, error):
+    """Through the real command: nothing on stdout, one line on stderr that names the value, exit code 2."""
+    (tmp_path / "bad.py").write_text(BAD)
+    (tmp_path / "broken.py").write_text("import no_such_library\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "memguard", "forecast", target, "--device", "1GiB", *options],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    assert done.returncode == 2 and not done.stdout
+    assert len(lines) == 1 and re.search(error, lines[0]), done.stderr
