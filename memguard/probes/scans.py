@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable
 from typing import ClassVar, final
 
@@ -36,7 +37,7 @@ MIN_PIN_BYTES = 64 * 1024
 PER_BATCH = 0.9
 """Elements a batch by which a container must grow."""
 MIN_GRAPHS = 8
-"""Elements that carry graphs, by which a container must grow, and optimizer steps that were made."""
+"""Elements that carry graphs, by which a container must grow, and optimizer steps that are made meanwhile."""
 MIN_HOST_BYTES = 16 * 1024
 """A batch, on the host: less is a log of numbers."""
 
@@ -55,6 +56,8 @@ class ScansProbe(Probe):
         self._stages: dict[Stage, Rounds] = {}
         self._passes: dict[Stage, int] = {}
         self._explained: set[int] = set()
+        self._steps: deque[tuple[int, int]] = deque(maxlen=256)
+        """Batches and optimizer steps so far, at the slices of the last rounds."""
         self._copies = 0
         self._exceptions: set[object] = set()
 
@@ -81,6 +84,7 @@ class ScansProbe(Probe):
 
     def _go_on(self, rounds: Rounds, seconds: float) -> None:
         watch = self.watch
+        self._steps.append((watch.batches, watch.optimizer_steps))
         suspicions = rounds.advance(watch, list(user_frames(sys._getframe(1))), seconds)
         if suspicions is None:
             return
@@ -119,8 +123,11 @@ class ScansProbe(Probe):
             if where in watch.told:
                 continue
             watch.told.add(where)
-            if growth.graph and growth.elements >= MIN_GRAPHS and watch.optimizer_steps >= MIN_GRAPHS:
-                self._tell_graphs(growth, batches)
+            if growth.graph and growth.elements >= MIN_GRAPHS:
+                if self._steps_since(watch.batches - batches) >= MIN_GRAPHS:
+                    self._tell_graphs(growth, batches)
+                else:
+                    watch.told.discard(where)  # losses of one step, perhaps: to be seen once more
                 continue
             on_host = growth.bytes <= 0 or is_on_host(place)
             if place.file is not None and (growth.from_worker or on_host):
@@ -139,6 +146,11 @@ class ScansProbe(Probe):
                     bounded=is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates),
                 )
             )
+
+    def _steps_since(self, batches: int) -> int:
+        """Optimizer steps since so many batches had been."""
+        then = next((steps for seen, steps in self._steps if seen >= batches), self.watch.optimizer_steps)
+        return self.watch.optimizer_steps - then
 
     def _tell_graphs(self, growth: Growth, batches: int) -> None:
         """What grows carries graphs that no forward's mark shows: of terms that depend on the weights alone."""

@@ -30,6 +30,8 @@ class _Model:
     version: int
     steps: int = 0
     """Optimizer steps at the last look."""
+    gradient: weakref.ref[torch.Tensor] | None = None
+    """Its gradient, which piles up in the same tensor while nobody takes it away."""
     seen: int = 0
     calls: int = 0
     place: Place = NOWHERE
@@ -40,7 +42,7 @@ class UnownedGradientsProbe(Probe):
     """Looks whether a model that only serves others collects gradients.
 
     Its graph is in vain where all of this holds: nothing that goes into it wants a gradient, its weights have
-    gradients and never change, and no optimizer holds any of them while others make their steps.
+    gradients that nobody ever takes away, they never change, and no optimizer holds any of them while others step.
     """
 
     name: ClassVar[str] = "unowned gradients"
@@ -81,6 +83,10 @@ class UnownedGradientsProbe(Probe):
         if parameter.grad is None:
             model.seen = 0
             return
+        if model.seen and (model.gradient is None or model.gradient() is not parameter.grad):
+            self._done.add(number)  # somebody takes them away
+            return
+        model.gradient = weakref.ref(parameter.grad)
         model.seen += 1
         if model.seen >= MIN_STEPS:
             self._done.add(number)

@@ -51,3 +51,21 @@ def test_a_teacher_that_gets_gradients_is_told_with_the_line() -> None:
 def test_a_model_whose_gradients_may_serve_is_silent(reason: dict[str, bool]) -> None:
     """One reason to need the graph is enough."""
     assert run(**reason).of(UnusedGraphs) == []
+
+
+def test_gradients_that_somebody_takes_away_are_silent() -> None:
+    """Weights stepped by hand through .data show no new version; their gradients are cleared each time."""
+    student, other = nn.Linear(6, 6), nn.Linear(6, 6)
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
+    with Loop(student, other, kinds=[UnownedGradientsProbe]) as loop:
+        for _ in loop.batches(12):
+            x = torch.randn(4, 6)
+            loss = (student(x) - other(x)).pow(2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            for parameter in other.parameters():
+                parameter.data -= 0.01 * parameter.grad
+            if loop.batch % 2:
+                other.zero_grad()
+    assert loop.of(UnusedGraphs) == []
