@@ -25,7 +25,7 @@ from memguard.facts import Fact
 from memguard.findings import Finding
 from memguard.forks import pid
 from memguard.marks import Mark, make_record
-from memguard.recording import RecordingWriter
+from memguard.recording_writer import RecordingWriter
 from memguard.sinks.interface import Sink
 from memguard.stats import BatchRecord, MemoryStats, Run, SlowStats, Stage
 from memguard.summary import Summary

@@ -11,7 +11,9 @@ import pytest
 
 from memguard.errors import RecordingError
 from memguard.findings import Severity
-from memguard.recording import HEADER_BYTES, RECORD_BYTES, Recording, RecordingWriter, find_recordings, place_of
+from memguard.recording import Recording, find_recordings
+from memguard.recording_format import HEADER_BYTES, RECORD_BYTES, place_of
+from memguard.recording_writer import RecordingWriter
 from memguard.stats import BatchRecord, Stage
 from tests.fakes import finding
 
@@ -75,7 +77,7 @@ def test_killed_in_the_middle_of_writing_it_reads(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
         "from tests.test_recording import record\n"
-        "from memguard.recording import RecordingWriter\n"
+        "from memguard.recording_writer import RecordingWriter\n"
         "w = RecordingWriter(sys.argv[1], {})\n"
         "b = 0\n"
         "while True:\n"

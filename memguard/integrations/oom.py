@@ -29,7 +29,7 @@ from memguard.integrations.trace_window import TraceWindow
 from memguard.postmortem import PostMortem, conclude
 from memguard.probes.by_identity import WeakIdentityDict
 from memguard.probes.oom_errors import oom_in, requested_bytes
-from memguard.recording import FOLDER
+from memguard.recording_format import FOLDER
 from memguard.report.postmortem_html import render_html
 from memguard.report.postmortem_text import render_markdown, render_short
 from memguard.stats import BatchRecord

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from memguard.recording import FOLDER, place_of
+from memguard.recording_format import FOLDER, place_of
 
 if TYPE_CHECKING:
     from memguard.integrations.session import Session

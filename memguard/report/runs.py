@@ -10,7 +10,8 @@ from typing import Any, final
 
 from memguard.detectors.device_share import RankImbalance
 from memguard.errors import RecordingError
-from memguard.recording import Recording, find_recordings, place_of
+from memguard.recording import Recording, find_recordings
+from memguard.recording_format import place_of
 from memguard.report.html_rows import normalise
 from memguard.report.rank_causes import WorstRank, worst_rank
 from memguard.report.ranks import Heights, Spread, heights_of, spread

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import final
 
 from memguard.findings import Finding, Severity
-from memguard.recording import FOLDER, Recording
+from memguard.recording import Recording
+from memguard.recording_format import FOLDER
 from memguard.sinks.interface import Sink
 from memguard.stats import BatchRecord, Run
 

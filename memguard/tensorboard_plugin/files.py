@@ -8,7 +8,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Protocol, final
 
-from memguard.recording import FOLDER, lies_there
+from memguard.recording import lies_there
+from memguard.recording_format import FOLDER
 
 _PRUNED = frozenset({"checkpoints", "wandb", "__pycache__", "node_modules", "site-packages"})
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from memguard.recording import Recording, RecordingWriter, find_recordings
+from memguard.recording import Recording, find_recordings
+from memguard.recording_writer import RecordingWriter
 from memguard.stats import BatchRecord, Stage
 from memguard.units import GIB, MIB, format_bytes
 from tests.browser.chromium import Visit, ink, needs_chromium

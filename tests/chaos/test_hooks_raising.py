@@ -24,7 +24,7 @@ from memguard.integrations.validation import ValidationGuard
 from memguard.probes import PROBES
 from memguard.probes.panel import Probes
 from memguard.recorder import Recorder
-from memguard.recording import RecordingWriter
+from memguard.recording_writer import RecordingWriter
 from memguard.sinks.console import ConsoleSink
 from memguard.sinks.tensorboard import TensorBoardSink
 from memguard.summary import Summary

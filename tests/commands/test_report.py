@@ -6,7 +6,7 @@ import pytest
 
 from memguard.cli import main
 from memguard.findings import Severity
-from memguard.recording import RecordingWriter
+from memguard.recording_writer import RecordingWriter
 from memguard.stats import BatchRecord, Stage
 from memguard.units import GIB, MIB
 from tests.fakes import finding

@@ -11,7 +11,8 @@ from memguard.integrations import devices
 from memguard.integrations.devices import LOOKS, FurtherDevices, indices_of
 from memguard.options import Options
 from memguard.recorder import Recorder
-from memguard.recording import Recording, find_recordings, place_of
+from memguard.recording import Recording, find_recordings
+from memguard.recording_format import place_of
 from memguard.stats import Run, Stage
 from tests.fakes import ScriptedBackend
 

@@ -14,7 +14,8 @@ import pytest
 import memguard
 from memguard.integrations.peers import IDLE_SECONDS, Peers, PeerWatch
 from memguard.launch import Launch
-from memguard.recording import Recording, RecordingWriter, find_recordings
+from memguard.recording import Recording, find_recordings
+from memguard.recording_writer import RecordingWriter
 from tests.integrations.programs import net
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from memguard.findings import Finding, Severity
-from memguard.recording import COLUMNS, RecordingWriter
+from memguard.recording_format import COLUMNS
+from memguard.recording_writer import RecordingWriter
 from memguard.stats import STAGES, Stage
 from memguard.units import GIB, MIB
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from memguard.recording import HEADER_BYTES, RECORD_BYTES, Recording
+from memguard.recording import Recording
+from memguard.recording_format import HEADER_BYTES, RECORD_BYTES
 from memguard.report.html_index import RowIndex
 from memguard.report.html_rows import ROW, decimate
 from memguard.units import GIB

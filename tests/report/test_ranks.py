@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from memguard.findings import Finding, Severity
-from memguard.recording import RecordingWriter
+from memguard.recording_writer import RecordingWriter
 from memguard.report.rank_text import rank_lines
 from memguard.report.runs import RunOnDisk, load_run
 from memguard.report.text import ranks_text, render

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from memguard.errors import MemGuardError
-from memguard.recording import HEADER_BYTES, Recording, find_recordings
+from memguard.recording import Recording, find_recordings
+from memguard.recording_format import HEADER_BYTES
 from memguard.report.compare import compare
 from memguard.report.html import write_html
 from memguard.report.html_details import chart_head

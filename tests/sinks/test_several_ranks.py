@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from memguard.findings import Finding, Severity
-from memguard.recording import RecordingWriter
+from memguard.recording_writer import RecordingWriter
 from memguard.sinks.interface import Sink
 from memguard.sinks.several_ranks import PATIENCE_SECONDS, OnlyHere
 from memguard.stats import BatchRecord, Run, Stage

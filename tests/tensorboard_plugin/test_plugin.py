@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from werkzeug.test import Client
 
-from memguard.recording import Recording, RecordingWriter, find_recordings
+from memguard.recording import Recording, find_recordings
+from memguard.recording_writer import RecordingWriter
 from memguard.stats import BatchRecord, Stage
 from memguard.units import GIB
 from tests.tensorboard_plugin.make_logdir import main, make_leak, make_snapshot, session
