@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any, NamedTuple, Protocol, final
+from typing import Any, final
 
 from memguard.detectors.device_share import RankImbalance, WrongDevice
 from memguard.facts import RankPeaks
 from memguard.findings import Finding, Severity
+from memguard.report.rank_differences import Cause, Evidence, differences, row_of
 from memguard.report.ranks import Spread
-from memguard.report.text import ranks_text, shapes_text
+from memguard.report.text import ranks_text
 from memguard.stats import STAGES, Run, Stage
 from memguard.units import format_bytes
-
-_MOST_ASKED = 32
-"""Other ranks whose inputs and owners are looked up."""
-_PART = 0.3
-"""Share of the difference that something must make up to be named as its cause."""
-_LARGER = 1.1
-"""How many times the elements of the others' inputs are worth a word."""
-_SPLIT = "split the model, or the state of its optimizer, more evenly over the ranks."
-_OWNERS = {
-    "parameters_bytes": "parameters",
-    "gradients_bytes": "gradients",
-    "optimizer_bytes": "optimizer state",
-    "buffers_bytes": "buffers",
-}
 
 
 @final
@@ -66,39 +52,6 @@ class WorstRank:
         }
 
 
-class _Cause(NamedTuple):
-    """One reason, and what helps against it."""
-
-    text: str
-    advice: str = ""
-
-
-class Evidence(Protocol):
-    """What is known of one rank besides its records."""
-
-    @property
-    def findings(self) -> Sequence[Finding]:
-        """The newest state of each."""
-
-    @property
-    def oom(self) -> dict[str, Any] | None:
-        """Its post-mortem, if it ran out of memory."""
-
-    @property
-    def session(self) -> dict[str, Any]:
-        """What it said of itself."""
-
-    @property
-    def stages(self) -> Collection[Stage]:
-        """Those of which it has a record."""
-
-    def shapes(self, number: int) -> list[Any] | None:
-        """The input shapes behind a record's number."""
-
-    def owners(self, batch: int) -> dict[str, Any] | None:
-        """The owners recorded nearest to a batch."""
-
-
 def worst_rank(spread: Spread, ranks: Mapping[int, Evidence]) -> WorstRank | None:
     """The rank with the highest peak; None if no rank has any.
 
@@ -113,22 +66,22 @@ def worst_rank(spread: Spread, ranks: Mapping[int, Evidence]) -> WorstRank | Non
         return None
     worst, lowest = max(peaks, key=lambda rank: peaks[rank]), min(peaks, key=lambda rank: peaks[rank])
     at = spread.position(worst)
-    others = [rank for rank in spread.ranks if rank != worst and _row(spread, rank, at)["peak"] >= 0]
-    own = _row(spread, worst, at)
+    others = [rank for rank in spread.ranks if rank != worst and row_of(spread, rank, at)["peak"] >= 0]
+    own = row_of(spread, worst, at)
     stage = STAGES[own["stage"]] if 0 <= own["stage"] < len(STAGES) else Stage.OTHER
     findings = {rank: each.findings for rank, each in ranks.items()}
     alone = _only_here(findings, worst)
     causes = _ran_out(ranks[worst].oom) + _stage_alone(stage, ranks, worst)
     if others:
-        causes += _differences(spread, at, worst, others, ranks)
-    causes += [_Cause(f"only this rank has {_named(finding)}") for finding in alone[:3]]
+        causes += differences(spread, at, worst, others, ranks)
+    causes += [Cause(f"only this rank has {_named(finding)}") for finding in alone[:3]]
     causes += _visitors(findings, worst, ranks)
     told = WorstRank(
         rank=worst,
         peak_bytes=peaks[worst],
         batch=own["batch"],
         stage=stage,
-        median_bytes=int(median(_row(spread, rank, at)["peak"] for rank in others)) if others else peaks[worst],
+        median_bytes=int(median(row_of(spread, rank, at)["peak"] for rank in others)) if others else peaks[worst],
         lowest_rank=lowest,
         lowest_bytes=peaks[lowest],
         causes=tuple(cause.text for cause in causes),
@@ -139,57 +92,13 @@ def worst_rank(spread: Spread, ranks: Mapping[int, Evidence]) -> WorstRank | Non
     return replace(told, finding=_imbalance(told, peaks, ranks[worst], advice))
 
 
-def _row(spread: Spread, rank: int, at: int) -> dict[str, int]:
-    number = spread.ranks.index(rank)
-    rows = spread.heights[number].rows
-    inside = at < len(rows["batch"])
-    return {"peak": int(spread.table[number, at]), **{k: int(v[at]) if inside else -1 for k, v in rows.items()}}
-
-
-def _differences(spread: Spread, at: int, worst: int, others: list[int], ranks: Mapping[int, Evidence]) -> list[_Cause]:
-    """What differs in the step of the highest peak: inputs, and memory held before the batch."""
-    own, rows = _row(spread, worst, at), {rank: _row(spread, rank, at) for rank in others}
-    gap = own["peak"] - median(row["peak"] for row in rows.values())
-    if gap <= 0:
-        return []
-    sample = others[:: max(1, len(others) // _MOST_ASKED)][:_MOST_ASKED]
-    causes = _larger_inputs(own, {rank: rows[rank] for rank in sample}, worst, ranks)
-    owner = _owner(ranks, worst, sample, own["batch"], _PART * gap)
-    floors = [row["allocated_start_bytes"] for row in rows.values() if row["allocated_start_bytes"] >= 0]
-    held = own["allocated_start_bytes"] - median(floors) if own["allocated_start_bytes"] >= 0 and floors else 0
-    if held > _PART * gap:
-        text = f"it holds {format_bytes(int(held))} more than the others before the batch begins"
-        causes.append(_Cause(text + (f": {owner}" if owner else ""), _SPLIT if owner else ""))
-    elif owner:
-        causes.append(_Cause(f"it holds more of the model: {owner}", _SPLIT))
-    return causes
-
-
-def _larger_inputs(
-    own: dict[str, int], rows: Mapping[int, dict[str, int]], worst: int, ranks: Mapping[int, Evidence]
-) -> list[_Cause]:
-    """The inputs of the step, if this rank's are larger than those of the ranks that do the same."""
-    alike = [rank for rank, row in rows.items() if row["stage"] == own["stage"] and row["shapes"] >= 0]
-    mine = ranks[worst].shapes(own["shapes"]) if own["shapes"] >= 0 else None
-    theirs = [shapes for rank in alike if (shapes := ranks[rank].shapes(rows[rank]["shapes"]))]
-    if not mine or not theirs:
-        return []
-    typical = sorted(theirs, key=_elements)[len(theirs) // 2]
-    ratio = _elements(mine) / max(_elements(typical), 1)
-    if ratio <= _LARGER:
-        return []
-    elsewhere = f"in the same step elsewhere {shapes_text(typical)}"
-    text = f"its inputs are {ratio:.1f} times as large: {shapes_text(mine)}, {elsewhere}"
-    return [_Cause(text, "give every rank batches of as many elements (sort or pack by length in the sampler).")]
-
-
-def _ran_out(oom: dict[str, Any] | None) -> list[_Cause]:
+def _ran_out(oom: dict[str, Any] | None) -> list[Cause]:
     if oom is None or not oom.get("cause"):
         return []
     place = _place(oom)
     at = f" ({place['file']}:{place.get('line')})" if place.get("file") else ""
     text = f"it ran out of memory: {str(oom['cause']).rstrip('.')}{at}"
-    return [_Cause(text, f"do what the report of rank {oom.get('rank', '?')} advises.")]
+    return [Cause(text, f"do what the report of rank {oom.get('rank', '?')} advises.")]
 
 
 def _place(oom: dict[str, Any] | None) -> dict[str, Any]:
@@ -197,32 +106,12 @@ def _place(oom: dict[str, Any] | None) -> dict[str, Any]:
     return place if isinstance(place, dict) else {}
 
 
-def _stage_alone(stage: Stage, ranks: Mapping[int, Evidence], worst: int) -> list[_Cause]:
+def _stage_alone(stage: Stage, ranks: Mapping[int, Evidence], worst: int) -> list[Cause]:
     """A stage that no other rank has, as a checkpoint that one rank gathers."""
     if stage is Stage.OTHER or any(stage in each.stages for rank, each in ranks.items() if rank != worst):
         return []
     text = f"its peak is in {stage.value}, which no other rank does"
-    return [_Cause(text, "do on the host what one rank does for all, or in pieces.")]
-
-
-def _owner(ranks: Mapping[int, Evidence], worst: int, sample: list[int], batch: int, least: float) -> str:
-    """What of the model this rank holds more of than the others, where that is more than the least; largest first."""
-    own = _owners(ranks[worst], batch)
-    theirs = [owners for rank in sample if (owners := _owners(ranks[rank], batch))]
-    if not own or not theirs:
-        return ""
-    usual = {name: int(median(owners.get(name, 0) for owners in theirs)) for name in _OWNERS}
-    more = {name: own.get(name, 0) - usual[name] for name in _OWNERS}
-    if sum(more.values()) <= least:
-        return ""
-    names = sorted((name for name in more if more[name] > sum(more.values()) / 5), key=lambda name: -more[name])
-    parts = (f"{_OWNERS[name]} {format_bytes(own[name])}, {format_bytes(usual[name])} elsewhere" for name in names)
-    return "; ".join(parts)
-
-
-def _owners(rank: Evidence, batch: int) -> dict[str, int]:
-    line = rank.owners(batch) or {}
-    return {name: line[name] for name in _OWNERS if isinstance(line.get(name), int)}
+    return [Cause(text, "do on the host what one rank does for all, or in pieces.")]
 
 
 def _only_here(findings: Mapping[int, Sequence[Finding]], worst: int) -> list[Finding]:
@@ -242,7 +131,7 @@ def _only_here(findings: Mapping[int, Sequence[Finding]], worst: int) -> list[Fi
     return sorted(alone, key=lambda each: (-list(Severity).index(each.severity), -(each.bytes or 0)))
 
 
-def _visitors(findings: Mapping[int, Sequence[Finding]], worst: int, ranks: Mapping[int, Evidence]) -> list[_Cause]:
+def _visitors(findings: Mapping[int, Sequence[Finding]], worst: int, ranks: Mapping[int, Evidence]) -> list[Cause]:
     """Other ranks that hold memory on this rank's device (MG602), on the same node."""
     here = ranks[worst].session
     guests = [
@@ -259,7 +148,7 @@ def _visitors(findings: Mapping[int, Sequence[Finding]], worst: int, ranks: Mapp
     held = sum(finding.bytes or 0 for _, finding in guests)
     names = ranks_text([rank for rank, _ in guests])
     text = f"{names} hold{'s' * (len(guests) == 1)} {format_bytes(held)} on its device {here['device']} (MG602)"
-    return [_Cause(text, f"first see to MG602: {guests[0][1].advice}")]
+    return [Cause(text, f"first see to MG602: {guests[0][1].advice}")]
 
 
 def _imbalance(worst: WorstRank, peaks: Mapping[int, int], evidence: Evidence, advice: str | None) -> Finding | None:
@@ -286,13 +175,3 @@ def _named(finding: Finding) -> str:
     at = f" in {finding.file}:{finding.line}" if finding.file else ""
     held = f", {format_bytes(finding.bytes)}" if finding.bytes else ""
     return f"{finding.code} {finding.name}{at}" + (f" ({finding.holder}{held})" if finding.holder else "")
-
-
-def _elements(shapes: list[Any]) -> int:
-    """Elements of all inputs."""
-    sizes = [entry[1] for entry in shapes if isinstance(entry, (list, tuple)) and len(entry) > 1]
-    return sum(math.prod(size) for size in sizes if isinstance(size, (list, tuple)) and all(map(_is_whole, size)))
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and value >= 0
