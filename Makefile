@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint unit null-gpu test-cuda test-gpu bench docs clean
+.PHONY: demo test test-slow test-oldest lint unit null-gpu test-cuda test-gpu bench docs clean
 
 demo: $(READY)
 	$(BIN)/memguard demo
@@ -26,6 +26,16 @@ test-slow: $(READY) # what takes longer: the corpus once more on the plain CPU, 
 null-gpu: $(READY)
 	$(BIN)/python -m tests.nullgpu.setup
 
+test-oldest: # the core of the suite with the oldest packages that are accepted; PYTHON=python3.10 make test-oldest
+	[ -x .venv-oldest/bin/python ] || $(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install -q -r tests/oldest.txt pytest pytest-xdist hypothesis scikit-learn
+	.venv-oldest/bin/python -m pip install -q --no-deps -e .
+	.venv-oldest/bin/python -m pytest -n 2 -m "not slow" -o filterwarnings=default tests/test_options.py \
+		tests/test_recorder.py tests/test_recording.py tests/test_units.py tests/backends tests/guards tests/sinks \
+		tests/report tests/detectors tests/probes tests/postmortem tests/integrations/test_torch.py \
+		tests/integrations/test_lightning.py tests/integrations/test_loop.py tests/integrations/test_unchanged.py \
+		tests/chaos/test_hostile_programs.py
+
 test-cuda: null-gpu
 	$(BIN)/python -m tests.nullgpu.run --total 24GiB --devices 2 -- python -m pytest tests/cuda -m cuda
 
@@ -42,4 +52,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .nullgpu build dist *.egg-info
+	rm -rf $(VENV) .venv-oldest .nullgpu build dist *.egg-info
