@@ -1,5 +1,7 @@
 import copy
 import importlib.util
+import json
+import os
 import pickle
 import subprocess
 import sys
@@ -312,3 +314,28 @@ def test_without_transformers_the_import_says_what_to_install() -> None:
     code = "import sys; sys.modules['transformers'] = None\nimport memguard.integrations.huggingface"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ImportError" in done.stderr and "pip install 'torch-memguard[huggingface]'" in done.stderr
+
+
+@pytest.mark.slow
+def test_two_ranks_lose_the_same_and_ask_for_no_collective_more(tmp_path: Path) -> None:
+    """DDP on gloo under torchrun: losses bit for bit, collectives counted, a recording for each rank."""
+    told: dict[str, list[Any]] = {}
+    for name in ("plain", "guarded"):
+        (tmp_path / name).mkdir()
+        program = Path(__file__).with_name("huggingface_ranks.py")
+        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
+        root = Path(__file__).parents[2]
+        done = subprocess.run(
+            [sys.executable, *launch, str(tmp_path / name), name],
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        told[name] = [json.loads(path.read_text()) for path in sorted((tmp_path / name).glob("told-*.json"))]
+    assert told["plain"] == told["guarded"] and len(told["plain"]) == 2
+    assert told["plain"][0]["losses"] != told["plain"][1]["losses"] and told["plain"][0]["collectives"]
+    recordings = [Recording.open(path) for path in find_recordings(tmp_path / "guarded")]
+    assert [len(recording) for recording in recordings] == [34, 34]
