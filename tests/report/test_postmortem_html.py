@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from memguard.facts import Place
+from memguard.postmortem import Cause, PostMortem
+from memguard.postmortem.advice import Advice
+from memguard.postmortem.scene import Replayed, Request, TopLine, TopTensor
+from memguard.report.postmortem_html import render_html
+from memguard.report.postmortem_text import render_short
+from memguard.stats import Stage
+
+MIB = 1 << 20
+EVIL = "<script>alert(1)</script>"
+
+
+def told(**changed: object) -> PostMortem:
+    values: dict[str, object] = {
+        "id": "oom-rank00000-batch7",
+        "device": "cuda:0",
+        "rank": 0,
+        "batch": 7,
+        "stage": Stage.TRAIN,
+        "epoch": 0,
+        "message": f"CUDA out of memory. {EVIL}",
+        "cause": Cause.LEAK,
+        "why": f"A leak: `losses` keeps 3.00 MiB {EVIL}.",
+        "site": Place(file="/home/somebody/train.py", line=8, function="main"),
+        "request": Request(requested_bytes=2 * MIB, limit_bytes=16 * MIB, free_bytes=0, allocated_bytes=15 * MIB),
+        "owners": {"activations": 12 * MIB, "parameters": 3 * MIB, "gradients": 0},
+        "lines": (TopLine(file=f"/x/{EVIL}.py", line=3, function="f", bytes=MIB),),
+        "tensors": (TopTensor(name=EVIL, owner="outputs", shape=(2, 3), dtype="float32", bytes=24),),
+        "advice": (Advice(text=f"store `loss.item()` {EVIL}", gain_bytes=3 * MIB),),
+        "replays": (
+            Replayed(conf="expandable_segments:True", fits=True, reserved_peak_bytes=MIB, events=4, batches=2),
+        ),
+        "findings": ("MG101",),
+    }
+    return PostMortem(**{**values, **changed})  # type: ignore[arg-type]
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_one_file_and_nothing_runs() -> None:
+    """What comes from the program is escaped, every tag is closed, and nothing is fetched from anywhere."""
+    page = render_html(told())
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in tags.seen}
+    assert not any(
+        name in ("src", "href") or name.startswith("on") for _, attributes in tags.seen for name in attributes
+    )
+    assert EVIL not in page and page.count("&lt;script&gt;") == 4
+    assert "url(" not in page and "@import" not in page
+
+
+def test_the_whole_story() -> None:
+    """Cause, request, advice with its gain, owners, tensors, replays, findings and PyTorch's text stand in it."""
+    text = re.sub(r"<[^>]+>", " ", render_html(told(caught=True, rank=3)))
+    for part in ("Out of memory in train batch 7", "2.00 MiB asked for by train.py:8", "rank 3", "Saves about 3.00 MiB",
+                 "activations and saved tensors", "80%", "[2, 3]", "4 allocations and frees of the last 2 batches",
+                 "MG101", "CUDA out of memory", "The program caught the error"):  # fmt: skip
+        assert part in text, part
+
+
+def test_a_bare_one() -> None:
+    """Where next to nothing is known, the page says what there is."""
+    page = render_html(told(owners={}, lines=(), tensors=(), advice=(), replays=(), findings=(), message=""))
+    assert "What to change" not in page and "Out of memory in train batch 7" in page
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_short_form_fits_the_terminal(width: int) -> None:
+    """No line is wider than the terminal, sizes stay whole, and it tells what was asked, held, why, what to change."""
+    lines = render_short(told(why="A leak: " + "what stays grew by 11.3 MiB and " * 9), width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert not any(re.search(r"\d$", line) for line in lines[1:-1])
+    heads = [line[:10].strip() for line in lines if line[:10].strip()]
+    assert heads == ["memguard:", "Held by:", "By line:", "Why:", "Change:"]
