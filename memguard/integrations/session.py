@@ -37,7 +37,8 @@ from memguard.forks import pid
 from memguard.guards.empty_cache import CacheGuard
 from memguard.integrations.devices import FurtherDevices
 from memguard.integrations.oom import OomWatch
-from memguard.integrations.peers import Peers, PeerWatch
+from memguard.integrations.peer_watch import PeerWatch
+from memguard.integrations.peers import Peers
 from memguard.integrations.validation import ValidationGuard
 from memguard.launch import Launch, read_launch
 from memguard.options import Options, choose_logdir

@@ -12,7 +12,8 @@ from typing import Any, cast
 import pytest
 
 import memguard
-from memguard.integrations.peers import IDLE_SECONDS, Peers, PeerWatch
+from memguard.integrations.peer_watch import IDLE_SECONDS, PeerWatch
+from memguard.integrations.peers import Peers
 from memguard.launch import Launch
 from memguard.recording import Recording, find_recordings
 from memguard.recording_writer import RecordingWriter
@@ -87,7 +88,7 @@ def test_a_rank_that_waits_says_for_whom(
 ) -> None:
     """Only when no batch ends any more, once, and one rank of the node speaks for all."""
     now = [100.0]
-    monkeypatch.setattr("memguard.integrations.peers.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("memguard.integrations.peer_watch.time", SimpleNamespace(monotonic=lambda: now[0]))
     (speaks, heard), (silent, also) = watch(tmp_path), watch(tmp_path, local_rank=1)
     for each in (speaks, silent):
         each.look()

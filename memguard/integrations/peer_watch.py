@@ -1,0 +1,85 @@
+"""Tells a rank that waits, or dies, which other rank of the run fell."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, final
+
+from memguard.integrations.peers import Fallen, Peers
+
+if TYPE_CHECKING:
+    from memguard.integrations.session import Session
+
+IDLE_SECONDS = 2.0
+"""A rank that makes no record for so long may wait for one that fell."""
+_REPORT_SECONDS = 3.0
+"""How long a rank that dies waits for the report of one that fell before it."""
+_DYING_SECONDS = 0.25
+"""How long it waits where the error may come from another process that is dying."""
+
+
+@final
+class PeerWatch:
+    """Tells this rank which other one fell: while it waits in vain, and when its own error comes.
+
+    Args:
+        session: This rank's session; used for its place and its recording.
+        peers: The other ranks.
+    """
+
+    def __init__(self, session: Session, peers: Peers) -> None:
+        self._recorder, self._launch, self._peers = session.recorder, session.launch, peers
+        self._told: set[int] = set()
+        self._batch = -1
+        self._since = time.monotonic()
+
+    def begin(self) -> None:
+        """The run begins."""
+        self._peers.begin()
+
+    def announce(self, batch: int) -> None:
+        """The allocator of this rank is about to fail."""
+        self._peers.announce(batch)
+
+    def withdraw(self, batch: int) -> None:
+        """The program caught that error."""
+        self._peers.withdraw(batch)
+
+    def look(self) -> None:
+        """Called about once a second from another thread than the loop's: looks where no batch ends any more."""
+        batch, now = self._recorder.batch, time.monotonic()
+        if batch != self._batch:
+            self._batch, self._since = batch, now
+        elif now - self._since > IDLE_SECONDS:
+            fresh = self._tell(self._peers.fallen())
+            if fresh and not self._launch.local_rank:  # one of each node speaks
+                print(f"memguard: {'; '.join(fresh)}. Rank {self._launch.rank} waits in vain.", file=sys.stderr)
+
+    def failed(self, error: BaseException) -> None:
+        """This rank fails by an error of its own, perhaps because another one fell."""
+        if not isinstance(error, Exception):
+            return
+        began = time.monotonic()
+        while not self._peers.reports_are_there() and time.monotonic() < began + _REPORT_SECONDS:
+            time.sleep(0.05)
+        fallen = self._peers.fallen()
+        while not fallen and isinstance(error, RuntimeError) and time.monotonic() < began + _DYING_SECONDS:
+            time.sleep(0.05)  # a connection is closed somewhat earlier than its process is gone
+            fallen = self._peers.fallen()
+        self._tell(fallen)
+        if not fallen:
+            return
+        text = f"memguard: before rank {self._launch.rank} failed, {'; '.join(map(str, fallen))}."
+        if not hasattr(error, "add_note"):
+            print(text, file=sys.stderr)
+        elif text not in getattr(error, "__notes__", ()):
+            error.add_note(text)
+
+    def _tell(self, fallen: list[Fallen]) -> list[str]:
+        """Writes what is new into the recording; the same in words."""
+        fresh = [each for each in fallen if each.rank not in self._told]
+        for each in fresh:
+            self._told.add(each.rank)
+            self._recorder.line("peer", each.to_json())
+        return [str(each) for each in fresh]
