@@ -77,7 +77,37 @@ def killed(logdir: str) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-PROGRAMS = {program.__name__: program for program in (watched, plain, wrapped, raised, thread, rank, killed)}
+def raised_from(logdir: str) -> None:
+    """The program wraps the error in one of its own."""
+    with memguard.watch(device=DEVICE, logdir=logdir, quiet=True):
+        try:
+            big()
+        except torch.OutOfMemoryError as error:
+            raise ValueError("the step failed") from error
+
+
+def grouped(logdir: str) -> None:
+    """The error is one of several in a group."""
+    with memguard.watch(device=DEVICE, logdir=logdir, quiet=True):
+        try:
+            big()
+        except torch.OutOfMemoryError as error:
+            raise ExceptionGroup("two jobs failed", [KeyError("a"), error]) from None  # noqa: F821
+
+
+def workers(logdir: str) -> None:
+    """Batches come from worker processes."""
+    loader = torch.utils.data.DataLoader(torch.zeros(64, 8), batch_size=8, num_workers=2)
+    model = nn.Linear(8, 8)
+    with memguard.watch(model, device=DEVICE, logdir=logdir, quiet=True) as guard:
+        for number, batch in enumerate(guard.batches(loader)):
+            model(batch).sum().backward()
+            if number == 3:
+                big()
+
+
+ALL = (watched, plain, wrapped, raised, thread, rank, killed, raised_from, grouped, workers)
+PROGRAMS = {program.__name__: program for program in ALL}
 
 
 def main() -> None:

@@ -70,6 +70,20 @@ def test_one_report(name: str, tmp_path: Path) -> None:
     assert end is not None and end["reason"] == "an exception: OutOfMemoryError"
 
 
+@pytest.mark.parametrize("name", ["raised_from", "grouped", "workers"])
+def test_chains_groups_and_workers(name: str, tmp_path: Path) -> None:
+    """An error inside another one, one of a group, and one beside worker processes: told once, exit code 1."""
+    if name == "grouped" and sys.version_info < (3, 11):
+        pytest.skip("groups of exceptions exist from Python 3.11 on")
+    done = program(name, tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("memguard: out of memory on virtual:16MiB") == 1, done.stderr
+    [told] = ooms(tmp_path)
+    assert told["site"]["function"] == "big"
+    for suffix in ("md", "html", "json"):
+        assert (tmp_path / "memguard" / told["id"] / f"report.{suffix}").is_file()
+
+
 def test_a_thread(tmp_path: Path) -> None:
     """An error that ends a thread is told; the program goes on."""
     done = program("thread", tmp_path)
