@@ -35,6 +35,7 @@ class _Model:
     beside: int = 0
     """Unused graphs of batches in which another model was trained."""
     bytes: int | None = None
+    sized: bool = False
     place: Place = NOWHERE
     told: int = 0
     optimized: bool | None = None
@@ -72,7 +73,9 @@ class EvaluationProbe(Probe):
             for inner in self._inner:
                 inner.site = mark.site
             self._inner.clear()
-        if model.bytes is None and model.forwards == 2:
+        # Of a model in training one graph must have died unused: to walk it takes milliseconds.
+        if not model.sized and (model.unused if module.training else model.forwards >= 2):
+            model.sized = True
             model.bytes = _graph_bytes(module, output)
 
     def on_batch_end(self) -> None:
