@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -60,6 +61,38 @@ def apply_change(name: str | None, model: nn.Module | None, optimizers: list[Opt
     elif name == CHECKPOINTING.name and model is not None:
         for block in _repeated(model):
             _wrap(block, _checkpointed)
+
+
+def accumulated_twice(step: Callable[[], Any], optimizers: list[Optimizer]) -> Callable[[], None]:
+    """Two of the user's steps with one step of the optimizers, after the second; gradients are kept between them."""
+    first = stepped = False
+
+    def hold(optimizer: Optimizer) -> None:
+        real_step, real_zero_grad = optimizer.step, optimizer.zero_grad
+
+        @functools.wraps(real_step)
+        def held_step(*args: Any, **kwargs: Any) -> Any:
+            nonlocal stepped
+            stepped = True
+            return None if first else real_step(*args, **kwargs)
+
+        @functools.wraps(real_zero_grad)
+        def held_zero_grad(*args: Any, **kwargs: Any) -> None:
+            if stepped is not first:  # before the first backward, or after the second
+                real_zero_grad(*args, **kwargs)
+
+        optimizer.step = held_step  # type: ignore[method-assign]
+        optimizer.zero_grad = held_zero_grad  # type: ignore[method-assign]
+
+    def both() -> None:
+        nonlocal first, stepped
+        for half in (True, False):
+            first, stepped = half, False
+            step()
+
+    for optimizer in optimizers:
+        hold(optimizer)
+    return both
 
 
 def _wrap(module: nn.Module, wrapper: Any) -> None:

@@ -88,6 +88,10 @@ def _efficient_backward(tracer: Tracer, site: int, func: Any, args: tuple[Any, .
     return for_query, for_key, for_value, for_mask
 
 
+def _updated(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A fused optimizer step that PyTorch gives no fake kernel: it changes its arguments and takes nothing."""
+
+
 def _no(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return False
 
@@ -133,6 +137,12 @@ KERNELS: dict[Any, Kernel] = {
 KERNELS.update(
     (getattr(packet, overload), _no)
     for name in ("_use_cudnn_ctc_loss", "_use_miopen_ctc_loss")
+    if (packet := getattr(aten, name, None)) is not None
+    for overload in packet.overloads()
+)
+KERNELS.update(
+    (getattr(packet, overload), _updated)
+    for name in ("_fused_sgd_", "_fused_adagrad_")
     if (packet := getattr(aten, name, None)) is not None
     for overload in packet.overloads()
 )

@@ -21,7 +21,7 @@ from torch.utils import _foreach_utils
 
 from memguard.errors import MemGuardError
 from memguard.forecast.attention import install_attention
-from memguard.forecast.changes import apply_change
+from memguard.forecast.changes import HALF_BATCH, accumulated_twice, apply_change
 from memguard.forecast.device_guard import install_device_guard
 from memguard.forecast.distributed import stand_in_for_process_group
 from memguard.forecast.fake_gpu import become_gpu
@@ -68,6 +68,8 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
         model, optimizers, step = make()
         optimizers = _optimizers(optimizers)
         apply_change(setting.change, model, optimizers)
+        if setting.change == HALF_BATCH.name:
+            step = accumulated_twice(step, optimizers)
         placed = _Placement(tracer, model, optimizers)
         placed.move()
         placed.bring(step)
@@ -200,8 +202,8 @@ class _Placement:
         elsewhere = {t.device.type for _, t in tensors} - {"cpu", "cuda", "meta"}
         if elsewhere:
             raise MemGuardError(
-                f"the model is on {', '.join(sorted(elsewhere))}, and a forecast knows CUDA's kernels only: put the model "
-                "on cuda, or leave it on the CPU"
+                f"the model is on {', '.join(sorted(elsewhere))}, and a forecast knows CUDA's kernels only: put it on "
+                "cuda, or leave it on the CPU"
             )
         on_gpu = any(isinstance(t, FakeTensor) and t.fake_device.type == "cuda" for _, t in tensors)
         real_gpu = any(not isinstance(t, FakeTensor) and t.is_cuda for _, t in tensors)

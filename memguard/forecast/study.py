@@ -153,7 +153,7 @@ class Study:
                 elif change is HALF_BATCH:
                     if self._batch is None or self._batch < 2:
                         continue
-                    traced = self.trace(batch=self._batch // 2)
+                    traced = self.trace(batch=self._batch // 2, change=change.name)
                 else:
                     traced = self.trace(change=change.name)
             except MemGuardError:  # the step cannot be changed so

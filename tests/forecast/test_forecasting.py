@@ -8,6 +8,7 @@ from torch import nn
 import memguard.forecast
 from memguard.errors import MemGuardError
 from memguard.forecast import forecast
+from memguard.forecast.changes import accumulated_twice
 from memguard.forecast.child import StepError, in_child
 
 
@@ -237,3 +238,40 @@ def test_libraries_share_a_workspace_where_they_do():
         for v in ("2.12", "2.15")
     ]
     assert ends[0] - ends[1] == 2 * 8_519_680
+
+
+@pytest.mark.parametrize("style", ["zero first", "zero last"])
+def test_half_the_batch_keeps_gradients_between_its_halves(style):
+    """Accumulated twice, the optimizer steps once for two of the user's steps; with SGD its fused form is known too."""
+    steps = 0
+
+    class Counting(torch.optim.SGD):
+        def step(self, closure=None):
+            nonlocal steps
+            assert model.weight.grad is not None
+            steps += 1
+            return super().step(closure)
+
+    model = nn.Linear(64, 64)
+    optimizer = Counting(model.parameters(), 0.1, momentum=0.9, fused=True)
+    calls = 0
+
+    def step():
+        nonlocal calls
+        calls += 1
+        if style == "zero first":
+            optimizer.zero_grad()
+        assert (model.weight.grad is None) is (calls % 2 == 1 or not halved)
+        model(inputs).sum().backward()
+        optimizer.step()
+        if style == "zero last":
+            optimizer.zero_grad()
+
+    inputs, halved = torch.randn(8, 64), True
+    both = accumulated_twice(step, [optimizer])
+    for _ in range(3):
+        both()
+    assert (calls, steps) == (6, 3)
+    halved = False
+    plain = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, fused=True)
+    assert forecast(lambda: (model(inputs).sum().backward(), plain.step()), model=model, optimizer=plain).steps
