@@ -140,7 +140,7 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
         if self._session is None:
             self._begin(args, model)
         else:
-            self._evaluated(_length(eval_dataloader), keeps=args.eval_accumulation_steps is None)
+            self._evaluated(args, eval_dataloader)
 
     @shielded
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -187,37 +187,45 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
     # The run
 
     def _begin(self, args: Any, model: Any) -> None:
-        host = find_host()
-        _close_abandoned()
-        if self._off or not self._is_first(host):
+        if self._off or not self._takes_part():
             return
-        self._host = host
         if self._session is not None:  # the Trainer begins anew after an error that somebody caught
             self._leave(*EVALUATIONS, Stage.CHECKPOINT, Stage.TRAIN)
         else:
+            self._open(args)
+        self._attach(model)
+
+    def _open(self, args: Any) -> None:
+        try:
             session = Session(
                 self._options,
                 default_logdir=args.output_dir,
-                writer=functools.partial(_tensorboard_writer, host),
+                writer=functools.partial(_tensorboard_writer, self._host),
                 rank=args.process_index,
                 world_size=args.world_size,
             )
-            self._open(session)
-        self._attach(model)
-
-    def _open(self, session: Session) -> None:
-        try:
             session.open()
-        except torch.OutOfMemoryError:
-            raise  # what is there already does not fit the virtual device: the user's business
+        except (ValueError, torch.OutOfMemoryError):
+            raise  # no such device, or what is there already does not fit the virtual one: the user's business
         except Exception as error:
             self.part_failed("start", error)
+            return
         self._session = session
-        self._scalars = Scalars(session.recorder) if self._options.loggers else None
         _running.append(self)
         atexit.register(self._end_with_process)
+        with session.recorder.part("loggers"):
+            self._scalars = Scalars(session.recorder) if self._options.loggers else None
 
     @shielded
+    def _takes_part(self) -> bool:
+        self._host = self._find_host()
+        _close_abandoned()
+        return self._is_first(self._host)
+
+    @shielded
+    def _find_host(self) -> Host | None:
+        return find_host()
+
     def _is_first(self, host: Host | None) -> bool:
         """Whether this is the Trainer's first callback of this kind, which then hears before those that report."""
         callbacks = host.callbacks if host is not None else []
@@ -245,9 +253,9 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
             session.extra_roots([("trainer", host.trainer() if host.trainer is not None else None), *named])
 
     @shielded
-    def _evaluated(self, batches: int | None, *, keeps: bool) -> None:
+    def _evaluated(self, args: Any, dataloader: Any) -> None:
         if self._batches is not None:
-            self._batches.evaluated(batches, keeps=keeps)
+            self._batches.evaluated(_length(dataloader), keeps=args.eval_accumulation_steps is None)
 
     @shielded
     def _start_training(self, args: Any, state: Any, train_dataloader: Any) -> None:
@@ -256,6 +264,7 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
             to_come = (state.max_steps - state.global_step) * args.gradient_accumulation_steps
             self._session.plan(num_epochs=state.num_train_epochs or None, max_steps=to_come or None)
 
+    @shielded
     def _unlog(self) -> None:
         """Takes our numbers out again: what was logged may be the metrics that the Trainer gives to its caller."""
         logs, scalars = self._logged or ({}, {})
@@ -278,6 +287,7 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
         if self._session is not None and control.should_save and not control.should_evaluate:
             self._session.stage_start(Stage.CHECKPOINT, epoch=int(state.epoch or 0))
 
+    @shielded
     def _leave(self, *stages: Stage) -> None:
         for stage in stages:
             if self._session is not None and self._session.in_stage(stage):

@@ -1,4 +1,5 @@
 import copy
+import functools
 import importlib.util
 import json
 import os
@@ -18,7 +19,10 @@ if importlib.util.find_spec("transformers") is None:
 from transformers import Trainer, TrainerCallback
 
 import memguard
+from memguard.integrations import huggingface, huggingface_batches
 from memguard.integrations.huggingface import MemGuardCallback, _running
+from memguard.integrations.huggingface_batches import TrainerBatches
+from memguard.integrations.trackers import Scalars
 from memguard.recording import Recording, find_recordings
 from tests.integrations.huggingface_trainers import Classifier, Numbers, guard, trainer
 
@@ -314,6 +318,57 @@ def test_without_transformers_the_import_says_what_to_install() -> None:
     code = "import sys; sys.modules['transformers'] = None\nimport memguard.integrations.huggingface"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ImportError" in done.stderr and "pip install 'torch-memguard[huggingface]'" in done.stderr
+
+
+@functools.cache
+def truth(folder: Path) -> list[float]:
+    host = busy(folder)
+    host.train()
+    return list(host.model.losses)
+
+
+def busy(folder: Path, *callbacks: Any) -> Trainer:
+    """Whatever a Trainer does, in a few steps."""
+    torch.manual_seed(0)
+    return trainer(
+        folder, *callbacks, model=Classifier(classes=4096), given={"compute_metrics": lambda prediction: {}},
+        max_steps=4, gradient_accumulation_steps=2, eval_strategy="steps", eval_steps=2, save_strategy="steps",
+        save_steps=2, logging_strategy="steps", logging_steps=1,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("home", "name"),
+    [
+        *[(huggingface, name) for name in ("find_host", "_close_abandoned", "is_compiled", "_length", "Session")],
+        *[(huggingface_batches, name) for name in ("is_predicting", "kept_predictions", "call_site", "RootHooks")],
+        *[(MemGuardCallback, name) for name in ("_is_first", "_expect_checkpoint", "_close", "part_failed")],
+        *[
+            (TrainerBatches, name)
+            for name, method in vars(TrainerBatches).items()
+            if callable(method) and name != "remove"
+        ],
+        (Scalars, "__init__"),
+        (Scalars, "take"),
+    ],
+)
+def test_whatever_fails_the_trainer_never_knows(
+    home: Any, name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part raises in turn: the losses are the same, and nothing comes out."""
+
+    def chaos(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("planted")
+
+    expected = truth(tmp_path_factory.getbasetemp() / "truth")
+    callback = guard(device="virtual:16MiB", loggers=True)
+    host = busy(tmp_path, callback)
+    with monkeypatch.context() as patched:
+        patched.setattr(home, name, chaos)
+        host.train()
+    assert host.model.losses == expected
+    callback._close("test")
+    assert not host.model._forward_hooks and not _running
 
 
 @pytest.mark.slow
