@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.detectors.interface import Detector
-from memguard.detectors.telling import from_post_mortem, from_record, plural
+from memguard.detectors.telling import from_post_mortem, from_record, limit_of, plural
 from memguard.facts import Fact
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run
@@ -128,12 +128,19 @@ class AllocatorThrash(Detector):
             severity,
             f"the allocator flushed its whole cache and tried again {plural(retries, 'time')} in the last "
             f"{plural(len(self._recent), 'batch')} (num_alloc_retries): the device is full, training is slower "
-            "already, "
-            "and a slightly larger batch will not fit.",
+            f"already, and a slightly larger batch will not fit{_left(record, run)}.",
             "reduce the batch size a little, or free what other findings name; with much reserved and unused "
             "memory, set "
             "PYTORCH_ALLOC_CONF=expandable_segments:True.",
         )
+
+
+def _left(record: BatchRecord, run: Run) -> str:
+    """How far away the error is, in bytes: what the peak leaves if nothing lies in pieces."""
+    limit, peak = limit_of(run), record.allocated_peak_bytes
+    if limit is None or peak is None:
+        return ""
+    return f": at the peak {format_bytes(max(limit - peak, 0))} of {format_bytes(limit)} are left"
 
 
 @final

@@ -68,8 +68,8 @@ class OptimizerState(Detector):
             run,
             Severity.CRITICAL,
             f"the first {fact.optimizer} step will allocate {format_bytes(fact.state_bytes)} of state: with this "
-            "batch's "
-            f"peak that is {format_bytes(needed)}, and the device has {format_bytes(limit)}.",
+            f"batch's peak that is {format_bytes(needed)}, and the device has {format_bytes(limit)}: "
+            f"{format_bytes(needed - limit)} too little.",
             "use an optimizer with less state (8-bit, SGD), foreach=False or fused=True, shard it, or make the batch "
             "smaller.",
             nbytes=needed - limit,
@@ -149,7 +149,7 @@ class LongestBatch(Detector):
             f"the peak grows with the input, by {format_bytes(slope * 1000)} for 1000 elements. The longest sample of "
             f"`{self._largest.place.holder or 'the dataset'}` will make a batch of {largest} elements, "
             f"{largest / elements:.1f} times this one, that needs about {format_bytes(predicted)}; the device has "
-            f"{format_bytes(limit)}.",
+            f"{format_bytes(limit)}, enough for {int((limit - base) / slope):,} elements.",
             "let the longest batch come first, so that it fails at once; batch by number of tokens, or cut extreme "
             "lengths.",
             nbytes=round(predicted - limit),
