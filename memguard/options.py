@@ -52,8 +52,8 @@ class Options:
     on_oom: str = "report"
     """"report" explains an out-of-memory error, "off" does not."""
     history: str = "auto"
-    """Allocation history, the stack of each allocation: "off", "auto" (a few batches, only after growth is
-    suspected), "always" (a bounded ring)."""
+    """Allocation history, the stack of each allocation: "off", "auto" (a few batches, after growth is
+    suspected, and without stacks while the device is nearly full and in pieces), "always" (a bounded ring)."""
     progress: bool = True
     """A short memory text in Lightning's progress bar and in `guard.batches`."""
     custom_scalars: bool = False

@@ -189,7 +189,7 @@ def _factor(name: str, group: dict[str, Any]) -> float | None:
 
 
 def _is_foreach(group: dict[str, Any], parameter: torch.Tensor) -> bool:
-    if group.get("fused") or group.get("capturable"):
+    if "foreach" not in group or group.get("fused") or group.get("capturable"):
         return False
     foreach = group.get("foreach")
     return bool(foreach) if foreach is not None else parameter.device.type in ("cuda", "xpu")
