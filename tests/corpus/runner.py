@@ -20,6 +20,7 @@ from memguard.summary import Summary
 FOLDER = Path(__file__).parent
 _MARK = re.compile(r"# !(MG\d+) (\S+)\s*$")
 _DEVICE = re.compile(r"^# device: (\S+)$", re.MULTILINE)
+_RUNS_OUT = re.compile(r"^# runs out of memory$", re.MULTILINE)
 _TOLD_BY = re.compile(r"^# (MG\d+) by batch (\d+)\b", re.MULTILINE)
 TOLD_BY = {"MG101": 12, "MG102": 12, "MG201": 4}
 """Batches of its stage in which a fault must be told; a program may say otherwise, and why."""
@@ -95,6 +96,11 @@ def marks_of(path: Path) -> list[Mark]:
                 line = None if text.startswith("# !") else number
                 marks.append(Mark(match[1], line, None if match[2] == "-" else match[2], str(file)))
     return marks
+
+
+def exit_code_of(path: Path, device: str | None) -> int:
+    """How a program ends: some run out of memory and do not catch it, where there is a device to fill."""
+    return int(path.is_file() and device is None and bool(_RUNS_OUT.search(path.read_text())))
 
 
 def faulty() -> list[Path]:
