@@ -16,7 +16,7 @@ from memguard.backends.virtual import VirtualBackend
 from memguard.units import GIB
 
 
-def ends(guarded: bool, logdir: Path, count: int = 300) -> list[int]:
+def ends(guarded: bool, logdir: Path, count: int = 500) -> list[int]:
     """Allocated bytes at the end of each batch of a program with faults that are found and named."""
     torch.manual_seed(0)
     gc.collect()
@@ -61,7 +61,7 @@ def ends(guarded: bool, logdir: Path, count: int = 300) -> list[int]:
 
 
 def test_every_batch_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    """Through findings, failed forwards, guarded evaluation and 300 batches."""
+    """Through findings, failed forwards, guarded evaluation and 500 batches."""
     truth = ends(False, tmp_path / "a")
     assert ends(True, tmp_path / "b") == truth
     assert len(set(truth)) > 50
