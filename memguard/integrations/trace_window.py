@@ -44,7 +44,7 @@ class TraceWindow:
             return False
         if retried or _in_pieces(record, limit_bytes):
             if self.since is None:
-                self.since, self._left = record.batch + 1, BATCHES
+                self.since, self._left, self._resting = record.batch + 1, BATCHES, 0
             elif retried:
                 self._left = BATCHES
         if self.since is None:
