@@ -87,7 +87,8 @@ class Recording:
         if name not in (self.rows.dtype.names or ()):
             return np.full(len(self.rows), np.nan)
         raw = self.rows[name]
-        values = raw.astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a signalling NaN
+            values = raw.astype(np.float64)
         if raw.dtype.kind == "i":
             values[raw == np.iinfo(raw.dtype).min] = np.nan
         return values

@@ -248,6 +248,7 @@ def test_numbers_at_their_limits_are_read(tmp_path: Path) -> None:
     for name in rows.dtype.names or ():
         kind = rows.dtype[name].kind
         rows[name][:3] = [np.inf, -np.inf, np.nan] if kind == "f" else [np.iinfo(rows[name].dtype).max, -1, 0]
+    rows.view(np.uint8).reshape(len(rows), -1)[3, 16:20] = [0, 0, 0xA0, 0x7F]  # seconds: a NaN that signals when read
     stranger.path.write_bytes(stranger.data[:HEADER_BYTES] + rows.tobytes())
     for read in (read_in_words, read_records, read_for_the_tab, read_page):
         read(tmp_path / "run")
