@@ -174,7 +174,8 @@ def _deflated(rows: Rows) -> str:
         if values.dtype.kind == "i":
             whole = np.where(values == np.iinfo(values.dtype).min, -1, values)
         else:
-            seconds = np.clip(values.astype(np.float64), -_MOST_SECONDS, _MOST_SECONDS)
+            with np.errstate(invalid="ignore"):  # a NaN that signals
+                seconds = np.clip(values.astype(np.float64), -_MOST_SECONDS, _MOST_SECONDS)
             whole = np.nan_to_num(np.round(seconds * 1000.0))  # as milliseconds
         deltas = np.diff(whole.astype("<i8"), prepend=np.int64(0))
         planes.append(deltas.view(np.uint8).reshape(-1, 8).T.tobytes())

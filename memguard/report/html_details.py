@@ -122,7 +122,8 @@ def _medians(sample: Rows, stages: list[str]) -> dict[str, dict[str, Any]]:
             column = rows[name]
             if column.dtype.kind == "i":
                 column = column[column != np.iinfo(column.dtype).min]
-            values[name] = plain(float(np.median(column.astype(np.float64)))) if len(column) else None
+            with np.errstate(invalid="ignore"):  # a NaN that signals
+                values[name] = plain(float(np.median(column.astype(np.float64)))) if len(column) else None
         shapes, times = np.unique(rows["shapes"][rows["shapes"] >= 0], return_counts=True)
         values["shapes"] = int(shapes[times.argmax()]) if len(shapes) else None
         medians[_stage(stages, code)] = values
