@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.corpus.runner import exit_code_of, faulty, healthy, run
+from tests.corpus.runner import Outcome, exit_code_of, faulty, healthy, run, run_alone
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -20,22 +20,24 @@ def _on_both(paths: list[Path]) -> list[object]:
     return cases
 
 
+def _outcome(path: Path, folder: Path, device: str | None) -> Outcome:
+    """Of a program run in here; where that is not as marked, of one in a process of its own, which is what counts."""
+    outcome = run(path, folder / "here", device=device)
+    return outcome if not outcome.complaints else run_alone(path, folder / "alone", device=device)
+
+
 @pytest.mark.parametrize(("path", "device"), _on_both(faulty()))
 def test_every_planted_fault_is_found_at_its_line(path: Path, device: str | None, tmp_path: Path) -> None:
     """Code, line and holder as marked, in time, and nothing else of warning or worse; also without an allocator."""
-    outcome = run(path, tmp_path, device=device)
+    outcome = _outcome(path, tmp_path, device)
     assert outcome.marks or device
     assert outcome.exit_code == exit_code_of(path, device), outcome.output
-    told = [(finding.code, finding.line, finding.holder, outcome.seen[finding]) for finding in outcome.findings]
-    for mark in outcome.marks:
-        assert outcome.right_line(mark) and outcome.right_holder(mark), f"wanted {mark}, told {told}"
-        assert (outcome.delay(mark) or 0) <= outcome.bounds.get(mark.code, 0), f"late: {mark}, told {told}"
-    assert outcome.alarms == []
+    assert outcome.complaints == []
 
 
 @pytest.mark.parametrize(("path", "device"), _on_both(healthy()))
 def test_a_healthy_program_raises_no_alarm(path: Path, device: str | None, tmp_path: Path) -> None:
     """It ends well, and nothing of warning or worse is said of it."""
-    outcome = run(path, tmp_path, device=device)
+    outcome = _outcome(path, tmp_path, device)
     assert outcome.exit_code == 0, outcome.output
-    assert outcome.alarms == []
+    assert outcome.complaints == []

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import memguard
+from memguard.recorder import BLOCK
 from memguard.recording import Recording, find_recordings
 from tests.chaos.training import Numbers, assert_same, train, unguarded, watched
 
@@ -95,6 +96,7 @@ def test_a_signal_ends_the_program_as_it_would_and_the_recording_reads(number: s
     assert process.returncode == -number
     assert ("KeyboardInterrupt" in complaints) == (number is signal.SIGINT)
     recording = Recording.open(find_recordings(tmp_path)[0])
-    assert len(recording) >= reached
-    assert [record.batch for record in recording.records()][:reached] == list(range(reached))
+    batches = [record.batch for record in recording.records()]
+    assert batches == list(range(len(batches)))
+    assert len(batches) > reached - (0 if number is signal.SIGINT else BLOCK)  # short batches are written a few at once
     assert (recording.end is not None) == (number is signal.SIGINT)

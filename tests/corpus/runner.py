@@ -6,7 +6,9 @@ import contextlib
 import gc
 import io
 import os
+import pickle
 import re
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +77,18 @@ class Outcome:
         if mark.code == "MG201":  # in training mode, or in a hook, evaluation makes no batches of its own
             found = [finding for finding in found if finding.stage.evaluates]
         return min((self.seen[f] for f in found), default=None) if mark.code in self.bounds else None
+
+    @property
+    def complaints(self) -> list[str]:
+        """What is not as marked: a fault that is missed, at another place or late, and what is told without one."""
+        told = [(f.code, f.line, f.holder, self.seen[f]) for f in self.findings]
+        missed = [mark for mark in self.marks if not (self.right_line(mark) and self.right_holder(mark))]
+        late = [mark for mark in self.marks if (self.delay(mark) or 0) > self.bounds.get(mark.code, 0)]
+        return [
+            *(f"missed {mark}, told {told}" for mark in missed),
+            *(f"late {mark}, told {told}" for mark in late),
+            *(f"false alarm {finding.code} line {finding.line}: {finding.message}" for finding in self.alarms),
+        ]
 
     @property
     def alarms(self) -> list[Finding]:
@@ -160,3 +174,20 @@ def _batches_seen(finding: Finding, summaries: list[Summary]) -> int:
 def _belongs_to(module: ModuleType, path: Path) -> bool:
     """Whether a module is a file of the program's folder."""
     return path.is_dir() and str(getattr(module, "__file__", None) or "").startswith(str(path))
+
+
+def run_alone(path: Path, logdir: Path, *, device: str | None = None) -> Outcome:
+    """The same in a process of its own, as a user runs it: nothing of other programs lies about there."""
+    code = (
+        "import pickle, sys; from pathlib import Path; from tests.corpus.runner import run; "
+        "path, logdir, device = sys.argv[1:]; outcome = run(Path(path), Path(logdir), device=device or None); "
+        "sys.stdout.buffer.write(pickle.dumps(outcome))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, str(path), str(logdir), device or ""],
+        stdout=subprocess.PIPE,
+        cwd=FOLDER.parents[1],
+        check=True,
+    )
+    outcome: Outcome = pickle.loads(done.stdout)
+    return outcome

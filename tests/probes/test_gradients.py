@@ -87,6 +87,7 @@ def test_the_state_of_the_first_step_is_known_before_it() -> None:
         assert [fact.state_bytes for fact in facts] == ([tensors * nbytes] if tensors else [])
 
 
+@pytest.mark.filterwarnings("ignore:Using backward")
 def test_gradients_with_a_graph_that_wait_for_the_next_zero_grad_are_told() -> None:
     """The cycle stands from the step to the beginning of the next batch, and whatever runs in between."""
     model, x = make()

@@ -1,5 +1,7 @@
 """Weight norms are logged every step; they depend on the parameters, not on the batch."""
 
+# MG101 by batch 20: no model's output, only the walk over what grows finds it.
+
 import torch
 from torch import nn
 
