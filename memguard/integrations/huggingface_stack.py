@@ -56,7 +56,11 @@ class Host:
     @property
     def is_running(self) -> bool:
         """Whether the Trainer's loop is still on the stack; it leaves without a word when an exception ends it."""
-        return any(id(frame) == self.frame for frame in _frames(sys._getframe(1)))
+        trainer = self.trainer() if self.trainer is not None else None
+        if trainer is None:
+            return False
+        # A frame that is gone leaves its address to another one, such as the next Trainer's.
+        return any(id(frame) == self.frame and _self_of(frame) is trainer for frame in _frames(sys._getframe(1)))
 
 
 def find_host() -> Host | None:
