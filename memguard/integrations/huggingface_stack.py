@@ -56,7 +56,7 @@ class Host:
     @property
     def is_running(self) -> bool:
         """Whether the Trainer's loop is still on the stack; it leaves without a word when an exception ends it."""
-        trainer = self.trainer() if self.trainer is not None else None
+        trainer = self._trainer
         if trainer is None:
             return False
         # A frame that is gone leaves its address to another one, such as the next Trainer's.
