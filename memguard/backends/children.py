@@ -76,7 +76,7 @@ class ChildrenMemory:
             lines = (self._proc / str(pid) / "smaps_rollup").read_bytes().splitlines()
             return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(b"Private_"))
         except (OSError, IndexError, ValueError):
-            pass
+            pass  # an old kernel, or the worker ended meanwhile: psutil is asked next
         try:
             memory = psutil.Process(pid).memory_info()
         except (psutil.Error, OSError):

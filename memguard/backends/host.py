@@ -43,7 +43,7 @@ class HostMemory:
             try:
                 self._statm = os.open(self._proc / "self" / "statm", os.O_RDONLY)
             except OSError:
-                pass
+                pass  # `rss_bytes` asks psutil instead
 
     def remove(self) -> None:
         """Closes that file."""
@@ -93,7 +93,7 @@ class HostMemory:
                 if line.startswith(b"VmHWM:"):
                     return int(line.split()[1]) * 1024
         except (OSError, IndexError, ValueError):
-            pass
+            pass  # no Linux: getrusage is asked next
         try:
             import resource
         except ImportError:
@@ -170,5 +170,5 @@ def _processor_name() -> str | None:
                 if line.startswith("model name"):
                     return line.partition(":")[2].strip() or None
     except OSError:
-        pass
+        pass  # no Linux: the name stays unknown
     return None

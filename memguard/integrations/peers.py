@@ -104,7 +104,7 @@ class Peers:
             if changed != self._changed:
                 self._names, self._changed = sorted(os.listdir(self._folder)), changed
         except OSError:
-            pass
+            pass  # not there yet, or a network disk that is away: what was seen last stands
         return self._names
 
     def _failed(self, name: str, match: re.Match[str]) -> Fallen:
@@ -152,7 +152,7 @@ def _lives(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        pass
+        pass  # it is there, and another user's
     return True
 
 

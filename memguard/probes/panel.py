@@ -274,7 +274,7 @@ class Probes:
         try:
             probe.remove()
         except Exception:
-            pass
+            pass  # the failure that switched it off is told below; a second one of the same probe adds nothing
         self._tell(probe.name, error)
 
     def _tell(self, name: str, error: Exception) -> None:
