@@ -9,17 +9,20 @@ from memguard.detectors.cache_emptied import EmptyCacheInLoop, GraphPoolsGrow
 from memguard.detectors.device_share import ForeignMemory, RankImbalance, WrongDevice
 from memguard.detectors.graph_buffers import CreateGraphCycle, FunctionContext, RetainGraph
 from memguard.detectors.growth import SteadyGrowth
-from memguard.detectors.host_memory import HostGrowth, PinnedGrowth, SharedMemory, WorkerGrowth
+from memguard.detectors.host_growth import HostGrowth
 from memguard.detectors.interface import Detector
 from memguard.detectors.kept_storage import OutputsAccumulate, ViewPinsStorage
 from memguard.detectors.lifetimes import LocalsAlive, PreviousBatchAlive, RebindDoubles
 from memguard.detectors.outlooks import LongestBatch, LowHeadroom, OptimizerState
+from memguard.detectors.pinned_growth import PinnedGrowth
 from memguard.detectors.precision import AutocastCache, LogitsUpcast
 from memguard.detectors.python_holds import ExceptionKeeps, ReferenceCycle
 from memguard.detectors.retained_graphs import CarriedState, RetainedGraph
 from memguard.detectors.select import choose
+from memguard.detectors.shared_memory import SharedMemory
 from memguard.detectors.unused_graphs import EvalGraph, FrozenModelGraph
 from memguard.detectors.weights import CheckpointOnDevice, ModelCopy, StaleGradient
+from memguard.detectors.worker_growth import WorkerGrowth
 
 DETECTORS: tuple[type[Detector], ...] = (
     RetainedGraph,

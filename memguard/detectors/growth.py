@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.detectors.interface import Detector
-from memguard.detectors.ratchet import Outlook, Ratchet, outlook
+from memguard.detectors.ratchet import Outlook, Ratchet
 from memguard.detectors.telling import at, from_fact, from_post_mortem, from_record, holder, limit_of
+from memguard.detectors.training_floor import TrainingFloor
 from memguard.facts import Fact, GrowingContainer, KeptOutputs, RetainedGraphs, SurvivingAllocations
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run, Stage
@@ -36,9 +37,7 @@ class SteadyGrowth(Detector):
     name: ClassVar[str] = "steady-growth"
 
     def __init__(self) -> None:
-        self._ratchet = Ratchet()
-        self._peak = 0
-        self._epoch: int | None = None
+        self._floor = TrainingFloor(Ratchet())
         self._named = 0.0
         self._lead: Fact | None = None
         self._told = False
@@ -66,23 +65,9 @@ class SteadyGrowth(Detector):
         """Judges the floor of training batches."""
         if self._told or record.stage is not Stage.TRAIN or record.allocated_end_bytes is None:
             return
-        if record.epoch != self._epoch:
-            if self._epoch is not None:
-                self._ratchet.epoch_end()
-            self._epoch = record.epoch
-        self._peak = max(self._peak, record.allocated_peak_bytes or record.allocated_end_bytes)
-        limit = limit_of(run)
-        if not self._ratchet.push(record.allocated_end_bytes) or limit is None:
-            return
-        length = run.batches_per_epoch.get(Stage.TRAIN)
-        found = outlook(
-            self._ratchet,
-            peak=self._peak,
-            limit=limit,
-            batches_left=run.batches_left,
-            epoch_left=length - record.index - 1 if length is not None and record.index is not None else None,
-            epoch_batches=length,
-        )
+        end = record.allocated_end_bytes
+        peak = record.allocated_peak_bytes or end
+        found = self._floor.observe(record, run, end=end, peak=peak, limit=limit_of(run))
         if found is None or self._named >= EXPLAINED * found.growth.rate:
             return
         self._told = True
@@ -94,10 +79,8 @@ class SteadyGrowth(Detector):
         growth = found.growth
         message = (
             f"allocated memory grows by {format_bytes(growth.rate)} with every batch "
-            f"({format_bytes(growth.observed)} over "
-            f"the last {growth.batches} batches): at this rate it reaches the limit of "
-            f"{format_bytes(limit_of(run))} in "
-            f"about {found.batches_to_limit} batches."
+            f"({format_bytes(growth.observed)} over the last {growth.batches} batches): at this rate it reaches the "
+            f"limit of {format_bytes(limit_of(run))} in about {found.batches_to_limit} batches."
         )
         lead, nbytes = self._lead, round(growth.observed)
         if lead is None:
@@ -108,8 +91,7 @@ class SteadyGrowth(Detector):
                 Severity.CRITICAL,
                 message,
                 "look for what is kept of every batch: a list, a cache, a meter. memguard watches the allocations "
-                "of the "
-                "next batches to name the line; a memory snapshot (memguard snapshot FILE) shows it too.",
+                "of the next batches to name the line; a memory snapshot (memguard snapshot FILE) shows it too.",
                 nbytes=nbytes,
                 bytes_per_batch=growth.rate,
             )

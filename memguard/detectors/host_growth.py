@@ -1,0 +1,126 @@
+"""MG701: the process's RAM grows, until the kernel ends the run without an exception."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable
+from typing import ClassVar, final
+
+from memguard.detectors.host_room import free_bytes, room_bytes
+from memguard.detectors.interface import Detector
+from memguard.detectors.ratchet import EVENNESS, REACH, Ratchet
+from memguard.detectors.telling import from_fact, from_record, holder, plural
+from memguard.detectors.training_floor import TrainingFloor
+from memguard.facts import Fact, KeptOnHost
+from memguard.findings import Finding, Severity
+from memguard.stats import BatchRecord, Run, Stage
+from memguard.units import format_bytes
+
+HOST_WINDOWS, HOST_WARM_UP = (64, 256, 1024), 128
+"""Wider than the device's: malloc arenas and primitive caches settle slowly."""
+FLOOR_BATCHES, FLOORS = 16, 9
+"""Batches whose lowest value makes a floor, and floors in a row that have to rise until the end."""
+MIN_GROWN_BYTES = 64 * 1024**2
+MIN_KEPT_BYTES = 16 * 1024
+"""Kept with every batch; less is a log of numbers."""
+
+
+@final
+class HostGrowth(Detector):
+    """The process's RAM grows towards its limit.
+
+    What: the resident memory left after each batch rises for good, and at this rate reaches what the kernel allows
+    (the container's limit, or all RAM).
+
+    Why it matters: there is no exception. The kernel ends the process with signal 9, or the machine swaps.
+
+    How to fix: look for lists and dictionaries that grow with every batch (losses with graphs, metrics, caches of a
+    dataset); with variable shapes on CPU, bucket them or set ``MALLOC_ARENA_MAX=2``.
+    """
+
+    code: ClassVar[str] = "MG701"
+    name: ClassVar[str] = "host-growth"
+
+    def __init__(self) -> None:
+        self._floor = TrainingFloor(Ratchet(HOST_WINDOWS, HOST_WARM_UP))
+        self._told = self._named = False
+        self._batches = 0
+        self._lowest: int | None = None
+        self._floors: deque[int] = deque(maxlen=FLOORS)
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """A container that was seen to grow: as bad as what it will have taken when the run is over."""
+        if not isinstance(fact, KeptOnHost) or fact.bounded or fact.bytes_per_batch < MIN_KEPT_BYTES:
+            return
+        self._named = True
+        free = free_bytes(run.slow)
+        left = run.batches_left if run.batches_left is not None else round(REACH * self._batches)
+        severity = Severity.INFO
+        if free is not None and fact.bytes_per_batch * left > free:
+            severity = Severity.CRITICAL if run.batches_left is not None else Severity.WARNING
+        room = ""
+        if free is not None:
+            room = f"; {format_bytes(free)} are free, enough for {plural(int(free / fact.bytes_per_batch), 'batch')}"
+        yield from_fact(
+            self,
+            fact,
+            run,
+            severity,
+            f"{holder(fact.place)} keeps {format_bytes(fact.bytes_per_batch)} more in host memory with every batch, "
+            f"and nothing in the source empties it{room}.",
+            "keep a number of each batch instead of all of it, write it to disk, or bound how many are kept.",
+            nbytes=fact.bytes,
+            bytes_per_batch=fact.bytes_per_batch,
+        )
+
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+        """Judges the floor of resident memory."""
+        rss = record.host_rss_bytes
+        self._batches += record.stage is Stage.TRAIN
+        if self._told or rss is None or record.stage is not Stage.TRAIN:
+            return
+        self._lowest = rss if self._lowest is None else min(self._lowest, rss)
+        if not self._batches % FLOOR_BATCHES:
+            self._floors.append(self._lowest)
+            self._lowest = None
+        found = self._floor.observe(record, run, end=rss, peak=rss, limit=room_bytes(run.slow, rss))
+        if found is None:
+            return
+        self._told = True
+        yield from_record(
+            self,
+            record,
+            run,
+            Severity.CRITICAL,
+            f"host memory grows by {format_bytes(found.growth.rate)} with every batch, to {format_bytes(rss)} now: "
+            f"at this rate the kernel's limit is reached in about {found.batches_to_limit} batches.",
+            "look for what is kept of every batch: losses with their graph, metrics, a dataset's cache.",
+            nbytes=round(found.growth.observed),
+            bytes_per_batch=found.growth.rate,
+        )
+
+    def finish(self, run: Run) -> Iterable[Finding]:
+        """A growth that went on to the end without a name and without danger is told as it ends."""
+        floors = list(self._floors)
+        grown = floors[-1] - floors[0] if floors else 0
+        rises = [after - before for before, after in itertools.pairwise(floors)]
+        even = len(floors) == FLOORS and min(rises) >= EVENNESS * grown / len(rises)
+        if self._told or self._named or not even or grown < MIN_GROWN_BYTES:
+            return
+        rate = grown / (len(rises) * FLOOR_BATCHES)
+        yield Finding(
+            code=self.code,
+            name=self.name,
+            severity=Severity.INFO,
+            message=f"host memory was still growing at the end, by {format_bytes(rate)} with every batch "
+            f"({format_bytes(grown)} over the last {len(rises) * FLOOR_BATCHES}), and no Python container that grows "
+            "was met: a library, or something that a C extension keeps.",
+            advice="if longer runs matter, leave parts of the loop out (decoding, logging, augmentation) until it "
+            "stops; with variable shapes on the CPU set MALLOC_ARENA_MAX=2 or bucket them.",
+            stage=Stage.TRAIN,
+            batch=self._batches,
+            bytes=grown,
+            bytes_per_batch=rate,
+            rank=run.rank,
+        )
