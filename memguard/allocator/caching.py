@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, final
 
-from memguard.allocator.blocks import DEFAULT_POOL, MIN_BLOCK_BYTES, SMALL_BYTES, Block, BlockPool, PoolId
+from memguard.allocator.blocks import DEFAULT_POOL, SMALL_BYTES, Block, BlockPool, PoolId
 from memguard.allocator.config import AllocatorConfig, parse_version
 from memguard.allocator.driver import Driver, RisingDriver
 from memguard.allocator.events import StreamEvents
+from memguard.allocator.fit import Fit
 from memguard.allocator.messages import (
     EXPANDABLE_ADVICE,
     FRAGMENTATION_ADVICE,
@@ -18,7 +19,8 @@ from memguard.allocator.messages import (
     reserve_advice,
     too_large_text,
 )
-from memguard.allocator.pools import Pools, PrivatePool
+from memguard.allocator.pools import Pools
+from memguard.allocator.release import Release
 from memguard.allocator.segments import UNLIMITED, OnEvent, Segments
 from memguard.allocator.state import build_blocks, describe_segments, describe_settings
 from memguard.allocator.statistics import DeviceStatistics
@@ -76,6 +78,8 @@ class CachingAllocator:
         self._blocks: dict[int, Block] = {}  # handed out, by address
         self._segments = Segments(self.driver, self.config, stats, on_event)
         self._events = StreamEvents(self._free_block, pending=pending)
+        self._fit = Fit(self.config, self._segments)
+        self._release = Release(self._pools, self._segments, self._events, stats)
         self._captures = 0
         self._max_split = self.config.max_split_bytes or UNLIMITED
         self._rounds_to_512 = not any(divisions > 1 for divisions in self.config.roundup_power2_divisions)
@@ -138,14 +142,14 @@ class CachingAllocator:
         size = (nbytes + 511) & ~511 if self._rounds_to_512 else self.config.round_size(nbytes)
         blocks = self._pools.get(pool, size <= SMALL_BYTES)
 
-        block = self._get_free_block(blocks, stream, size)
+        block = self._fit.take(blocks, stream, size)
         if block is None:
             block = self._get_new_block(blocks, stream, size, nbytes)
             blocks = block.pool
 
         remaining = block.size - size
         was_split = block.prev is not None or block.next is not None
-        if remaining and self._should_split(block, size, remaining):
+        if remaining and self._fit.should_split(block, size, remaining):
             rest, block = block, block.split(size)
             rest.gc_count_base = blocks.get_free_blocks_call_count
             insort(blocks.free[stream], (remaining, rest.ptr, rest))
@@ -197,7 +201,7 @@ class CachingAllocator:
         """Whether a request would be served without new memory, and nothing taken; see ``malloc`` for the arguments."""
         size = self.config.round_size(max(nbytes, 1))
         blocks = self._pools.get(pool, size <= SMALL_BYTES)
-        block = self._get_free_block(blocks, stream, size)
+        block = self._fit.take(blocks, stream, size)
         if block is not None:
             insort(blocks.free[stream], (block.size, block.ptr, block))
             return True
@@ -214,41 +218,6 @@ class CachingAllocator:
             raise OutOfMemory(too_large_text(), requested_bytes=nbytes, alloc_bytes=nbytes)
         return 0
 
-    def _get_free_block(self, pool: BlockPool, stream: int, size: int) -> Block | None:
-        """The smallest free block that is large enough, out of its pool (C++: ``get_free_block``)."""
-        if self._segments.collects_garbage:
-            pool.get_free_blocks_call_count += 1
-        free = pool.free[stream]
-        at = bisect_left(free, (size,))
-        if at == len(free):
-            return None
-        block = free[at][2]
-        if block.segment is not None and self.config.expandable_segments:
-            # Prefers the block that wastes least of its segment, counting what could be mapped behind it.
-            while at + 1 < len(free) and block.segment is not None and _room(free[at + 1][2]) < _room(block):
-                at += 1
-                block = free[at][2]
-        while block.segment is not None and not self.config.expandable_segments:
-            at += 1
-            if at == len(free):
-                return None
-            block = free[at][2]
-        if block.size >= self._max_split and (
-            size < self._max_split or block.size >= size + self.config.max_non_split_rounding_bytes
-        ):
-            return None
-        del free[at]
-        return block
-
-    def _should_split(self, block: Block, size: int, remaining: int) -> bool:
-        """Whether what is left of a block is worth keeping apart (C++: ``should_split``)."""
-        pool = block.pool
-        if pool.private is not None and pool.private.no_split:
-            return False
-        if pool.is_small or self.config.expandable_segments:
-            return remaining >= MIN_BLOCK_BYTES
-        return size < self._max_split and remaining > SMALL_BYTES
-
     def _get_new_block(self, pool: BlockPool, stream: int, size: int, nbytes: int) -> Block:
         """A block for which the cache alone had no room; see ``malloc`` for the order of attempts."""
         segments = self._segments
@@ -260,7 +229,7 @@ class CachingAllocator:
         if block is None and segments.release_oversize(pool, stream, size):
             block = segments.alloc_block(pool, stream, size, nbytes)
         if block is None and not self._captures:
-            self._release_cached_blocks(DEFAULT_POOL)
+            self._release.cached(DEFAULT_POOL, capturing=False)
             self._statistics.num_alloc_retries += 1
             block = segments.alloc_block(pool, stream, size, nbytes)
         if block is None:
@@ -273,7 +242,7 @@ class CachingAllocator:
     def _borrow(self, stream: int, size: int) -> Block | None:
         """A free block of a pool that may serve others in need (C++: ``try_mempool_fallback``)."""
         for pool in self._pools.lenders(size <= SMALL_BYTES):
-            block = self._get_free_block(pool, stream, size)
+            block = self._fit.take(pool, stream, size)
             if block is not None:
                 return block
         return None
@@ -362,7 +331,7 @@ class CachingAllocator:
         Args:
             pool: Only the segments of this released private pool.
         """
-        self._release_cached_blocks(pool)
+        self._release.cached(pool, capturing=self._captures > 0)
 
     def release_segment(self, address: int) -> None:
         """Gives one free segment back; how a replay follows a garbage collection, whose limit no trace tells.
@@ -370,32 +339,7 @@ class CachingAllocator:
         Raises:
             KeyError: No segment without a block in use begins at this address.
         """
-        for block in self._pools.free_blocks():
-            if block.ptr == address and block.segment is None and not block.is_split:
-                self._segments.release_block(block)
-                return
-        raise KeyError(f"no free segment begins at address {address:#x}")
-
-    def _release_cached_blocks(self, pool_id: PoolId) -> None:
-        """Releases every segment and page that can be (C++: ``release_cached_blocks``)."""
-        everything = pool_id == DEFAULT_POOL
-        if everything and not self._captures:
-            self._synchronize_and_free_events(None)
-            self._segments.release_blocks(self._pools.large)
-            self._segments.release_blocks(self._pools.small)
-        for private in self._pools.released():
-            if not (everything or private.id == pool_id):
-                continue
-            if not everything:
-                self._synchronize_and_free_events(private)
-            self._segments.release_blocks(private.small)
-            self._segments.release_blocks(private.large)
-            if private.segment_count == 0:
-                self._pools.forget(private)
-
-    def _synchronize_and_free_events(self, private: PrivatePool | None) -> None:
-        self._statistics.num_sync_all_streams += 1
-        self._events.finish_all(private)
+        self._release.segment(address)
 
     # ---- limits and private pools
 
@@ -508,9 +452,3 @@ class CachingAllocator:
         if self.config.expandable_segments_reserve is not None and alloc_bytes > reserve_bytes:
             return reserve_advice(reserve_bytes, alloc_bytes)
         return EXPANDABLE_ADVICE
-
-
-def _room(block: Block) -> int:
-    """A free block's size, with the address space behind it that could be mapped to it."""
-    after = block.next
-    return block.size if after is None or after.mapped else block.size + after.size
