@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
-from memguard.backends.counters import Events, Peaks, Reading, stats_of
+from memguard.backends.counters import Events, Look, stats_of
 from memguard.backends.host import HostMemory
 from memguard.backends.interface import Backend
 from memguard.backends.meters import MODES, Meter, open_meter
-from memguard.backends.peaks import Mark, PeakLedger, work_out
+from memguard.backends.peaks import PeakLedger
 from memguard.forks import pid
 from memguard.stats import MemoryStats, SlowStats
 
@@ -73,29 +72,27 @@ class CachingBackend(Backend):
 
     def read(self) -> MemoryStats:
         """One look; some 15 us."""
-        if not self._live():
-            return _UNKNOWN
-        return self._told((self._meter or self._watched()).read)
+        try:
+            return self.stats((self._meter or self._watched()).read() if self._live() else _UNKNOWN)
+        except (RuntimeError, KeyError) as error:
+            return self._without_statistics(error)
 
     def boundary(self) -> MemoryStats:
         """One look and, between `install` and `remove`, a new stretch; some 20 us."""
         return self.stats(self.mark())
 
     def mark(self) -> object:
-        """A boundary; all but torch's own reading of its counters is left for `stats`."""
+        """A boundary in torch's order of numbers; `stats` puts it into our words."""
         try:
-            if not self._live():
-                return _UNKNOWN
-            return (self._meter or self._watched()).mark()
-        except RuntimeError as error:
+            return (self._meter or self._watched()).boundary() if self._live() else _UNKNOWN
+        except (RuntimeError, KeyError) as error:
             return self._without_statistics(error)
 
     def stats(self, mark: object) -> MemoryStats:
         """What was at a mark."""
         if isinstance(mark, MemoryStats):
             return mark
-        made = cast("Mark | tuple[Reading, Peaks]", mark)
-        return self._told(lambda: work_out(made) if isinstance(made, Mark) else made)
+        return stats_of(cast(Look, mark), self._events, native=self._native, splits=self._splits)
 
     def read_slow(self) -> SlowStats:
         """Host memory, and what the driver knows of the device."""
@@ -140,13 +137,6 @@ class CachingBackend(Backend):
     @abstractmethod
     def _empty_cache(self) -> None:
         """Calls torch's own function."""
-
-    def _told(self, measure: Callable[[], tuple[Reading, Peaks]]) -> MemoryStats:
-        try:
-            reading, peaks = measure()
-            return stats_of(reading, peaks, self._events, native=self._native, splits=self._splits)
-        except (RuntimeError, KeyError) as error:
-            return self._without_statistics(error)
 
     def _without_statistics(self, error: Exception) -> MemoryStats:
         """There is no such device, or an allocator of the user's that does not count."""

@@ -18,21 +18,29 @@ class Peaks(NamedTuple):
     active: int | None
 
 
-def peaks_of(reading: Reading) -> tuple[int, int, int]:
-    """The peaks of allocated, reserved and active bytes over all pools."""
-    return (
-        reading["allocated_bytes"]["all"]["peak"],
-        reading["reserved_bytes"]["all"]["peak"],
-        reading["active_bytes"]["all"]["peak"],
-    )
+class Look(NamedTuple):
+    """What we need of one reading. The rest is thrown away at once: a reading is a hundred numbers in forty dicts."""
+
+    allocated: int
+    reserved: int
+    active: int
+    inactive_split: int
+    peaks: Peaks
+    events: tuple[int | None, ...]
+    """The counters of `Events.NAMES`; None for those that this version of torch lacks."""
 
 
-def held_in(reading: Reading) -> tuple[int, int, int]:
-    """The allocated, reserved and active bytes over all pools."""
-    return (
-        reading["allocated_bytes"]["all"]["current"],
-        reading["reserved_bytes"]["all"]["current"],
-        reading["active_bytes"]["all"]["current"],
+def look_of(reading: Reading) -> Look:
+    """What we need of a reading; its peaks are those since the last reset of anybody's."""
+    allocated, reserved = reading["allocated_bytes"]["all"], reading["reserved_bytes"]["all"]
+    active, event = reading["active_bytes"]["all"], reading.get
+    return Look(
+        allocated["current"],
+        reserved["current"],
+        active["current"],
+        reading["inactive_split_bytes"]["all"]["current"],
+        Peaks(allocated["peak"], reserved["peak"], active["peak"]),
+        (event("num_alloc_retries"), event("num_ooms"), event("num_device_alloc"), event("num_device_free")),
     )
 
 
@@ -46,48 +54,48 @@ class Events:
 
     NAMES = ("num_alloc_retries", "num_ooms", "num_device_alloc", "num_device_free")
 
-    __slots__ = ("_before", "_lost")
+    __slots__ = ("_before", "_counts", "_lost")
 
     def __init__(self) -> None:
-        self._before = [0] * len(self.NAMES)
+        self._before: tuple[int | None, ...] = (0,) * len(self.NAMES)
+        self._counts = self._before
         self._lost = [0] * len(self.NAMES)
 
-    def count(self, reading: Reading) -> list[int | None]:
-        """The counters of `NAMES` since the process began; None for those that this version of torch lacks."""
-        counts: list[int | None] = []
-        for position, name in enumerate(self.NAMES):
-            value = reading.get(name)
-            if value is None:
-                counts.append(None)
-                continue
-            if value < self._before[position]:
-                self._lost[position] += self._before[position]
-            self._before[position] = value
-            counts.append(value + self._lost[position])
-        return counts
+    def count(self, events: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """The counters of `NAMES` since the process began, given what torch tells; None where it tells nothing."""
+        if events == self._before:  # in nearly every batch
+            return self._counts
+        pairs = zip(events, self._before, self._lost, strict=True)
+        self._lost = [lost + (before or 0) * ((now or 0) < (before or 0)) for now, before, lost in pairs]
+        self._before = events
+        self._counts = tuple([now if now is None else now + lost for now, lost in zip(events, self._lost, strict=True)])
+        return self._counts
 
 
-def stats_of(reading: Reading, peaks: Peaks, events: Events, *, native: bool, splits: bool) -> MemoryStats:
+def stats_of(look: Look, events: Events, *, native: bool, splits: bool) -> MemoryStats:
     """One look, in our words.
 
     Args:
-        reading: The nested statistics.
-        peaks: The peaks of the stretch that ends with this look.
+        look: The look, its peaks those of the stretch that ends with it.
         events: Where the device's event counters are kept.
         native: Whether the caching allocator is PyTorch's own; ``cudaMallocAsync`` leaves most statistics at zero.
         splits: Whether inactive splits are counted; with expandable segments they are not.
     """
-    retries, ooms, allocs, frees = events.count(reading) if native else (None, None, None, None)
+    allocated_peak, reserved_peak, active_peak = look.peaks
+    retries, ooms, allocs, frees = events.count(look.events) if native else _NOT_COUNTED
     return MemoryStats(
-        allocated_bytes=reading["allocated_bytes"]["all"]["current"],
-        allocated_peak_bytes=peaks.allocated,
-        reserved_bytes=reading["reserved_bytes"]["all"]["current"],
-        reserved_peak_bytes=peaks.reserved,
-        active_bytes=reading["active_bytes"]["all"]["current"],
-        active_peak_bytes=peaks.active,
-        inactive_split_bytes=reading["inactive_split_bytes"]["all"]["current"] if native and splits else None,
+        allocated_bytes=look.allocated,
+        allocated_peak_bytes=allocated_peak,
+        reserved_bytes=look.reserved,
+        reserved_peak_bytes=reserved_peak,
+        active_bytes=look.active,
+        active_peak_bytes=active_peak,
+        inactive_split_bytes=look.inactive_split if native and splits else None,
         num_alloc_retries=retries,
         num_ooms=ooms,
         num_device_alloc=allocs,
         num_device_free=frees,
     )
+
+
+_NOT_COUNTED = (None,) * len(Events.NAMES)

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Protocol, final
 
-from memguard.backends.counters import Peaks, Reading, held_in, peaks_of
-from memguard.backends.peaks import Mark, PeakLedger
+from memguard.backends.counters import Look, Peaks, look_of
+from memguard.backends.peaks import PeakLedger, raised
 
 MODES = ("shared", "exclusive", "off")
 
 
 class Meter(Protocol):
-    """Reads a device's statistics together with the peaks since the last boundary."""
+    """Looks at a device's statistics; the peaks are those since the last boundary."""
 
-    def read(self) -> tuple[Reading, Peaks]:
+    def read(self) -> Look:
         """The statistics now and the peaks so far."""
         ...
 
-    def mark(self) -> Mark | tuple[Reading, Peaks]:
-        """A boundary: the stretch begins anew. A `Mark` is to be worked out (`memguard.backends.peaks.work_out`)."""
-        ...
-
-    def boundary(self) -> tuple[Reading, Peaks]:
+    def boundary(self) -> Look:
         """The statistics now and the peaks of the stretch, which begins anew."""
         ...
 
@@ -38,21 +34,16 @@ class Exclusive:
         self._module, self._read_name, self._reset_name, self._device = module, read, reset, device
         self._start = (0, 0, 0)
 
-    def read(self) -> tuple[Reading, Peaks]:
+    def read(self) -> Look:
         """The statistics now and the peaks since the last reset of anybody's."""
-        reading = getattr(self._module, self._read_name)(self._device)
-        return reading, Peaks(*map(max, self._start, peaks_of(reading)))
+        return raised(look_of(getattr(self._module, self._read_name)(self._device)), self._start)
 
-    def mark(self) -> tuple[Reading, Peaks]:
-        """A boundary, worked out at once."""
-        return self.boundary()
-
-    def boundary(self) -> tuple[Reading, Peaks]:
+    def boundary(self) -> Look:
         """The same, then a reset."""
-        reading, peaks = self.read()
+        look = self.read()
         getattr(self._module, self._reset_name)(self._device)
-        self._start = held_in(reading)
-        return reading, peaks
+        self._start = look.allocated, look.reserved, look.active
+        return look
 
     def close(self) -> None:
         """Leaves the counters as they are."""
@@ -64,28 +55,26 @@ class Watched:
 
     def __init__(self, module: Any, read: str, device: int) -> None:
         self._module, self._read_name, self._device = module, read, device
-        self._before: tuple[int, int, int] | None = None
+        self._before: Peaks | None = None
 
-    def read(self) -> tuple[Reading, Peaks]:
+    def read(self) -> Look:
         """The statistics now and the peaks that are certain; None for the others."""
-        reading = getattr(self._module, self._read_name)(self._device)
-        if self._before is None:
-            return reading, Peaks(None, None, None)
-        pairs = zip(peaks_of(reading), self._before, strict=True)
-        return reading, Peaks(*(now if now > before else None for now, before in pairs))
+        return self._certain(look_of(getattr(self._module, self._read_name)(self._device)))
 
-    def mark(self) -> tuple[Reading, Peaks]:
-        """A boundary, worked out at once."""
-        return self.boundary()
-
-    def boundary(self) -> tuple[Reading, Peaks]:
+    def boundary(self) -> Look:
         """The same at the end of a stretch."""
-        reading, peaks = self.read()
-        self._before = peaks_of(reading)
-        return reading, peaks
+        look = look_of(getattr(self._module, self._read_name)(self._device))
+        certain, self._before = self._certain(look), look.peaks
+        return certain
 
     def close(self) -> None:
         """Has nothing to leave."""
+
+    def _certain(self, look: Look) -> Look:
+        if self._before is None:
+            return look._replace(peaks=Peaks(None, None, None))
+        pairs = zip(look.peaks, self._before, strict=True)
+        return look._replace(peaks=Peaks(*(now if (now or 0) > (before or 0) else None for now, before in pairs)))
 
 
 def open_meter(mode: str, ledger: PeakLedger, device: int) -> Meter:

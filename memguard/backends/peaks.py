@@ -18,36 +18,20 @@ import functools
 import operator
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 try:
     from torch._C._dynamo.eval_frame import skip_code  # type: ignore[attr-defined]
 except ImportError:  # a torch without torch.compile
     skip_code = None
 
-from memguard.backends.counters import Peaks, Reading, held_in, peaks_of
+from memguard.backends.counters import Look, Peaks, Reading, look_of
+from memguard.backends.wiped import Wiped
 from memguard.forks import pid
 
 Read = Callable[[int], Reading]
 Bytes = tuple[int, int, int]
 """Allocated, reserved and active bytes."""
-Floor = Bytes | Reading
-"""The least that a stretch's peaks can be: numbers, or the reading it began with, not looked into yet."""
-
-AT_ONCE = 16
-"""Resets that wait to be written down: what everybody would have seen is worked out when somebody asks, or then."""
-
-
-class Mark(NamedTuple):
-    """A boundary that was taken and not worked out yet: code that runs in a row costs a third of code run now and then.
-
-    Attributes:
-        floor: Of the stretch that ends here.
-        reading: The counters at its end, before the reset.
-    """
-
-    floor: Floor
-    reading: Reading
 
 
 @final
@@ -59,20 +43,18 @@ class Stretch:
     def __init__(self, ledger: PeakLedger, device: int) -> None:
         self.device = device
         self._ledger = ledger
-        self._floor: Floor = (0, 0, 0)
+        self._floor: Bytes = (0, 0, 0)
+        """The least that the stretch's peaks can be."""
 
-    def read(self) -> tuple[Reading, Peaks]:
+    def read(self) -> Look:
         """The statistics now and the peaks of the stretch so far."""
-        return self._ledger.look(self)
+        return raised(look_of(self._ledger.look(self.device)), self._floor)
 
-    def mark(self) -> Mark:
-        """The statistics now, and a new stretch; `work_out` tells the peaks of the one that ended."""
-        floor, self._floor = self._floor, self._ledger.turn(self)
-        return Mark(floor, self._floor)
-
-    def boundary(self) -> tuple[Reading, Peaks]:
+    def boundary(self) -> Look:
         """The statistics now and the peaks of the stretch, which begins anew."""
-        return work_out(self.mark())
+        look = look_of(self._ledger.turn(self))
+        floor, self._floor = self._floor, (look.allocated, look.reserved, look.active)
+        return raised(look, floor)
 
     def close(self) -> None:
         """The guard needs no more peaks."""
@@ -80,27 +62,21 @@ class Stretch:
 
     def keep(self, reading: Reading) -> None:
         """Remembers the peaks of a reading that is about to be reset."""
-        self._floor = _raised(self._floor, reading)
-
-    def peaks(self, reading: Reading) -> Peaks:
-        """The peaks of the stretch, given the counters as they stand."""
-        return _peaks(self._floor, reading)
+        allocated, reserved, active = raised(look_of(reading), self._floor).peaks
+        self._floor = allocated or 0, reserved or 0, active or 0
 
 
-def work_out(mark: Mark) -> tuple[Reading, Peaks]:
-    """The statistics at a mark, and the peaks of the stretch that ended with it."""
-    return mark.reading, _peaks(mark.floor, mark.reading)
+def raised(look: Look, floor: Bytes) -> Look:
+    """The same look, its peaks no lower than the floor.
 
-
-def _raised(floor: Floor, reading: Reading) -> Bytes:
-    # The driver's own allocator counts its peaks from zero after a reset, so what was held then counts as well.
-    allocated, reserved, active = held_in(floor) if isinstance(floor, dict) else floor
-    peaks = peaks_of(reading)
-    return max(allocated, peaks[0]), max(reserved, peaks[1]), max(active, peaks[2])
-
-
-def _peaks(floor: Floor, reading: Reading) -> Peaks:
-    return Peaks(*_raised(floor, reading))
+    They can be: a reset of others wiped out what came before it, and the driver's own allocator counts its peaks from
+    zero after a reset, so what was held then counts as well.
+    """
+    least_allocated, least_reserved, least_active = floor
+    allocated, reserved, active = look.peaks
+    if (allocated or 0) >= least_allocated and (reserved or 0) >= least_reserved and (active or 0) >= least_active:
+        return look
+    return look._replace(peaks=Peaks(*(max(peak or 0, least) for peak, least in zip(look.peaks, floor, strict=True))))
 
 
 @final
@@ -120,8 +96,7 @@ class PeakLedger:
         self.module = module
         self.readers, self.resetters = readers, resetters
         self._stretches: dict[int, list[Stretch]] = {}
-        self._wiped: dict[int, Reading] = {}
-        self._waiting: dict[int, list[Reading]] = {}
+        self._wiped: dict[int, Wiped] = {}
         self._patched: dict[str, tuple[Any, Any]] = {}
         # Re-entrant: a garbage collection or a signal may run a reader of the user's while we hold it.
         self._lock = threading.RLock()
@@ -150,7 +125,6 @@ class PeakLedger:
             self._lock, self._pid = threading.RLock(), pid()
             self._stretches.clear()
             self._wiped.clear()
-            self._waiting.clear()
         with self._lock:
             if not self._patched:
                 self._install()
@@ -170,48 +144,32 @@ class PeakLedger:
             if stretches:
                 return
             del self._stretches[stretch.device]
-            wiped = self._owed(stretch.device)
-            if wiped is not None and not lift(self._read(stretch.device), wiped):
+            wiped = self._wiped.get(stretch.device)
+            if wiped is not None and not wiped.lift(self._read(stretch.device)):
                 del self._wiped[stretch.device]
             self._remove_if_idle()
 
-    def look(self, stretch: Stretch) -> tuple[Reading, Peaks]:
-        """The statistics of a stretch's device and its peaks so far."""
+    def look(self, device: int) -> Reading:
+        """The statistics of a device as torch tells them."""
         with self._lock:
-            reading = self._read(stretch.device)
-            return reading, stretch.peaks(reading)
+            return self._read(device)
 
     def turn(self, stretch: Stretch) -> Reading:
-        """The statistics at the end of a stretch; the counters are reset, and everybody's loss will be written down."""
+        """The statistics at the end of a stretch; the counters are reset, and everybody's loss is written down."""
         device = stretch.device
         with self._lock:
             reading = self._read(device)
-            stretches = self._stretches[device]
-            if len(stretches) > 1:
+            if len(stretches := self._stretches[device]) > 1:
                 for other in stretches:
                     if other is not stretch:
                         other.keep(reading)
-            waiting = self._waiting.get(device)
-            if waiting is None:
-                waiting = self._waiting[device] = []
-            waiting.append(reading)
+            wiped = self._wiped.get(device)
+            if wiped is None:
+                self._wiped[device] = Wiped(reading)
+            else:
+                wiped.note(reading)
             self._reset(device)
-            if len(waiting) >= AT_ONCE:
-                self._owed(device)
         return reading
-
-    def _owed(self, device: int) -> Reading | None:
-        """What our resets wiped out on a device so far, the last ones included; None if there were none."""
-        waiting = self._waiting.pop(device, None)
-        if not waiting:
-            return self._wiped.get(device)
-        owed = _copy(waiting[-1])
-        for reading in waiting[:-1]:
-            lift(owed, reading)
-        if (before := self._wiped.get(device)) is not None:
-            lift(owed, before)
-        self._wiped[device] = owed
-        return owed
 
     def _install(self) -> None:
         self._read = getattr(self.module, self.reader)
@@ -239,8 +197,8 @@ class PeakLedger:
                 return function(device)
             with self._lock:
                 reading = function(device)
-                if (wiped := self._owed(device)) is not None:
-                    lift(reading, wiped)
+                if (wiped := self._wiped.get(device)) is not None:
+                    wiped.lift(reading)
                 return reading
 
         return read
@@ -255,40 +213,10 @@ class PeakLedger:
                 for stretch in self._stretches.get(_index(device), ()):
                     stretch.keep(self._read(stretch.device))
                 function(device)
-                self._waiting.pop(_index(device), None)
                 if self._wiped.pop(_index(device), None) is not None:
                     self._remove_if_idle()
 
         return reset
-
-
-def _copy(reading: Reading) -> Reading:
-    """The same numbers in containers of its own: marks still need those of the original."""
-    return {name: _copy(value) if type(value) is dict else value for name, value in reading.items()}
-
-
-def lift(reading: Reading, floor: Reading) -> bool:
-    """Raises every peak of a reading to that of another; tells whether one was lower. 3 us.
-
-    What only one of them has (the pool of a CUDA graph that came or went) stays as it is.
-    """
-    lifted = False
-    for name, lower in floor.items():
-        if type(lower) is not dict or not (value := reading.get(name)):
-            continue
-        if "all" in lower:  # the usual shape, written out because every batch pays for it
-            for pool, low in lower.items():
-                high, peak = value[pool], low["peak"]
-                if high["peak"] < peak:
-                    high["peak"] = peak
-                    lifted = True
-        elif "peak" in lower:
-            if value["peak"] < lower["peak"]:
-                value["peak"] = lower["peak"]
-                lifted = True
-        elif lift(value, lower):
-            lifted = True
-    return lifted
 
 
 def hide_from_dynamo(function: Any) -> Any:

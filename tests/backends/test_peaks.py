@@ -27,11 +27,11 @@ def test_each_stretch_has_its_own_peak():
     stretch = ledger.open(0)
     torch_c.allocate(8 * MIB)
     torch_c.free(6 * MIB)
-    assert stretch.boundary()[1].allocated == 8 * MIB
+    assert stretch.boundary().peaks.allocated == 8 * MIB
     torch_c.allocate(1 * MIB)
-    assert stretch.read()[1].allocated == 3 * MIB
-    assert stretch.boundary()[1].allocated == 3 * MIB
-    assert stretch.boundary()[1] == (3 * MIB, 8 * MIB, 3 * MIB)
+    assert stretch.read().peaks.allocated == 3 * MIB
+    assert stretch.boundary().peaks.allocated == 3 * MIB
+    assert stretch.boundary().peaks == (3 * MIB, 8 * MIB, 3 * MIB)
 
 
 def test_others_keep_seeing_the_peak_over_all_stretches():
@@ -58,7 +58,7 @@ def test_a_reset_by_others_starts_their_peak_anew_and_leaves_ours(name):
     getattr(torch_c, name)(0)
     torch_c.allocate(1 * MIB)
     assert peak(torch_c) == 1 * MIB
-    assert stretch.boundary()[1].allocated == 4 * MIB
+    assert stretch.boundary().peaks.allocated == 4 * MIB
     assert peak(torch_c) == 1 * MIB
 
 
@@ -70,12 +70,12 @@ def test_two_guards_on_one_device_do_not_disturb_each_other():
     torch_c.free(8 * MIB)
     inner.boundary()
     torch_c.allocate(2 * MIB)
-    assert inner.boundary()[1].allocated == 2 * MIB
-    assert outer.boundary()[1].allocated == 8 * MIB
+    assert inner.boundary().peaks.allocated == 2 * MIB
+    assert outer.boundary().peaks.allocated == 8 * MIB
     inner.close()
     assert ledger.installed
     torch_c.allocate(1 * MIB)
-    assert outer.boundary()[1].allocated == 3 * MIB
+    assert outer.boundary().peaks.allocated == 3 * MIB
 
 
 def test_devices_are_kept_apart():
@@ -152,7 +152,7 @@ def test_functions_that_this_torch_lacks_are_passed_over():
     assert (ledger.reader, ledger.resetter) == (READERS[0], RESETTERS[0])
     stretch = ledger.open(0)
     torch_c.allocate(8 * MIB)
-    assert stretch.boundary()[1].allocated == 8 * MIB
+    assert stretch.boundary().peaks.allocated == 8 * MIB
     stretch.close()
     assert not hasattr(torch_c, "newer")
 
@@ -283,7 +283,7 @@ def test_fuzz_everybody_sees_what_a_twin_without_us_sees(seed):
         truths = [max(truth, sum(live)) for truth in truths]
         if action == "boundary":
             which = rng.randrange(2)
-            assert stretches[which].boundary()[1].allocated == truths[which]
+            assert stretches[which].boundary().peaks.allocated == truths[which]
             truths[which] = sum(live)
     for stretch in stretches:
         stretch.close()

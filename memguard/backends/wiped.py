@@ -1,0 +1,101 @@
+"""The highest of the peaks that resets of ours wiped out on one device, and how they are given back to a reader."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterator
+from typing import Any, final
+
+from memguard.backends.counters import Reading
+
+_peak: Any = operator.itemgetter("peak")
+
+
+@final
+class Wiped:
+    """What everybody but us has lost, as one list of peaks in the order in which torch tells them.
+
+    Every batch adds to it, so it runs in C: `map` over the dicts of a reading takes a microsecond, and where nothing
+    changed since the last batch the comparison of two lists is all that follows.
+
+    Args:
+        reading: The first one that is about to be reset.
+    """
+
+    __slots__ = ("_flats", "_newest", "_owners", "_peaks", "_places", "_pools", "_stats")
+
+    def __init__(self, reading: Reading) -> None:
+        kinds = {name: value for name, value in reading.items() if isinstance(value, dict)}
+        stats = [name for name, value in kinds.items() if "all" in value]
+        flats = [name for name, value in kinds.items() if "peak" in value]
+        self._owners = [name for name in kinds if name not in stats and name not in flats]
+        """Statistics of what comes and goes: the private pools of CUDA graphs."""
+        self._stats, self._flats = _getter(stats), _getter(flats)
+        self._places = [*((name, pool) for name in stats for pool in reading[name]), *((name,) for name in flats)]
+        self._newest = self._peaks = self._peaks_of(reading)
+        self._pools = self._peaks_by_pool(reading)
+
+    def note(self, reading: Reading) -> None:
+        """Takes in the peaks of one more reading that is about to be reset."""
+        peaks = self._peaks_of(reading)
+        if peaks != self._newest:
+            self._newest = peaks
+            self._peaks = list(map(max, self._peaks, peaks))
+        if self._pools or any(map(reading.get, self._owners)):
+            known, self._pools = self._pools, self._peaks_by_pool(reading)
+            for place, peak in self._pools.items():  # a pool that is gone is forgotten with its peaks
+                self._pools[place] = max(peak, known.get(place, 0))
+
+    def lift(self, reading: Reading) -> bool:
+        """Raises every peak of a reading to what it would be without us; tells whether one was lower.
+
+        What the reading has not (another function of torch's may tell less, the pool of a CUDA graph may be gone) stays
+        out of it.
+        """
+        lifted = False
+        for place, peak in zip(self._places, self._peaks, strict=True):
+            lifted |= _raise(_at(reading, place), peak)
+        for place, peak in self._pools.items():
+            lifted |= _raise(_at(reading, place), peak)
+        return lifted
+
+    def _peaks_by_pool(self, reading: Reading) -> dict[tuple[Any, ...], int]:
+        return {place: stat["peak"] for name in self._owners for place, stat in _stats_in(reading.get(name), (name,))}
+
+    def _peaks_of(self, reading: Reading) -> list[int]:
+        pools = itertools.chain.from_iterable(map(dict.values, self._stats(reading)))
+        return list(map(_peak, itertools.chain(pools, self._flats(reading))))
+
+
+def _getter(names: list[str]) -> Any:
+    """Gives the values of some keys, as a tuple."""
+    if len(names) > 1:
+        return operator.itemgetter(*names)
+    return lambda reading: tuple(reading[name] for name in names)
+
+
+def _stats_in(value: Any, place: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], dict[str, int]]]:
+    if not isinstance(value, dict):
+        return
+    if "peak" in value:
+        yield place, value
+    else:
+        for key, inner in value.items():
+            yield from _stats_in(inner, (*place, key))
+
+
+def _at(reading: Any, place: tuple[Any, ...]) -> dict[str, int] | None:
+    for key in place:
+        reading = reading.get(key)
+        if reading is None:
+            return None
+    stat: dict[str, int] = reading
+    return stat
+
+
+def _raise(stat: dict[str, int] | None, peak: int) -> bool:
+    if not stat or stat["peak"] >= peak:
+        return False
+    stat["peak"] = peak
+    return True
