@@ -108,6 +108,14 @@ class Options:
         return cls(**settings)
 
 
+def given_logdir(options: Options) -> Path | None:
+    """The directory that the user named, in the settings or in MEMGUARD_LOGDIR; None where nobody did."""
+    if options.logdir is not None:
+        return Path(options.logdir)
+    named = os.environ.get("MEMGUARD_LOGDIR")
+    return Path(named) if named else None
+
+
 def choose_logdir(options: Options, default: str | os.PathLike[str] | None, now: str) -> Path:
     """The directory of this run.
 
@@ -117,10 +125,9 @@ def choose_logdir(options: Options, default: str | os.PathLike[str] | None, now:
         now: The last part of ``./memguard-runs/<now>``: the start time as text, or of a run of several processes a
             name on which all of them agree.
     """
-    if options.logdir is not None:
-        return Path(options.logdir)
-    if os.environ.get("MEMGUARD_LOGDIR"):
-        return Path(os.environ["MEMGUARD_LOGDIR"])
+    given = given_logdir(options)
+    if given is not None:
+        return given
     return Path(default) if default is not None else Path("memguard-runs") / now
 
 

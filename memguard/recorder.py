@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +19,7 @@ from typing import Any, final
 
 from memguard.allowing import allowed, allowed_lately
 from memguard.backends.interface import Backend
+from memguard.clocks import now, perf_counter
 from memguard.detectors.interface import Detector
 from memguard.facts import Fact
 from memguard.findings import Finding
@@ -81,7 +81,7 @@ class Recorder:
         slow: Callable[[], SlowStats] = _no_slow_stats,
         rss: Callable[[], int | None] = _no_rss,
         silenced: Iterable[str] = (),
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = now,
     ) -> None:
         self.run = run
         self._records: deque[BatchRecord] = deque(maxlen=HISTORY)
@@ -166,7 +166,7 @@ class Recorder:
         """The run begins: the backend is put in place and the recording created."""
         if self._open:
             return
-        self._began = time.perf_counter()
+        self._began = perf_counter()
         try:
             self._backend.install()
             self._last = self._backend.boundary()
@@ -208,7 +208,7 @@ class Recorder:
             with self.part(f"rule {detector.code}"):
                 for finding in detector.finish(self.run):
                     self.add(finding)
-        wall = time.perf_counter() - self._began
+        wall = perf_counter() - self._began
         self.summary.ended = reason
         self.summary.overhead_seconds = self._spent
         self.summary.overhead_share = self._spent / wall if wall > 0 else 0.0
@@ -233,7 +233,7 @@ class Recorder:
 
     def overhead(self) -> dict[str, float]:
         """Seconds that memguard spent in the loop so far, and their share of the wall time."""
-        wall = time.perf_counter() - self._began
+        wall = perf_counter() - self._began
         return {"seconds": self._spent, "share": self._spent / wall if wall > 0 else 0.0}
 
     def charge(self, seconds: float) -> None:
@@ -246,7 +246,7 @@ class Recorder:
         """A stage begins; `batches` is the length of one pass over its loaders, where known."""
         if not self._active():
             return
-        began = time.perf_counter()
+        began = perf_counter()
         self._edge()
         self.judge()
         self._stages.append((stage, epoch))
@@ -255,13 +255,13 @@ class Recorder:
             self.run.batches_per_epoch[stage] = batches
         if epoch is not None and stage is Stage.TRAIN:
             self.run.epoch = epoch
-        self._spent += time.perf_counter() - began
+        self._spent += perf_counter() - began
 
     def stage_end(self, stage: Stage) -> None:
         """A stage ends; a checkpoint becomes a record of its own."""
         if not self._active() or not any(open_stage is stage for open_stage, _ in self._stages):
             return
-        began = time.perf_counter()
+        began = perf_counter()
         if self.batch_is_open:
             self.batch_end()
         if stage is Stage.CHECKPOINT:
@@ -272,7 +272,7 @@ class Recorder:
         while self._stages.pop()[0] is not stage:
             pass
         self.stage = self._stages[-1][0] if self._stages else Stage.OTHER
-        self._spent += time.perf_counter() - began
+        self._spent += perf_counter() - began
 
     def epoch(self, epoch: int | None) -> None:
         """The current stage goes into another epoch."""
@@ -310,9 +310,9 @@ class Recorder:
         if not self.batch_is_open or not self._active():
             return
         self.batch_is_open = False
-        began = time.perf_counter()
+        began = perf_counter()
         self._mark(self.stage, at_once)
-        self._spent += time.perf_counter() - began
+        self._spent += perf_counter() - began
 
     def optimizer_step(self) -> None:
         """An optimizer made a step."""

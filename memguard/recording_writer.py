@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, final
 
+from memguard.clocks import now
 from memguard.recording_format import (
     COLUMNS,
     FOLDER,
@@ -42,7 +43,7 @@ class RecordingWriter:
     def __init__(self, logdir: str | os.PathLike[str], session: dict[str, Any]) -> None:
         folder = Path(logdir) / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
-        self.start = time.time()
+        self.start = now()
         self._pid = os.getpid()
         self.first_batch = _continue_from(folder, session)
         """One more than the last batch of this rank's earlier recordings in the directory: numbers only ever grow."""
@@ -74,7 +75,7 @@ class RecordingWriter:
 
     def line(self, kind: str, data: dict[str, Any]) -> None:
         """Appends one rare thing: a JSON object with its kind and the time."""
-        line = {**data, "kind": kind, "time": round(time.time(), 3)}
+        line = {**data, "kind": kind, "time": round(now(), 3)}
         text = json.dumps(line, default=str, ensure_ascii=True)
         self._write(self._lines, text.encode() + b"\n")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, final
 
 import psutil
+
+from memguard.clocks import monotonic
 
 _SHARE = 0.01
 
@@ -33,7 +34,7 @@ class ChildrenMemory:
         clock: Seconds; tests bring their own.
     """
 
-    def __init__(self, *, proc: Path = Path("/proc"), clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, proc: Path = Path("/proc"), clock: Callable[[], float] = monotonic) -> None:
         self._proc, self._clock = proc, clock
         self._last = Children()
         self._pids: frozenset[int] | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import final
@@ -14,6 +13,7 @@ import psutil
 from memguard.backends.cgroup import HostLimit, host_limit
 from memguard.backends.children import ChildrenMemory
 from memguard.backends.interface import Backend
+from memguard.clocks import monotonic
 from memguard.forks import pid
 from memguard.stats import MemoryStats, SlowStats
 
@@ -31,7 +31,7 @@ class HostMemory:
         clock: Seconds, for the pace of dear readings.
     """
 
-    def __init__(self, *, proc: Path = Path("/proc"), clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, proc: Path = Path("/proc"), clock: Callable[[], float] = monotonic) -> None:
         self._proc = proc
         self._statm = -1
         self._pid = pid()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from typing import final
 
+from memguard.clocks import perf_counter
 from memguard.stats import SlowStats
 
 logger = logging.getLogger("memguard")
@@ -36,7 +36,7 @@ class SlowLane:
         *,
         period: float = 1.0,
         wait: Callable[[float], bool] | None = None,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         self._read, self._period, self._clock = read, period, clock
         self._stopped = threading.Event()
@@ -58,7 +58,7 @@ class SlowLane:
         if self.running:
             return
         self._stopped.clear()
-        self._thread = threading.Thread(target=self._run, name="memguard-slow-lane", daemon=True)
+        self._thread = _LaneThread(self._run, self.stop)
         self._thread.start()
 
     def stop(self) -> None:
@@ -82,3 +82,12 @@ class SlowLane:
                     )
                 return
             pause = max(self._period, (self._clock() - began) / _SHARE)
+
+
+@final
+class _LaneThread(threading.Thread):
+    """Knows how it is stopped: test suites that look after threads stop those with a ``stop``."""
+
+    def __init__(self, run: Callable[[], None], stop: Callable[[], None]) -> None:
+        super().__init__(target=run, name="memguard-slow-lane", daemon=True)
+        self.stop = stop

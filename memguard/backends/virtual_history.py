@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections import deque
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, final
 
 import torch
+
+from memguard.clocks import time_ns
 
 _OURS, _TORCH = Path(__file__).parents[1], Path(torch.__file__).parent
 _NOT_THE_CALLER: Final = tuple(
@@ -59,7 +60,7 @@ class History:
             "addr": address,
             "size": nbytes,
             "stream": stream,
-            "time_us": time.time_ns() // 1000,
+            "time_us": time_ns() // 1000,
             "compile_context": "N/A",
             "user_metadata": "",
             "frames": frames,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import final
 
 from memguard.backends.interface import Backend
+from memguard.clocks import perf_counter
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run, Stage
 from memguard.units import MIB, format_bytes
@@ -78,9 +78,9 @@ class CacheGuard:
         return f"{format_bytes(cached)} lay unused in the cache while only {format_bytes(total - used)} was free"
 
     def _act(self, batch: int, stage: Stage, reason: str) -> Finding | None:
-        began = time.perf_counter()
+        began = perf_counter()
         returned = self._backend.empty_cache()
-        seconds = time.perf_counter() - began
+        seconds = perf_counter() - began
         if returned is None:
             return None
         self._acts += 1

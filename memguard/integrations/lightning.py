@@ -25,7 +25,7 @@ from memguard.integrations.progress import ProgressText
 from memguard.integrations.session import Session
 from memguard.integrations.shield import end_here, shielded
 from memguard.integrations.trackers import LightningLoggers
-from memguard.options import Options, disabled
+from memguard.options import Options, disabled, given_logdir
 from memguard.report.text import render
 from memguard.stats import BatchRecord, Stage
 from memguard.summary import Summary
@@ -39,6 +39,9 @@ _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 OPTIONS_VARIABLE = "MEMGUARD_OPTIONS"
 """Options as JSON for the MemGuard that MEMGUARD=1 adds; `memguard run` sets it."""
 _MOST_ROOTS = 16
+_PLACELESS = "nothing is written to disk: no logger of this Trainer has a directory; MEMGUARD_LOGDIR names one"
+_WITH_DIRECTORY = ("TensorBoardLogger", "CSVLogger")
+"""Lightning's loggers whose directory holds nothing but one run."""
 
 
 class MemGuardMixin:
@@ -61,6 +64,7 @@ class MemGuardMixin:
     def __init__(self, *, quiet: bool = False, forecast: bool = False, **options: Any) -> None:
         self._options = Options.make(**options)
         self._given, self._quiet, self._wants_forecast = options, quiet, forecast
+        self._discreet = False
         self._forecast: FirstForecast | None = None
         self._off = disabled()
         self._session: Session | None = None
@@ -74,8 +78,9 @@ class MemGuardMixin:
         self._summary = Summary()
         self._records: list[BatchRecord] = []
 
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[dict[str, Any]]]:
-        return _remake, ({**self._given, "quiet": self._quiet, "forecast": self._wants_forecast},)
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[dict[str, Any], bool]]:
+        options = {**self._given, "quiet": self._quiet, "forecast": self._wants_forecast}
+        return _remake, (options, self._discreet)
 
     # What the user asks
 
@@ -101,10 +106,11 @@ class MemGuardMixin:
         Raises:
             ValueError: The device is not in this build of PyTorch.
         """
-        logdir = trainer.log_dir  # a broadcast in Lightning: every rank asks, once, here
+        logdir = _directory(trainer, discreet=self._discreet)
         first = next((callback for callback in trainer.callbacks if isinstance(callback, MemGuardMixin)), self)
         if self._off or first is not self or self._session is not None:
             return
+        placeless = self._discreet and logdir is None and given_logdir(self._options) is None
         self._session = Session(
             self._options,
             default_logdir=logdir,
@@ -112,8 +118,10 @@ class MemGuardMixin:
             lightning=True,
             rank=trainer.global_rank,
             world_size=trainer.world_size,
-            record=not trainer.fast_dev_run,
+            record=not (trainer.fast_dev_run or placeless),
         )
+        if placeless:
+            self._session.recorder.summary.notes.append(_PLACELESS)
         self._open(self._session, trainer)
 
     @shielded
@@ -416,7 +424,7 @@ class MemGuardMixin:
         self._summary = session.recorder.summary
         self._records = list(session.recorder.records)
         if not self._quiet and (text := closing_text(session.launch, self._summary)) is not None:
-            print(text, file=sys.stderr)
+            sys.stderr.write(text + "\n")
 
 
 def memguard_class() -> type[Any]:
@@ -440,6 +448,9 @@ def _make_class(bases: tuple[type[Any], ...]) -> type[Any]:
 def callbacks_from_environment() -> list[Any]:
     """What the Trainer adds by itself when MEMGUARD=1 is set: the entry point of group ``callbacks_factory``.
 
+    In a test suite it is discreet: a test may look at the progress bar, at what is printed, and at every directory but
+    that of the logger.
+
     Raises:
         ValueError: MEMGUARD holds something else than 0, 1, true, false or nothing.
     """
@@ -448,11 +459,17 @@ def callbacks_from_environment() -> list[Any]:
         raise ValueError(f"MEMGUARD must be 1 or 0 (or true, false), got {value!r}")
     if value not in ("1", "true"):
         return []
-    return [memguard_class()(**json.loads(os.environ.get(OPTIONS_VARIABLE, "{}")))]
+    options = json.loads(os.environ.get(OPTIONS_VARIABLE, "{}"))
+    discreet = options.pop("discreet", "pytest" in sys.modules)
+    if discreet:
+        options = {"progress": False, "quiet": True, **options}
+    return [_remake(options, discreet)]
 
 
-def _remake(options: dict[str, Any]) -> Any:
-    return memguard_class()(**options)
+def _remake(options: dict[str, Any], discreet: bool) -> Any:
+    guard = memguard_class()(**options)
+    guard._discreet = discreet
+    return guard
 
 
 def _import_callback() -> type[Any]:
@@ -464,6 +481,22 @@ def _import_callback() -> type[Any]:
         callback: type[Any] = sys.modules[name].Callback
         return callback
     raise MemGuardError("MemGuard needs Lightning: pip install 'torch-memguard[lightning]'")
+
+
+def _directory(trainer: Any, *, discreet: bool) -> str | os.PathLike[str] | None:
+    """The Trainer's own directory; every rank asks, once, since Lightning broadcasts it.
+
+    A discreet guard writes only where a logger has made a directory for this run alone.
+    """
+    try:
+        logdir = trainer.log_dir
+    except Exception as error:  # of a logger of the user's, whom nobody else would have asked
+        logger.warning("the Trainer's log_dir cannot be read: %s: %s", type(error).__name__, error)
+        return None
+    if not isinstance(logdir, (str, os.PathLike)):
+        return None
+    own = trainer.loggers and any(cls.__name__ in _WITH_DIRECTORY for cls in type(trainer.loggers[0]).__mro__)
+    return logdir if own or not discreet else None
 
 
 def _tensorboard_writer(trainer: Any) -> Any:

@@ -6,7 +6,6 @@ Private name of torch (checked with 2.13 and 2.15): ``DisableTorchFunctionSubcla
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
@@ -18,6 +17,7 @@ from memguard.allocator.analysis_lines import Lines, top_lines
 from memguard.allocator.snapshot import snapshot_of
 from memguard.backends.host import HostBackend
 from memguard.backends.oom_view import OomView, blocks_by_address
+from memguard.clocks import perf_counter
 from memguard.integrations.forward_count import ForwardCount
 from memguard.postmortem import Scene
 from memguard.postmortem.replay import replay_with
@@ -72,7 +72,7 @@ def draw(
         forwards: How many forwards the failing batch and those before it had.
         traced_since: Batch from which the allocation history was on; None where it was always on, or off.
     """
-    began = time.perf_counter()
+    began = perf_counter()
     message = str(error) if error is not None else ""
     of_host = error is not None and is_host_oom(error)
     if of_host:
@@ -134,7 +134,7 @@ def draw(
         validation=session.options.validation,
         host=HostBackend().read_slow() if of_host else None,
     )
-    return Seen(scene, snapshot, time.perf_counter() - began)
+    return Seen(scene, snapshot, perf_counter() - began)
 
 
 def _lines(snapshot: dict[str, Any], device: int) -> tuple[TopLine, ...]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import TYPE_CHECKING, final
 
+from memguard.clocks import monotonic, sleep
 from memguard.integrations.peers import Fallen, Peers
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class PeerWatch:
         self._recorder, self._launch, self._peers = session.recorder, session.launch, peers
         self._told: set[int] = set()
         self._batch = -1
-        self._since = time.monotonic()
+        self._since = monotonic()
 
     def begin(self) -> None:
         """The run begins."""
@@ -48,7 +48,7 @@ class PeerWatch:
 
     def look(self) -> None:
         """Called about once a second from another thread than the loop's: looks where no batch ends any more."""
-        batch, now = self._recorder.batch, time.monotonic()
+        batch, now = self._recorder.batch, monotonic()
         if batch != self._batch:
             self._batch, self._since = batch, now
         elif now - self._since > IDLE_SECONDS:
@@ -60,12 +60,12 @@ class PeerWatch:
         """This rank fails by an error of its own, perhaps because another one fell."""
         if not isinstance(error, Exception):
             return
-        began = time.monotonic()
-        while not self._peers.reports_are_there() and time.monotonic() < began + _REPORT_SECONDS:
-            time.sleep(0.05)
+        began = monotonic()
+        while not self._peers.reports_are_there() and monotonic() < began + _REPORT_SECONDS:
+            sleep(0.05)
         fallen = self._peers.fallen()
-        while not fallen and isinstance(error, RuntimeError) and time.monotonic() < began + _DYING_SECONDS:
-            time.sleep(0.05)  # a connection is closed somewhat earlier than its process is gone
+        while not fallen and isinstance(error, RuntimeError) and monotonic() < began + _DYING_SECONDS:
+            sleep(0.05)  # a connection is closed somewhat earlier than its process is gone
             fallen = self._peers.fallen()
         self._tell(fallen)
         if not fallen:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections.abc import Callable
 from typing import Any, TextIO, final
 
+from memguard.clocks import monotonic
 from memguard.integrations.session import Session
 from memguard.units import GIB
 
@@ -63,7 +63,7 @@ class BatchLine:
         length: int | None,
         *,
         stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._session, self._length, self._clock = session, length, clock
         self._stream = stream if stream is not None else sys.stderr

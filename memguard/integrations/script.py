@@ -167,7 +167,8 @@ def run_script(
         return _execute(target, arguments, module=module)[0], []
     summaries: list[Summary] = []
     guard = ScriptGuard(checked)
-    with _environment({"MEMGUARD": "1", OPTIONS_VARIABLE: json.dumps({**options, "quiet": True}, default=str)}):
+    told = json.dumps({**options, "quiet": True, "discreet": False}, default=str)
+    with _environment({"MEMGUARD": "1", OPTIONS_VARIABLE: told}):
         on_close.append(summaries.append)
         try:
             guard.install()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from memguard.allocator.replay_what_if import what_if
 from memguard.allocator.snapshot import snapshot_of
+from memguard.clocks import perf_counter
 from memguard.postmortem.advice import EXPANDABLE
 from memguard.postmortem.scene import Replayed
 
@@ -33,7 +33,7 @@ def replay_with(
     """
     if snapshot is None or len(snapshot["device_traces"]) <= device or not snapshot["device_traces"][device]:
         return ()
-    began = time.perf_counter()
+    began = perf_counter()
     events = snapshot["device_traces"][device][-MOST_EVENTS:]
     if len(events) < len(snapshot["device_traces"][device]):
         batches = None
@@ -46,7 +46,7 @@ def replay_with(
     parsed = snapshot_of({**snapshot, "segments": bare, "device_traces": traces, "external_annotations": []})
     found: list[Replayed] = []
     for conf in confs:
-        if found and time.perf_counter() - began > SECONDS:
+        if found and perf_counter() - began > SECONDS:
             break
         other = what_if(parsed, device, conf=conf)
         found.append(

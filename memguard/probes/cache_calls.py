@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from types import FrameType
@@ -12,6 +11,7 @@ from typing import Any, ClassVar, final
 
 import torch
 
+from memguard.clocks import perf_counter
 from memguard.facts import EmptyCacheCalls, Fact, Place
 from memguard.probes.frames import is_user_frame
 from memguard.probes.interface import Probe, Watch
@@ -63,13 +63,13 @@ def _owners() -> list[Any]:
 def _counted(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def empty_cache(*args: Any, **kwargs: Any) -> Any:
-        began = time.perf_counter()
+        began = perf_counter()
         try:
             return original(*args, **kwargs)
         finally:
             for hearer in tuple(_hearers):
                 try:
-                    hearer(sys._getframe(1), time.perf_counter() - began)
+                    hearer(sys._getframe(1), perf_counter() - began)
                 except Exception:  # whoever fails to hear hears no more; the user's call is none of it
                     stop_hearing_calls(hearer)
 

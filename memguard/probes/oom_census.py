@@ -6,7 +6,6 @@ Tensors that only C++ holds are found through the autograd graphs that saved the
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -14,6 +13,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
+from memguard.clocks import thread_time
 from memguard.postmortem.scene import TopLine
 from memguard.probes.frames import is_user_frame, read_locals
 from memguard.probes.ledger import tensors_in
@@ -96,7 +96,7 @@ class Census:
         """The tensors that graphs saved, with the name of the node; parameters' ids go into `leaves`."""
         level = list(nodes)
         seen = set(level)
-        while level and len(seen) < MAX_NODES and time.thread_time() < self.deadline:
+        while level and len(seen) < MAX_NODES and thread_time() < self.deadline:
             node = level.pop()
             variable = getattr(node, "variable", None)
             if variable is not None and leaves is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
+from memguard.clocks import thread_time
 from memguard.facts import NOWHERE, Place
 from memguard.probes.frames import is_user_frame, read_locals
 from memguard.probes.oom_stack import Stack
@@ -96,8 +96,8 @@ class Feedback:
     """Which local variables take of their last value into the next: ``x, h = f(x, h)``, ``total += loss``."""
 
     def __init__(self) -> None:
-        deadline = time.thread_time() + SECONDS  # of this thread's own time: a busy machine must not change the answer
-        self._sources = Sources(is_late=lambda: time.thread_time() > deadline)
+        deadline = thread_time() + SECONDS  # of this thread's own time: a busy machine must not change the answer
+        self._sources = Sources(is_late=lambda: thread_time() > deadline)
 
     def of(self, variable: Variable) -> tuple[str | None, int | None]:
         """``"carried"`` or ``"added"`` with the statement's line; None where it is neither.

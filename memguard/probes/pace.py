@@ -12,10 +12,10 @@ and the naming of a cause, which happens once and is bounded in time by itself.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import final
 
+from memguard.clocks import perf_counter
 from memguard.stats import Stage
 
 FIRST_BATCHES = 64
@@ -42,7 +42,7 @@ class Pace:
         widest: The largest interval so far.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self.interval = self.widest = INTERVAL
         self._clock = clock
         self._purse = ALLOWANCE_SECONDS

@@ -20,7 +20,6 @@ An integration makes one `Probes`, delivers the events below on the training thr
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from sys import exc_info
 from threading import get_ident
@@ -29,6 +28,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
+from memguard.clocks import perf_counter
 from memguard.facts import Fact
 from memguard.forks import pid
 from memguard.probes.interface import EVENTS, Probe, Watch
@@ -250,13 +250,13 @@ class Probes:
         listeners = self._heard[event]
         if (event in _IN_USER_CODE and in_transform()) or get_ident() != self._thread or pid() != self._pid:
             return
-        began = time.perf_counter()
+        began = perf_counter()
         for probe, listener in listeners:
             try:
                 listener(*args)
             except Exception as error:
                 self._switch_off(probe, error)
-        self.seconds += time.perf_counter() - began
+        self.seconds += perf_counter() - began
 
     def _wire(self, *events: str) -> None:
         """Looks anew which probes hear some events: in every batch, in those looked at, and between two batches."""

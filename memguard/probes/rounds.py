@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import final
 
+from memguard.clocks import thread_time
 from memguard.probes.interface import Watch
 from memguard.probes.screening import Screening, Suspicions
 from memguard.probes.slices import SlicedWalk
@@ -78,7 +78,7 @@ class Rounds:
         watch: Watch,
         frames: Sequence[FrameType],
         seconds: float,
-        clock: Callable[[], float] = time.thread_time,
+        clock: Callable[[], float] = thread_time,
     ) -> Suspicions | None:
         """Goes on for some time; what it has come to.
 

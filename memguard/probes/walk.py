@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
+from memguard.clocks import thread_time
 from memguard.probes.contents import Contents, Via, container_of
 
 MAX_OBJECTS = 20_000
@@ -26,11 +26,11 @@ class Budget:
 
     def __init__(self, seconds: float) -> None:
         self._left = seconds
-        self._last = time.thread_time()
+        self._last = thread_time()
 
     def is_spent(self, keep: float = 0.0) -> bool:
         """Whether no more is left than is to be kept for what comes after; asked every few objects."""
-        now = time.thread_time()
+        now = thread_time()
         self._left -= min(now - self._last, _STALL_SECONDS)
         self._last = now
         return self._left <= keep

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import final
 
+from memguard.clocks import monotonic
 from memguard.findings import Finding, Severity
 from memguard.recording import Recording
 from memguard.recording_format import FOLDER
@@ -28,7 +28,7 @@ class OnlyHere(Sink):
         clock: Seconds that only grow; tests bring their own.
     """
 
-    def __init__(self, sink: Sink, logdir: Path, rank: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, sink: Sink, logdir: Path, rank: int, *, clock: Callable[[], float] = monotonic) -> None:
         self._sink, self._folder, self._rank, self._clock = sink, logdir / FOLDER, rank, clock
         self._waiting: list[tuple[float, Finding]] = []
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any, final
 
+from memguard.clocks import now
 from memguard.findings import Finding
 from memguard.sinks.findings_table import as_markdown
 from memguard.sinks.interface import Sink
@@ -148,13 +149,12 @@ class _Writer:
             for tag, value in values.items():
                 self._writer.add_scalar(tag, value, step)
             return
-        import time
 
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-        self._events.add_event(Event(wall_time=time.time(), step=step, summary=summary))
+        self._events.add_event(Event(wall_time=now(), step=step, summary=summary))
 
     def event(self, event: Any) -> None:
         """An event of our own making, where the writer can take one."""
@@ -166,7 +166,6 @@ class _Writer:
         if self._events is None:
             self._writer.add_text(tag, markdown, step)
             return
-        import time
 
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
@@ -177,7 +176,7 @@ class _Writer:
         shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
         tensor = TensorProto(dtype="DT_STRING", string_val=[markdown.encode()], tensor_shape=shape)
         value = Summary.Value(tag=f"{tag}/text_summary", metadata=metadata, tensor=tensor)
-        self._events.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=[value])))
+        self._events.add_event(Event(wall_time=now(), step=step, summary=Summary(value=[value])))
 
     def close(self) -> None:
         """Flushes; closes the writer if it is memguard's own."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from typing import Any
+
+from memguard.clocks import now
 
 PLUGIN = "memguard"
 MANIFEST = "memguard/manifest"
@@ -60,4 +61,4 @@ def _event(tag: str, metadata: Any, tensor: Any, step: int, wall_time: float | N
     from tensorboard.compat.proto import event_pb2, summary_pb2
 
     summary = summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])
-    return event_pb2.Event(step=step, wall_time=time.time() if wall_time is None else wall_time, summary=summary)
+    return event_pb2.Event(step=step, wall_time=now() if wall_time is None else wall_time, summary=summary)

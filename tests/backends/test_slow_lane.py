@@ -134,3 +134,13 @@ def test_a_forked_child_has_the_last_answer_and_no_thread():
     assert os.waitpid(child, 0)[1] == 0
     assert lane.running
     gate.end(lane)
+
+
+def test_whoever_looks_after_threads_can_stop_it():
+    """As test suites do with a daemon thread that a test left: they call its ``stop``."""
+    lane = SlowLane(SlowStats)
+    lane.start()
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "memguard-slow-lane"]
+    assert thread.daemon
+    thread.stop()
+    assert not thread.is_alive() and not lane.running

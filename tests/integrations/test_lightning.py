@@ -2,6 +2,7 @@ import copy
 import importlib
 import json
 import logging
+import os
 import pickle
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -217,7 +219,8 @@ def test_memguard_1_adds_the_callback_without_a_change_of_code(name: str, tmp_pa
         "    t.fit(classifier(package), loader())\n"
         "print(sum(len(c.records) > 0 for c in t.callbacks if hasattr(c, 'records')))\n"
     )
-    environment = {**__import__("os").environ, "MEMGUARD": "1", "MEMGUARD_OPTIONS": json.dumps({"quiet": True})}
+    environment = {**os.environ, "MEMGUARD": "1", "MEMGUARD_LOGDIR": str(tmp_path)}
+    environment["MEMGUARD_OPTIONS"] = json.dumps({"quiet": True})
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)],
@@ -226,3 +229,39 @@ def test_memguard_1_adds_the_callback_without_a_change_of_code(name: str, tmp_pa
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().splitlines()[-1] == "1"
     assert [len(Recording.open(path)) for path in find_recordings(tmp_path)] == [6, 6]
+
+
+def test_memguard_1_in_a_test_suite_leaves_what_tests_look_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No file but in the logger's own directory, no text in the progress bar, no summary, no patched clock read."""
+    import lightning.pytorch as package
+    from lightning.pytorch.loggers import CSVLogger
+
+    monkeypatch.setenv("MEMGUARD", "1")
+    monkeypatch.chdir(tmp_path)
+    shown: list[dict[str, Any]] = []
+
+    class Bar(package.callbacks.TQDMProgressBar):
+        def on_train_batch_end(self, *args: Any) -> None:
+            shown.append(self.get_metrics(*args[:2]))
+
+    bare = trainer(package, tmp_path, Bar(), max_epochs=1, enable_progress_bar=True, logger=False)
+    bare.fit(classifier(package), loader())
+    assert sum(len(each.records) for each in bare.callbacks if hasattr(each, "records")) == 6
+    assert list(tmp_path.rglob("*")) == [] and shown and not any("mem" in each for each in shown)
+    assert "memguard" not in capsys.readouterr().err
+    with mock.patch("time.perf_counter", side_effect=[]), mock.patch("time.monotonic", side_effect=[]):
+        trainer(package, tmp_path, max_epochs=1, logger=CSVLogger(tmp_path)).fit(classifier(package), loader())
+    assert len(Recording.open(find_recordings(tmp_path / "lightning_logs" / "version_0")[0])) == 6
+
+
+@pytest.mark.parametrize("odd", ["mock", "raises"])
+def test_a_logger_that_cannot_tell_its_directory_is_no_ones_loss(odd: str, package: ModuleType, tmp_path: Path) -> None:
+    """Without memguard nobody would have asked."""
+    logger = mock.Mock(name="logger")
+    if odd == "raises":
+        type(logger).save_dir = mock.PropertyMock(side_effect=RuntimeError("no run"))
+    guard = memguard.MemGuard(quiet=True, logdir=tmp_path / "run")
+    train(package, tmp_path, guard, logger=logger)
+    assert len(guard.records) > 0
