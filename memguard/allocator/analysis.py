@@ -12,7 +12,7 @@ from memguard.allocator.analysis_space import OutOfMemoryEvent, Space, last_out_
 from memguard.allocator.analysis_steps import Steps, steps_of
 from memguard.allocator.analysis_timeline import Moment, changes, end_of, peak_of
 from memguard.allocator.config import AllocatorConfig
-from memguard.allocator.replay import recorded_conf
+from memguard.allocator.recorded_conf import recorded_conf
 from memguard.allocator.snapshot import ACTIVE, Snapshot
 
 

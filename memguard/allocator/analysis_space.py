@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from memguard.allocator.analysis_lines import Lines
 from memguard.allocator.blocks import DEFAULT_POOL, SMALL_BYTES
 from memguard.allocator.config import AllocatorConfig
-from memguard.allocator.replay_state import blocks_by_range, blocks_with_sizes, state_before
+from memguard.allocator.replay_sizes import block_sizes, blocks_by_range
+from memguard.allocator.replay_state import state_before
 from memguard.allocator.snapshot import ACTIVE, INACTIVE, PENDING, Segment, TraceEntry
 
 
@@ -107,7 +108,7 @@ def last_out_of_memory(
     entry = trace[at]
     small = entry.size <= SMALL_BYTES
     state = state_before(segments, trace, config, at)
-    sizes, _ = blocks_with_sizes(state, trace[at:], config, {})
+    sizes, _ = block_sizes(state, trace[at:], config, {})
     free = largest = active = 0
     for held, inside in blocks_by_range(state):
         position = held.address

@@ -10,9 +10,11 @@ from memguard.allocator.blocks import DEFAULT_POOL, PoolId
 from memguard.allocator.caching import CachingAllocator
 from memguard.allocator.config import AllocatorConfig
 from memguard.allocator.messages import OutOfMemory
-from memguard.allocator.replay import WAITS, recorded_conf
+from memguard.allocator.recorded_conf import recorded_conf
 from memguard.allocator.replay_causes import GIVES, TAKES, causes_of
-from memguard.allocator.replay_state import blocks_by_range, blocks_with_sizes, segments_of_state, state_before
+from memguard.allocator.replay_run import WAITS
+from memguard.allocator.replay_sizes import block_sizes, blocks_by_range, segments_of_state
+from memguard.allocator.replay_state import state_before
 from memguard.allocator.snapshot import Snapshot
 from memguard.errors import SnapshotError
 
@@ -109,7 +111,7 @@ class _Run:
         self._pools: dict[PoolId, PoolId] = {DEFAULT_POOL: DEFAULT_POOL}
         total = self._capacity or _UNLIMITED_BYTES
         if conf == recorded_conf:
-            sizes, _ = blocks_with_sizes(self._state, self._trace, recorded, {})
+            sizes, _ = block_sizes(self._state, self._trace, recorded, {})
             segments = segments_of_state(self._state, sizes)
             self._allocator = CachingAllocator.from_segments(segments, total, conf, pending=True)
             self._pools |= {held.pool: held.pool for held in self._state.ranges}

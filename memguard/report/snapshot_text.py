@@ -9,7 +9,7 @@ from memguard.allocator.analysis_lines import LineBytes
 from memguard.allocator.analysis_space import OutOfMemoryEvent, Space
 from memguard.allocator.analysis_steps import Steps
 from memguard.allocator.analysis_timeline import Moment
-from memguard.allocator.replay import Replay
+from memguard.allocator.replay_result import Replay
 from memguard.allocator.replay_what_if import WhatIf
 from memguard.units import format_bytes
 

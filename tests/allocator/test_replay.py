@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from memguard.allocator.config import AllocatorConfig
-from memguard.allocator.replay import recorded_conf, replay
+from memguard.allocator.recorded_conf import recorded_conf
+from memguard.allocator.replay import replay
 from memguard.allocator.replay_causes import causes_of
 from memguard.allocator.replay_driver import RecordedDriver
 from memguard.allocator.replay_state import state_before
