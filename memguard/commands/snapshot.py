@@ -8,9 +8,7 @@ from typing import Any
 
 from memguard.allocator.analysis import DeviceAnalysis, analyse
 from memguard.allocator.config import AllocatorConfig
-from memguard.allocator.replay import replay
-from memguard.allocator.replay_result import Replay
-from memguard.allocator.replay_what_if import WhatIf, what_if
+from memguard.allocator.replay import Replay, WhatIf, replay, what_if
 from memguard.allocator.snapshot import Snapshot, read_snapshot
 from memguard.errors import SnapshotError
 from memguard.report.printable import printable

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import nn
 
-from memguard.allocator.analysis_lines import Lines, top_lines
+from memguard.allocator.analysis.lines import Lines, top_lines
 from memguard.allocator.snapshot import snapshot_of
 from memguard.backends.host import HostBackend
 from memguard.backends.oom_view import OomView, blocks_by_address

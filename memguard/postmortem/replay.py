@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memguard.allocator.replay_what_if import what_if
+from memguard.allocator.replay import what_if
 from memguard.allocator.snapshot import snapshot_of
 from memguard.clocks import perf_counter
 from memguard.postmortem.advice import EXPANDABLE

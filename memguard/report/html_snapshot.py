@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from memguard.allocator.analysis_lines import Line, Lines
+from memguard.allocator.analysis.lines import Line, Lines
 from memguard.allocator.snapshot import ACTIVE, PENDING, parse_snapshot
 from memguard.errors import SnapshotError
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from memguard.allocator.analysis import DeviceAnalysis, Trace
-from memguard.allocator.analysis_lines import LineBytes
-from memguard.allocator.analysis_space import OutOfMemoryEvent, Space
-from memguard.allocator.analysis_steps import Steps
-from memguard.allocator.analysis_timeline import Moment
-from memguard.allocator.replay_result import Replay
-from memguard.allocator.replay_what_if import WhatIf
+from memguard.allocator.analysis.lines import LineBytes
+from memguard.allocator.analysis.space import OutOfMemoryEvent, Space
+from memguard.allocator.analysis.steps import Steps
+from memguard.allocator.analysis.timeline import Moment
+from memguard.allocator.replay import Replay, WhatIf
 from memguard.units import format_bytes
 
 

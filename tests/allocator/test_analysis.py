@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from memguard.allocator.analysis import analyse
-from memguard.allocator.analysis_lines import BACKWARD, NATIVE, NO_STACK, Line, Lines
+from memguard.allocator.analysis.lines import BACKWARD, NATIVE, NO_STACK, Line, Lines
 from memguard.allocator.snapshot import (
     ACTIVE,
     INACTIVE,

@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 
 from memguard.allocator.config import AllocatorConfig
-from memguard.allocator.recorded_conf import recorded_conf
-from memguard.allocator.replay import replay
-from memguard.allocator.replay_causes import causes_of
-from memguard.allocator.replay_driver import RecordedDriver
-from memguard.allocator.replay_state import state_before
-from memguard.allocator.replay_what_if import what_if
+from memguard.allocator.replay import recorded_conf, replay, what_if
+from memguard.allocator.replay.causes import causes_of
+from memguard.allocator.replay.driver import RecordedDriver
+from memguard.allocator.replay.state import state_before
 from memguard.allocator.snapshot import Block, Frame, Segment, Snapshot, TraceEntry
 from memguard.errors import SnapshotError
 from tests.allocator.recorded import COMMITTED, SHARED, committed, load

@@ -10,8 +10,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
-from memguard.allocator.analysis_lines import Line
-from memguard.allocator.analysis_timeline import Allocation
+from memguard.allocator.analysis.lines import Line
+from memguard.allocator.analysis.timeline import Allocation
 from memguard.allocator.snapshot import Annotation, Frame, Stack, TraceEntry
 
 _MIN_STEPS: Final = 3

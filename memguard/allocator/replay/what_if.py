@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, final
 
-from memguard.allocator.analysis_lines import Lines
+from memguard.allocator.analysis.lines import Lines
 from memguard.allocator.blocks import DEFAULT_POOL, PoolId
 from memguard.allocator.caching import CachingAllocator
 from memguard.allocator.config import AllocatorConfig
 from memguard.allocator.messages import OutOfMemory
-from memguard.allocator.recorded_conf import recorded_conf
-from memguard.allocator.replay_causes import GIVES, TAKES, causes_of
-from memguard.allocator.replay_run import WAITS
-from memguard.allocator.replay_sizes import block_sizes, blocks_by_range, segments_of_state
-from memguard.allocator.replay_state import state_before
+from memguard.allocator.replay.causes import GIVES, TAKES, causes_of
+from memguard.allocator.replay.recorded_conf import recorded_conf
+from memguard.allocator.replay.run import WAITS
+from memguard.allocator.replay.sizes import block_sizes, blocks_by_range, segments_of_state
+from memguard.allocator.replay.state import state_before
 from memguard.allocator.snapshot import Snapshot
 from memguard.errors import SnapshotError
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memguard.allocator.analysis_lines import Lines
+from memguard.allocator.analysis.lines import Lines
 from memguard.allocator.blocks import DEFAULT_POOL, SMALL_BYTES
 from memguard.allocator.config import AllocatorConfig
-from memguard.allocator.replay_sizes import block_sizes, blocks_by_range
-from memguard.allocator.replay_state import state_before
+from memguard.allocator.replay.sizes import block_sizes, blocks_by_range
+from memguard.allocator.replay.state import state_before
 from memguard.allocator.snapshot import ACTIVE, INACTIVE, PENDING, Segment, TraceEntry
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import final
 
-from memguard.allocator.replay_causes import GIVES
+from memguard.allocator.replay.causes import GIVES
 from memguard.allocator.snapshot import TraceEntry
 
 

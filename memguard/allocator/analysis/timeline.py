@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from memguard.allocator.analysis_lines import EARLIER, Line, LineBytes, Lines, top_lines
+from memguard.allocator.analysis.lines import EARLIER, Line, LineBytes, Lines, top_lines
 from memguard.allocator.config import AllocatorConfig
 from memguard.allocator.snapshot import ACTIVE, Segment, Stack, TraceEntry
 

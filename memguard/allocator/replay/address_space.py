@@ -12,7 +12,7 @@ from memguard.allocator.blocks import SMALL_SEGMENT_BYTES, PoolId
 from memguard.allocator.snapshot import Segment, TraceEntry
 
 if TYPE_CHECKING:
-    from memguard.allocator.replay_state import AllocatorState
+    from memguard.allocator.replay.state import AllocatorState
 
 
 def addresses_of_small_pages(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from memguard.allocator.config import AllocatorConfig
-from memguard.allocator.recorded_conf import recorded_conf
-from memguard.allocator.replay_result import Replay
-from memguard.allocator.replay_run import ReplayRun
-from memguard.allocator.replay_state import state_before
+from memguard.allocator.replay.recorded_conf import recorded_conf
+from memguard.allocator.replay.result import Replay
+from memguard.allocator.replay.run import ReplayRun
+from memguard.allocator.replay.state import state_before
 from memguard.allocator.snapshot import Snapshot
 from memguard.errors import SnapshotError
 

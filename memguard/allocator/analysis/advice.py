@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from memguard.allocator.analysis_space import OutOfMemoryEvent, Space
-from memguard.allocator.analysis_steps import Steps
+from memguard.allocator.analysis.space import OutOfMemoryEvent, Space
+from memguard.allocator.analysis.steps import Steps
 from memguard.units import MIB, format_bytes
 
 HOW_TO_RECORD: Final = (

@@ -8,7 +8,7 @@ from typing import Any
 
 from memguard.allocator.blocks import SMALL_BYTES
 from memguard.allocator.config import AllocatorConfig
-from memguard.allocator.replay_state import ActiveBlock, AllocatorState, Range
+from memguard.allocator.replay.state import ActiveBlock, AllocatorState, Range
 from memguard.allocator.snapshot import ACTIVE, INACTIVE, PENDING, TraceEntry
 
 

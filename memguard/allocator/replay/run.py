@@ -9,13 +9,13 @@ from memguard.allocator.blocks import DEFAULT_POOL, SMALL_BYTES, SMALL_SEGMENT_B
 from memguard.allocator.caching import CachingAllocator
 from memguard.allocator.config import AllocatorConfig
 from memguard.allocator.messages import OutOfMemory
-from memguard.allocator.replay_address_space import address_space_bytes
-from memguard.allocator.replay_causes import GIVES, TAKES, causes_of
-from memguard.allocator.replay_driver import RecordedDriver
-from memguard.allocator.replay_lessons import Lessons, Misplaced
-from memguard.allocator.replay_result import Replay
-from memguard.allocator.replay_sizes import block_sizes, segments_of_state
-from memguard.allocator.replay_state import AllocatorState
+from memguard.allocator.replay.address_space import address_space_bytes
+from memguard.allocator.replay.causes import GIVES, TAKES, causes_of
+from memguard.allocator.replay.driver import RecordedDriver
+from memguard.allocator.replay.lessons import Lessons, Misplaced
+from memguard.allocator.replay.result import Replay
+from memguard.allocator.replay.sizes import block_sizes, segments_of_state
+from memguard.allocator.replay.state import AllocatorState
 from memguard.allocator.snapshot import ACTIVE, INACTIVE, TraceEntry
 
 WAITS: Final = -1

@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from memguard.allocator.analysis_advice import advice_for
-from memguard.allocator.analysis_lines import EARLIER, LineBytes, Lines, top_lines
-from memguard.allocator.analysis_space import OutOfMemoryEvent, Space, last_out_of_memory, space_of
-from memguard.allocator.analysis_steps import Steps, steps_of
-from memguard.allocator.analysis_timeline import Moment, changes, end_of, peak_of
+from memguard.allocator.analysis.advice import advice_for
+from memguard.allocator.analysis.lines import EARLIER, LineBytes, Lines, top_lines
+from memguard.allocator.analysis.space import OutOfMemoryEvent, Space, last_out_of_memory, space_of
+from memguard.allocator.analysis.steps import Steps, steps_of
+from memguard.allocator.analysis.timeline import Moment, changes, end_of, peak_of
 from memguard.allocator.config import AllocatorConfig
-from memguard.allocator.recorded_conf import recorded_conf
+from memguard.allocator.replay.recorded_conf import recorded_conf
 from memguard.allocator.snapshot import ACTIVE, Snapshot
 
 

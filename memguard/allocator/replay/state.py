@@ -9,7 +9,7 @@ from typing import Final, final
 
 from memguard.allocator.blocks import DEFAULT_POOL, SMALL_SEGMENT_BYTES, PoolId
 from memguard.allocator.config import AllocatorConfig
-from memguard.allocator.replay_address_space import addresses_of_small_pages, reserved_addresses
+from memguard.allocator.replay.address_space import addresses_of_small_pages, reserved_addresses
 from memguard.allocator.snapshot import INACTIVE, PENDING, Segment, TraceEntry
 
 _UNNAMED_POOL: Final = 1 << 40
