@@ -58,17 +58,18 @@ class Events:
 
     def __init__(self) -> None:
         self._before: tuple[int | None, ...] = (0,) * len(self.NAMES)
-        self._counts = self._before
+        self._counts: tuple[int | None, ...] = self._before
         self._lost = [0] * len(self.NAMES)
 
     def count(self, events: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """The counters of `NAMES` since the process began, given what torch tells; None where it tells nothing."""
         if events == self._before:  # in nearly every batch
             return self._counts
-        pairs = zip(events, self._before, self._lost, strict=True)
-        self._lost = [lost + (before or 0) * ((now or 0) < (before or 0)) for now, before, lost in pairs]
+        for position, (now, before) in enumerate(zip(events, self._before, strict=True)):
+            if now is not None and before is not None and now < before:
+                self._lost[position] += before
         self._before = events
-        self._counts = tuple([now if now is None else now + lost for now, lost in zip(events, self._lost, strict=True)])
+        self._counts = tuple(None if now is None else now + lost for now, lost in zip(events, self._lost, strict=True))
         return self._counts
 
 
