@@ -20,6 +20,7 @@ from typing import Any, final
 from memguard.allowing import allowed, allowed_lately
 from memguard.backends.interface import Backend
 from memguard.clocks import now, perf_counter
+from memguard.detectors.hearing import Hearing
 from memguard.detectors.interface import Detector
 from memguard.facts import Fact
 from memguard.findings import Finding
@@ -498,7 +499,7 @@ class Recorder:
                     listener(record)
                 part = "summary"
                 summary.count(record, texts[record.shapes] if record.shapes is not None else None)
-                for code, observe in self._observers:
+                for code, observe in self._hearing.of(record, run):
                     part = code
                     for finding in observe(record, run):
                         self.add(finding)
@@ -509,9 +510,9 @@ class Recorder:
                 self.failed(f"rule {part}" if part.startswith("MG") else part, error)
 
     def _use(self, detectors: Sequence[Detector]) -> None:
-        """Takes these rules, and only those with something to say of each batch for the path that every batch goes."""
+        """Takes these rules, and knows who hears of what."""
         self._detectors = list(detectors)
-        self._observers = [(d.code, d.observe) for d in detectors if type(d).observe is not Detector.observe]
+        self._hearing = Hearing(detectors)
         self._learners = [(d.code, d.learn) for d in detectors if type(d).learn is not Detector.learn]
 
     def _learn_device(self) -> None:

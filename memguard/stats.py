@@ -38,6 +38,8 @@ class Stage(enum.Enum):
     CHECKPOINT = "checkpoint"
     OTHER = "other"
 
+    __hash__ = object.__hash__  # Enum's own is a function in Python, called for each lookup of a stage
+
     @property
     def evaluates(self) -> bool:
         """Whether no gradient is wanted in this stage."""

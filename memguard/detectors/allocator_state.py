@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import ClassVar, final
 
-from memguard.detectors.interface import Detector
+from memguard.detectors.interface import CROWDED, PEAKS, RETRIES, Detector
 from memguard.detectors.telling import from_post_mortem, from_record, limit_of, plural
 from memguard.facts import Fact
 from memguard.findings import Finding, Severity
@@ -18,6 +18,7 @@ PIECES = 0.05
 """Share of the device that lies free in segments of which a part is in use."""
 STREAM_SHARE, STREAM_STREAK = 0.10, 20
 QUIET_BATCHES = 50
+RECENT_BATCHES = 100
 """First batches, in which one retry may come from benchmarking kernels."""
 
 
@@ -37,6 +38,7 @@ class Fragmentation(Detector):
 
     code: ClassVar[str] = "MG401"
     name: ClassVar[str] = "fragmentation"
+    hears: ClassVar[int] = CROWDED | RETRIES
 
     def __init__(self) -> None:
         self._streak = 0
@@ -97,24 +99,29 @@ class AllocatorThrash(Detector):
 
     code: ClassVar[str] = "MG402"
     name: ClassVar[str] = "allocator-thrash"
+    hears: ClassVar[int] = PEAKS | RETRIES  # the first record has a new peak: from there the batches count
 
     def __init__(self) -> None:
-        self._batches = 0
-        self._recent: deque[int] = deque(maxlen=100)
+        self._first: int | None = None
+        self._recent: deque[tuple[int, int]] = deque()
         self._told: Severity | None = None
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Counts retries among the last hundred batches."""
-        self._batches += 1
-        if record.num_alloc_retries is None:
+        batch, recent = record.batch, self._recent
+        if self._first is None:
+            self._first = batch
+        if not record.num_alloc_retries:
             return
-        self._recent.append(record.num_alloc_retries)
-        if not record.num_alloc_retries or record.num_ooms:  # what failed for good is told as out of memory
+        recent.append((batch, record.num_alloc_retries))
+        while recent[0][0] <= batch - RECENT_BATCHES:
+            recent.popleft()
+        if record.num_ooms:  # what failed for good is told as out of memory
             return
-        retries = sum(self._recent)
+        retries, seen = sum(count for _, count in recent), min(batch - self._first + 1, RECENT_BATCHES)
         if retries >= 3:
             severity = Severity.CRITICAL
-        elif self._batches > QUIET_BATCHES:
+        elif batch - self._first >= QUIET_BATCHES:
             severity = Severity.WARNING
         else:
             return
@@ -127,7 +134,7 @@ class AllocatorThrash(Detector):
             run,
             severity,
             f"the allocator flushed its whole cache and tried again {plural(retries, 'time')} in the last "
-            f"{plural(len(self._recent), 'batch')} (num_alloc_retries): the device is full, training is slower "
+            f"{plural(seen, 'batch')} (num_alloc_retries): the device is full, training is slower "
             f"already, and a slightly larger batch will not fit{_left(record, run)}.",
             "reduce the batch size a little, or free what other findings name; with much reserved and unused "
             "memory, set "

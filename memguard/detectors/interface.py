@@ -10,6 +10,10 @@ from memguard.facts import Fact
 from memguard.findings import Finding
 from memguard.stats import BatchRecord, Run
 
+EVERY, PEAKS, READINGS, CROWDED, RETRIES = 0, 1, 2, 4, 8
+"""What a rule hears of: every record; a new highest allocated peak; a new reading of the slow lane; a device that is
+nearly full, and the first record after; retries of the allocator. Each batch pays for each rule that hears it."""
+
 
 class Detector(ABC):
     """One memory pattern. Sees records and facts, yields findings; no torch, no I/O, never acts.
@@ -22,9 +26,11 @@ class Detector(ABC):
     """Like ``"MG101"``; never used again for another rule."""
     name: ClassVar[str]
     """Like ``"retained-graph"``."""
+    hears: ClassVar[int] = EVERY
+    """The records that can tell this rule anything; it must not mind to be shown others."""
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
-        """Judges one more batch."""
+        """Judges one more batch, of those that it hears of."""
         return ()
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:

@@ -46,14 +46,12 @@ class OutputsAccumulate(Detector):
 
     def __init__(self) -> None:
         self._room = Room()
-        self._left: dict[Stage, int] = {}
+        self._newest: dict[Stage, BatchRecord] = {}
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
-        """Learns how much room is left, and how many batches of this pass."""
+        """Learns how much room is left, and how far this pass is."""
         self._room.observe(record)
-        length = run.batches_per_epoch.get(record.stage)
-        if length is not None and record.index is not None:
-            self._left[record.stage] = max(length - record.index - 1, 0)
+        self._newest[record.stage] = record
         return ()
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
@@ -62,7 +60,7 @@ class OutputsAccumulate(Detector):
             return
         left = fact.batches_left
         if left is None:
-            left = self._left.get(fact.stage) if fact.bounded or fact.stage.evaluates else run.batches_left
+            left = self._left(fact.stage, run) if fact.bounded or fact.stage.evaluates else run.batches_left
         severity = Severity.INFO
         if left is not None and self._room.severity(run, fact.bytes_per_batch, left) is Severity.CRITICAL:
             severity = Severity.CRITICAL
@@ -88,6 +86,13 @@ class OutputsAccumulate(Detector):
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
         )
+
+    def _left(self, stage: Stage, run: Run) -> int | None:
+        """Batches of this pass that are still to come, where its length is known."""
+        newest, length = self._newest.get(stage), run.batches_per_epoch.get(stage)
+        if newest is None or newest.index is None or length is None:
+            return None
+        return max(length - newest.index - 1, 0)
 
 
 def _matters(bytes_per_batch: float, run: Run) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, final
 
-from memguard.detectors.interface import Detector
+from memguard.detectors.interface import PEAKS, Detector
 from memguard.detectors.telling import Room, from_fact, holder, limit_of, plural
 from memguard.facts import Fact, LargeLocals, PreviousOutputsAlive, ReboundTensor
 from memguard.findings import Finding, Severity
@@ -40,6 +40,7 @@ class PreviousBatchAlive(Detector):
 
     code: ClassVar[str] = "MG303"
     name: ClassVar[str] = "previous-batch-alive"
+    hears: ClassVar[int] = PEAKS
 
     def __init__(self) -> None:
         self._room = Room()
@@ -121,6 +122,7 @@ class RebindDoubles(Detector):
 
     code: ClassVar[str] = "MG305"
     name: ClassVar[str] = "rebind-doubles"
+    hears: ClassVar[int] = PEAKS
 
     def __init__(self) -> None:
         self._peak = 0

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar, final
 
-from memguard.detectors.interface import Detector
+from memguard.detectors.interface import CROWDED, Detector
 from memguard.detectors.telling import from_fact, from_post_mortem, from_record, limit_of
 from memguard.facts import Fact, InputSize, OptimizerStateAhead, Place, RanOutOfMemory
 from memguard.findings import Finding, Severity
@@ -186,6 +186,7 @@ class LowHeadroom(Detector):
 
     code: ClassVar[str] = "MG504"
     name: ClassVar[str] = "low-headroom"
+    hears: ClassVar[int] = CROWDED
 
     def __init__(self) -> None:
         self._batches = 0

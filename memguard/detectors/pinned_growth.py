@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.detectors.host_room import SampledGrowth
-from memguard.detectors.interface import Detector
+from memguard.detectors.interface import READINGS, Detector
 from memguard.detectors.telling import from_record
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run
@@ -28,6 +28,7 @@ class PinnedGrowth(Detector):
 
     code: ClassVar[str] = "MG703"
     name: ClassVar[str] = "pinned-growth"
+    hears: ClassVar[int] = READINGS
 
     def __init__(self) -> None:
         self._sampled = SampledGrowth()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import ClassVar, final
 
-from memguard.detectors.interface import Detector
+from memguard.detectors.interface import PEAKS, Detector
 from memguard.detectors.telling import Room, from_fact, holder, plural
 from memguard.facts import Fact, RetainedGraphs
 from memguard.findings import Finding, Severity
@@ -32,6 +32,7 @@ class RetainedGraph(Detector):
 
     code: ClassVar[str] = "MG101"
     name: ClassVar[str] = "retained-graph"
+    hears: ClassVar[int] = PEAKS
 
     def __init__(self) -> None:
         self._room = Room()
@@ -83,6 +84,7 @@ class CarriedState(Detector):
 
     code: ClassVar[str] = "MG102"
     name: ClassVar[str] = "carried-state"
+    hears: ClassVar[int] = PEAKS
 
     def __init__(self) -> None:
         self._room = Room()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, final
 
-from memguard.detectors.interface import Detector
+from memguard.detectors.interface import READINGS, Detector
 from memguard.detectors.telling import from_fact, from_record, holder
 from memguard.facts import Fact, KeptOnHost
 from memguard.findings import Finding, Severity
@@ -32,6 +32,7 @@ class SharedMemory(Detector):
 
     code: ClassVar[str] = "MG704"
     name: ClassVar[str] = "shared-memory"
+    hears: ClassVar[int] = READINGS
 
     def __init__(self) -> None:
         self._newest: SlowStats | None = None

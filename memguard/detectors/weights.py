@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, final
 
-from memguard.detectors.interface import Detector
+from memguard.detectors.interface import PEAKS, Detector
 from memguard.detectors.telling import from_fact, holder, limit_of, plural
 from memguard.facts import CheckpointKept, Fact, ModelCopies, StaleGradients
 from memguard.findings import Finding, Severity
@@ -69,22 +69,19 @@ class StaleGradient(Detector):
 
     code: ClassVar[str] = "MG309"
     name: ClassVar[str] = "stale-gradients"
+    hears: ClassVar[int] = PEAKS
 
     def __init__(self) -> None:
         self._peak = 0
-        self._fact: StaleGradients | None = None
-
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
-        """Remembers the gradients until the peak of their batch is known."""
-        if isinstance(fact, StaleGradients):
-            self._fact = fact
-        return ()
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
-        """Compares the gradients with the peak; a warning only where their room is needed."""
+        """Learns the peak."""
         self._peak = max(self._peak, record.allocated_peak_bytes or 0)
-        fact, self._fact = self._fact, None
-        if fact is None or fact.bytes < MIN_GRADIENT_SHARE * self._peak:
+        return ()
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Compares the gradients with the peak; a warning only where their room is needed."""
+        if not isinstance(fact, StaleGradients) or fact.bytes < MIN_GRADIENT_SHARE * self._peak:
             return
         if fact.lightning:
             yield from_fact(

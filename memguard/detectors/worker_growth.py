@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.detectors.host_room import SampledGrowth, free_bytes, left
-from memguard.detectors.interface import Detector
+from memguard.detectors.interface import READINGS, Detector
 from memguard.detectors.ratchet import REACH
 from memguard.detectors.telling import from_fact, from_record, holder, plural
 from memguard.facts import Fact, WorkerObjects
@@ -32,6 +32,7 @@ class WorkerGrowth(Detector):
 
     code: ClassVar[str] = "MG702"
     name: ClassVar[str] = "worker-growth"
+    hears: ClassVar[int] = READINGS
 
     def __init__(self) -> None:
         self._sampled = SampledGrowth()

@@ -131,7 +131,7 @@ EVIDENCE: dict[str, Evidence] = {
         ExceptionHolds(**AT, exception="OutOfMemoryError", handling=True, names=("step() h",), bytes=3 * GIB)
     ),
     "MG308": told_by(ModelCopies(**AT, copies=3, bytes=6 * GIB, holders=("best", "last", "first"))),
-    "MG309": told_by(StaleGradients(**AT, bytes=2 * GIB, zeroed=True), record(7)),
+    "MG309": told_by(record(7), StaleGradients(**AT, bytes=2 * GIB, zeroed=True)),
     "MG310": told_by(
         LargeLogits(
             **AT,

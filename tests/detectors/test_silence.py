@@ -59,7 +59,7 @@ SILENT: dict[str, Evidence] = {
     "MG306": told_by(FreedByCollector(**AT, graphs=1, bytes=MIB)),
     "MG307": told_by(GRAPHS),
     "MG308": told_by(GRAPHS),
-    "MG309": told_by(StaleGradients(**AT, bytes=MIB, zeroed=True), record(7)),
+    "MG309": told_by(record(7), StaleGradients(**AT, bytes=MIB, zeroed=True)),
     "MG310": told_by(
         LargeLogits(
             **AT,
@@ -113,7 +113,7 @@ def test_mild_cases_are_remarks() -> None:
     mild = {
         "MG308": told_by(ModelCopies(**AT, copies=1, bytes=GIB, averaged=True)),
         "MG301": told_by(KeptOutputs(**AT, tensors=20, first_batch=0, bytes=MIB, bytes_per_batch=50_000.0)),
-        "MG309": told_by(StaleGradients(**AT, bytes=2 * GIB, zeroed=False, lightning=True), record(7)),
+        "MG309": told_by(record(7), StaleGradients(**AT, bytes=2 * GIB, zeroed=False, lightning=True)),
         "MG311": told_by(AutocastOpen(**{**AT, "stage": Stage.VALIDATION}, batches=20)),
         "MG603": told_by(RankPeaks(**AT, peaks=((0, 20 * GIB), (1, 12 * GIB)))),
     }
@@ -124,8 +124,8 @@ def test_mild_cases_are_remarks() -> None:
 def test_old_gradients_are_a_warning_where_their_room_is_needed() -> None:
     """On a nearly full device the gradients decide whether a batch fits."""
     fact = StaleGradients(**AT, bytes=2 * GIB, zeroed=False)
-    (roomy,) = judge(RULES["MG309"](), fact, record(7))
-    (full,) = judge(RULES["MG309"](), fact, record(7, allocated_peak_bytes=23 * GIB))
+    (roomy,) = judge(RULES["MG309"](), record(7), fact)
+    (full,) = judge(RULES["MG309"](), record(7, allocated_peak_bytes=23 * GIB), fact)
     assert (roomy.severity, full.severity) == (Severity.INFO, Severity.WARNING)
 
 

@@ -1,0 +1,65 @@
+"""Which rules a record is for: most batches are like the one before, and have nothing to tell to most rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import final
+
+from memguard.detectors.interface import CROWDED, EVERY, PEAKS, READINGS, RETRIES, Detector
+from memguard.findings import Finding
+from memguard.stats import BatchRecord, Run
+
+FULL = 0.8
+"""Share of the device from which on it counts as nearly full."""
+
+Observer = tuple[str, Callable[[BatchRecord, Run], Iterable[Finding]]]
+"""A rule's code, and what shows it a record."""
+
+
+@final
+class Hearing:
+    """Sorts records by what they tell.
+
+    Args:
+        detectors: The rules, in the order in which they are to see a record.
+    """
+
+    def __init__(self, detectors: Sequence[Detector]) -> None:
+        self._observing = [d for d in detectors if type(d).observe is not Detector.observe]
+        self._observers: dict[int, tuple[Observer, ...]] = {}
+        self._peak = -1
+        self._slow: object = None
+        self._was_crowded = False
+
+    def of(self, record: BatchRecord, run: Run) -> tuple[Observer, ...]:
+        """The rules that hear of a record; call it once for each, in order."""
+        told = EVERY
+        peak = record.allocated_peak_bytes
+        if peak is not None and peak > self._peak:
+            self._peak = peak
+            told |= PEAKS
+        if run.slow is not self._slow:
+            self._slow = run.slow
+            told |= READINGS
+        if record.num_alloc_retries:
+            told |= RETRIES
+        crowded = _is_crowded(record, run.device_total_bytes)
+        if crowded or self._was_crowded:
+            self._was_crowded = crowded
+            told |= CROWDED
+        observers = self._observers.get(told)
+        if observers is None:
+            observers = self._observers[told] = tuple(
+                (d.code, d.observe) for d in self._observing if d.hears == EVERY or d.hears & told
+            )
+        return observers
+
+
+def _is_crowded(record: BatchRecord, total_bytes: int | None) -> bool:
+    """Whether what was reserved at the peak, and what others held, nearly fill the device."""
+    if not total_bytes:
+        return False
+    held, used = record.reserved_peak_bytes or record.allocated_peak_bytes or 0, record.device_used_bytes
+    if used is not None and record.reserved_bytes is not None and used > record.reserved_bytes:
+        held += used - record.reserved_bytes
+    return held > FULL * total_bytes
