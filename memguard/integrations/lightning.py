@@ -488,12 +488,8 @@ def _directory(trainer: Any, *, discreet: bool) -> str | os.PathLike[str] | None
 
     A discreet guard writes only where a logger has made a directory for this run alone.
     """
-    try:
-        logdir = trainer.log_dir
-    except Exception as error:  # of a logger of the user's, whom nobody else would have asked
-        logger.warning("the Trainer's log_dir cannot be read: %s: %s", type(error).__name__, error)
-        return None
-    if not isinstance(logdir, (str, os.PathLike)):
+    logdir = trainer.log_dir
+    if not isinstance(logdir, (str, os.PathLike)):  # a logger may answer what it likes
         return None
     own = trainer.loggers and any(cls.__name__ in _WITH_DIRECTORY for cls in type(trainer.loggers[0]).__mro__)
     return logdir if own or not discreet else None
