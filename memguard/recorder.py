@@ -36,7 +36,7 @@ logger = logging.getLogger("memguard")
 HISTORY = 4096
 JUDGED_AT_ONCE = 64
 """First batches, each worked out and judged by the rules as it ends."""
-BLOCK = 16
+BLOCK = 64
 """Later ones are worked out so many at a time: code that runs in a row costs a third of code that runs now and then."""
 BLOCK_SECONDS = 0.5
 """No batch waits longer than until the first one to end after this time."""
@@ -87,8 +87,8 @@ class Recorder:
         self.run = run
         self._records: deque[BatchRecord] = deque(maxlen=HISTORY)
         self.recording: RecordingWriter | None = None
-        self.listeners: list[Callable[[BatchRecord], object]] = []
-        """Called with each record as it is made, before the rules are."""
+        self.listeners: list[Callable[[Sequence[BatchRecord]], object]] = []
+        """Called with the records as they are made, one or some at a time, before the rules are."""
         self._backend = backend
         self._logdir = logdir
         self._findings: dict[tuple[str, str | None, int | None, str | None], Finding] = {}
@@ -425,6 +425,7 @@ class Recorder:
             before, now = self._last, self._backend.boundary()
             peak = now.allocated_peak_bytes
             if peak is not None and peak > max(before.allocated_bytes or 0, now.allocated_bytes or 0):
+                self.run.slow = self._slow()
                 self._judge([self._record_of(self._new_mark(Stage.OTHER, None), now)])
             self._last, self._last_time = now, self._clock()
 
@@ -470,19 +471,22 @@ class Recorder:
         self._judged_time = marks[-1].time
         if self.run.device_total_bytes is None:
             self._learn_device()
+        self.run.slow = self._slow()
         records: list[BatchRecord] = []
+        stats = self._backend.stats
         try:
             for mark in marks:
-                now = self._backend.stats(mark.look)
+                now = stats(mark.look)
                 records.append(self._record_of(mark, now))
-                self._last, self._last_time = now, mark.time
         except Exception as error:
             self.failed("backend", error)
         self._judge(records)
 
     def _record_of(self, mark: Mark, now: MemoryStats) -> BatchRecord:
-        slow = self.run.slow = self._slow()
-        return make_record(mark, self._last, now, seconds=max(mark.time - self._last_time, 0.0), slow=slow)
+        """The record between the last look and this one, which is the last then."""
+        before, self._last = self._last, now
+        began, self._last_time = self._last_time, mark.time
+        return make_record(mark, before, now, seconds=max(mark.time - began, 0.0), slow=self.run.slow)
 
     def _judge(self, records: list[BatchRecord]) -> None:
         self._records.extend(records)
@@ -491,23 +495,24 @@ class Recorder:
                 self.recording.record(*records)
             except Exception as error:
                 self._recording_failed(error)
-        run, summary, texts = self.run, self._summary, self._shape_texts
+        run, count, texts = self.run, self._summary.count, self._shape_texts
+        for listener in tuple(self.listeners):
+            with self.part("probes"):
+                listener(records)
         for record in records:
-            part = "probes"
+            part = "summary"
             try:
-                for listener in self.listeners:
-                    listener(record)
-                part = "summary"
-                summary.count(record, texts[record.shapes] if record.shapes is not None else None)
+                count(record, texts[record.shapes] if record.shapes is not None else None)
                 for code, observe in self._hearing.of(record, run):
-                    part = code
+                    part = f"rule {code}"
                     for finding in observe(record, run):
                         self.add(finding)
-                for sink in self._sinks:
-                    part = _name(sink)
-                    sink.record(record, run)
             except Exception as error:
-                self.failed(f"rule {part}" if part.startswith("MG") else part, error)
+                self.failed(part, error)
+        for sink in tuple(self._sinks):
+            with self.part(_name(sink)):
+                for record in records:
+                    sink.record(record, run)
 
     def _use(self, detectors: Sequence[Detector]) -> None:
         """Takes these rules, and knows who hears of what."""

@@ -57,11 +57,11 @@ class _Scale:
         self.minimum = float("inf")
         self.minima: list[float] = []
 
-    def push(self, value: float) -> bool:
-        """One more value; whether a window was completed."""
-        if value < self.minimum:
-            self.minimum = value
-        self.count += 1
+    def push(self, minimum: float, values: int) -> bool:
+        """The minimum of so many more values, a part of a window; whether a window was completed."""
+        if minimum < self.minimum:
+            self.minimum = minimum
+        self.count += values
         if self.count < self.window:
             return False
         self._complete(self.minimum)
@@ -101,14 +101,16 @@ class Ratchet:
     """Watches the floor of one series, one value a batch.
 
     Args:
-        windows: Lengths of the windows to begin with.
+        windows: Lengths of the windows to begin with, multiples of the first.
         warm_up: First batches to ignore.
     """
 
     def __init__(self, windows: tuple[int, ...] = WINDOWS, warm_up: int = WARM_UP) -> None:
         self._scales = [_Scale(window) for window in windows]
         self._left = warm_up
-        self._head = min(windows)
+        self._head = windows[0]
+        self._count = 0
+        self._minimum = float("inf")
         self._epoch_count = 0
         self._epoch_floor = float("inf")
         self._newest = float("inf")
@@ -131,9 +133,15 @@ class Ratchet:
                 self._epoch_floor = value
             if self._epoch_count == self._head:
                 self._epoch_began(self._epoch_floor)
+        if value < self._minimum:
+            self._minimum = value
+        self._count += 1
+        if self._count < self._head:
+            return False
         completed = False
+        minimum, self._minimum, self._count = self._minimum, float("inf"), 0
         for scale in self._scales:
-            if scale.push(value):
+            if scale.push(minimum, self._head):
                 completed = True
                 if scale is self._scales[0]:
                     self._newest = scale.minima[-1]

@@ -176,7 +176,7 @@ class _OnDevice(Detector):
 
     def __init__(self, rule: Detector, device: str) -> None:
         self._rule, self._device = rule, device
-        self.code, self.name = rule.code, rule.name  # type: ignore[misc]
+        self.code, self.name, self.hears = rule.code, rule.name, rule.hears  # type: ignore[misc]
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         return self._named(self._rule.observe(record, run))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any, final
 
 from memguard.errors import MemGuardError
@@ -50,7 +51,7 @@ class FirstForecast:
         self._batches_left = _STEPS * trainer.accumulate_grad_batches
         self._say(f"memguard: forecast from the first batch\n{forecast_text(found)}")
         self._session.recorder.line("forecast", found.to_json())
-        self._session.recorder.listeners.append(self._after_record)
+        self._session.recorder.listeners.append(self._after_records)
 
     def _made(self, trainer: Any, module: Any, batch: Any) -> Forecast:
         kind = trainer.strategy.root_device.type
@@ -74,6 +75,10 @@ class FirstForecast:
             suggest=False,
             timeout_seconds=_MOST_SECONDS,
         )
+
+    def _after_records(self, records: Sequence[BatchRecord]) -> None:
+        for record in records:
+            self._after_record(record)
 
     def _after_record(self, record: BatchRecord) -> None:
         """When as many steps as were forecast are over, their measured peaks are put beside."""

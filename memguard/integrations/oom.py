@@ -13,7 +13,7 @@ import pickle
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -99,8 +99,8 @@ class OomWatch:
         while (top := _closed(threading.excepthook)) is not None and top._thread_hook is not None:
             threading.excepthook = top._thread_hook
         session = self._session()
-        if session is not None and self._after_record in session.recorder.listeners:
-            session.recorder.listeners.remove(self._after_record)
+        if session is not None and self._after_records in session.recorder.listeners:
+            session.recorder.listeners.remove(self._after_records)
         if self._view is not None:
             self._view.ignore()
             self._view.stop_history()
@@ -126,16 +126,18 @@ class OomWatch:
         self._called[model] = batch
         self._forwards.forward(batch, training=model.training)
 
-    def _after_record(self, record: BatchRecord) -> None:
+    def _after_records(self, records: Sequence[BatchRecord]) -> None:
         """Switches the history on and off as the device fills up in pieces."""
         session, view = self._session(), self._view
         if session is None or view is None:
             return
-        was = self._window.since is not None
-        if self._window.wants_history(record, session.backend.limit_bytes):
-            view.record_history(stacks=False)
-        elif was:
-            view.stop_history()
+        limit = session.backend.limit_bytes
+        for record in () if self._window.passes(records, limit) else records:
+            was = self._window.since is not None
+            if self._window.wants_history(record, limit):
+                view.record_history(stacks=False)
+            elif was:
+                view.stop_history()
 
     def passing(self) -> None:
         """A forward failed, and the error is on its way up: the earliest look where no allocator tells."""
@@ -187,8 +189,8 @@ class OomWatch:
                 self._view = view
                 if self._history == "always":
                     view.record_history()
-                elif self._history == "auto" and self._after_record not in session.recorder.listeners:
-                    session.recorder.listeners.append(self._after_record)
+                elif self._history == "auto" and self._after_records not in session.recorder.listeners:
+                    session.recorder.listeners.append(self._after_records)
 
     def _heard(self, requested: int | None, free: int | None) -> None:
         """The allocator is about to raise; here everything is still alive. Never raises."""

@@ -12,7 +12,7 @@ import platform
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import get_ident
 from typing import Any, final
@@ -168,7 +168,7 @@ class Session:
         self._safely("recorder", self._open_recorder)
         self._opened = True
         _open.append(self)
-        self.recorder.listeners.append(self._after_record)
+        self.recorder.listeners.append(self._after_records)
         self._safely("slow lane", self._slow.start)
         self._safely("probes", self.probes.install)
         self._safely("optimizer hooks", self._hook_optimizers)
@@ -456,21 +456,26 @@ class Session:
         for listener in on_close:
             self._safely("end", functools.partial(listener, self.recorder.summary))
 
-    def _after_record(self, record: BatchRecord) -> None:
+    def _after_records(self, records: Sequence[BatchRecord]) -> None:
+        run = self.recorder.run
         if self.watch.device_total_bytes is None:
-            self.watch.device_total_bytes = self.recorder.run.limit_bytes or self.recorder.run.device_total_bytes
-        if record.stage is Stage.TRAIN:
-            self._train_batches += 1
-            if self._train_batches == _PATIENCE and isinstance(self.backend, AutoBackend):
+            self.watch.device_total_bytes = run.limit_bytes or run.device_total_bytes
+        trained = sum([record.stage is Stage.TRAIN for record in records])
+        if trained:
+            before, self._train_batches = self._train_batches, self._train_batches + trained
+            if before < _PATIENCE <= self._train_batches and isinstance(self.backend, AutoBackend):
                 self.backend.settle()
             if self._planned is not None:
-                self.recorder.run.batches_left = max(self._planned - self._train_batches, 0)
-        if record.allocated_peak_bytes is not None and record.allocated_peak_bytes > self._explained_bytes:
-            self._write_owners(record.batch, record.allocated_peak_bytes)
-        finding = self.cache.after_batch(record)
-        if finding is not None:
-            self.recorder.add(finding)
-        self.probes.record(record)
+                run.batches_left = max(self._planned - self._train_batches, 0)
+        highest = max(records, key=_peak_of)
+        if _peak_of(highest) > self._explained_bytes:
+            self._write_owners(highest.batch, _peak_of(highest))
+        counts, heard = self.cache.counts_batches, self.probes.hears("on_record")
+        for record in records if counts or heard else ():
+            if counts and (finding := self.cache.after_batch(record)) is not None:
+                self.recorder.add(finding)
+            if heard:
+                self.probes.record(record)
 
     def _write_owners(self, batch: int, peak_bytes: int) -> None:
         """Writes whose a new highest peak is; the next one must be a twentieth higher to be worth another count."""
@@ -490,6 +495,10 @@ class Session:
         )
         if finding is not None:
             self.recorder.add(finding)
+
+
+def _peak_of(record: BatchRecord) -> int:
+    return record.allocated_peak_bytes or 0
 
 
 def _launch(rank: int | None, world_size: int | None) -> Launch:

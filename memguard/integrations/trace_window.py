@@ -6,6 +6,7 @@ rarer, and no stacks are taken, so a run that lives close to the edge for days d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, final
 
 from memguard.stats import BatchRecord
@@ -30,6 +31,21 @@ class TraceWindow:
         self._left = 0
         self._resting = 0
         self._rest = REST
+
+    def passes(self, records: Sequence[BatchRecord], limit_bytes: int | None) -> bool:
+        """Whether some records change nothing and need not be shown: hardly ever is a device nearly full.
+
+        Args:
+            records: Batches that ended, in order.
+            limit_bytes: What the allocator may take.
+        """
+        if self.since is not None or any(record.num_alloc_retries for record in records):
+            return False
+        if self._resting >= len(records):
+            self._resting -= len(records)
+            return True
+        highest = max([record.reserved_peak_bytes or 0 for record in records])
+        return not self._resting and (not limit_bytes or highest < FULL * limit_bytes)
 
     def wants_history(self, record: BatchRecord, limit_bytes: int | None) -> bool:
         """Whether the history should be on from now.

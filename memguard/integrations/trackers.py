@@ -5,7 +5,7 @@ A front door asks for them when its framework logs anyway; a record costs a comp
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, final
 
 from memguard.findings import Finding, Severity
@@ -39,9 +39,8 @@ class Scalars:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._windows: dict[Stage, Window] = {}
-        for record in recorder.records:
-            self._record(record)
-        recorder.listeners.append(self._record)
+        self._records(recorder.records)
+        recorder.listeners.append(self._records)
 
     def take(self) -> dict[str, float]:
         """What came since the last call, under the names of TensorBoard's curves; findings are counted from the start.
@@ -61,14 +60,14 @@ class Scalars:
             scalars[name] = scalars.get(name, 0.0) + finding.count
         return scalars
 
-    def _record(self, record: BatchRecord) -> tuple[()]:
-        if record.stage in _LEFT_OUT:
-            return ()
-        window = self._windows.get(record.stage)
-        if window is None:
-            window = self._windows[record.stage] = Window()
-        window.take(record)
-        return ()
+    def _records(self, records: Iterable[BatchRecord]) -> None:
+        for record in records:
+            if record.stage in _LEFT_OUT:
+                continue
+            window = self._windows.get(record.stage)
+            if window is None:
+                window = self._windows[record.stage] = Window()
+            window.take(record)
 
 
 @final

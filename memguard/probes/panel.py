@@ -237,6 +237,10 @@ class Probes:
             self.active = False
             self.pace.looked()
 
+    def hears(self, event: str) -> bool:
+        """Whether any probe hears of an event at the moment."""
+        return bool(self._heard[event])
+
     def record(self, record: BatchRecord) -> None:
         """A record was made, of this batch or of an earlier one."""
         if self._heard["on_record"]:

@@ -21,7 +21,7 @@ _RETRIES = "alloc_retries"
 class Window:
     """The maxima of the batches since the last point."""
 
-    __slots__ = ("batch", "count", "maxima", "retries")
+    __slots__ = ("_newest", "batch", "count", "maxima", "retries")
 
     def __init__(self) -> None:
         self.clear()
@@ -31,25 +31,25 @@ class Window:
         self.count, self.batch = 0, 0
         self.retries: int | None = None
         self.maxima: list[int | None] = [None] * len(_SIZES)
+        self._newest: tuple[int | None, ...] = ()
 
     def take(self, record: BatchRecord) -> None:
         """Takes one more record."""
         self.count += 1
         self.batch = record.batch
-        maxima = self.maxima
-        for position, value in enumerate(
-            (
-                record.allocated_peak_bytes,
-                record.allocated_end_bytes,
-                record.reserved_peak_bytes,
-                record.device_used_bytes,
-                record.host_rss_bytes,
-            )
-        ):
-            if value is not None:
-                known = maxima[position]
-                if known is None or value > known:
-                    maxima[position] = value
+        values = (
+            record.allocated_peak_bytes,
+            record.allocated_end_bytes,
+            record.reserved_peak_bytes,
+            record.device_used_bytes,
+            record.host_rss_bytes,
+        )
+        if values != self._newest:  # batches are often alike
+            self._newest = values
+            for position, value in enumerate(values):
+                known = self.maxima[position]
+                if value is not None and (known is None or value > known):
+                    self.maxima[position] = value
         if record.num_alloc_retries is not None:
             self.retries = (self.retries or 0) + record.num_alloc_retries
 

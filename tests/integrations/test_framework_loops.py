@@ -123,10 +123,10 @@ def test_optimizer_states_are_counted_once(loop: Loop, tmp_path: Path) -> None:
             guard = guarding(*given)
             guard.session.on_batch = None
 
-            def count(record: Any) -> tuple[()]:
+            def count(records: Any) -> None:
                 watch = guard.session.watch
-                counted.append(count_owners(watch.models, watch.optimizers, allocated_bytes=10**9).to_json())
-                return ()
+                for _ in records:
+                    counted.append(count_owners(watch.models, watch.optimizers, allocated_bytes=10**9).to_json())
 
             guard.session.recorder.listeners.append(count)
             return guard
