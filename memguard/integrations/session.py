@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from sys import exc_info
 from threading import get_ident
 from typing import Any, final
 
@@ -150,6 +151,8 @@ class Session:
         self._planned: int | None = None
         self._train_batches = 0
         self._explained_bytes = 0
+        self._calm = False
+        self._passed: list[int] = []
         self._charged = self._settled = 0.0
         self.on_step: tuple[Callable[[], None], Callable[[], None]] | None = None
         """Called before and after each optimizer step, where a front door needs it."""
@@ -277,6 +280,8 @@ class Session:
             if self.oom.attentive:
                 self.oom.alive()
             self.probes.batch_start(batch=recorder.batch, stage=recorder.stage)
+            self._calm = recorder.stage is Stage.TRAIN and not self.probes.hears_forwards and not self.oom.attentive
+            self._passed.clear()
         except Exception as error:
             recorder.failed("session", error)
 
@@ -285,6 +290,7 @@ class Session:
         recorder, probes = self.recorder, self.probes
         if not recorder.batch_is_open:
             return
+        self._calm = False
         try:
             looks = probes.active or self.cache.counts_batches
             recorder.batch_end(at_once=looks)
@@ -308,6 +314,37 @@ class Session:
             self.probes.add_model(model)
         with self.recorder.part("further devices"):
             self.devices.find([model])
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether a training batch is open that nobody looks at."""
+        return self._calm and not self.probes.active
+
+    def passes(self, model: nn.Module) -> bool:
+        """Whether a forward that begins needs no `forward_start`, as most do: an ordinary one of a calm batch.
+
+        Ordinary is a forward in training mode, on the thread that trains, while no error is being handled, of a model
+        that was seen to be trained. Its end need not be told either: `passed` knows.
+        """
+        if not (self._calm and model.training) or self.probes.active:
+            return False
+        if get_ident() != self._thread or exc_info()[1] is not None or not self.validation.is_trained(model):
+            return False
+        self.oom.called(model, self.recorder.batch)
+        self._passed.append(id(model))
+        return True
+
+    def passed(self, model: nn.Module, output: object) -> bool:
+        """Whether the forward that ends was passed over at its start, and did not fail."""
+        passed = self._passed
+        if not passed or passed[-1] != id(model) or get_ident() != self._thread:
+            return False
+        passed.pop()
+        return output is not None
+
+    def disturb(self) -> None:
+        """Something happened: the rest of the open batch is not passed over."""
+        self._calm = False
 
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A root model is called; the validation guard decides here whether it builds a graph.
@@ -460,6 +497,7 @@ class Session:
         run = self.recorder.run
         if self.watch.device_total_bytes is None:
             self.watch.device_total_bytes = run.limit_bytes or run.device_total_bytes
+            self.watch.device = run.device  # "auto" until a device was found
         trained = sum([record.stage is Stage.TRAIN for record in records])
         if trained:
             before, self._train_batches = self._train_batches, self._train_batches + trained
