@@ -491,6 +491,8 @@ def _directory(trainer: Any, *, discreet: bool) -> str | os.PathLike[str] | None
     logdir = trainer.log_dir
     if not isinstance(logdir, (str, os.PathLike)):  # a logger may answer what it likes
         return None
+    if "://" in os.fspath(logdir):  # a recording is appended to, which only a local file allows
+        return None
     own = trainer.loggers and any(cls.__name__ in _WITH_DIRECTORY for cls in type(trainer.loggers[0]).__mro__)
     return logdir if own or not discreet else None
 
