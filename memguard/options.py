@@ -86,8 +86,8 @@ class Options:
         for name in ("rules", "ignore"):
             object.__setattr__(self, name, _names(name, getattr(self, name)))
         _check_device(self.device)
-        if self.logdir is not None:
-            os.fspath(self.logdir)
+        if self.logdir is not None and "://" in str(os.fspath(self.logdir)):
+            raise ValueError(f"logdir must be a local directory, got {os.fspath(self.logdir)!r}")
 
     @classmethod
     def make(cls, **settings: Any) -> Options:

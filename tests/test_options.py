@@ -16,6 +16,7 @@ from memguard.options import Options, choose_logdir, disabled
         ("device", "gpu", "virtual:SIZE"),
         ("device", "virtual:lots", "24GiB"),
         ("device", "cuda:", "cuda:N"),
+        ("logdir", "s3://runs/1", "local directory"),
     ],
 )
 def test_a_bad_value_is_answered_with_the_valid_ones(name: str, value: Any, valid: str) -> None:

@@ -261,3 +261,14 @@ def test_a_logger_that_cannot_tell_its_directory_is_no_ones_loss(package: Module
     guard = memguard.MemGuard(quiet=True, logdir=tmp_path / "run")
     train(package, tmp_path, guard, logger=mock.Mock(name="logger"))
     assert len(guard.records) > 0
+
+
+def test_a_logger_of_a_remote_directory_leaves_the_recording_here(
+    package: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recording is appended to: it goes to ./memguard-runs, and no directory is named like the address."""
+    monkeypatch.chdir(tmp_path)
+    loggers = importlib.import_module(f"{package.__name__}.loggers")
+    train(package, tmp_path, memguard.MemGuard(quiet=True), logger=loggers.CSVLogger("memory://far"))
+    assert [path.name for path in tmp_path.iterdir()] == ["memguard-runs"]
+    assert len(Recording.open(find_recordings(tmp_path)[0])) > 0
