@@ -442,25 +442,21 @@ class Recorder:
         except Exception as error:
             self.failed("backend", error)
             return
-        mark = self._new_mark(stage, look)
-        self._marks.append(mark)
+        marks = self._marks
+        marks.append(mark := self._new_mark(stage, look))
         if self._judged_at_once:
             self._judged_at_once -= 1
             at_once = True
-        if at_once or len(self._marks) >= BLOCK or allowances or mark.time - self._judged_time >= BLOCK_SECONDS:
+        if at_once or allowances or len(marks) >= BLOCK or mark.time - self._judged_time >= BLOCK_SECONDS:
             self.judge()
 
     def _new_mark(self, stage: Stage, look: object) -> Mark:
-        now = self._clock()
+        now, batch, index, shapes = self._clock(), self.batch, self._index, self._shapes
         if not 0 <= now - self._rss_time < RSS_SECONDS:
             self._rss_time, self._rss_bytes = now, self._rss()
+        self.batch, self._index, self._shapes = batch + 1, None, None
         epoch = self._stages[-1][1] if self._stages else None
-        mark = Mark(
-            self.batch, stage, epoch, self._index, self._optimizer_steps, now, self._shapes, self._rss_bytes, look
-        )
-        self.batch += 1
-        self._index = self._shapes = None
-        return mark
+        return Mark(batch, stage, epoch, index, self._optimizer_steps, now, shapes, self._rss_bytes, look)
 
     def judge(self) -> None:
         """Works out the batches that wait for it, writes them down and judges them."""

@@ -17,7 +17,7 @@ class ForwardCount:
         self._batch = -1
         self._training = False
 
-    def forward(self, batch: int, *, training: bool) -> None:
+    def forward(self, batch: int, training: bool) -> None:
         """A root model is called.
 
         Args:
@@ -25,7 +25,7 @@ class ForwardCount:
             training: Whether the model is in training mode.
         """
         if batch != self._batch:
-            if self._training:
-                self.usual = max(self.usual, self.now)
+            if self._training and self.now > self.usual:
+                self.usual = self.now
             self.now, self._batch, self._training = 0, batch, training
         self.now += 1

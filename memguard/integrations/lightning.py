@@ -21,6 +21,7 @@ from torch import nn
 from memguard.errors import MemGuardError
 from memguard.integrations.closing import closing_text
 from memguard.integrations.hooks import OpenForwards, RootHooks
+from memguard.integrations.hushed import Hushed
 from memguard.integrations.progress import ProgressText
 from memguard.integrations.session import Session
 from memguard.integrations.shield import end_here, shielded
@@ -75,6 +76,7 @@ class MemGuardMixin:
         self._forwards_open = OpenForwards()
         self._progress: ProgressText | None = None
         self._loggers: LightningLoggers | None = None
+        self._hushed: Hushed | None = None
         self._summary = Summary()
         self._records: list[BatchRecord] = []
 
@@ -166,6 +168,8 @@ class MemGuardMixin:
             self._foresee(self._session, trainer, pl_module, batch)
         try:
             self._batch_start(batch, batch_idx)
+            if self._hushed is not None and self._session is not None:
+                self._hushed.calm(self._session.is_calm and not self._session.probes.hears_backwards)
         except Exception as error:
             end_here(self, "on_train_batch_start", error)
 
@@ -302,6 +306,7 @@ class MemGuardMixin:
     def _open(self, session: Session, trainer: Any) -> None:
         try:
             session.open()
+            self._hushed = Hushed(self, MemGuardMixin, trainer)
             if self._options.progress:
                 self._progress = ProgressText(trainer, session)
             if self._options.loggers and trainer.is_global_zero:
@@ -314,7 +319,7 @@ class MemGuardMixin:
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A hooked module is called."""
         session = self._session
-        if session is None or session.is_foreign():
+        if session is None or session.passes(model) or session.is_foreign():
             return
         if self._forwards_open.depth and self._forwards_open.interrupted(in_hook=True):
             session.validation.interrupted()
@@ -326,7 +331,7 @@ class MemGuardMixin:
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A hooked module has answered."""
         session = self._session
-        if session is None or session.is_foreign():
+        if session is None or session.passed(model, output) or session.is_foreign():
             return
         self._forwards_open.leave()
         session.forward_end(model, args, output)
@@ -417,8 +422,10 @@ class MemGuardMixin:
                 last.callback(hooks.remove)
             if self._progress is not None:
                 last.callback(self._progress.remove)
+            if self._hushed is not None:
+                last.callback(self._hushed.remove)
             self._hooks, self._nested, self._sorting, self._forwards_open = [], {}, False, OpenForwards()
-            self._progress = self._loggers = None
+            self._progress = self._loggers = self._hushed = None
         if session is None:
             return
         self._summary = session.recorder.summary

@@ -27,7 +27,6 @@ from memguard.integrations.forward_count import ForwardCount
 from memguard.integrations.oom_scene import Seen, draw
 from memguard.integrations.trace_window import TraceWindow
 from memguard.postmortem import PostMortem, conclude
-from memguard.probes.by_identity import WeakIdentityDict
 from memguard.probes.oom_errors import oom_in, requested_bytes
 from memguard.recording_format import FOLDER
 from memguard.report.postmortem_html import render_html
@@ -43,6 +42,9 @@ MOST_CAUGHT = 3
 """Caught errors of a run that are examined; a program that lives on them must not be slowed down."""
 _TOLD = "_memguard_told"
 """Marks an exception that was told: most cannot be referenced weakly, and none may be kept."""
+
+
+_MOST_MODELS = 1024
 
 
 @final
@@ -66,7 +68,7 @@ class OomWatch:
         self._caught = 0
         self._forwards = ForwardCount()
         self._window = TraceWindow()
-        self._called: WeakIdentityDict[nn.Module, int] = WeakIdentityDict()
+        self._called: dict[int, int] = {}
         self._program_hook: Callable[..., Any] | None = None
         self._thread_hook: Callable[..., Any] | None = None
         self._our_program_hook, self._our_thread_hook = self._program_failed, self._thread_failed
@@ -123,8 +125,10 @@ class OomWatch:
 
     def called(self, model: nn.Module, batch: int) -> None:
         """A root model is called in this batch."""
-        self._called[model] = batch
-        self._forwards.forward(batch, training=model.training)
+        if len(self._called) > _MOST_MODELS:
+            self._called.clear()
+        self._called[id(model)] = batch  # of what is gone and has left its number to another, no batch is recent
+        self._forwards.forward(batch, model.training)
 
     def _after_records(self, records: Sequence[BatchRecord]) -> None:
         """Switches the history on and off as the device fills up in pieces."""
@@ -207,6 +211,7 @@ class OomWatch:
             session = self._session()
             if session is None:
                 return
+            session.disturb()
             batch = session.recorder.batch
             self._pending = draw(
                 session,
@@ -214,7 +219,7 @@ class OomWatch:
                 error,
                 requested_bytes=requested,
                 free_bytes=free,
-                is_recent=lambda model: batch - self._called.get(model, -2) <= 1,
+                is_recent=lambda model: batch - self._called.get(id(model), -2) <= 1,
                 forwards=self._forwards,
                 traced_since=self._window.since,
             )

@@ -153,6 +153,7 @@ class Session:
         self._explained_bytes = 0
         self._calm = False
         self._passed: list[int] = []
+        self._trained: set[int] = set()
         self._charged = self._settled = 0.0
         self.on_step: tuple[Callable[[], None], Callable[[], None]] | None = None
         """Called before and after each optimizer step, where a front door needs it."""
@@ -280,8 +281,7 @@ class Session:
             if self.oom.attentive:
                 self.oom.alive()
             self.probes.batch_start(batch=recorder.batch, stage=recorder.stage)
-            self._calm = recorder.stage is Stage.TRAIN and not self.probes.hears_forwards and not self.oom.attentive
-            self._passed.clear()
+            self._calm = recorder.stage is Stage.TRAIN and self.probes.passes_over and not self._is_attentive()
         except Exception as error:
             recorder.failed("session", error)
 
@@ -310,6 +310,7 @@ class Session:
 
     def add_model(self, model: nn.Module) -> None:
         """Watches one more root model."""
+        self._trained.clear()  # of those that are gone it may have the number of one
         with self.recorder.part("probes"):
             self.probes.add_model(model)
         with self.recorder.part("further devices"):
@@ -318,7 +319,7 @@ class Session:
     @property
     def is_calm(self) -> bool:
         """Whether a training batch is open that nobody looks at."""
-        return self._calm and not self.probes.active
+        return self._calm
 
     def passes(self, model: nn.Module) -> bool:
         """Whether a forward that begins needs no `forward_start`, as most do: an ordinary one of a calm batch.
@@ -326,12 +327,15 @@ class Session:
         Ordinary is a forward in training mode, on the thread that trains, while no error is being handled, of a model
         that was seen to be trained. Its end need not be told either: `passed` knows.
         """
-        if not (self._calm and model.training) or self.probes.active:
+        if not (self._calm and model.training) or exc_info()[1] is not None or get_ident() != self._thread:
             return False
-        if get_ident() != self._thread or exc_info()[1] is not None or not self.validation.is_trained(model):
-            return False
+        number = id(model)
+        if number not in self._trained:
+            if not self.validation.is_trained(model):
+                return False
+            self._trained.add(number)
         self.oom.called(model, self.recorder.batch)
-        self._passed.append(id(model))
+        self._passed.append(number)
         return True
 
     def passed(self, model: nn.Module, output: object) -> bool:
@@ -341,6 +345,11 @@ class Session:
             return False
         passed.pop()
         return output is not None
+
+    def _is_attentive(self) -> bool:
+        """Whether something waits for the next forward, so that none may be passed over."""
+        self._passed.clear()
+        return self.oom.attentive or self.validation.owes
 
     def disturb(self) -> None:
         """Something happened: the rest of the open batch is not passed over."""

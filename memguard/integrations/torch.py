@@ -203,14 +203,16 @@ class Guard:
                     recorder.shapes_once(lambda: describe_shapes(args or kwargs))
             except Exception as error:
                 recorder.failed("batch inference", error)
-        session.forward_start(model, args, kwargs)
+        if not session.passes(model):
+            session.forward_start(model, args, kwargs)
 
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A root model has answered."""
         if self.session.is_foreign():
             return
         outermost = self._forwards_open.leave()
-        self.session.forward_end(model, args, output)
+        if not self.session.passed(model, output):
+            self.session.forward_end(model, args, output)
         if outermost and output is not None and self._loop.needs_backward:
             try:
                 if model.training:
@@ -255,6 +257,7 @@ class Guard:
 
     def crowded(self) -> None:
         """The open batch had several forwards without a backward: an evaluation that forgot eval() looks like that."""
+        self.session.disturb()
         self.session.probes.look_now()
 
     @shielded

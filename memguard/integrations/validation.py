@@ -104,6 +104,16 @@ class ValidationGuard:
                 self._owed = True
                 _take_away(root)
 
+    @property
+    def owes(self) -> bool:
+        """Whether gradients are to be given back in the next training forward."""
+        return self._owed
+
+    def is_trained(self, model: nn.Module) -> bool:
+        """Whether nothing is left to learn from a forward of this model in training mode; it stays so."""
+        root = self._roots.get(model)
+        return not self._acts or (root is not None and root.guard.trained)
+
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A root is called: switches gradients off if its graph would be for nobody."""
         if not self._acts:

@@ -237,6 +237,16 @@ class Probes:
             self.active = False
             self.pace.looked()
 
+    @property
+    def passes_over(self) -> bool:
+        """Whether no probe hears of the forwards of the open batch."""
+        return not self.active and not self._always_forwards
+
+    @property
+    def hears_backwards(self) -> bool:
+        """Whether any probe hears of the backwards of the open batch."""
+        return bool(self._heard["on_backward_start"] or self._heard["on_backward_end"])
+
     def hears(self, event: str) -> bool:
         """Whether any probe hears of an event at the moment."""
         return bool(self._heard[event])
@@ -271,6 +281,7 @@ class Probes:
             always = [probe for probe in hearing if event in probe.always or event in _UNSAMPLED]
             self._always[event] = tuple((probe, getattr(probe, event)) for probe in always)
             self._between[event] = (self._dense if event in _FORWARDS else self._always)[event]
+        self._always_forwards = any(self._always[event] for event in _FORWARDS)
 
     def _switch_off(self, probe: Probe, error: Exception) -> None:
         self._probes = [other for other in self._probes if other is not probe]

@@ -125,8 +125,8 @@ def test_optimizer_states_are_counted_once(loop: Loop, tmp_path: Path) -> None:
 
             def count(records: Any) -> None:
                 watch = guard.session.watch
-                for _ in records:
-                    counted.append(count_owners(watch.models, watch.optimizers, allocated_bytes=10**9).to_json())
+                owners = count_owners(watch.models, watch.optimizers, allocated_bytes=10**9).to_json()
+                counted.extend(owners for _ in records)
 
             guard.session.recorder.listeners.append(count)
             return guard
