@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import final
+from typing import Any, final
 
 from memguard.clocks import thread_time
 from memguard.probes.interface import Watch
@@ -36,6 +37,7 @@ class Rounds:
         self.confirmed: frozenset[int] = frozenset()
         """What one batch holds for a moment is no pin."""
         self._pinned: frozenset[int] = frozenset()
+        self._newest: dict[int, weakref.ref[Any]] = {}
         self.has_looked = False
         self.waiting: dict[int, tuple[int, int]] = {}
         self._begins = [] if rests else list(BEGINS)
@@ -71,7 +73,7 @@ class Rounds:
         if self._walk is not None:
             self._end(self._screening.conclude())
         self.has_looked = False
-        self._walk, self._screening = SlicedWalk(watch.models), Screening(self.lengths)
+        self._walk, self._screening = SlicedWalk(watch.models), Screening(self.lengths, self._newest)
 
     def advance(
         self,
@@ -102,6 +104,7 @@ class Rounds:
     def _end(self, suspicions: Suspicions) -> None:
         self._walk = None
         self.lengths = {**self.lengths, **self._screening.lengths}
+        self._newest = {**self._newest, **self._screening.newest}
         self.confirmed = suspicions.pinned & self._pinned
         self._pinned = suspicions.pinned
 

@@ -40,6 +40,8 @@ MIN_GRAPHS = 8
 """Elements that carry graphs, by which a container must grow, and optimizer steps that are made meanwhile."""
 MIN_HOST_BYTES = 16 * 1024
 """A batch, on the host: less is a log of numbers."""
+_ACCELERATORS = ("cuda", "xpu", "mps")
+"""Devices whose tensors tell that they are there; a virtual one's look like the host's."""
 
 
 @final
@@ -129,7 +131,8 @@ class ScansProbe(Probe):
                 else:
                     watch.told.discard(where)  # losses of one step, perhaps: to be seen once more
                 continue
-            on_host = growth.bytes <= 0 or is_on_host(place)
+            elsewhere = growth.on_cpu and watch.device.startswith(_ACCELERATORS)
+            on_host = growth.bytes <= 0 or elsewhere or is_on_host(place)
             if place.file is not None and (growth.from_worker or on_host):
                 self._tell_kept_on_host(growth, batches)
             if on_host:
@@ -160,7 +163,7 @@ class ScansProbe(Probe):
                 batch=watch.batch,
                 stage=watch.stage,
                 place=growth.place,
-                graphs=growth.elements,
+                graphs=min(growth.elements, batches),
                 first_batch=max(watch.batch - batches, 0),
                 last_batch=watch.batch,
                 optimizer_steps=0,
@@ -182,6 +185,7 @@ class ScansProbe(Probe):
                 kind=growth.kind,
                 bounded=is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates),
                 from_workers=growth.from_worker,
+                pinned=growth.pinned,
             )
         )
 

@@ -5,7 +5,8 @@ Counts instead of naming. What it suspects is named by a `Survey`, which costs s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import weakref
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, final
@@ -50,15 +51,24 @@ class Screening:
 
     Args:
         before: Lengths of containers by their positions, as an earlier screening left them (`lengths`).
+        newest: Likewise what was added to them last (`newest`).
 
     Attributes:
         lengths: (elements, batch) of each container, by its position.
+        newest: What was added to it last, weakly. If that is gone at the next screening, the container did not grow: it
+            is another one under the same name, like the list of this episode's losses, or was emptied and filled again.
     """
 
-    def __init__(self, before: dict[int, tuple[int, int]] | None = None) -> None:
+    def __init__(
+        self,
+        before: Mapping[int, tuple[int, int]] | None = None,
+        newest: Mapping[int, weakref.ref[Any]] | None = None,
+    ) -> None:
         self.lengths: dict[int, tuple[int, int]] = {}
+        self.newest: dict[int, weakref.ref[Any]] = {}
         self.batch = 0
         self._before = before or {}
+        self._newest_before = newest or {}
         self._grown: dict[int, tuple[int, int]] = {}
         self._owned: set[int] = set()
         self._parameters: dict[object, int] = {}
@@ -127,8 +137,13 @@ class Screening:
         then = self._before.get(position.number)
         self.lengths[position.number] = (length, self.batch)
         least = max(PER_BATCH * (self.batch - then[1]), MIN_GROWTH) if then is not None else 0
-        if then is not None and length - then[0] >= least and not _is_plain(newest_of(value)):
-            self._grown[outer] = then
+        newest = newest_of(value)
+        if then is not None and length - then[0] >= least and not _is_plain(newest):
+            last = self._newest_before.get(position.number)
+            if last is None or last() is not None:
+                self._grown[outer] = then
+        if (seen := _reference(newest)) is not None:
+            self.newest[position.number] = seen
         if issubclass(type(value), (list, dict)):
             elements = dict.values(value) if issubclass(type(value), dict) else list.__iter__(value)
             sample = [tensor for tensor in islice(elements, 4) if issubclass(type(tensor), torch.Tensor)]
@@ -140,6 +155,25 @@ class Screening:
 def _tensors_in(registered: object) -> list[torch.Tensor]:
     values: Iterable[Any] = dict.values(registered) if issubclass(type(registered), dict) else ()  # type: ignore[arg-type]
     return [value for value in values if issubclass(type(value), torch.Tensor)]
+
+
+def _reference(value: Any, depth: int = 3) -> weakref.ref[Any] | None:
+    """A weak reference to an element, or to a part of one that is a tuple, list or dictionary.
+
+    None to parameters: `torch.utils.swap_tensors` refuses tensors to which there is one.
+    """
+    kind = type(value)
+    if issubclass(kind, (tuple, list, dict)):
+        values: Any = dict.values if issubclass(kind, dict) else (list if issubclass(kind, list) else tuple).__iter__
+        parts = islice(values(value), 8) if depth else ()
+        found = (_reference(part, depth - 1) for part in parts)
+        return next((reference for reference in found if reference is not None), None)
+    if issubclass(kind, (*_PLAIN, nn.Parameter, type)):
+        return None
+    try:
+        return weakref.ref(value)
+    except TypeError:  # its class has no room for one
+        return None
 
 
 def _is_plain(value: Any, depth: int = 2) -> bool:

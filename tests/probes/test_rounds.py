@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections import UserList
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -89,6 +91,36 @@ def test_a_list_that_is_made_anew_with_each_batch_is_the_same_list() -> None:
         program.kept["history"] = history = [*history, torch.ones(4)]
         program.batch()
     assert list(program.found[1].grown) == [id(history)]
+
+
+@pytest.mark.parametrize("element", [torch.ones, lambda n: (1, {"loss": torch.ones(n)})])
+def test_a_list_that_each_batch_fills_anew_is_not_the_same_list(element: Callable[[int], object]) -> None:
+    """An episode's losses: by chance there are more of them than in the episode that was looked at before."""
+    program = Program()
+    for batch in range(BEGINS[1]):
+        program.kept["losses"] = [element(4) for _ in range(4 + 2 * batch)]
+        program.batch()
+    assert not program.found[1].grown
+
+
+def test_a_list_that_grows_at_its_front_grows() -> None:
+    """``history.insert(0, x)``."""
+    program = Program()
+    program.kept["history"] = history = []
+    for _ in range(BEGINS[1]):
+        history.insert(0, torch.ones(4))
+        program.batch()
+    assert list(program.found[1].grown) == [id(history)]
+
+
+def test_the_parameters_of_a_model_get_no_weak_references() -> None:
+    """`torch.utils.swap_tensors` would refuse them, and with it the conversion of a model."""
+    model = nn.Linear(4, 4)
+    program = Program(model)
+    program.kept["parameters"] = parameters = list(model.parameters())
+    for _ in range(BEGINS[1]):
+        program.batch()
+    assert not any(weakref.getweakrefs(parameter) for parameter in parameters)
 
 
 def test_copies_of_the_weights_are_suspected_and_other_names_of_them_are_not() -> None:
