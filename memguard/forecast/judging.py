@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from memguard.forecast.cards import Card
 from memguard.forecast.explain import peak_place, plot_points, shares_at_peak
+from memguard.forecast.ranges import ranges_of
 from memguard.forecast.result import DOES_NOT_FIT, FITS, FITS_WITH_RETRIES, Forecast
 from memguard.forecast.simulate import Simulation, simulate
-from memguard.forecast.trace import Kind, Trace
-from memguard.forecast.workspaces import CUBLAS_BYTES, CUBLAS_BYTES_HOPPER, Workspaces, workspaces_for
+from memguard.forecast.trace import Trace
+from memguard.forecast.workspaces import Workspaces, workspaces_for
 
 
 def judge(
@@ -20,13 +21,13 @@ def judge(
     seconds: float = 0.0,
 ) -> Forecast:
     """The forecast that a trace gives for a card."""
-    workspaces = workspaces_for(traced.compute_capability)
+    workspaces = workspaces_for(traced.compute_capability, torch_version)
     run = run_on(traced, card, torch_version, alloc_conf, reserved_by_others_bytes, workspaces)
     verdict = verdict_of(run) if card is not None else None
     needed = run
     if run.out_of_memory is not None:
         needed = simulate(traced, conf=alloc_conf, torch_version=torch_version, workspaces=workspaces)
-    allocated_range, reserved_range, sources = _ranges(traced, needed, card, torch_version, alloc_conf)
+    allocated_range, reserved_range, sources = ranges_of(traced, needed, card, torch_version, alloc_conf)
     owners, modules, lines = shares_at_peak(traced, needed)
     step, phase, line = peak_place(traced, needed)
     return Forecast(
@@ -82,39 +83,5 @@ def run_on(
         others_bytes=others,
         conf=conf,
         torch_version=torch_version,
-        workspaces=workspaces or workspaces_for(traced.compute_capability),
+        workspaces=workspaces or workspaces_for(traced.compute_capability, torch_version),
     )
-
-
-def _ranges(
-    traced: Trace, needed: Simulation, card: Card | None, torch_version: str, conf: str
-) -> tuple[tuple[int, int], tuple[int, int], tuple[str, ...]]:
-    """What the peaks could be, by everything that a machine without the GPU cannot know."""
-    runs = [needed]
-    sources = []
-    if card is None or not card.exact_model:
-        runs.extend(
-            _with(traced, torch_version, conf, Workspaces(cublas_bytes=nbytes))
-            for nbytes in (CUBLAS_BYTES, CUBLAS_BYTES_HOPPER)
-        )
-        sources.append("the compute capability is not named: cuBLAS takes 8 MiB before Hopper, 32 MiB from there on")
-    if any(event.kind == Kind.CONVOLUTION for event in traced.events):
-        known = workspaces_for(traced.compute_capability)
-        runs.append(
-            _with(traced, torch_version, conf, Workspaces(cublas_bytes=known.cublas_bytes, convolution_share=1.0))
-        )
-        sources.append(
-            "cuDNN chooses its algorithms on the GPU: from no workspace up to as much as a convolution handles"
-        )
-    sources.append("the spread that the validation shows: 0.5 % of allocated, 1.5 % of reserved")
-    allocated = [run.allocated_peak_bytes for run in runs]
-    reserved = [run.reserved_peak_bytes for run in runs]
-    return (
-        (int(min(allocated) * 0.995), int(max(allocated) * 1.005)),
-        (int(min(reserved) * 0.985), int(max(reserved) * 1.015)),
-        tuple(sources),
-    )
-
-
-def _with(traced: Trace, torch_version: str, conf: str, workspaces: Workspaces) -> Simulation:
-    return simulate(traced, conf=conf, torch_version=torch_version, workspaces=workspaces)

@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from memguard.forecast.trace import Kind
+
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer
+
+_CUDNN_SINCE = (9, 0)
+"""Compute capability from which cuDNN's attention comes first where it is supported."""
 
 
 def efficient_forward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -121,6 +126,8 @@ def flash_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dic
     accumulator = rows * round_up(width, 32 if width <= 128 else 64)
     softmax_d = tracer.hold(site, rows)
     dq = tracer.hold(site, accumulator)
+    if tracer.setting.compute_capability >= _CUDNN_SINCE:
+        tracer.library_call(Kind.ATTENTION, site, accumulator)
     key = args[2]
     if key.shape[1] != heads:
         each = batch * heads * key.shape[2] * width * key.element_size()

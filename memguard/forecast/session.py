@@ -29,6 +29,7 @@ from memguard.forecast.fake_speed import hasten_fake_tensors
 from memguard.forecast.fused_norm import install_group_norm, install_rms_norm
 from memguard.forecast.inputs import resized, tensors_of
 from memguard.forecast.owners import settle
+from memguard.forecast.recurrent import count_recurrent_layers
 from memguard.forecast.setting import Setting
 from memguard.forecast.trace import Kind, Trace
 from memguard.forecast.tracer import Tracer
@@ -85,6 +86,8 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
                 f"no input of the step has the batch size {setting.batch} as its first dimension; let the function (or "
                 "the step) take a parameter named batch"
             )
+        if torch.backends.cudnn.benchmark and any(event.kind == Kind.CONVOLUTION for event in tracer.events):
+            tracer.note("cudnn.benchmark is on: while it tries algorithms, the first step can be above the figure")
         result = tracer.trace(steps=setting.steps, batch=setting.traced_batch or setting.batch)
     settle(result)
     del kept  # until here they replaced PyTorch's
@@ -136,6 +139,7 @@ def _prepare_torch(tracer: Tracer) -> None:
     torch.compile = _compile(tracer)
     torch.ctc_loss = _ctc_loss(torch.ctc_loss)
     stand_in_for_process_group(tracer)
+    count_recurrent_layers(tracer)
 
 
 def _ctc_loss(ctc_loss: Callable[..., Any]) -> Callable[..., Any]:

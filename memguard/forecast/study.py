@@ -129,7 +129,7 @@ class Study:
                 traced,
                 conf=self._conf,
                 torch_version=self._version,
-                workspaces=workspaces_for(self._setting.compute_capability),
+                workspaces=workspaces_for(self._setting.compute_capability, self._version),
             )
             run = run_on(traced, card, self._version, self._conf, self._others)
             return unlimited.allocated_peak_bytes, accepted(run)

@@ -22,6 +22,8 @@ class Kind(IntEnum):
     """A step begins; `nbytes` is its number from 0. The end of the last one is the end of the trace."""
     CONVOLUTION = 7
     """A convolution; `nbytes` is what it reads and writes."""
+    ATTENTION = 8
+    """A backward of attention that cuDNN may run; `nbytes` is what the other kernel takes for itself."""
 
 
 class Event(NamedTuple):
@@ -74,6 +76,8 @@ class Trace:
     operators: int
     notes: tuple[str, ...] = field(default=())
     """What the trace had to assume, for people."""
+    recurrent_bytes: int = 0
+    """What recurrent layers that cuDNN would run keep for one backward."""
     batch: int | None = None
     """The batch size at which it was traced, when the caller named one."""
 

@@ -60,6 +60,8 @@ class Tracer(TorchDispatchMode):
         self.sites = Sites()
         self.allocated_bytes = 0
         self.operators = 0
+        self.recurrent_bytes = 0
+        """What recurrent layers kept, over all steps."""
         self.resized = False
         """Whether an input was found that has the batch size in its shape."""
         self.notes: dict[str, None] = {}
@@ -395,6 +397,7 @@ class Tracer(TorchDispatchMode):
             torch_version=torch.__version__,
             operators=self.operators,
             notes=tuple(self.notes),
+            recurrent_bytes=self.recurrent_bytes // max(steps, 1),
             batch=batch,
         )
 

@@ -2,13 +2,14 @@
 
 From CublasHandlePool.cpp. Until 2.14 a cuBLAS workspace is taken once for each thread that multiplies (forward, and
 the autograd engine's) and stream, and kept; from 2.15 each call takes one and gives it back. cuBLASLt has one of its
-own in 2.9.1; in 2.12.1 it shares the one that cuBLAS keeps.
+own in 2.9.1; in 2.12.1 it shares the one that cuBLAS keeps. The environment's settings of them are followed.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import final
 
@@ -17,8 +18,13 @@ from memguard.forecast.trace import Event, Kind
 CUBLAS_BYTES = 4096 * 1024 * 2 + 16 * 1024 * 8
 CUBLAS_BYTES_HOPPER = 4096 * 1024 * 8
 CUBLASLT_BYTES = 1024 * 1024
+UNKNOWN = (Kind.CONVOLUTION, Kind.ATTENTION)
+"""Calls of cuDNN, whose workspaces are zero here and at most what the event says."""
 _TRANSIENT_SINCE = (2, 15)
 _SHARED_SINCE = (2, 12)
+_BLACKWELL_SINCE = (2, 12)
+"""Before, only Hopper got the large workspace."""
+_CUBLAS_CONFIG = re.compile(r":(\d+):(\d+)")
 
 
 @final
@@ -28,13 +34,33 @@ class Workspaces:
 
     cublas_bytes: int
     cublaslt_bytes: int = CUBLASLT_BYTES
-    convolution_share: float = 0.0
-    """Share of the bytes that a convolution reads and writes which its algorithm takes beside; only a GPU knows it."""
+    kept: bool = False
+    """Kept by each thread though PyTorch would give them back: TORCH_CUBLAS_WORKSPACE_CACHE."""
+    unknown_share: float = 0.0
+    """Share of what a cuDNN call may take, of which only a GPU knows how much it is."""
 
 
-def workspaces_for(compute_capability: tuple[int, int]) -> Workspaces:
-    """The defaults of a GPU: cuBLAS takes 32 MiB from Hopper on, 8.125 MiB before."""
-    return Workspaces(cublas_bytes=CUBLAS_BYTES_HOPPER if compute_capability >= (9, 0) else CUBLAS_BYTES)
+def workspaces_for(
+    compute_capability: tuple[int, int], torch_version: str, environment: Mapping[str, str] = os.environ
+) -> Workspaces:
+    """What a GPU's libraries take: cuBLAS 32 MiB from Hopper on and 8.125 MiB before; the environment can say other.
+
+    Args:
+        compute_capability: Of the GPU.
+        torch_version: The PyTorch that runs the step.
+        environment: Where PyTorch looks for ``CUBLAS_WORKSPACE_CONFIG`` and the like.
+    """
+    large = compute_capability >= (9, 0) and (
+        compute_capability < (10, 0) or version_of(torch_version) >= _BLACKWELL_SINCE
+    )
+    wanted = _CUBLAS_CONFIG.findall(environment.get("CUBLAS_WORKSPACE_CONFIG", ""))
+    lt = environment.get("CUBLASLT_WORKSPACE_SIZE", "")
+    return Workspaces(
+        cublas_bytes=sum(int(kib) * int(count) * 1024 for kib, count in wanted)
+        or (CUBLAS_BYTES_HOPPER if large else CUBLAS_BYTES),
+        cublaslt_bytes=int(lt) * 1024 if lt.isdecimal() else CUBLASLT_BYTES,
+        kept=environment.get("TORCH_CUBLAS_WORKSPACE_CACHE", "0") not in ("", "0"),
+    )
 
 
 def version_of(text: str) -> tuple[int, int]:
@@ -52,7 +78,7 @@ def version_of(text: str) -> tuple[int, int]:
 def expand(events: Iterable[Event], torch_version: str, workspaces: Workspaces) -> Iterator[Event]:
     """The events with every library call's workspace as an allocation; the new blocks have negative numbers."""
     version = version_of(torch_version)
-    transient = version >= _TRANSIENT_SINCE
+    transient = version >= _TRANSIENT_SINCE and not workspaces.kept
     shared = _SHARED_SINCE <= version < _TRANSIENT_SINCE
     block = 0
     kept: set[tuple[int, int, int]] = set()
@@ -61,12 +87,12 @@ def expand(events: Iterable[Event], torch_version: str, workspaces: Workspaces) 
             nbytes = workspaces.cublas_bytes
         elif event.kind == Kind.EPILOGUE_GEMM:
             nbytes = workspaces.cublaslt_bytes
-        elif event.kind == Kind.CONVOLUTION:
-            nbytes = int(event.nbytes * workspaces.convolution_share)
+        elif event.kind in UNKNOWN:
+            nbytes = int(event.nbytes * workspaces.unknown_share)
         else:
             yield event
             continue
-        returned = transient or event.kind == Kind.CONVOLUTION
+        returned = transient or event.kind in UNKNOWN
         if not returned:
             key = (Kind.GEMM if shared else event.kind, event.stream, event.block)
             if key in kept:

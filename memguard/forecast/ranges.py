@@ -1,0 +1,69 @@
+"""How far the peaks may be off, and why: what a machine without the GPU cannot know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from memguard.forecast.cards import Card
+from memguard.forecast.simulate import Simulation, simulate
+from memguard.forecast.trace import Kind, Trace
+from memguard.forecast.workspaces import (
+    CUBLAS_BYTES,
+    CUBLAS_BYTES_HOPPER,
+    UNKNOWN,
+    Workspaces,
+    version_of,
+    workspaces_for,
+)
+
+_ALLOCATED_SPREAD, _RESERVED_SPREAD = 0.005, 0.015
+_RECURRENT_SPREAD = 1 / 3
+_SAID_OF = {
+    Kind.CONVOLUTION: "cuDNN chooses algorithms on the GPU: from no workspace up to as much as a convolution handles",
+    Kind.ATTENTION: "from Hopper on cuDNN may run attention: the same outputs, another workspace in backward",
+}
+_BLACKWELL_SETTLED = (2, 15)
+
+Range = tuple[int, int]
+
+
+def ranges_of(
+    traced: Trace, needed: Simulation, card: Card | None, torch_version: str, conf: str
+) -> tuple[Range, Range, tuple[str, ...]]:
+    """Ranges of the allocated and the reserved peak, and what they come from.
+
+    Args:
+        traced: The trace.
+        needed: It replayed on a GPU without end.
+        card: The GPU; None for none in particular.
+        torch_version: The PyTorch that will run it.
+        conf: Its ``PYTORCH_CUDA_ALLOC_CONF``.
+    """
+    known = workspaces_for(traced.compute_capability, torch_version)
+    others: list[Workspaces] = []
+    sources = []
+    if card is None or not card.exact_model:
+        others += [replace(known, cublas_bytes=nbytes) for nbytes in (CUBLAS_BYTES, CUBLAS_BYTES_HOPPER)]
+        sources.append("the compute capability is not named: cuBLAS takes 8 MiB before Hopper, 32 MiB from there on")
+    elif traced.compute_capability >= (10, 0) and version_of(torch_version) < _BLACKWELL_SETTLED:
+        others += [replace(known, cublas_bytes=nbytes) for nbytes in (CUBLAS_BYTES, CUBLAS_BYTES_HOPPER)]
+        sources.append("before torch 2.15 cuBLAS takes 8 or 32 MiB on Blackwell, by release")
+    called = {event.kind for event in traced.events} & set(UNKNOWN)
+    if called:
+        others.append(replace(known, unknown_share=1.0))
+        sources += [_SAID_OF[kind] for kind in UNKNOWN if kind in called]
+    uncertain = int(traced.recurrent_bytes * _RECURRENT_SPREAD)
+    if uncertain:
+        sources.append("cuDNN runs recurrent layers on a GPU: what it keeps for backward may differ by a third")
+    sources.append("the spread that the validation shows: 0.5 % of allocated, 1.5 % of reserved")
+    runs = [needed]
+    runs += [simulate(traced, conf=conf, torch_version=torch_version, workspaces=other) for other in others]
+    return (
+        _spread([run.allocated_peak_bytes for run in runs], _ALLOCATED_SPREAD, uncertain),
+        _spread([run.reserved_peak_bytes for run in runs], _RESERVED_SPREAD, uncertain),
+        tuple(sources),
+    )
+
+
+def _spread(peaks: list[int], share: float, uncertain: int) -> Range:
+    return int((min(peaks) - uncertain) * (1 - share)), int((max(peaks) + uncertain) * (1 + share))

@@ -1,0 +1,37 @@
+"""What the libraries take is PyTorch's default for the GPU and version, or what the environment says."""
+
+import pytest
+
+from memguard.forecast.trace import Event, Kind
+from memguard.forecast.workspaces import Workspaces, expand, workspaces_for
+
+
+@pytest.mark.parametrize(
+    ("capability", "version", "mebibytes"),
+    [((8, 0), "2.15", 8.125), ((9, 0), "2.11", 32), ((10, 0), "2.11", 8.125), ((12, 0), "2.15", 32)],
+)
+def test_cublas_takes_what_its_gpu_and_version_give_it(capability, version, mebibytes):
+    """Hopper has the large workspace in every version, Blackwell since 2.12."""
+    assert workspaces_for(capability, version, {}).cublas_bytes == mebibytes * 2**20
+
+
+def test_the_environment_decides_over_the_defaults():
+    """The settings that PyTorch and cuBLAS read are read here too."""
+    said = {"CUBLAS_WORKSPACE_CONFIG": ":4096:2:16:8", "CUBLASLT_WORKSPACE_SIZE": "2048"}
+    found = workspaces_for((9, 0), "2.15", said)
+    assert (found.cublas_bytes, found.cublaslt_bytes) == (4096 * 1024 * 2 + 16 * 1024 * 8, 2048 * 1024)
+
+
+@pytest.mark.parametrize(("said", "freed"), [({}, 2), ({"TORCH_CUBLAS_WORKSPACE_CACHE": "1"}, 0)])
+def test_a_cached_workspace_is_taken_once_and_kept(said, freed):
+    """From 2.15 each product takes and frees its own, unless the cache is switched on."""
+    products = [Event(Kind.GEMM, 0, 0, 0, 0)] * 2
+    events = list(expand(products, "2.15", workspaces_for((8, 0), "2.15", said)))
+    assert [event.kind for event in events].count(Kind.FREE) == freed
+
+
+def test_calls_of_cudnn_take_nothing_unless_asked():
+    """Their workspaces are zero in the figure, and what the event says at most."""
+    call = [Event(Kind.ATTENTION, 0, 1000, 0, 0)]
+    assert list(expand(call, "2.15", Workspaces(cublas_bytes=1))) == []
+    assert next(expand(call, "2.15", Workspaces(cublas_bytes=1, unknown_share=0.5))).nbytes == 500
