@@ -221,6 +221,20 @@ class KeptOnHost(Fact):
     """Whether the source empties or limits it, as far as it shows."""
     from_workers: bool = False
     """Whether tensors in shared memory are among them, as DataLoader workers hand them over."""
+    pinned: bool = False
+    """Whether tensors in pinned memory are among them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedCacheGrows(Fact):
+    """PyTorch's cache of pinned memory held more at each look, and at least twice as much as some looks before."""
+
+    bytes: int
+    """What it holds."""
+    active_bytes: int | None
+    """Of this, what is in use."""
+    before_bytes: int
+    since_batch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

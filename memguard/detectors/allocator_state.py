@@ -16,7 +16,8 @@ from memguard.units import format_bytes
 GAP, NEARLY_FULL, STREAK = 0.20, 0.90, 50
 PIECES = 0.05
 """Share of the device that lies free in segments of which a part is in use."""
-STREAM_SHARE, STREAM_STREAK = 0.10, 20
+STREAM_SHARE, STREAM_BATCHES, STREAM_RECENT = 0.10, 20, 25
+"""Batches that hold so much among the last ones: a flush of the cache waits for the streams, and lets all go once."""
 QUIET_BATCHES = 50
 RECENT_BATCHES = 100
 """First batches, in which one retry may come from benchmarking kernels."""
@@ -154,8 +155,8 @@ def _left(record: BatchRecord, run: Run) -> str:
 class StreamHeld(Detector):
     """Memory that Python freed waits for another stream.
 
-    What: active memory has been far above allocated memory for twenty batches: blocks whose tensors are gone, but that
-    ``record_stream`` keeps until another stream is done with them.
+    What: active memory has been far above allocated memory in twenty of the last batches: blocks whose tensors are
+    gone, but that ``record_stream`` keeps until another stream is done with them.
 
     Why it matters: the memory cannot be used again yet, so the peak is higher than the tensors alone explain.
 
@@ -167,7 +168,7 @@ class StreamHeld(Detector):
     name: ClassVar[str] = "stream-held"
 
     def __init__(self) -> None:
-        self._streak = 0
+        self._recent: deque[bool] = deque(maxlen=STREAM_RECENT)
         self._told = False
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
@@ -176,8 +177,8 @@ class StreamHeld(Detector):
         if self._told or not total or active is None or allocated is None:
             return
         held = active - allocated
-        self._streak = self._streak + 1 if held > STREAM_SHARE * total else 0
-        if self._streak < STREAM_STREAK:
+        self._recent.append(held > STREAM_SHARE * total)
+        if not self._recent[-1] or sum(self._recent) < STREAM_BATCHES:
             return
         self._told = True
         yield from_record(
@@ -185,8 +186,8 @@ class StreamHeld(Detector):
             record,
             run,
             Severity.WARNING,
-            f"{format_bytes(held)} at the peak were freed by Python and still wait for another stream, for "
-            f"{STREAM_STREAK} batches in a row (active above allocated).",
+            f"{format_bytes(held)} at the peak were freed by Python and still wait for another stream, as in "
+            f"{sum(self._recent)} of the last {len(self._recent)} batches (active above allocated).",
             "wait for asynchronous work before its tensors are dropped; for NCCL set "
             "TORCH_NCCL_AVOID_RECORD_STREAMS=1.",
             nbytes=held,

@@ -76,25 +76,36 @@ class GraphPoolsGrow(Detector):
         self._told = False
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
-        """Concludes when ten graphs were compiled after the first look."""
+        """Concludes when ten graphs were compiled, or captured, after the first look."""
         if self._told or not isinstance(fact, CompiledGraphs):
             return
         if self._first is None:
             self._first = fact
             return
-        new = fact.graphs - self._first.graphs
-        if new < MAX_GRAPHS:
+        compiled, captured = fact.graphs - self._first.graphs, fact.pools - self._first.pools
+        if max(compiled, captured) < MAX_GRAPHS:
             return
         self._told = True
+        since = f"since batch {self._first.batch}"
         pools = f", in private pools of {format_bytes(fact.pool_bytes)}" if fact.pool_bytes else ""
+        where = f", at {at(fact.place)}" if fact.place.file else ""
+        if compiled >= captured:
+            message = f"torch.compile made {plural(compiled, 'new graph')} {since} ({fact.graphs} in all{pools}{where})"
+            advice = (
+                "pad inputs to a few sizes, or compile with dynamic=True; see TORCH_LOGS=recompiles for the reasons."
+            )
+        else:
+            new = f"{plural(captured, 'new CUDA graph')} got memory of their own"
+            message = f"{new} {since} ({fact.pools} in all{pools}{where})"
+            advice = (
+                "pad inputs to a few sizes, and give the captures one pool: torch.cuda.graph(g, pool=first.pool())."
+            )
         yield from_fact(
             self,
             fact,
             run,
             Severity.WARNING,
-            f"torch.compile made {plural(new, 'new graph')} since batch {self._first.batch} ({fact.graphs} in "
-            f"all{pools}) "
-            "and goes on: each shape or branch gets a variant of its own.",
-            "pad inputs to a few sizes, or compile with dynamic=True; see TORCH_LOGS=recompiles for the reasons.",
+            f"{message} and goes on: each shape or branch gets a variant of its own.",
+            advice,
             nbytes=fact.pool_bytes,
         )

@@ -9,11 +9,13 @@ from memguard.detectors.interface import Detector
 from memguard.detectors.telling import from_fact, from_record
 from memguard.facts import Fact, OtherDevice, RankPeaks
 from memguard.findings import Finding, Severity
-from memguard.stats import BatchRecord, Run
+from memguard.stats import BatchRecord, Run, SlowStats
 from memguard.units import format_bytes
 
 AT_START, GROWN = 0.15, 0.05
 BASELINE_BATCH = 3
+CONFIRMED_SECONDS = 2.5
+"""After which the slow lane has asked again, and was told the same."""
 IMBALANCE, IMBALANCE_SHARE = 1.2, 0.05
 
 
@@ -40,8 +42,11 @@ class ForeignMemory(Detector):
         self._told_start = False
         self._told_grown = False
         self._used: int | None = None
-        self._own = self._own_before = 0
+        self._since = 0.0
+        self._own = self._own_before = self._own_ever = 0
         self._foreign_before = 0
+        self._last: BatchRecord | None = None
+        self._slow: SlowStats | None = None
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Compares what the driver says with what PyTorch reserved."""
@@ -49,11 +54,18 @@ class ForeignMemory(Detector):
         total, used, reserved = run.device_total_bytes, record.device_used_bytes, record.reserved_bytes
         if not total or used is None or reserved is None or self._batches <= BASELINE_BATCH:
             return
-        own = max(reserved, record.reserved_peak_bytes or 0)
-        self._own = max(self._own, own)
+        if run.device.startswith("virtual"):
+            return  # nobody else is there: a difference is one of time
+        own, self._last = max(reserved, record.reserved_peak_bytes or 0), record
+        self._own, self._own_ever = max(self._own, own), max(self._own_ever, own)
+        if run.slow is not self._slow:
+            self._slow = run.slow
+            yield from self._tell_start(_others_bytes(run.slow), record, run)  # the driver lists them: that is sure
         if used == self._used:
+            if record.time - self._since >= CONFIRMED_SECONDS:
+                yield from self._tell_start(max(used - self._own_ever, 0), record, run)
             return  # the slow lane has nothing new to say, about once a second it has
-        self._used = used
+        self._used, self._since = used, record.time
         # The reading is some batches old: whatever this process held since the reading before may be in it.
         newest = max(used - max(self._own, self._own_before), 0)
         self._own, self._own_before = own, self._own
@@ -65,11 +77,23 @@ class ForeignMemory(Detector):
         if grown > GROWN * total and not self._told_grown:
             self._told_grown = True
             what = f"grew by {format_bytes(grown)} since the run began, to {format_bytes(foreign)}"
-        elif foreign > AT_START * total and not self._told_start:
-            self._told_start = True
-            what = f"is {format_bytes(foreign)} of {format_bytes(total)}"
+            yield from self._tell(what, foreign, record, run)
         else:
+            yield from self._tell_start(foreign, record, run)
+
+    def finish(self, run: Run) -> Iterable[Finding]:
+        """A run too short for a second reading is judged by its first, less all that this process ever held."""
+        if self._last is not None and self._used is not None:
+            yield from self._tell_start(max(self._used - self._own_ever, 0), self._last, run)
+
+    def _tell_start(self, foreign: int, record: BatchRecord, run: Run) -> Iterable[Finding]:
+        total = run.device_total_bytes
+        if self._told_start or self._told_grown or not total or foreign <= AT_START * total:
             return
+        self._told_start = True
+        yield from self._tell(f"is {format_bytes(foreign)} of {format_bytes(total)}", foreign, record, run)
+
+    def _tell(self, what: str, foreign: int, record: BatchRecord, run: Run) -> Iterable[Finding]:
         others = run.slow.other_processes
         pids = ", ".join(f"{pid}" for pid, _ in others[:5]) if others else ""
         yield from_record(
@@ -82,6 +106,11 @@ class ForeignMemory(Detector):
             "look for other processes with nvidia-smi; give the job a device of its own, or a smaller batch.",
             nbytes=foreign,
         )
+
+
+def _others_bytes(slow: SlowStats) -> int:
+    """What the driver lists for other processes, as far as it does."""
+    return sum(size for _, size in slow.other_processes or () if size is not None)
 
 
 @final

@@ -53,6 +53,9 @@ class HostGrowth(Detector):
         """A container that was seen to grow: as bad as what it will have taken when the run is over."""
         if not isinstance(fact, KeptOnHost) or fact.bounded or fact.bytes_per_batch < MIN_KEPT_BYTES:
             return
+        if fact.pinned:
+            self._named = True  # by MG703
+            return
         self._named = True
         free = free_bytes(run.slow)
         left = run.batches_left if run.batches_left is not None else round(REACH * self._batches)

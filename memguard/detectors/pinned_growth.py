@@ -1,13 +1,15 @@
-"""MG703: PyTorch's cache of pinned host memory grows."""
+"""MG703: pinned host memory grows, in PyTorch's cache or in somebody's list."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import ClassVar, final
 
-from memguard.detectors.host_room import SampledGrowth
+from memguard.detectors.host_room import SampledGrowth, free_bytes
+from memguard.detectors.host_room import left as told_left
 from memguard.detectors.interface import READINGS, Detector
-from memguard.detectors.telling import from_record
+from memguard.detectors.telling import from_fact, from_record, holder
+from memguard.facts import Fact, KeptOnHost, PinnedCacheGrows
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run
 from memguard.units import format_bytes
@@ -17,7 +19,7 @@ from memguard.units import format_bytes
 class PinnedGrowth(Detector):
     """Pinned host memory grows.
 
-    What: PyTorch's cache of pinned memory rises for good, towards what the machine has.
+    What: PyTorch's cache of pinned memory rises for good, or a container keeps pinned tensors of batch after batch.
 
     Why it matters: pinned blocks are rounded up to powers of two and kept. With sizes that vary, the cache holds a
     block for every size, and nothing of it can be swapped.
@@ -32,6 +34,38 @@ class PinnedGrowth(Detector):
 
     def __init__(self) -> None:
         self._sampled = SampledGrowth()
+        self._named = False
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """A container that keeps pinned tensors; or a cache that held more at each look."""
+        free = free_bytes(run.slow)
+        if isinstance(fact, KeptOnHost) and fact.pinned and not fact.bounded:
+            self._named = True
+            left = run.batches_left
+            fills = free is not None and left is not None and fact.bytes_per_batch * left > free
+            yield from_fact(
+                self,
+                fact,
+                run,
+                Severity.WARNING if fills else Severity.INFO,
+                f"{holder(fact.place)} keeps pinned tensors of {format_bytes(fact.bytes_per_batch)} more with every "
+                f"batch: nothing of that can be swapped{told_left(free)}.",
+                "keep ordinary tensors and pin each batch just before its copy, or bound how many are kept.",
+                nbytes=fact.bytes,
+                bytes_per_batch=fact.bytes_per_batch,
+            )
+        elif isinstance(fact, PinnedCacheGrows) and not self._named:
+            yield from_fact(
+                self,
+                fact,
+                run,
+                Severity.INFO,
+                f"the cache of pinned host memory grew from {format_bytes(fact.before_bytes)} to "
+                f"{format_bytes(fact.bytes)} since batch {fact.since_batch}, of which "
+                f"{format_bytes(fact.active_bytes)} are in use: it keeps a block for every size{told_left(free)}.",
+                "give batches a fixed size, lower prefetch_factor, or switch pin_memory off.",
+                nbytes=fact.bytes,
+            )
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Judges each new reading."""

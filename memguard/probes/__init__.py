@@ -19,6 +19,7 @@ from memguard.probes.manual_steps import ManualStepsProbe
 from memguard.probes.marks import MarksProbe
 from memguard.probes.outputs import OutputsProbe
 from memguard.probes.panel import Probes
+from memguard.probes.pinned import PinnedProbe
 from memguard.probes.precision import AutocastProbe, LogitsProbe
 from memguard.probes.processes import CompilationsProbe, OtherDevicesProbe
 from memguard.probes.rebinds import RebindsProbe
@@ -50,6 +51,7 @@ PROBES: tuple[type[Probe], ...] = (
     LocalsProbe,
     CompilationsProbe,
     OtherDevicesProbe,
+    PinnedProbe,
     HistoryProbe,
     RebindsProbe,
     WorkersProbe,

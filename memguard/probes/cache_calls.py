@@ -119,8 +119,9 @@ class CacheCallsProbe(Probe):
         )
 
     def _count(self, caller: FrameType | None, seconds: float) -> None:
-        if caller is None or str(caller.f_globals.get("__name__", "")).partition(".")[0] == "memguard":
-            return
+        name = str(caller.f_globals.get("__name__", "")) if caller is not None else ""
+        if name.partition(".")[0] == "memguard" or name == "torch.cuda.graphs":
+            return  # the capture of a CUDA graph begins with one
         while caller is not None and not is_user_frame(caller):
             caller = caller.f_back
         if caller is None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
+import torch
+
 from memguard.facts import Place
 from memguard.probes.contents import container_of, length_of
 from memguard.probes.holders import Survey
@@ -45,6 +47,10 @@ class Growth:
     """Whether that holds a tensor in shared memory: what a DataLoader's worker handed over."""
     graph: bool = False
     """Whether a tensor in it carries an autograd graph."""
+    on_cpu: bool = False
+    """Whether all its tensors lie in host memory."""
+    pinned: bool = False
+    """Whether one of them is pinned."""
 
 
 Census = Mapping[str, Count]
@@ -93,9 +99,19 @@ def find_growth(
             continue
         kind = container_of(type(link.value)) or "object"
         of_newest, from_worker = newest.get(id(link), (0, False))
-        graph = any(tensor.grad_fn is not None for tensor in tensors_in(newest_of(link.value), 3))
+        tensors = list(tensors_in(newest_of(link.value), 3))
         growths.append(
-            Growth(survey.cause(link), kind, longer, size, newest_bytes=of_newest, from_worker=from_worker, graph=graph)
+            Growth(
+                survey.cause(link),
+                kind,
+                longer,
+                size,
+                newest_bytes=of_newest,
+                from_worker=from_worker,
+                graph=any(tensor.grad_fn is not None for tensor in tensors),
+                on_cpu=bool(tensors) and all(tensor.device.type == "cpu" for tensor in tensors),
+                pinned=torch.cuda.is_initialized() and any(tensor.is_pinned() for tensor in tensors),
+            )
         )
     return tuple(growths)
 

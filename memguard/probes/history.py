@@ -1,4 +1,4 @@
-"""After growth is suspected: the allocation history of a few batches, and the lines whose allocations survive."""
+"""After growth is suspected: the allocation history of some batches, and the lines whose allocations survive."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ WINDOW = 8
 RISES = 4
 """Windows whose lowest end-of-batch value rises in a row: then growth is suspected, no more than that."""
 MIN_SHARE = 1e-4
-BATCHES = 8
-"""Batches of history."""
+BATCHES = (8, 32, 64)
+"""Batches of history of the first look and of those after it: not everything grows in every batch."""
+TIMES = (6, 4, 4)
+"""Allocations of one line in them that make it worth telling."""
 MAX_ENTRIES = 100_000
-MAX_LOOKS = 3
+PATIENCE = 128
+"""Records without the numbers of an allocator after which there will be none."""
 
 
 @final
@@ -32,7 +35,9 @@ class CudaHistory:
     """The history of torch's CUDA allocator. Private functions; checked in torch 2.13."""
 
     def record_history(self, enabled: bool, max_entries: int) -> None:
-        """Switches it on with Python stacks, or off."""
+        """Switches it on with Python stacks, or off; nothing happens where CUDA is not in use."""
+        if not torch.cuda.is_initialized():
+            return
         if enabled:
             torch.cuda.memory._record_memory_history(
                 enabled="all", context="alloc", stacks="python", max_entries=max_entries
@@ -41,21 +46,24 @@ class CudaHistory:
             torch.cuda.memory._record_memory_history(enabled=None)
 
     def snapshot(self) -> dict[str, Any]:
-        """The trace so far."""
-        return dict(torch.cuda.memory._snapshot())
+        """The trace so far; empty where CUDA is not in use."""
+        return dict(torch.cuda.memory._snapshot()) if torch.cuda.is_initialized() else {}
 
 
 def choose_history(device: str, backend: object) -> AllocationHistory | None:
-    """Who writes the history of a device: its backend, torch's allocator, or nobody."""
+    """Who writes the history of a device: its backend, torch's allocator, or nobody.
+
+    Of ``"auto"`` it is not known yet which device it will be, and CUDA's may be it.
+    """
     if hasattr(backend, "record_history") and hasattr(backend, "snapshot"):
         return cast("AllocationHistory", backend)  # the virtual GPU
     known = all(hasattr(torch.cuda.memory, name) for name in ("_record_memory_history", "_snapshot"))
-    return CudaHistory() if device.startswith("cuda") and known else None
+    return CudaHistory() if device.startswith(("cuda", "auto")) and known else None
 
 
 @final
 class HistoryProbe(Probe):
-    """Suspects growth from the records, then records the history of eight batches and switches it off again."""
+    """Suspects growth from the records, then records the history of some batches and switches it off again."""
 
     name: ClassVar[str] = "history"
     always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})
@@ -67,7 +75,7 @@ class HistoryProbe(Probe):
         self._floors: list[int] = []
         self._left = 0
         self._begun = -1
-        self._looks = 0
+        self._looks = self._without = 0
 
     def install(self) -> None:
         """Where nobody can write a history, there is nothing to watch for."""
@@ -87,9 +95,13 @@ class HistoryProbe(Probe):
     def on_record(self, record: BatchRecord) -> None:
         """Watches the floor."""
         watch, history = self.watch, self.watch.history
-        if history is None or self._left or record.stage is not Stage.TRAIN or record.allocated_end_bytes is None:
+        if history is None or self._left or record.stage is not Stage.TRAIN:
             return
-        if self._looks >= MAX_LOOKS:
+        if record.allocated_end_bytes is None:
+            self._without += 1
+        if self._looks >= len(BATCHES) or self._without > PATIENCE:
+            self.stop_hearing("on_record")
+        if record.allocated_end_bytes is None:
             return
         self._seen += 1
         if self._seen <= WARM_UP:
@@ -117,8 +129,8 @@ class HistoryProbe(Probe):
         enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)  # checked in torch 2.13
         if isinstance(history, CudaHistory) and enabled is not None and enabled():
             return  # the user's own recording: hands off
+        self._left, self._begun = BATCHES[self._looks], self.watch.batch
         self._looks += 1
-        self._left, self._begun = BATCHES, self.watch.batch
         self.hear("on_batch_end")
         history.record_history(True, MAX_ENTRIES)
 
@@ -127,7 +139,8 @@ class HistoryProbe(Probe):
             trace = [event for events in history.snapshot().get("device_traces", ()) for event in events]
         finally:
             history.record_history(False, MAX_ENTRIES)
-        found = surviving(trace, at_least=BATCHES - 2) or swelling(trace, at_least=BATCHES - 2)
+        batches, times = BATCHES[self._looks - 1], TIMES[self._looks - 1]
+        found = surviving(trace, at_least=times) or swelling(trace, at_least=times)
         for place, count, nbytes in found[:3]:
             self.report(
                 SurvivingAllocations(
@@ -136,7 +149,7 @@ class HistoryProbe(Probe):
                     place=place,
                     allocations=count,
                     bytes=nbytes,
-                    batches=BATCHES,
+                    batches=batches,
                 )
             )
 

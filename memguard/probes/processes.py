@@ -1,4 +1,4 @@
-"""What the process as a whole shows at times: graphs compiled, memory on other devices."""
+"""What the process as a whole shows at times: graphs compiled or captured, memory on other devices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, ClassVar, final
 
 import torch
 
-from memguard.facts import CompiledGraphs, Fact, OtherDevice
+from memguard.facts import NOWHERE, CompiledGraphs, Fact, OtherDevice
+from memguard.probes.compile_sites import compile_site
+from memguard.probes.frames import user_frames
 from memguard.probes.interface import Probe, Watch
 
 EVERY = 16
@@ -19,25 +21,44 @@ MIN_OTHER_BYTES = 1024**2
 
 @final
 class CompilationsProbe(Probe):
-    """Counts, at most once in 16 batches, the graphs that torch.compile made; loads nothing of it."""
+    """Counts, at most once in 16 batches, the graphs that were compiled or captured; loads nothing of torch.compile."""
 
     name: ClassVar[str] = "compilations"
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._last = 0
+        self._last = (0, 0)
         self._next = FIRST
 
     def on_batch_end(self) -> None:
         """Tells when there are new ones."""
-        if self.watch.batches < self._next:
+        watch = self.watch
+        if watch.batches < self._next:
             return
-        self._next = self.watch.batches + EVERY
+        self._next = watch.batches + EVERY
         graphs = unique_graphs()
-        if not graphs or graphs == self._last:
+        pools, nbytes = private_pools() if watch.device.startswith("cuda") else (0, 0)
+        if (graphs, pools) == self._last:
             return
-        self._last = graphs
-        self.report(CompiledGraphs(batch=self.watch.batch, stage=self.watch.stage, graphs=graphs))
+        self._last = graphs, pools
+        place = compile_site([frame.f_code.co_filename for frame in user_frames(sys._getframe(1))], captures=not graphs)
+        self.report(
+            CompiledGraphs(
+                batch=watch.batch, stage=watch.stage, place=place, graphs=graphs, pools=pools, pool_bytes=nbytes or None
+            )
+        )
+
+
+def private_pools() -> tuple[int, int]:
+    """Private pools of the CUDA allocator that hold memory, and their bytes: one for each graph that was captured.
+
+    From ``memory_stats_as_nested_dict``; older versions of torch do not tell. Checked in torch 2.15.
+    """
+    if not torch.cuda.is_initialized():
+        return 0, 0
+    pools = torch.cuda.memory_stats_as_nested_dict().get("reserved_bytes_by_private_pools", {})
+    sizes = [int(pool["all"]["current"]) for pool in pools.values()]
+    return sum(size > 0 for size in sizes), sum(sizes)
 
 
 def unique_graphs() -> int:
@@ -56,18 +77,18 @@ class OtherDevicesProbe(Probe):
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._looks = [FIRST, 256]
-        if "LOCAL_RANK" not in os.environ or not watch.device.startswith(("cuda", "auto")):
+        if not watch.device.startswith(("cuda", "auto")):
             self.stop_hearing("on_batch_end")
 
     def on_batch_end(self) -> None:
         """Looks early and then seldom; a process without a rank, or with a model on several devices, means it so."""
         watch = self.watch
-        if watch.batches < self._looks[0]:
+        if watch.batches < self._looks[0] or watch.device == "auto":
             return
         del self._looks[0]
         if not self._looks:
             self.stop_hearing("on_batch_end")
-        if not watch.device.startswith("cuda") or not torch.cuda.is_initialized():
+        if not watch.device.startswith("cuda") or not torch.cuda.is_initialized() or not _is_rank():
             return
         homes = {parameter.device for model in watch.models for parameter in model.parameters()}
         if len([device for device in homes if device.type == "cuda"]) > 1:
@@ -77,12 +98,22 @@ class OtherDevicesProbe(Probe):
             reserved = 0 if index == own else torch.cuda.memory_reserved(index)
             if reserved >= MIN_OTHER_BYTES:
                 self.stop_hearing("on_batch_end")
+                there = torch.device("cuda", index)
+                held = self.holders(lambda tensor, there=there: 0 if tensor.device == there else None, graph=False)  # type: ignore[misc]
                 self.report(
                     OtherDevice(
                         batch=watch.batch,
                         stage=watch.stage,
-                        device=f"cuda:{index}",
+                        place=held[0].place if held else NOWHERE,
+                        device=str(there),
                         own_device=f"cuda:{own}",
                         bytes=reserved,
                     )
                 )
+
+
+def _is_rank() -> bool:
+    """Whether this process is one of several that share the machine's devices among them."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    started = distributed is not None and distributed.is_available() and distributed.is_initialized()
+    return started or "LOCAL_RANK" in os.environ

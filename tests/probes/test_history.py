@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from memguard.facts import CompiledGraphs, ModelCopies, SurvivingAllocations
-from memguard.probes.history import HistoryProbe, surviving, swelling
+from memguard.probes.history import CudaHistory, HistoryProbe, choose_history, surviving, swelling
 from memguard.probes.processes import CompilationsProbe, unique_graphs
 from memguard.probes.scans import ScansProbe
 from memguard.stats import BatchRecord, Stage
@@ -113,3 +113,29 @@ def test_a_tensor_that_swells_is_found() -> None:
     ((place, rises, nbytes),) = swelling(events([1000 + 100 * i for i in range(8)]), at_least=6)
     assert (place.line, rises, nbytes) == (7, 7, 700)
     assert swelling(events([1000] * 8), at_least=6) == []
+
+
+def test_of_a_device_that_is_not_known_yet_cuda_writes_the_history() -> None:
+    """Only where CUDA is in use by then: before, nothing is switched on and nothing was written."""
+    history = choose_history("auto", object())
+    assert type(history) is CudaHistory and choose_history("cpu", object()) is None
+    if not torch.cuda.is_initialized():
+        history.record_history(True, 10)
+        assert history.snapshot() == {}
+
+
+class SlowlyGrowing(FakeHistory):
+    def snapshot(self) -> dict[str, Any]:
+        swells = [event("alloc", 1000 + i, line=43, size=512 * i) for i in range(1, 6)]
+        freed = [event("free_completed", 1000 + i, line=43) for i in range(1, 5)]
+        return {"device_traces": [swells + freed if len(self.calls) == 3 else []]}
+
+
+def test_what_does_not_grow_in_every_batch_is_named_by_a_longer_look() -> None:
+    """The first look lasts eight batches and finds nothing; the second lasts 32."""
+    history = SlowlyGrowing()
+    with Loop(nn.Linear(2, 2), kinds=[HistoryProbe], history=history) as loop:
+        for index in loop.batches(200):
+            loop.record = record(1000 * index)
+    (fact,) = loop.of(SurvivingAllocations)
+    assert (fact.place.line, fact.batches) == (43, 32)

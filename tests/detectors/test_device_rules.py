@@ -1,0 +1,73 @@
+"""What only a device and its driver show, in records made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from memguard.detectors.allocator_state import StreamHeld
+from memguard.detectors.cache_emptied import GraphPoolsGrow
+from memguard.detectors.device_share import ForeignMemory
+from memguard.detectors.host_growth import HostGrowth
+from memguard.detectors.pinned_growth import PinnedGrowth
+from memguard.facts import CompiledGraphs, KeptOnHost, PinnedCacheGrows
+from memguard.findings import Severity
+from memguard.stats import SlowStats
+from tests.detectors.evidence import AT, GIB, MIB, judge, record, run_of
+
+
+def test_other_processes_that_the_driver_lists_are_told_at_once() -> None:
+    """A list needs no second reading; what it hides is not counted."""
+    run = run_of(slow=SlowStats(other_processes=((4242, 6 * GIB), (17, None))))
+    (finding,) = judge(ForeignMemory(), *(record(i, device_used_bytes=18 * GIB) for i in range(5)), run=run)
+    assert finding.bytes == 6 * GIB and "4242" in finding.message
+
+
+@pytest.mark.parametrize(("batches", "seconds"), [(5, 0.1), (40, 0.1)])
+def test_a_reading_that_never_changes_counts_once_it_stood_or_the_run_is_over(batches: int, seconds: float) -> None:
+    """A device whose use is constant shows one number all the time."""
+    readings = [record(i, time=i * seconds, device_used_bytes=18 * GIB) for i in range(batches)]
+    (finding,) = judge(ForeignMemory(), *readings)
+    assert finding.bytes == 6 * GIB
+
+
+@pytest.mark.parametrize("device", ["virtual:24GiB", "cuda:0"])
+def test_what_this_process_held_between_two_looks_is_nobody_elses(device: str) -> None:
+    """On a virtual device nobody else is; elsewhere the highest that this process ever reserved is taken off."""
+    busy = [
+        record(i, reserved_bytes=(12 + 8 * (i == 6)) * GIB, reserved_peak_bytes=20 * GIB, device_used_bytes=20 * GIB)
+        for i in range(30)
+    ]
+    assert judge(ForeignMemory(), *busy, run=run_of(device=device)) == []
+
+
+def test_memory_held_by_streams_is_told_although_flushes_let_it_go() -> None:
+    """Each flush of the cache waits for the streams: one batch in ten holds nothing."""
+    held = [record(i, active_peak_bytes=(10 + 4 * (i % 10 > 0)) * GIB) for i in range(40)]
+    assert [finding.code for finding in judge(StreamHeld(), *held)] == ["MG404"]
+    assert judge(StreamHeld(), *(replace(one, active_peak_bytes=11 * GIB) for one in held)) == []
+
+
+def test_captured_graphs_are_told_by_their_pools() -> None:
+    """Without torch.compile as well, with the line that captures and what the pools hold."""
+    facts = [CompiledGraphs(**AT, graphs=0, pools=pools, pool_bytes=pools * 8 * MIB) for pools in (8, 24)]
+    (finding,) = judge(GraphPoolsGrow(), *facts)
+    assert finding.line == 41 and "16 new CUDA graphs" in finding.message and "192 MiB" in finding.message
+
+
+def test_pinned_tensors_in_a_list_are_one_finding() -> None:
+    """Not one of host memory as well, nor one of the cache that holds them."""
+    kept = KeptOnHost(**AT, elements=12, bytes=12 * MIB, bytes_per_batch=1.0 * MIB, pinned=True)
+    cache = PinnedCacheGrows(**AT, bytes=64 * MIB, active_bytes=64 * MIB, before_bytes=16 * MIB, since_batch=16)
+    (finding,) = judge(PinnedGrowth(), kept, cache)
+    assert (finding.line, finding.severity) == (41, Severity.INFO)
+    assert judge(HostGrowth(), kept) == []
+    assert [told.severity for told in judge(PinnedGrowth(), cache)] == [Severity.INFO]
+
+
+def test_pinned_tensors_that_will_not_fit_are_a_warning() -> None:
+    """Where the batches to come would fill what is free."""
+    kept = KeptOnHost(**AT, elements=12, bytes=12 * MIB, bytes_per_batch=1.0 * MIB, pinned=True)
+    run = run_of(slow=SlowStats(host_available_bytes=GIB), batches_left=5000)
+    assert [finding.severity for finding in judge(PinnedGrowth(), kept, run=run)] == [Severity.WARNING]
