@@ -8,6 +8,7 @@ import re
 import select
 import signal
 import sys
+import sysconfig
 import time
 import traceback
 import warnings
@@ -18,6 +19,8 @@ from memguard.errors import MemGuardError
 
 Result = TypeVar("Result")
 
+_OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_PYTHON = sysconfig.get_path("stdlib") + os.sep
 _NO_FAKE = re.compile(r"(\S+): attempted to run this operator with Meta tensors")
 
 
@@ -108,12 +111,16 @@ def _run(work: Callable[[], Any], writer: int, quiet: bool) -> None:
 
 def describe(error: BaseException) -> str:
     """One line for an exception of the user's code: its type, its text, and the innermost line outside libraries."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = os.path.dirname(os.path.dirname(__file__)) + os.sep
-    users = [frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith(own)]
+    users = [frame for frame in traceback.extract_tb(error.__traceback__) if not _of_a_library(frame.filename)]
     text = str(error).strip().splitlines()
+    where = f" at {users[-1].filename}:{users[-1].lineno}" if users else ""
+    if isinstance(error, SyntaxError) and error.filename:
+        text, where = [error.msg], f" at {error.filename}:{error.lineno}"
     for cause in (error, error.__context__):
         if missing := _NO_FAKE.search(str(cause)):
             text = [f"{missing[1]} has no kernel for fake tensors, so a step that uses it cannot be forecast"]
-    where = f" at {users[-1].filename}:{users[-1].lineno}" if users else ""
     return f"{type(error).__name__}{where}: {text[0] if text else 'no message'}"
+
+
+def _of_a_library(file: str) -> bool:
+    return "site-packages" in file or file.startswith(("<frozen ", _OWN, _PYTHON))

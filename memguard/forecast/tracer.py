@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any, final
 
@@ -13,14 +13,14 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from memguard.errors import MemGuardError
-from memguard.forecast import fake_gpu
+from memguard.forecast.blocks import Blocks
 from memguard.forecast.device_guard import engine_code
 from memguard.forecast.in_place import IN_PLACE, REUSING, reuses_its_operand
 from memguard.forecast.kernels import KERNELS
 from memguard.forecast.scratch import scratch_of
 from memguard.forecast.setting import Setting
 from memguard.forecast.sites import Sites
-from memguard.forecast.trace import Event, Kind, Trace
+from memguard.forecast.trace import Trace
 
 _CPU = torch.device("cpu")
 _CUDA = torch.device("cuda", 0)
@@ -32,12 +32,12 @@ _FACTORIES = frozenset(
     getattr(torch.ops.aten, name).default for name in ("rand", "randn", "zeros", "ones", "full", "randint")
 ) | {torch.ops.aten.randint.low, torch.ops.aten.empty.memory_format}
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
-_MOST_READS = 100_000
+_MOST_READS = 20_000
 _ALIAS = torch.ops.aten.alias.default
 
 
 @final
-class Tracer(TorchDispatchMode):
+class Tracer(Blocks, TorchDispatchMode):
     """Everything that a step allocates on the fake GPU, in order.
 
     Storages are followed by weak reference, so that a free is recorded when PyTorch would free. Enter it inside its
@@ -50,15 +50,13 @@ class Tracer(TorchDispatchMode):
     """
 
     def __init__(self, fake_mode: FakeTensorMode, setting: Setting, *, everything_on_gpu: bool = False) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        TorchDispatchMode.__init__(self)
+        Blocks.__init__(self)
+        self.sites = Sites()
         self.fake_mode = fake_mode
         self.setting = setting
         self.compute_capability = setting.compute_capability
         self.everything_on_gpu = everything_on_gpu
-        self.events: list[Event] = []
-        self.owners: list[str] = []
-        self.sites = Sites()
-        self.allocated_bytes = 0
         self.operators = 0
         self.recurrent_bytes = 0
         """What recurrent layers kept, over all steps."""
@@ -66,12 +64,9 @@ class Tracer(TorchDispatchMode):
         """Whether an input was found that has the batch size in its shape."""
         self.notes: dict[str, None] = {}
         self._values_read: dict[int, int] = {}
-        self._live: dict[int, tuple[int, int, Any]] = {}
-        """Storage address -> block, bytes, weak reference."""
         self._copies: dict[int, tuple[Any, FakeTensor]] = {}
         """Real or host tensor -> its fake on the GPU."""
         self._meta_storages: dict[int, torch.UntypedStorage] = {}
-        self._accumulated: tuple[int, int, int] | None = None
         self._last_call = (0, 0)
         changed = setting.batch is not None and setting.traced_batch not in (None, setting.batch)
         self._other_batch = setting.traced_batch if changed else None
@@ -85,8 +80,6 @@ class Tracer(TorchDispatchMode):
     def is_infra_mode(cls) -> bool:
         """Like the fake mode, no mode of the user's."""
         return True
-
-    # -- what the operators say ------------------------------------------------------------------------------------
 
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -231,145 +224,6 @@ class Tracer(TorchDispatchMode):
         if device.type == "cuda":
             self.outputs(fake, self.sites.setup)
         return fake
-
-    # -- blocks ----------------------------------------------------------------------------------------------------
-
-    def outputs(self, out: Any, site: int) -> None:
-        """What an operator returned: new storages on the GPU are allocated now."""
-        if isinstance(out, FakeTensor):
-            if out.fake_device.type != "cuda":
-                return
-            out.constant = None  # a value that PyTorch would compute with on the GPU
-            if out.layout is torch.sparse_coo:
-                self.outputs((out._indices(), out._values()), site)
-            else:
-                self.storage(out, site)
-        elif isinstance(out, (list, tuple)):
-            for item in out:
-                self.outputs(item, site)
-
-    def storage(self, tensor: torch.Tensor, site: int) -> int:
-        """The block of a tensor's storage, allocated now if it is new."""
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        nbytes = storage.nbytes()
-        known = self._live.get(key)
-        if known is not None:
-            if known[1] == nbytes:
-                return known[0]
-            self._free(key)
-        block = len(self.owners)
-        self.owners.append("")
-        if nbytes:
-            self.events.append(Event(Kind.ALLOC, block, nbytes, fake_gpu.current_stream(), site))
-            self.allocated_bytes += nbytes
-        self._live[key] = (block, nbytes, weakref.ref(storage, lambda _: self._free(key)))
-        return block
-
-    def block_of(self, tensor: torch.Tensor) -> int | None:
-        """The block that holds a tensor (the values of a sparse one), or None for a host tensor."""
-        if tensor.layout is torch.sparse_coo:
-            tensor = tensor._values()
-        known = self._live.get(tensor.untyped_storage()._cdata)
-        return known[0] if known is not None else None
-
-    def _free(self, key: int) -> None:
-        entry = self._live.pop(key, None)
-        if entry is None or not entry[1]:
-            return
-        block, nbytes, _ = entry
-        self.allocated_bytes -= nbytes
-        if self._accumulated is not None:
-            made, operand, index = self._accumulated
-            if block == operand and self.events[index].nbytes == nbytes:
-                # The engine would have worked in place: the result takes the operand's block.
-                self._accumulated = None
-                del self.events[index]
-                for address, (live, size, reference) in self._live.items():
-                    if live == made:
-                        self._live[address] = (block, size, reference)
-                        break
-                return
-        self.events.append(Event(Kind.FREE, block, 0, 0, 0))
-
-    def _accumulation(self, args: tuple[Any, ...], out: Any) -> None:
-        """The engine adds a gradient to one that waits: on ordinary tensors in place, on fake ones out of place.
-
-        Not if the waiting one is a view: that holds its base, so the engine does not own its memory alone.
-        """
-        waiting = args[0]
-        if isinstance(waiting, torch.Tensor) and not waiting._is_view():
-            self._reused(out, waiting)
-
-    def _added_in_place(self, args: tuple[Any, ...], out: Any) -> None:
-        """`linear` adds its bias, attention its mask: on ordinary tensors in place, on fake ones out of place.
-
-        Such a composite shows in the operator before having come from the same instruction of the same frame.
-        """
-        if isinstance(args[0], torch.Tensor):
-            self._reused(out, args[0])
-
-    def _reused(self, out: Any, operand: torch.Tensor) -> None:
-        """`out`, just made, is really `operand` if that dies now."""
-        made, block = self.block_of(out), self.block_of(operand)
-        if made is not None and block is not None and self.events and self.events[-1].block == made:
-            self._accumulated = (made, block, len(self.events) - 1)
-
-    def hold(self, site: int, nbytes: int) -> Callable[[], None]:
-        """Memory that a kernel takes for itself; the function returned gives it back."""
-        block = len(self.owners)
-        self.owners.append("temporaries")
-        self.events.append(Event(Kind.ALLOC, block, nbytes, fake_gpu.current_stream(), site))
-        return lambda: self.events.append(Event(Kind.FREE, block, 0, 0, 0))
-
-    def take(self, site: int, *sizes: int) -> None:
-        """Memory that a kernel takes piece by piece, and gives back in the opposite order when it is done."""
-        for release in [self.hold(site, nbytes) for nbytes in sizes if nbytes][::-1]:
-            release()
-
-    def play(self, site: int, plan: Iterable[int], result: torch.Tensor | None = None) -> None:
-        """Memory that a kernel takes (positive sizes) and gives back (the latest of that size, negative).
-
-        The first size that is `result`'s is no scratch: that storage stays.
-        """
-        own = result.untyped_storage().nbytes() if result is not None else None
-        held: dict[int, list[Callable[[], None]]] = {}
-        for nbytes in plan:
-            if nbytes < 0:
-                held[-nbytes].pop()()
-            elif nbytes == own and result is not None:
-                self.storage(result, site)
-                own = None
-            elif nbytes:
-                held.setdefault(nbytes, []).append(self.hold(site, nbytes))
-
-    def larger(self, tensor: torch.Tensor, site: int, nbytes: int) -> None:
-        """An output whose memory is larger than its elements need."""
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        block = len(self.owners)
-        self.owners.append("")
-        self.events.append(Event(Kind.ALLOC, block, nbytes, fake_gpu.current_stream(), site))
-        self.allocated_bytes += storage.nbytes()
-        self._live[key] = (block, storage.nbytes(), weakref.ref(storage, lambda _: self._free(key)))
-
-    def ignore(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Outputs that are on the GPU in the fake only."""
-        for tensor in tensors:
-            storage = tensor.untyped_storage()
-            key = storage._cdata
-            block = len(self.owners)
-            self.owners.append("temporaries")
-            self._live[key] = (block, 0, weakref.ref(storage, lambda _, key=key: self._free(key)))  # type: ignore[misc]
-
-    def library_call(self, kind: Kind, site: int, nbytes: int = 0) -> None:
-        """A call of a matrix or convolution library, which may take a workspace of its thread."""
-        on_engine = int(torch._C._current_autograd_node() is not None)
-        self.events.append(Event(kind, on_engine, nbytes, fake_gpu.current_stream(), site))
-
-    def mark(self, kind: Kind, site: int = 0, *, nbytes: int = 0, block: int = 0) -> None:
-        """An event without memory of its own."""
-        self.events.append(Event(kind, block, nbytes, fake_gpu.current_stream(), site))
 
     def note(self, text: str) -> None:
         """Something that the trace had to assume, said once."""

@@ -149,6 +149,7 @@ def main() -> int:
     parser.add_argument("--torch-version", default="2.15", help="the PyTorch that gives the truth")
     parser.add_argument("--cases", type=int, default=len(CASES))
     parser.add_argument("--out", help="where the table goes")
+    parser.add_argument("--kept", help="a file that keeps each row, read if it exists")
     parser.add_argument("--bisect", help=argparse.SUPPRESS)
     parser.add_argument("--guesses", default="[0, 0]", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -157,13 +158,17 @@ def main() -> int:
         return 0
     torch.set_num_threads(1)
     warm_up()
-    rows: list[tuple[Any, ...]] = []
-    for case, mib in CASES[: given.cases]:
+    kept = Path(given.kept) if given.kept else None
+    rows: list[Any] = [json.loads(line) for line in kept.read_text().splitlines()] if kept and kept.exists() else []
+    for case, mib in CASES[len(rows) : given.cases]:
         exact = forecast_runs(case, mib, given.torch_version)
         truth = true_runs(case, mib, given.nullgpu, exact[:2])
         name = f"{case.model} {case.optimizer} {case.precision} {case.option} cc{case.cc} {case.conf}".rstrip()
         rows.append((name, mib, truth, exact[:2], exact[2:]))
         print(rows[-1], file=sys.stderr, flush=True)
+        if kept:
+            with kept.open("a") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
     equal = sum(row[2][0] == row[3][0] for row in rows)
     smooth = sum(row[2][1] == row[3][1] for row in rows)
     above = sum(row[4][0] > row[2][0] for row in rows)

@@ -1,0 +1,61 @@
+"""Hooks that tell the tracer which module runs, in which phase, and whose memory a gradient or a state is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.modules import module as module_hooks
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from memguard.forecast.tracer import Tracer
+
+
+def watch(tracer: Tracer, model: nn.Module | None, optimizers: list[Optimizer]) -> Callable[[], None]:
+    """Hooks that tell module, phase and owner; the function returned is called after each step."""
+    names = {id(module): name for name, module in model.named_modules()} if model is not None else {}
+    stack = tracer.sites.modules
+
+    def enter(module: nn.Module, inputs: Any) -> None:
+        stack.append(names.get(id(module), type(module).__name__))
+
+    def leave(module: nn.Module, inputs: Any, output: Any) -> None:
+        if stack:
+            stack.pop()
+
+    def own() -> None:
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        _own(tracer, "gradients", parameter.grad)
+                    state = optimizer.state.get(parameter)
+                    if isinstance(state, dict):
+                        for value in state.values():
+                            _own(tracer, "optimizer states", value)
+
+    def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        own()
+        tracer.sites.optimizer_depth += 1
+
+    def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        tracer.sites.optimizer_depth -= 1
+        own()
+
+    module_hooks.register_module_forward_pre_hook(enter)
+    module_hooks.register_module_forward_hook(leave, always_call=True)
+    register_optimizer_step_pre_hook(before)
+    register_optimizer_step_post_hook(after)
+    return own
+
+
+def _own(tracer: Tracer, owner: str, value: Any) -> None:
+    if isinstance(value, FakeTensor) and value.fake_device.type == "cuda":
+        block = tracer.block_of(value)
+        if block is not None and not tracer.owners[block]:
+            tracer.owners[block] = owner
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _own(tracer, owner, item)
