@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import memguard
 from memguard.commands import demo, doctor, explain, forecast, report, rules, run, snapshot
+from memguard.commands.parsers import HelpFormatter, epilog
 from memguard.errors import MemGuardError
 from memguard.report.printable import printable
 
@@ -24,13 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0, what the command decides, or 2 for a request that makes no sense.
     """
-    parser = argparse.ArgumentParser(
-        prog="memguard", description="A guard that rides along any PyTorch training loop.", allow_abbrev=False
-    )
-    parser.add_argument("--version", action="version", version=f"memguard {memguard.__version__}")
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in _COMMANDS:
-        command.add(subparsers)
+    parser = make_parser()
+    if not (sys.argv[1:] if arguments is None else arguments):
+        parser.print_help(sys.stderr)
+        return 2
     given = parser.parse_args(arguments)
     try:
         return int(given.run(given))
@@ -42,3 +40,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="memguard",
+        description="A guard that rides along any PyTorch training loop: records the memory of every batch, names the "
+        "line that keeps memory alive, explains an out-of-memory error in words.",
+        epilog=epilog(
+            "memguard demo                                    see it in a minute, without a GPU",
+            "memguard run train.py --lr 1e-3                  guard a script, its code unchanged",
+            "memguard report memguard-runs                    what the last run left",
+            "memguard forecast train.py:make --device 24GiB   will it fit?",
+            "memguard COMMAND --help                          every option of a command",
+        ),
+        formatter_class=HelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"memguard {memguard.__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.add(subparsers)
+    return parser

@@ -9,19 +9,23 @@ import time
 from pathlib import Path
 from typing import Any
 
+from memguard.commands.parsers import add_parser
+
 DEVICE = "virtual:64MiB"
 
 
 def add(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Adds the parser."""
-    parser = subparsers.add_parser(
+    parser = add_parser(
+        subparsers,
         "demo",
-        help="a small training with planted faults, in a minute",
-        description="Trains a small character model on a virtual GPU until its planted faults have filled it.",
-        allow_abbrev=False,
+        "a small training with planted faults, in a minute",
+        "Trains a small character model on a virtual GPU until its planted faults have filled it. No GPU is needed.",
+        "memguard demo",
+        "tensorboard --logdir memguard-runs       what it left",
     )
-    parser.add_argument("--logdir", help="where the recording goes (./memguard-runs/demo-<time>)")
-    parser.add_argument("--device", default=DEVICE, help=f"the device to guard ({DEVICE})")
+    parser.add_argument("--logdir", metavar="DIR", help="where it writes (default: ./memguard-runs/demo-<time>)")
+    parser.add_argument("--device", default=DEVICE, help=f"the device to guard (default: {DEVICE})")
     parser.set_defaults(run=run)
 
 

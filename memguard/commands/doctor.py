@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from memguard.commands.parsers import add_parser
 from memguard.units import format_bytes
 
 _PACKAGES = (
@@ -20,11 +21,11 @@ _PACKAGES = (
 
 def add(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Adds the parser."""
-    parser = subparsers.add_parser(
+    parser = add_parser(
+        subparsers,
         "doctor",
-        help="what can be measured here, and known traps",
-        description="Tells what this environment can measure, and the traps known to lie in it.",
-        allow_abbrev=False,
+        "what can be measured here, and known traps",
+        "Tells what this environment can measure, and the traps known to lie in it.",
     )
     parser.set_defaults(run=run)
 

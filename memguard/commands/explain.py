@@ -8,6 +8,7 @@ import sys
 import textwrap
 from typing import Any
 
+from memguard.commands.parsers import add_parser
 from memguard.detectors import DETECTORS
 from memguard.detectors.explain import explain
 from memguard.detectors.select import ACTS, find, is_act
@@ -22,8 +23,13 @@ _ACTS = {
 
 def add(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Adds the subcommand."""
-    parser = subparsers.add_parser(
-        "explain", help="one rule at length", description="One rule at length.", allow_abbrev=False
+    parser = add_parser(
+        subparsers,
+        "explain",
+        "one rule at length",
+        "One rule at length: what it means, why it matters, how to fix it.",
+        "memguard explain MG101",
+        "memguard explain retained-graph",
     )
     parser.add_argument("rule", metavar="CODE", help="a rule's code or name, like MG101 or retained-graph")
     parser.set_defaults(run=run)

@@ -8,14 +8,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from memguard.commands.parsers import add_parser
+
 
 def add(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Adds the parser."""
-    parser = subparsers.add_parser(
+    parser = add_parser(
+        subparsers,
         "forecast",
-        help="will a training step fit a GPU?",
-        description="Runs a training step on fake tensors and replays its allocations: what it needs, where it fits.",
-        allow_abbrev=False,
+        "will a training step fit a GPU?",
+        "Runs a training step on fake tensors and replays its allocations: what it needs, where it fits.",
+        "memguard forecast train.py:make --device 24GiB",
+        "memguard forecast train.py:make --device nvidia-h200 --batch 32     the largest batch that fits",
+        "memguard forecast train.py:make --cards all --html forecast.html",
     )
     parser.add_argument(
         "target",
@@ -23,14 +28,18 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
         help="a function without arguments that returns (model, optimizer, step), or a LightningModule",
     )
     parser.add_argument(
-        "--device", help="a size like 24GiB or a card like nvidia-h200; the GPU of this machine if it has one"
+        "--device", help="a size like 24GiB or a card like nvidia-h200 (default: the GPU of this machine if it has one)"
     )
-    parser.add_argument("--steps", type=int, default=3, help="steps to look at (default: 3)")
+    parser.add_argument("--steps", type=int, default=3, metavar="N", help="steps to look at (default: 3)")
     parser.add_argument("--batch", type=int, metavar="N", help="the step's batch size; asks for the largest that fits")
     parser.add_argument("--suggest", action="store_true", help="re-forecast what would make it fit")
     parser.add_argument("--cards", help="also judge these cards, with commas; or all")
-    parser.add_argument("--torch-version", help="the PyTorch that will run it (default: the one installed)")
-    parser.add_argument("--alloc-conf", help="PYTORCH_CUDA_ALLOC_CONF of that run (default: the environment's)")
+    parser.add_argument(
+        "--torch-version", metavar="VERSION", help="the PyTorch that will run it (default: the one installed)"
+    )
+    parser.add_argument(
+        "--alloc-conf", metavar="CONF", help="PYTORCH_CUDA_ALLOC_CONF of that run (default: the environment's)"
+    )
     parser.add_argument("--others", metavar="SIZE", help="what other processes hold on the GPU, like 2GiB")
     parser.add_argument("--json", action="store_true", help="the same as JSON on stdout")
     parser.add_argument("--html", metavar="FILE", help="write one self-contained HTML page with the plot")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from memguard.commands.parsers import add_parser
 from memguard.findings import Severity
 from memguard.recording import Recording
 from memguard.report.compare import compare
@@ -21,13 +22,22 @@ _LEVELS = [severity.value for severity in Severity]
 
 def add(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Adds the parser."""
-    parser = subparsers.add_parser(
-        "report", help="what a recording tells", description="Explains a recording in words.", allow_abbrev=False
+    parser = add_parser(
+        subparsers,
+        "report",
+        "what a recording tells",
+        "Explains a recording in words: peaks by stage, findings with their lines, how the run ended.",
+        "memguard report memguard-runs                    the newest run in it",
+        "memguard report RUN --html run.html              one page to share",
+        "memguard report RUN --compare YESTERDAYS_RUN",
+        "memguard report RUN --fail-on warning            exit code 1, for CI",
     )
-    parser.add_argument("logdir", nargs="+", help="the run's directory; several, where ranks had no common disk")
+    parser.add_argument(
+        "logdir", metavar="DIR", nargs="+", help="the run's directory; several, where ranks had no common disk"
+    )
     parser.add_argument("--json", action="store_true", help="the same as JSON on stdout")
     parser.add_argument("--html", metavar="FILE", help="write one self-contained HTML page")
-    parser.add_argument("--fail-on", choices=_LEVELS, help="exit with 1 if a finding is at least this severe")
+    parser.add_argument("--fail-on", choices=_LEVELS, help="exit with 1 if a finding is at least so severe")
     parser.add_argument("--compare", metavar="OTHER", help="how this run differs from another one")
     parser.set_defaults(run=run)
 

@@ -6,14 +6,15 @@ import argparse
 import json
 from typing import Any
 
+from memguard.commands.parsers import add_parser
 from memguard.detectors import DETECTORS
 from memguard.detectors.explain import explain
 
 
 def add(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Adds the subcommand."""
-    parser = subparsers.add_parser(
-        "rules", help="the rules, one line each", description="The rules, one line each.", allow_abbrev=False
+    parser = add_parser(
+        subparsers, "rules", "the rules, one line each", "The rules, one line each; `memguard explain CODE` says more."
     )
     parser.add_argument("--json", action="store_true", help="as a JSON list with code, name and title")
     parser.set_defaults(run=run)

@@ -8,35 +8,58 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from memguard.commands.parsers import add_parser
+
 _TEXT_OPTIONS = {
-    "logdir": "where the recording goes",
-    "device": "auto, cuda:0, xpu, mps, cpu or virtual:24GiB",
-    "validation": "guard, warn or off; only warn by default: a script run from outside is observed, never changed",
-    "empty_cache": "never, validation, epoch, auto, or a number of batches",
-    "peaks": "shared, exclusive or off",
-    "on_oom": "report or off",
-    "history": "off, auto or always",
+    "logdir": ("DIR", "where the recording goes (default: MEMGUARD_LOGDIR, else ./memguard-runs/<time>)"),
+    "device": ("DEVICE", "what to guard: auto (default), cuda:0, xpu, mps, cpu, or a virtual GPU like virtual:24GiB"),
+    "validation": (
+        "WHAT",
+        "forwards of a validation that forgot no_grad: warn (default) reports them, guard runs them without a graph, "
+        "off leaves them alone",
+    ),
+    "empty_cache": ("WHEN", "never (default), validation, epoch, auto, or every so many batches"),
+    "peaks": ("HOW", "each batch's peak: shared (default) with other readers of the counters, exclusive, or off"),
+    "on_oom": ("WHAT", "an out-of-memory error: report (default) explains it, off does not"),
+    "history": ("WHEN", "PyTorch's allocation history: auto (default: a few batches, on suspicion), always, or off"),
+}
+_FLAGS = {
+    "progress": "a short memory text in progress bars (default: yes)",
+    "custom_scalars": "arrange the curves in TensorBoard's Custom Scalars (default: no)",
+    "loggers": "log to the Trainer's own loggers too: W&B, MLflow, CSV (default: no)",
 }
 
 
 def add(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Adds the parser."""
-    parser = subparsers.add_parser(
+    parser = add_parser(
+        subparsers,
         "run",
-        help="run a training script, guarded",
-        description="Runs a script as Python would and guards its training. What memguard says goes to stderr.",
+        "run a training script, guarded",
+        "Runs a script as Python would and guards its training. The script's output and exit code stay its own; what "
+        "memguard says goes to stderr. A script is observed, never changed, unless --validation guard asks for it.",
+        "memguard run train.py --lr 1e-3",
+        "memguard run --device virtual:8GiB train.py      would it fit 8 GiB?",
+        "memguard run --ignore MG201,MG301 -m package.train",
+        "torchrun --nproc-per-node 4 -m memguard run train.py",
         usage="memguard run [options] SCRIPT [ARGS...] | -m MODULE [ARGS...]",
-        allow_abbrev=False,
     )
-    for name, text in _TEXT_OPTIONS.items():
-        parser.add_argument("--" + name.replace("_", "-"), dest=name, help=text)
-    parser.add_argument("--log-every", dest="log_every", type=int, help="batches per TensorBoard point")
-    parser.add_argument("--rules", "--select", dest="rules", help="rule codes or names, with commas, to select")
-    parser.add_argument("--ignore", help="rule codes or names, with commas, to leave out")
+    for name, (metavar, text) in _TEXT_OPTIONS.items():
+        parser.add_argument("--" + name.replace("_", "-"), dest=name, metavar=metavar, help=text)
+    for name, text in _FLAGS.items():
+        flag = "--" + name.replace("_", "-")
+        parser.add_argument(flag, dest=name, action=argparse.BooleanOptionalAction, default=None, help=text)
+    parser.add_argument(
+        "--log-every", dest="log_every", type=int, metavar="N", help="batches per TensorBoard point (default: 50)"
+    )
+    parser.add_argument(
+        "--rules", "--select", dest="rules", metavar="CODES", help="rules to select, with commas (default: all)"
+    )
+    parser.add_argument("--ignore", metavar="CODES", help="rules to leave out, with commas")
     parser.add_argument("--json", metavar="FILE", help="write the report as JSON at the end")
-    parser.add_argument("-m", dest="module", action="store_true", help="the target is a module")
-    parser.add_argument("target", metavar="SCRIPT", help="the script, or the module after -m")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments")
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
+    parser.add_argument("target", metavar="SCRIPT", help="the script, or with -m the module")
+    parser.add_argument("arguments", metavar="ARGS", nargs=argparse.REMAINDER, help="the script's own arguments")
     parser.set_defaults(run=run)
 
 
@@ -49,7 +72,7 @@ def run(given: argparse.Namespace) -> int:
     from memguard.report.summaries import merge
     from memguard.summary import Summary
 
-    options = {name: getattr(given, name) for name in (*_TEXT_OPTIONS, "log_every", "rules", "ignore")}
+    options = {name: getattr(given, name) for name in (*_TEXT_OPTIONS, *_FLAGS, "log_every", "rules", "ignore")}
     options = {name: value for name, value in options.items() if value is not None}
     options.setdefault("validation", "warn")
     for name in ("rules", "ignore"):

@@ -10,6 +10,7 @@ from memguard.allocator.analysis import DeviceAnalysis, analyse
 from memguard.allocator.config import AllocatorConfig
 from memguard.allocator.replay import Replay, WhatIf, replay, what_if
 from memguard.allocator.snapshot import Snapshot, read_snapshot
+from memguard.commands.parsers import add_parser
 from memguard.errors import SnapshotError
 from memguard.report.printable import printable
 from memguard.report.snapshot_text import render_device, render_replay, render_what_if
@@ -18,20 +19,23 @@ from memguard.units import parse_bytes
 
 def add(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Adds the parser."""
-    parser = subparsers.add_parser(
+    parser = add_parser(
+        subparsers,
         "snapshot",
-        help="what a memory snapshot of PyTorch tells",
-        description="Explains a file of torch.cuda.memory._dump_snapshot in words. Nothing in the file can run.",
-        allow_abbrev=False,
+        "what a memory snapshot of PyTorch tells",
+        "Explains a file of torch.cuda.memory._dump_snapshot in words. Nothing in the file can run.",
+        "memguard snapshot oom.pickle",
+        "memguard snapshot oom.pickle --replay            is the simulated allocator exact on it?",
+        "memguard snapshot oom.pickle --alloc-conf expandable_segments:True --capacity 24GiB",
     )
-    parser.add_argument("file", help="the snapshot, usually *.pickle")
+    parser.add_argument("file", metavar="FILE", help="the snapshot, usually *.pickle")
     parser.add_argument("--json", action="store_true", help="the same as JSON on stdout")
     parser.add_argument("--top", type=int, default=10, metavar="N", help="lines in each list (default: 10)")
     parser.add_argument("--replay", action="store_true", help="run the history through the simulated allocator")
     parser.add_argument(
         "--alloc-conf", metavar="CONF", help="and under another PYTORCH_CUDA_ALLOC_CONF, e.g. expandable_segments:True"
     )
-    parser.add_argument("--capacity", metavar="SIZE", help="and on a card with this much memory, e.g. 24GiB")
+    parser.add_argument("--capacity", metavar="SIZE", help="replay it on a card with this much memory, e.g. 24GiB")
     parser.set_defaults(run=run)
 
 
