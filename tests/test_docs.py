@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import re
 import shlex
@@ -112,12 +111,9 @@ def commands(page: Path) -> list[list[str]]:
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=name_of)
 def test_the_commands_of_a_page_are_understood(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each parses: commands and options are spelt as the command line wants them."""
-    from memguard import cli
+    from memguard.cli import make_parser
 
-    parser = argparse.ArgumentParser(prog="memguard", allow_abbrev=False)
-    subparsers = parser.add_subparsers(required=True)
-    for command in cli._COMMANDS:
-        command.add(subparsers)
+    parser = make_parser()
     for arguments in commands(page):
         try:
             parser.parse_args(arguments)
