@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import psutil
 
 _UNLIMITED = 1 << 60
 """cgroup v1 writes no limit as a number near 2**63."""
+_MOST_BYTES = 1 << 16
 
 
 class HostLimit(NamedTuple):
@@ -43,35 +45,44 @@ def host_limit(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")
 def _group_limits(proc: Path, groups: Path) -> list[HostLimit]:
     """The limits of the process's group and of all groups above it, version 1 or 2."""
     try:
-        lines = (proc / "self" / "cgroup").read_text().splitlines()
-    except OSError:
+        lines = _read(f"{proc}/self/cgroup").decode().splitlines()
+    except (OSError, ValueError):
         return []
-    limits = []
+    limits: list[HostLimit] = []
     for line in lines:
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0" and not controllers:
-            root, names = groups, ("memory.max", "memory.current", "inactive_file")
+            root, names = str(groups), ("memory.max", "memory.current", b"inactive_file")
         elif "memory" in controllers.split(","):
-            root, names = groups / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            root, names = f"{groups}/memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", b"total_inactive_file")
         else:
             continue
         # In a container the path may be one of the host's that is not mounted here: then its parents fit.
-        folder = root if ".." in path else root / path.strip("/")
-        while True:
-            if (limit := _read_group(folder, *names)) is not None:
-                limits.append(limit)
-            if folder == root:
-                break
-            folder = folder.parent
+        parts = [] if ".." in path else [part for part in path.split("/") if part]
+        folders = ["/".join([root, *parts[:depth]]) for depth in range(len(parts), -1, -1)]
+        limits += [limit for folder in folders if (limit := _read_group(folder, *names)) is not None]
     return limits
 
 
-def _read_group(folder: Path, limit_name: str, used_name: str, cache_name: str) -> HostLimit | None:
+def _read_group(folder: str, limit_name: str, used_name: str, cache_name: bytes) -> HostLimit | None:
+    """One group's limit, if it has one; most have none, and then nothing else is read."""
     try:
-        limit = int((folder / limit_name).read_text())  # "max" is no number: no limit here
-        used = int((folder / used_name).read_text())
-        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-    except (OSError, ValueError):
+        limit = int(_read(f"{folder}/{limit_name}"))  # "max" is no number: no limit here
+        if limit >= _UNLIMITED:
+            return None
+        used = int(_read(f"{folder}/{used_name}"))
+        _, found, after = (b"\n" + _read(f"{folder}/memory.stat")).partition(b"\n" + cache_name + b" ")
+        cache = int(after.split(None, 1)[0]) if found else 0
+    except (OSError, ValueError, IndexError):
         return None
-    return HostLimit(limit, max(used - int(stat.get(cache_name, 0)), 0)) if limit < _UNLIMITED else None
+    return HostLimit(limit, max(used - cache, 0))
+
+
+def _read(path: str) -> bytes:
+    """A small file of the kernel's; plain calls, because the slow lane reads some of them every second."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    try:
+        return os.read(descriptor, _MOST_BYTES)
+    finally:
+        os.close(descriptor)

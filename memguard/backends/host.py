@@ -89,9 +89,9 @@ class HostMemory:
 
     def _rss_peak_bytes(self) -> int | None:
         try:
-            for line in (self._proc / "self" / "status").read_bytes().splitlines():
-                if line.startswith(b"VmHWM:"):
-                    return int(line.split()[1]) * 1024
+            _, found, after = (self._proc / "self" / "status").read_bytes().partition(b"\nVmHWM:")
+            if found:
+                return int(after.split(None, 1)[0]) * 1024
         except (OSError, IndexError, ValueError):
             pass  # no Linux: getrusage is asked next
         try:
