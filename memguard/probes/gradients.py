@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import re
 import sys
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, final
 
@@ -15,6 +15,7 @@ from torch import nn
 from memguard.facts import Fact, GradientsWithGraph, OptimizerStateAhead, Place, StaleGradients
 from memguard.probes.frames import user_frames
 from memguard.probes.interface import Probe, Watch
+from memguard.probes.parameters import ParameterAt, trainable
 from memguard.probes.sites import call_site, find_call, place_of
 from memguard.probes.sizes import storages_of
 
@@ -42,9 +43,10 @@ class GradientsProbe(Probe):
         super().__init__(watch, report)
         self._stepped = False
         self._looks = 0
-        self._one: weakref.ref[torch.Tensor] | None = None
+        self._one: tuple[int, int] | None = None
+        """Id and version of the gradient that the last look met."""
         self._graphs_told = self._with_graph = self._plain = 0
-        self._first: dict[int, list[weakref.ref[nn.Parameter]]] = {}
+        self._first: dict[int, list[ParameterAt]] = {}
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Gradients with a graph that are still there when the next forward begins make a cycle."""
@@ -84,8 +86,9 @@ class GradientsProbe(Probe):
             self._looks, self._one = 0, None
             return
         self._looks += 1
-        same = self._one is not None and self._one() is one
-        self._one = weakref.ref(one)
+        # One that was zeroed is the same and was written to; a new one at its address begins anew.
+        same = self._one is not None and self._one[0] == id(one) and self._one[1] < one._version
+        self._one = (id(one), one._version)
         if self._looks < LOOKS:
             return
         self.stop_hearing("on_forward_end")
@@ -148,13 +151,8 @@ class GradientsProbe(Probe):
         """The gradients of a few trainable parameters; walking over all of them in every batch would cost too much."""
         known = self._first.get(id(module))
         if known is None:
-            known = self._first[id(module)] = []
-            for parameter in module.parameters():
-                if parameter.requires_grad:
-                    known.append(weakref.ref(parameter))
-                    if len(known) == SAMPLE:
-                        break
-        found = [alive.grad for ref in known if (alive := ref()) is not None]
+            known = self._first[id(module)] = list(itertools.islice(trainable(module), SAMPLE))
+        found = [alive.grad for parameter in known if (alive := parameter()) is not None]
         return [gradient for gradient in found if gradient is not None]
 
     def _backward_place(self) -> Place:

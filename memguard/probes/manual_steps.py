@@ -12,10 +12,13 @@ from torch import nn
 from memguard.facts import Fact
 from memguard.probes.hook import Hook
 from memguard.probes.interface import Probe, Watch
+from memguard.probes.parameters import ParameterAt, trainable
 from memguard.probes.sizes import walk
 
 MAX_NODES = 256
 """Nodes of a loss's graph in which a parameter is looked for."""
+Place = ParameterAt | weakref.ref[torch.Tensor]
+"""Where the tensor is: in a module, or anywhere."""
 
 
 @final
@@ -31,22 +34,24 @@ class ManualStepsProbe(Probe):
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._counted = 0
-        self._parameter: weakref.ref[torch.Tensor] | None = None
+        self._place: Place | None = None
+        self._followed = 0
+        """The tensor's id."""
         self._handle: Any = None
-        self._gradient: weakref.ref[torch.Tensor] | None = None
-        self._versions = (0, 0)
-        """Of the tensor and of its gradient, after the last backward."""
+        self._after: tuple[int, int, int] | None = None
+        """Its version, its gradient's id and version after the last backward; None where that has served."""
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Looks at the tensor; follows one of the model's, if there is none yet."""
         if module.training and torch.is_grad_enabled():
-            self._look(parameter for parameter in module.parameters() if parameter.requires_grad)
+            self._look(trainable(module))
 
     def on_backward_start(self, loss: torch.Tensor) -> None:
         """Where there is no module: likewise, with one that the loss depends on."""
         if not self.watch.models:
             nodes = walk(loss.grad_fn, MAX_NODES) if loss.grad_fn is not None else ()
-            self._look(leaf for node in nodes if isinstance(leaf := getattr(node, "variable", None), torch.Tensor))
+            leaves = (leaf for node in nodes if isinstance(leaf := getattr(node, "variable", None), torch.Tensor))
+            self._look(weakref.ref(leaf) for leaf in leaves)
 
     def remove(self) -> None:
         """Takes the hook off the tensor."""
@@ -54,34 +59,33 @@ class ManualStepsProbe(Probe):
         if handle is not None:
             handle.remove()
 
-    def _look(self, parameters: Iterable[torch.Tensor]) -> None:
+    def _look(self, places: Iterable[Place]) -> None:
         if self.watch.optimizer_steps != self._counted:
             self.remove()
             self.stop_hearing("on_forward_start", "on_backward_start")
             return
-        parameter = self._parameter() if self._parameter is not None else None
-        if parameter is None:
-            self._follow(parameters)
-        elif self._gradient is not None and self._has_served(parameter):
-            self._gradient = None
+        tensor = self._place() if self._place is not None else None
+        if tensor is None or id(tensor) != self._followed:
+            self._follow(places)
+        elif self._after is not None and self._after != _state_of(tensor):
+            self._after = None
             self._counted += 1
             self.watch.optimizer_steps += 1
 
-    def _follow(self, parameters: Iterable[torch.Tensor]) -> None:
+    def _follow(self, places: Iterable[Place]) -> None:
         self.remove()
-        parameter = next(iter(parameters), None)
-        register = getattr(parameter, "register_post_accumulate_grad_hook", None)
-        if parameter is not None and register is not None:
-            self._parameter = weakref.ref(parameter)
+        place = next(iter(places), None)
+        tensor = place() if place is not None else None
+        register = getattr(tensor, "register_post_accumulate_grad_hook", None)
+        if register is not None:
+            self._place, self._followed, self._after = place, id(tensor), None
             self._handle = register(Hook(self._accumulated))
 
-    def _accumulated(self, parameter: torch.Tensor) -> None:
-        if parameter.grad is not None:
-            self._gradient = weakref.ref(parameter.grad)
-            self._versions = (parameter._version, parameter.grad._version)
+    def _accumulated(self, tensor: torch.Tensor) -> None:
+        self._after = _state_of(tensor)
 
-    def _has_served(self, parameter: torch.Tensor) -> bool:
-        gradient = parameter.grad
-        if gradient is None or self._gradient is None or gradient is not self._gradient():
-            return True
-        return (parameter._version, gradient._version) != self._versions
+
+def _state_of(tensor: torch.Tensor) -> tuple[int, int, int] | None:
+    """What changes when a gradient is taken away, zeroed or replaced, or the tensor itself is changed in place."""
+    gradient = tensor.grad
+    return (tensor._version, id(gradient), gradient._version) if gradient is not None else None

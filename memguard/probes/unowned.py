@@ -13,6 +13,7 @@ from torch import nn
 from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import tensors_in
+from memguard.probes.parameters import ParameterAt, trainable
 from memguard.probes.sites import call_site
 
 MIN_STEPS = 4
@@ -25,13 +26,13 @@ class _Model:
     """What is known of one model whose inputs want no gradient."""
 
     ref: weakref.ref[nn.Module]
-    parameter: weakref.ref[nn.Parameter]
+    parameter: ParameterAt
     """The first trainable one."""
     version: int
     steps: int = 0
     """Optimizer steps at the last look."""
-    gradient: weakref.ref[torch.Tensor] | None = None
-    """Its gradient, which piles up in the same tensor while nobody takes it away."""
+    gradient: tuple[int, int] = (0, 0)
+    """Id and version of its gradient, which piles up in the same tensor while nobody takes it away."""
     seen: int = 0
     calls: int = 0
     place: Place = NOWHERE
@@ -65,10 +66,11 @@ class UnownedGradientsProbe(Probe):
             return
         model = self._models.get(number)
         if model is None or model.ref() is not module:
-            parameter = next((p for p in module.parameters() if p.requires_grad), None)
-            if parameter is None:
+            place = next(trainable(module), None)
+            parameter = place() if place is not None else None
+            if place is None or parameter is None:
                 return
-            model = self._models[number] = _Model(weakref.ref(module), weakref.ref(parameter), parameter._version)
+            model = self._models[number] = _Model(weakref.ref(module), place, parameter._version)
         model.calls += 1
         if any(tensor.requires_grad for tensor in tensors_in((args, kwargs))):
             self._done.add(number)  # its graph leads on to others'
@@ -83,10 +85,10 @@ class UnownedGradientsProbe(Probe):
         if parameter.grad is None:
             model.seen = 0
             return
-        if model.seen and (model.gradient is None or model.gradient() is not parameter.grad):
+        before, model.gradient = model.gradient, (id(parameter.grad), parameter.grad._version)
+        if model.seen and not (before[0] == model.gradient[0] and before[1] < model.gradient[1]):
             self._done.add(number)  # somebody takes them away
             return
-        model.gradient = weakref.ref(parameter.grad)
         model.seen += 1
         if model.seen >= MIN_STEPS:
             self._done.add(number)

@@ -1,0 +1,42 @@
+"""Parameters remembered by their place: a weak reference to one would make `torch.utils.swap_tensors` refuse it.
+
+Modules are converted that way where their weights are quantized or distributed, or where the program asks for it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import final
+
+from torch import nn
+
+
+@final
+class ParameterAt:
+    """The place of a parameter: called, it gives the parameter that is there now.
+
+    Args:
+        module: The module whose own parameter it is.
+        name: Its name in there.
+    """
+
+    __slots__ = ("_module", "_name")
+
+    def __init__(self, module: nn.Module, name: str) -> None:
+        self._module, self._name = weakref.ref(module), name
+
+    def __call__(self) -> nn.Parameter | None:
+        """The parameter; None if it, or its module, is gone."""
+        module = self._module()
+        if module is None or self._name not in module._parameters:
+            return None
+        return module._parameters[self._name]
+
+
+def trainable(module: nn.Module) -> Iterator[ParameterAt]:
+    """The places of a module's parameters that want gradients, in the order of ``module.parameters()``."""
+    for part in module.modules():
+        for name, parameter in part._parameters.items():
+            if parameter is not None and parameter.requires_grad:
+                yield ParameterAt(part, name)
