@@ -81,24 +81,31 @@ class WorkerGrowth(Detector):
             nbytes=slow.workers_rss_bytes,
         )
 
+    def finish(self, run: Run) -> Iterable[Finding]:
+        """A run too short for readings of the workers' memory hears of a cache that its source alone shows."""
+        if self._cache is not None:
+            yield self._tell_cache(self._cache, 0, run)
+
     def _judge_cache(self, cache: WorkerObjects, run: Run) -> Iterable[Finding]:
         private = run.slow.workers_rss_bytes
         if private is None or not run.slow.num_workers:
             return
         self._lowest = private if self._lowest is None else min(self._lowest, private)
         grown = private - self._lowest
-        if grown < MIN_WORKER_BYTES:
-            return
-        self._cache = None
+        if grown >= MIN_WORKER_BYTES:
+            self._cache = None
+            yield self._tell_cache(cache, grown, run)
+
+    def _tell_cache(self, cache: WorkerObjects, grown: int, run: Run) -> Finding:
         free = free_bytes(run.slow)
-        yield from_fact(
+        so_far = f": their private memory grew by {format_bytes(grown)} so far" if grown else ""
+        return from_fact(
             self,
             cache,
             run,
             Severity.WARNING if free is not None and grown * REACH > free else Severity.INFO,
             f"{holder(cache.place)} is filled while {plural(cache.workers, 'worker')} read, in each of them for itself,"
-            f" and nothing in the source empties it: their private memory grew by {format_bytes(grown)} so far"
-            f"{left(free)}.",
+            f" and nothing in the source empties it{so_far}{left(free)}.",
             "bound it, fill it before the workers start, or keep it in shared memory or on disk.",
-            nbytes=private,
+            nbytes=grown or None,
         )

@@ -44,7 +44,13 @@ def is_bounded(file: str | None, line: int | None, holder: str | None, *, evalua
             return True
     if attribute or not any(_assigns(node, name) for node in ast.walk(function)):
         return False  # an attribute or a global, and nothing ever empties it
-    return len(loops) <= 1 and (isinstance(function, _FUNCTIONS) or evaluates)
+    return len(loops) <= 1 and (isinstance(function, _FUNCTIONS) or (evaluates and not _trains(loops)))
+
+
+def _trains(loops: list[ast.AST]) -> bool:
+    """Whether a loop trains as well as it evaluates, as one that lets an agent act and learn."""
+    calls = (node.func for loop in loops for node in ast.walk(loop) if isinstance(node, ast.Call))
+    return any(isinstance(function, ast.Attribute) and function.attr == "backward" for function in calls)
 
 
 def _around(tree: ast.Module, line: int) -> tuple[ast.AST, list[ast.AST]]:

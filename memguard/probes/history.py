@@ -187,18 +187,18 @@ def swelling(trace: list[dict[str, Any]], *, at_least: int) -> list[tuple[Place,
         at_least: Times that it was made larger.
     """
     sizes: dict[Place, list[int]] = defaultdict(list)
-    alive: dict[int, Place] = {}
+    alive: dict[int, tuple[Place, int]] = {}
     for event in trace:
         if event.get("action") == "alloc":
             place = _user_line(event.get("frames") or ())
             if place is not None:
                 sizes[place].append(int(event.get("size", 0)))
-                alive[event["addr"]] = place
+                alive[event["addr"]] = place, sizes[place][-1]
         else:
             alive.pop(event.get("addr", 0), None)
     found = []
-    for place in set(alive.values()):
-        largest = [size for size in sizes[place] if size >= sizes[place][0]]  # beside small ones of the same line
+    for place, newest in dict(alive.values()).items():
+        largest = [size for size in sizes[place] if size >= newest / 4]  # beside small ones of the same line
         rises = sum(after > before for before, after in itertools.pairwise(largest))
         if rises >= at_least and rises >= len(largest) - 2:
             name, source = assigned_at(place.file or "", place.line or 0) or (None, None)

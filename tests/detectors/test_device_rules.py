@@ -11,7 +11,8 @@ from memguard.detectors.cache_emptied import GraphPoolsGrow
 from memguard.detectors.device_share import ForeignMemory
 from memguard.detectors.host_growth import HostGrowth
 from memguard.detectors.pinned_growth import PinnedGrowth
-from memguard.facts import CompiledGraphs, KeptOnHost, PinnedCacheGrows
+from memguard.detectors.worker_growth import WorkerGrowth
+from memguard.facts import CompiledGraphs, KeptOnHost, PinnedCacheGrows, WorkerObjects
 from memguard.findings import Severity
 from memguard.stats import SlowStats
 from tests.detectors.evidence import AT, GIB, MIB, judge, record, run_of
@@ -71,3 +72,16 @@ def test_pinned_tensors_that_will_not_fit_are_a_warning() -> None:
     kept = KeptOnHost(**AT, elements=12, bytes=12 * MIB, bytes_per_batch=1.0 * MIB, pinned=True)
     run = run_of(slow=SlowStats(host_available_bytes=GIB), batches_left=5000)
     assert [finding.severity for finding in judge(PinnedGrowth(), kept, run=run)] == [Severity.WARNING]
+
+
+def test_a_cache_in_workers_is_told_where_the_run_is_too_short_to_see_it_grow() -> None:
+    """By its source alone, and once."""
+    cache = WorkerObjects(**AT, workers=2, elements=0, bytes=0, grows=True)
+    (finding,) = judge(WorkerGrowth(), cache)
+    assert (finding.line, finding.severity, finding.bytes) == (41, Severity.INFO, None)
+    run = run_of(slow=SlowStats(workers_rss_bytes=2 * GIB, num_workers=2, host_available_bytes=16 * GIB))
+    rule = WorkerGrowth()
+    found = [*rule.learn(cache, run), *rule.observe(record(1), run)]
+    run.slow = replace(run.slow, workers_rss_bytes=3 * GIB)
+    found += [*rule.observe(record(2), run), *rule.finish(run)]
+    assert [told.bytes for told in found] == [GIB]

@@ -126,8 +126,9 @@ def test_of_a_device_that_is_not_known_yet_cuda_writes_the_history() -> None:
 
 class SlowlyGrowing(FakeHistory):
     def snapshot(self) -> dict[str, Any]:
-        swells = [event("alloc", 1000 + i, line=43, size=512 * i) for i in range(1, 6)]
-        freed = [event("free_completed", 1000 + i, line=43) for i in range(1, 5)]
+        added = [event(action, 1, line=43, size=512) for action in ("alloc", "free_completed")]  # x = cat([x, x[:k]])
+        swells = [step for i in range(9, 14) for step in (*added, event("alloc", 1000 + i, line=43, size=512 * i))]
+        freed = [event("free_completed", 1000 + i, line=43) for i in range(9, 13)]
         return {"device_traces": [swells + freed if len(self.calls) == 3 else []]}
 
 

@@ -179,6 +179,9 @@ def test_a_scripts_one_pass_of_evaluation_and_a_comprehension_are_bounded(tmp_pa
     assert is_bounded(path, 1, "features")
     assert is_bounded(path, 4, "preds", evaluates=True)
     assert not is_bounded(path, 4, "preds")
+    with open(path, "a") as file:
+        file.write("memory = []\nfor _ in range(9):\n    memory.append(act(model))\n    loss(memory).backward()\n")
+    assert not is_bounded(path, 7, "memory", evaluates=True)  # an agent that acts and learns in one loop
 
 
 def test_outputs_of_the_last_batch_are_told_in_evaluation_too() -> None:
