@@ -8,8 +8,12 @@ from typing import Any
 
 import torch
 
+from memguard.errors import MemGuardError
+
 MAX_NODES = 4000
 """Nodes of one graph that are visited."""
+MOST_OWNED = 100_000
+"""Parameters and buffers that are told from other tensors: half a second of work. Large models have 20,000."""
 
 _RAW = "_raw_saved_"  # SavedTensor attributes of C++ nodes with .data and .unpack_hook; checked in torch 2.13
 
@@ -86,7 +90,15 @@ def held_bytes(tensor: torch.Tensor, ignore: dict[int, int]) -> dict[int, int]:
 
 
 def owned_storages(models: Iterable[torch.nn.Module]) -> dict[int, int]:
-    """The storages of all parameters and buffers of some models."""
+    """The storages of all parameters and buffers of some models.
+
+    Raises:
+        MemGuardError: They have more than `MOST_OWNED`, and listing them would hold up the training.
+    """
+    models = list(models)
+    count = sum(len(part._parameters) + len(part._buffers) for model in models for part in model.modules())
+    if count > MOST_OWNED:
+        raise MemGuardError(f"the models have {count:,} parameters and buffers, and it looks at {MOST_OWNED:,} at most")
     found: dict[int, int] = {}
     for model in models:
         found.update(storages_of(model.parameters()))
