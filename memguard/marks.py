@@ -33,6 +33,9 @@ def make_record(mark: Mark, before: MemoryStats, now: MemoryStats, *, seconds: f
         seconds: Its length.
         slow: The newest reading of the slow lane.
     """
+    was = before.num_alloc_retries, before.num_ooms, before.num_device_alloc, before.num_device_free
+    counts = now.num_alloc_retries, now.num_ooms, now.num_device_alloc, now.num_device_free
+    retries, ooms, allocs, frees = _NOTHING if was == counts and None not in was else map(_delta, counts, was)
     return BatchRecord(
         batch=mark.batch,
         stage=mark.stage,
@@ -51,11 +54,14 @@ def make_record(mark: Mark, before: MemoryStats, now: MemoryStats, *, seconds: f
         inactive_split_bytes=now.inactive_split_bytes,
         device_used_bytes=slow.device_used_bytes,
         host_rss_bytes=mark.host_rss_bytes,
-        num_alloc_retries=_delta(now.num_alloc_retries, before.num_alloc_retries),
-        num_ooms=_delta(now.num_ooms, before.num_ooms),
-        num_device_alloc=_delta(now.num_device_alloc, before.num_device_alloc),
-        num_device_free=_delta(now.num_device_free, before.num_device_free),
+        num_alloc_retries=retries,
+        num_ooms=ooms,
+        num_device_alloc=allocs,
+        num_device_free=frees,
     )
+
+
+_NOTHING = (0, 0, 0, 0)
 
 
 def _delta(now: int | None, before: int | None) -> int | None:
