@@ -1,11 +1,11 @@
 import argparse
 import json
 import re
-import subprocess
 import sys
 
 import pytest
 
+from memguard.cli import main
 from memguard.commands import forecast
 from memguard.errors import MemGuardError
 
@@ -112,17 +112,14 @@ def mixed():
         ("bad.py:raising", ("--alloc-conf", "backend:cudaMallocAsync"), r"cudaMallocAsync"),
     ],
 )
-def test_the_command_ends_with_one_line_and_code_2(tmp_path, target, options, error):
-    """Through the real command: nothing on stdout, one line on stderr that names the value, exit code 2."""
+def test_the_command_ends_with_one_line_and_code_2(tmp_path, target, options, error, monkeypatch, capfd):
+    """Nothing on stdout, one line on stderr that names the value, exit code 2."""
     (tmp_path / "bad.py").write_text(BAD)
     (tmp_path / "broken.py").write_text("import no_such_library\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "memguard", "forecast", target, "--device", "1GiB", *options],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    assert done.returncode == 2 and not done.stdout
-    assert len(lines) == 1 and re.search(error, lines[0]), done.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert main(["forecast", target, "--device", "1GiB", *options]) == 2
+    said = capfd.readouterr()
+    lines = [line for line in said.err.splitlines() if line.strip()]
+    assert not said.out
+    assert len(lines) == 1 and re.search(error, lines[0]), said.err
