@@ -76,11 +76,13 @@ def plot_points(trace: Trace, simulation: Simulation) -> tuple[PlotPoint, ...]:
     points: list[PlotPoint] = []
     best: tuple[int, PlotPoint] | None = None
     total = 0
+    phase = ""
     for index, event in enumerate(simulation.events[:end]):
         if event.kind == Kind.ALLOC:
             sizes[event.block] = event.nbytes
             owners[owner_of(trace, event.block)] += event.nbytes
             total += event.nbytes
+            phase = trace.sites[event.site].phase
         elif event.kind == Kind.FREE:
             nbytes = sizes.pop(event.block, 0)
             owners[owner_of(trace, event.block)] -= nbytes
@@ -88,7 +90,6 @@ def plot_points(trace: Trace, simulation: Simulation) -> tuple[PlotPoint, ...]:
         if index < begin:
             continue
         if best is None or total > best[0]:
-            phase = trace.sites[event.site].phase if event.kind == Kind.ALLOC else (best[1].phase if best else "")
             best = (total, PlotPoint(event=index - begin, phase=phase, owners={k: v for k, v in owners.items() if v}))
         if (index - begin) % width == width - 1 and best is not None:
             points.append(best[1])

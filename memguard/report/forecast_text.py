@@ -15,7 +15,8 @@ _MOST = 6
 
 def forecast_text(forecast: Forecast) -> str:
     """Verdict first, then the peaks, what holds them, and what would help."""
-    lines = [*_verdict(forecast), "", *_peaks(forecast), "", *_shares(forecast)]
+    verdict = [*verdict_text(forecast), *near_edge_text(forecast), *batch_text(forecast)]
+    lines = [*verdict, "", *_peaks(forecast), "", *_shares(forecast)]
     if forecast.suggestions:
         lines += ["", "What would help, cheapest first:"]
         for suggestion in forecast.suggestions:
@@ -31,26 +32,43 @@ def forecast_text(forecast: Forecast) -> str:
     return "\n".join(lines)
 
 
-def _verdict(forecast: Forecast) -> list[str]:
-    lines = []
+def verdict_text(forecast: Forecast) -> list[str]:
+    """Whether it fits, and by how much."""
     if forecast.verdict is None:
-        lines.append("No GPU was named, so there is no verdict; name one with device=.")
-    else:
-        usable = (forecast.device_total_bytes or 0) - forecast.context_bytes - forecast.reserved_by_others_bytes
-        lines.append(
-            f"The step {forecast.verdict} on {forecast.device}: it reserves "
-            f"{format_bytes(forecast.reserved_peak_bytes)} of {format_bytes(usable)} that PyTorch can have."
-        )
-        if forecast.out_of_memory:
-            lines.append(f"  {forecast.out_of_memory.split(' GPU ')[0].rstrip('.')} when memory ran out.")
-    if forecast.largest_batch == 0:
-        lines.append("No batch size runs: one sample is too much already.")
-    elif forecast.largest_batch is not None:
-        lines.append(f"Largest batch that runs: {forecast.largest_batch}")
-        if forecast.largest_batch_without_retries != forecast.largest_batch:
-            lines[-1] += f" (without retries: {forecast.largest_batch_without_retries})"
-        lines[-1] += f"; to be safe, with 2 % of the GPU left free: {forecast.largest_batch_with_margin}."
+        return ["No GPU was named, so there is no verdict; name one with device=."]
+    usable = (forecast.device_total_bytes or 0) - forecast.context_bytes - forecast.reserved_by_others_bytes
+    lines = [
+        f"The step {forecast.verdict} on {forecast.device}: it reserves "
+        f"{format_bytes(forecast.reserved_peak_bytes)} of {format_bytes(usable)} that PyTorch can have."
+    ]
+    if forecast.out_of_memory:
+        lines.append(f"  {forecast.out_of_memory.split(' GPU ')[0].rstrip('.')} when memory ran out.")
     return lines
+
+
+def near_edge_text(forecast: Forecast) -> list[str]:
+    """Said where the verdict hangs on what is not known."""
+    if forecast.verdict is None or forecast.device_total_bytes is None:
+        return []
+    usable = forecast.device_total_bytes - forecast.context_bytes - forecast.reserved_by_others_bytes
+    low, high = forecast.reserved_peak_bytes_range
+    if forecast.verdict == "fits" and high > usable:
+        return [f"It is close: at the upper end of the range it would need {format_bytes(high - usable)} more."]
+    if forecast.verdict == "does not fit" and low <= usable:
+        return [f"It is close: at the lower end of the range it would fit, with {format_bytes(usable - low)} left."]
+    return []
+
+
+def batch_text(forecast: Forecast) -> list[str]:
+    """The largest batch, if it was asked for."""
+    if forecast.largest_batch is None:
+        return []
+    if forecast.largest_batch == 0:
+        return ["No batch size runs: one sample is too much already."]
+    line = f"Largest batch that runs: {forecast.largest_batch}"
+    if forecast.largest_batch_without_retries != forecast.largest_batch:
+        line += f" (without retries: {forecast.largest_batch_without_retries})"
+    return [f"{line}; to be safe, with 2 % of the GPU left free: {forecast.largest_batch_with_margin}."]
 
 
 def _peaks(forecast: Forecast) -> list[str]:
@@ -64,7 +82,7 @@ def _peaks(forecast: Forecast) -> list[str]:
         f"{format_bytes(steady.allocated_peak_bytes)} (between steps {format_bytes(steady.allocated_end_bytes)}).",
     ]
     if forecast.peak_line is not None:
-        place = f"step {forecast.peak_step + 1}, {forecast.peak_phase}, {_place(forecast.peak_line)}"
+        place = f"step {forecast.peak_step + 1}, {forecast.peak_phase}, {place_text(forecast.peak_line)}"
         lines.append(f"The peak is reached in {place}.")
     return lines
 
@@ -75,7 +93,7 @@ def _shares(forecast: Forecast) -> list[str]:
     lines.append("by module:")
     lines += [f"  {format_bytes(share.bytes):>12}  {share.name}" for share in forecast.modules[:_MOST]]
     lines.append("by line:")
-    lines += [f"  {format_bytes(line.bytes):>12}  {_place(line)}" for line in forecast.lines[:_MOST]]
+    lines += [f"  {format_bytes(line.bytes):>12}  {place_text(line)}" for line in forecast.lines[:_MOST]]
     return lines
 
 
@@ -88,7 +106,8 @@ def _table(forecast: Forecast) -> list[str]:
     return lines
 
 
-def _place(line: Line) -> str:
+def place_text(line: Line) -> str:
+    """File, line and source."""
     if line.file is None:
         return "set up before the steps"
     text = f"{os.path.basename(line.file)}:{line.line}"

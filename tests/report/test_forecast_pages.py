@@ -1,0 +1,105 @@
+"""A forecast as text, as a page and as a drawing says the same, and says when the verdict hangs on the unknown."""
+
+import pytest
+
+from memguard.forecast.result import Forecast, Line, PlotPoint, Share, Suggestion, TableRow
+from memguard.forecast.simulate import StepMemory
+from memguard.report.forecast_html import forecast_html
+from memguard.report.forecast_png import forecast_png
+from memguard.report.forecast_svg import forecast_svg
+from memguard.report.forecast_text import forecast_text
+
+GIB = 2**30
+
+
+def told(**changes):
+    step = StepMemory(
+        allocated_start_bytes=GIB,
+        allocated_peak_bytes=8 * GIB,
+        allocated_end_bytes=2 * GIB,
+        reserved_peak_bytes=9 * GIB,
+    )
+    line = Line(
+        file="/home/u/train.py", line=7, function="step", source="x < y & z", module="head", phase="backward", bytes=GIB
+    )
+    phases = ["forward"] * 40 + ["backward"] * 50 + ["optimizer"] * 10
+    plot = tuple(
+        PlotPoint(event=i, phase=phase, owners={"parameters": GIB, "activations": min(i, 100 - i) * GIB // 10})
+        for i, phase in enumerate(phases)
+    )
+    given = {
+        "device": "A10G",
+        "device_total_bytes": 10 * GIB,
+        "context_bytes": GIB // 2,
+        "reserved_by_others_bytes": 0,
+        "torch_version": "2.15",
+        "alloc_conf": "",
+        "steps": (step, step),
+        "allocated_peak_bytes": 8 * GIB,
+        "reserved_peak_bytes": 9 * GIB,
+        "allocated_peak_bytes_range": (7 * GIB, 8 * GIB),
+        "reserved_peak_bytes_range": (8 * GIB, 9 * GIB),
+        "range_sources": ("cuDNN chooses",),
+        "verdict": "fits",
+        "num_alloc_retries": 0,
+        "out_of_memory": None,
+        "peak_step": 1,
+        "peak_phase": "backward",
+        "peak_line": line,
+        "owners": (Share(name="parameters", bytes=GIB), Share(name="activations", bytes=7 * GIB)),
+        "modules": (Share(name="head", bytes=GIB),),
+        "lines": (line,),
+        "plot": plot,
+        "notes": ("loss.item() gives 0",),
+    }
+    return Forecast(**{**given, **changes})
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reserved", "said"),
+    [
+        ("fits", (8 * GIB, 11 * GIB), "at the upper end of the range it would need 1.50 GiB more"),
+        ("does not fit", (9 * GIB, 12 * GIB), "at the lower end of the range it would fit, with 512 MiB left"),
+    ],
+)
+def test_a_verdict_that_hangs_on_the_unknown_says_so(verdict, reserved, said):
+    """In the text and on the page, with the bytes that decide."""
+    found = told(verdict=verdict, reserved_peak_bytes_range=reserved)
+    assert said in forecast_text(found)
+    assert said in forecast_html(found)
+
+
+def test_a_verdict_that_the_range_does_not_touch_says_nothing_of_it():
+    """Both ends of the range lie on the same side."""
+    assert "It is close" not in forecast_text(told())
+
+
+def test_the_page_holds_all_that_the_text_says():
+    """Escaped, with the tables that were asked for."""
+    suggestion = Suggestion(
+        name="fused optimizer",
+        change="fused=True",
+        cost="nothing",
+        allocated_peak_bytes=GIB,
+        reserved_peak_bytes=GIB,
+        verdict="fits",
+    )
+    row = TableRow(batch=32, card="A10G", allocated_peak_bytes=GIB, reserved_peak_bytes=GIB, verdict="does not fit")
+    page = forecast_html(told(suggestions=(suggestion,), table=(row,), largest_batch=0))
+    for text in ("fused=True", "x &lt; y &amp; z", "cuDNN chooses", "loss.item() gives 0", "one sample is too much"):
+        assert text in page
+    assert "<script" not in page and "http" not in page
+
+
+def test_the_drawing_names_phases_peak_and_what_the_gpu_has():
+    """The limit is drawn only where it is near the peak."""
+    near, far = forecast_svg(told()), forecast_svg(told(device_total_bytes=80 * GIB))
+    for text in ("forward", "backward", "optimizer", "peak 6.00 GiB", "9.50 GiB for PyTorch"):
+        assert text in near
+    assert "for PyTorch" not in far
+    assert forecast_svg(told(plot=())) == ""
+
+
+def test_the_image_is_a_png():
+    """Written without any library."""
+    assert forecast_png(told()).startswith(b"\x89PNG")
