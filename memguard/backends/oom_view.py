@@ -1,7 +1,6 @@
 """What each kind of device shows of itself when its memory has run out: blocks, free pieces, settings, history.
 
-Private names of torch (checked with 2.13 and 2.15): ``_cuda_isHistoryEnabled``, ``torch.cuda.memory._snapshot``,
-``_record_memory_history``.
+Private name of torch (checked with 2.13 and 2.15): ``torch.cuda.memory._snapshot``.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from memguard.allocator.blocks import DEFAULT_POOL
 from memguard.backends import oom_observer
 from memguard.backends.auto import AutoBackend
 from memguard.backends.cuda import CudaBackend, allocator_settings
+from memguard.backends.cuda_history import CudaHistory
 from memguard.backends.interface import Backend
 from memguard.postmortem.scene import Request
 
@@ -107,7 +107,7 @@ class CudaView(OomView):
         self._guarded = backend
         self._index = self._own_index = int(backend.device.partition(":")[2] or 0)
         self._heard: Heard | None = None
-        self._recording = False
+        self._history = CudaHistory()
         self._listener = self._hear
         settings = allocator_settings()
         native = torch.cuda.get_allocator_backend() == "native"
@@ -136,25 +136,18 @@ class CudaView(OomView):
 
     def record_history(self, *, stacks: bool = True) -> bool:
         """Switches the allocation history on, unless it is on already: the user's own is left alone."""
-        if _history_is_on():
-            return True
-        torch.cuda.memory._record_memory_history(
-            enabled="all", context="all" if stacks else None, stacks="python", max_entries=HISTORY_ENTRIES
-        )
-        self._recording = True
+        self._history.record_history(True, HISTORY_ENTRIES, context="all" if stacks else None)
         return True
 
     def stop_history(self) -> None:
         """Switches off what `record_history` switched on."""
-        if self._recording:
-            self._recording = False
-            torch.cuda.memory._record_memory_history(enabled=None)
+        self._history.record_history(False)
 
     def snapshot(self) -> dict[str, Any] | None:
         """The blocks; without traces it takes a third of a millisecond for a thousand blocks."""
         if self._backend.read().reserved_bytes is None:
             return None
-        if _history_is_on():
+        if self._history.records_history:
             traced: dict[str, Any] = torch.cuda.memory._snapshot()
             return traced
         try:
@@ -252,8 +245,3 @@ def blocks_by_address(snapshot: dict[str, Any] | None) -> dict[int, int]:
         for block in segment["blocks"]
         if block["state"] == "active_allocated" and "address" in block
     }
-
-
-def _history_is_on() -> bool:
-    is_on = getattr(torch._C, "_cuda_isHistoryEnabled", None)
-    return bool(is_on()) if is_on is not None else False

@@ -30,6 +30,7 @@ from torch.optim.optimizer import (
 import memguard
 from memguard.backends.auto import AutoBackend
 from memguard.backends.choose import choose_backend
+from memguard.backends.cuda_history import choose_history
 from memguard.backends.host import HostMemory
 from memguard.backends.slow_lane import SlowLane
 from memguard.detectors import make_detectors
@@ -44,7 +45,6 @@ from memguard.integrations.validation import ValidationGuard
 from memguard.launch import Launch, read_launch
 from memguard.options import Options, choose_logdir
 from memguard.probes import PROBES
-from memguard.probes.history import choose_history
 from memguard.probes.hook import Hook
 from memguard.probes.interface import Watch
 from memguard.probes.owners import count_owners

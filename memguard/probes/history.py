@@ -6,9 +6,7 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, cast, final
-
-import torch
+from typing import Any, ClassVar, final
 
 from memguard.facts import Fact, Place, SurvivingAllocations
 from memguard.probes.assignments import assigned_at
@@ -28,37 +26,6 @@ TIMES = (6, 4, 4)
 MAX_ENTRIES = 100_000
 PATIENCE = 128
 """Records without the numbers of an allocator after which there will be none."""
-
-
-@final
-class CudaHistory:
-    """The history of torch's CUDA allocator. Private functions; checked in torch 2.13."""
-
-    def record_history(self, enabled: bool, max_entries: int) -> None:
-        """Switches it on with Python stacks, or off; nothing happens where CUDA is not in use."""
-        if not torch.cuda.is_initialized():
-            return
-        if enabled:
-            torch.cuda.memory._record_memory_history(
-                enabled="all", context="alloc", stacks="python", max_entries=max_entries
-            )
-        else:
-            torch.cuda.memory._record_memory_history(enabled=None)
-
-    def snapshot(self) -> dict[str, Any]:
-        """The trace so far; empty where CUDA is not in use."""
-        return dict(torch.cuda.memory._snapshot()) if torch.cuda.is_initialized() else {}
-
-
-def choose_history(device: str, backend: object) -> AllocationHistory | None:
-    """Who writes the history of a device: its backend, torch's allocator, or nobody.
-
-    Of ``"auto"`` it is not known yet which device it will be, and CUDA's may be it.
-    """
-    if hasattr(backend, "record_history") and hasattr(backend, "snapshot"):
-        return cast("AllocationHistory", backend)  # the virtual GPU
-    known = all(hasattr(torch.cuda.memory, name) for name in ("_record_memory_history", "_snapshot"))
-    return CudaHistory() if device.startswith(("cuda", "auto")) and known else None
 
 
 @final
@@ -126,8 +93,7 @@ class HistoryProbe(Probe):
             self.watch.history.record_history(False, MAX_ENTRIES)
 
     def _begin(self, history: AllocationHistory) -> None:
-        enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)  # checked in torch 2.13
-        if isinstance(history, CudaHistory) and enabled is not None and enabled():
+        if history.records_history:
             return  # the user's own recording: hands off
         self._left, self._begun = BATCHES[self._looks], self.watch.batch
         self._looks += 1

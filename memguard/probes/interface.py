@@ -21,6 +21,10 @@ from memguard.stats import BatchRecord, MemoryStats, Stage
 class AllocationHistory(Protocol):
     """Somebody who can write down each allocation's stack (`torch.cuda.memory`, the virtual GPU)."""
 
+    @property
+    def records_history(self) -> bool:
+        """Whether it is on now, for whomever."""
+
     def record_history(self, enabled: bool, max_entries: int) -> None:
         """Switches it on or off."""
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, final
 
-import torch
-
 from memguard.facts import Fact, Place, ReboundTensor
 from memguard.probes.assignments import assigned_at
 from memguard.probes.frames import is_user_file
-from memguard.probes.history import MAX_ENTRIES, CudaHistory
+from memguard.probes.history import MAX_ENTRIES
 from memguard.probes.interface import AllocationHistory, Probe, Watch
 from memguard.stats import Stage
 
@@ -57,7 +55,7 @@ class RebindsProbe(Probe):
             self._peak = max(self._peak, watch.record.allocated_peak_bytes or 0)
         if self._count == BEGIN and self._is_worth_it(history):
             self._on = True
-            self._mine = not getattr(history, "records_history", False)  # on a virtual GPU stacks come with any history
+            self._mine = not history.records_history  # on a virtual GPU stacks come with any history
             if self._mine:
                 history.record_history(True, MAX_ENTRIES)
         elif self._count >= BEGIN + BATCHES * self._on:
@@ -79,8 +77,7 @@ class RebindsProbe(Probe):
         total = self.watch.device_total_bytes
         if not total or self._peak < TIGHT * total:
             return False
-        enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)  # checked in torch 2.13
-        return not isinstance(history, CudaHistory) or enabled is None or not enabled()  # the user's own: hands off
+        return self.watch.device.startswith("virtual") or not history.records_history  # the user's own: hands off
 
     def _conclude(self, history: AllocationHistory) -> None:
         try:

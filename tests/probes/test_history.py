@@ -5,8 +5,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from memguard.backends.cuda_history import CudaHistory, choose_history
 from memguard.facts import CompiledGraphs, ModelCopies, SurvivingAllocations
-from memguard.probes.history import CudaHistory, HistoryProbe, choose_history, surviving, swelling
+from memguard.probes.history import HistoryProbe, surviving, swelling
 from memguard.probes.processes import CompilationsProbe, unique_graphs
 from memguard.probes.scans import ScansProbe
 from memguard.stats import BatchRecord, Stage
@@ -26,6 +27,10 @@ def event(action: str, addr: int, line: int = 1, size: int = 512) -> dict[str, A
 class FakeHistory:
     def __init__(self) -> None:
         self.calls: list[bool] = []
+
+    @property
+    def records_history(self) -> bool:
+        return self.calls[-1:] == [True]
 
     def record_history(self, enabled: bool, max_entries: int) -> None:
         self.calls.append(enabled)
