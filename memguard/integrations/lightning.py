@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import sys
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +117,7 @@ class MemGuardMixin:
         self._session = Session(
             self._options,
             default_logdir=logdir,
-            writer=functools.partial(_tensorboard_writer, trainer),
+            writer=functools.partial(_tensorboard_writer, weakref.ref(trainer)),
             lightning=True,
             rank=trainer.global_rank,
             world_size=trainer.world_size,
@@ -164,12 +165,16 @@ class MemGuardMixin:
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """A training batch, already on the device, begins."""
-        if self._session is not None and self._wants_forecast:
-            self._foresee(self._session, trainer, pl_module, batch)
+        session = self._session
+        if session is None:
+            return
+        if self._wants_forecast:
+            self._foresee(session, trainer, pl_module, batch)
         try:
-            self._batch_start(batch, batch_idx)
-            if self._hushed is not None and self._session is not None:
-                self._hushed.calm(self._session.is_calm and not self._session.probes.hears_backwards)
+            self._end_checkpoint()
+            session.batch_start(batch_idx, batch)
+            if self._hushed is not None:
+                self._hushed.calm(session.is_calm and not session.probes.hears_backwards)
         except Exception as error:
             end_here(self, "on_train_batch_start", error)
 
@@ -306,6 +311,8 @@ class MemGuardMixin:
     def _open(self, session: Session, trainer: Any) -> None:
         try:
             session.open()
+            # A Trainer that is thrown away without its teardown ends the session too.
+            weakref.finalize(trainer, _abandon, weakref.ref(session)).atexit = False
             self._hushed = Hushed(self, MemGuardMixin, trainer)
             if self._options.progress:
                 self._progress = ProgressText(trainer, session)
@@ -500,12 +507,21 @@ def _directory(trainer: Any, *, discreet: bool) -> str | os.PathLike[str] | None
         return None
     if "://" in os.fspath(logdir):  # a recording is appended to, which only a local file allows
         return None
+    if not discreet:
+        return logdir
     own = trainer.loggers and any(cls.__name__ in _WITH_DIRECTORY for cls in type(trainer.loggers[0]).__mro__)
-    return logdir if own or not discreet else None
+    return logdir if own and os.path.isdir(logdir) else None
 
 
-def _tensorboard_writer(trainer: Any) -> Any:
-    for logger in trainer.loggers:
+def _abandon(reference: weakref.ref[Session]) -> None:
+    session = reference()
+    if session is not None and session.is_open:
+        session.close("its Trainer was thrown away")
+
+
+def _tensorboard_writer(reference: weakref.ref[Any]) -> Any:
+    trainer = reference()
+    for logger in trainer.loggers if trainer is not None else ():
         if type(logger).__name__ == "TensorBoardLogger":
             return logger.experiment
     return None

@@ -517,12 +517,10 @@ class Session:
         highest = max(records, key=_peak_of)
         if _peak_of(highest) > self._explained_bytes:
             self._write_owners(highest.batch, _peak_of(highest))
-        counts, heard = self.cache.counts_batches, self.probes.hears("on_record")
-        for record in records if counts or heard else ():
-            if counts and (finding := self.cache.after_batch(record)) is not None:
+        for record in records if self.cache.counts_batches else ():
+            if (finding := self.cache.after_batch(record)) is not None:
                 self.recorder.add(finding)
-            if heard:
-                self.probes.record(record)
+        self.probes.records(records)
 
     def _write_owners(self, batch: int, peak_bytes: int) -> None:
         """Writes whose a new highest peak is; the next one must be a twentieth higher to be worth another count."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, final
 
@@ -48,7 +48,7 @@ class HistoryProbe(Probe):
         """Where nobody can write a history, there is nothing to watch for."""
         self.stop_hearing("on_batch_end")
         if self.watch.history is None:
-            self.stop_hearing("on_record")
+            self.stop_hearing("on_records")
 
     def on_batch_end(self) -> None:
         """Counts the batches of the history down."""
@@ -59,15 +59,19 @@ class HistoryProbe(Probe):
                 self.stop_hearing("on_batch_end")
                 self._conclude(watch.history)
 
-    def on_record(self, record: BatchRecord) -> None:
+    def on_records(self, records: Sequence[BatchRecord]) -> None:
         """Watches the floor."""
+        for record in records:
+            self._watch_floor(record)
+
+    def _watch_floor(self, record: BatchRecord) -> None:
         watch, history = self.watch, self.watch.history
         if history is None or self._left or record.stage is not Stage.TRAIN:
             return
         if record.allocated_end_bytes is None:
             self._without += 1
         if self._looks >= len(BATCHES) or self._without > PATIENCE:
-            self.stop_hearing("on_record")
+            self.stop_hearing("on_records")
         if record.allocated_end_bytes is None:
             return
         self._seen += 1

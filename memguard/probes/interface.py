@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -237,8 +237,8 @@ class Probe(ABC):
     def on_batch_end(self) -> None:  # noqa: B027
         """The batch is over; findings that need a walk over live objects are made here."""
 
-    def on_record(self, record: BatchRecord) -> None:  # noqa: B027
-        """A record was made: in batches that are not looked at up to half a second after their end, in order."""
+    def on_records(self, records: Sequence[BatchRecord]) -> None:  # noqa: B027
+        """Records were made: in batches that are not looked at up to half a second after their end, in order."""
 
     def on_exception(self, error: BaseException) -> None:  # noqa: B027
         """The step failed; the error is not to be kept."""
@@ -259,7 +259,7 @@ EVENTS: tuple[str, ...] = (
     "on_optimizer_step_start",
     "on_optimizer_step_end",
     "on_batch_end",
-    "on_record",
+    "on_records",
     "on_exception",
 )
 """Every event a probe can hear."""

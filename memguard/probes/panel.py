@@ -11,7 +11,7 @@ An integration makes one `Probes`, delivers the events below on the training thr
         optimizer_step_start(optimizer), optimizer_step_end(optimizer)      from the global optimizer hooks
       batch_end(record)                    after its numbers were read, so that no look is charged to the batch; the
                                            record itself is there only in batches that are looked at
-      record(record)                       each record as it is made, in order
+      records(records)                     the records as they are made, in order
       take() -> facts
     stage_end(stage)
     exception(error)                       when a step fails; take() works afterwards
@@ -44,7 +44,7 @@ _FORWARDS = frozenset({"on_forward_start", "on_forward_end", "on_stem_end"})
 """Always heard between two batches: sampling in a hook of the loop is evaluation as well."""
 _UNSAMPLED = frozenset(
     {"on_model", "on_optimizer", "on_stage_start", "on_stage_end"}
-    | {"on_record", "on_forward_in_handler", "on_exception"}
+    | {"on_records", "on_forward_in_handler", "on_exception"}
 )
 """Rare events, heard in every batch."""
 _IN_USER_CODE = _FORWARDS | {"on_forward_in_handler", "on_backward_start", "on_backward_end"}
@@ -247,14 +247,10 @@ class Probes:
         """Whether any probe hears of the backwards of the open batch."""
         return bool(self._heard["on_backward_start"] or self._heard["on_backward_end"])
 
-    def hears(self, event: str) -> bool:
-        """Whether any probe hears of an event at the moment."""
-        return bool(self._heard[event])
-
-    def record(self, record: BatchRecord) -> None:
-        """A record was made, of this batch or of an earlier one."""
-        if self._heard["on_record"]:
-            self._emit("on_record", record)
+    def records(self, records: Sequence[BatchRecord]) -> None:
+        """Records were made, of this batch or of earlier ones."""
+        if self._heard["on_records"]:
+            self._emit("on_records", records)
 
     def exception(self, error: BaseException) -> None:
         """The step failed."""

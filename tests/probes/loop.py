@@ -60,7 +60,7 @@ class Loop:
         for index in itertools.count():
             if index:
                 if self.record is not None:
-                    self.probes.record(self.record)
+                    self.probes.records([self.record])
                 self.probes.batch_end(self.record)
                 self.batch += 1
                 self.facts += self.probes.take()
