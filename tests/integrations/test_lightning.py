@@ -1,12 +1,11 @@
 import copy
+import gc
 import importlib
 import json
 import logging
-import os
 import pickle
-import subprocess
-import sys
 import warnings
+import weakref
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +16,7 @@ import pytest
 import torch
 
 import memguard
+from memguard.integrations.session import open_sessions
 from memguard.recording import Recording, find_recordings
 from memguard.stats import Stage
 from tests.integrations.lightning_modules import classifier, loader, manual_gan
@@ -205,29 +205,17 @@ def test_memguard_disable_switches_the_callback_off(
     assert guard.records == [] and not list(tmp_path.rglob("*.bin"))
 
 
-@pytest.mark.parametrize("name", ["lightning.pytorch", "pytorch_lightning"])
-def test_memguard_1_adds_the_callback_without_a_change_of_code(name: str, tmp_path: Path) -> None:
+def test_memguard_1_adds_the_callback_without_a_change_of_code(
+    package: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The entry point of each package adds a MemGuard; one that the user has already stays alone."""
-    code = (
-        "import sys, importlib, json, logging\n"
-        f"package = importlib.import_module({name!r})\n"
-        "import memguard\n"
-        "from pathlib import Path\n"
-        "from tests.integrations.test_lightning import trainer, classifier, loader\n"
-        "for callbacks in ([], [memguard.MemGuard(quiet=True)]):\n"
-        "    t = trainer(package, Path(sys.argv[1]), *callbacks, max_epochs=1)\n"
-        "    t.fit(classifier(package), loader())\n"
-        "print(sum(len(c.records) > 0 for c in t.callbacks if hasattr(c, 'records')))\n"
-    )
-    environment = {**os.environ, "MEMGUARD": "1", "MEMGUARD_LOGDIR": str(tmp_path)}
-    environment["MEMGUARD_OPTIONS"] = json.dumps({"quiet": True})
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)],
-        env=environment, cwd=root, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().splitlines()[-1] == "1"
+    monkeypatch.setenv("MEMGUARD", "1")
+    monkeypatch.setenv("MEMGUARD_LOGDIR", str(tmp_path))
+    monkeypatch.setenv("MEMGUARD_OPTIONS", json.dumps({"quiet": True}))
+    for callbacks in ([], [memguard.MemGuard(quiet=True)]):
+        fit = trainer(package, tmp_path, *callbacks, max_epochs=1)
+        fit.fit(classifier(package), loader())
+        assert sum(len(callback.records) > 0 for callback in fit.callbacks if hasattr(callback, "records")) == 1
     assert [len(Recording.open(path)) for path in find_recordings(tmp_path)] == [6, 6]
 
 
@@ -272,3 +260,16 @@ def test_a_logger_of_a_remote_directory_leaves_the_recording_here(
     train(package, tmp_path, memguard.MemGuard(quiet=True), logger=loggers.CSVLogger("memory://far"))
     assert [path.name for path in tmp_path.iterdir()] == ["memguard-runs"]
     assert len(Recording.open(find_recordings(tmp_path)[0])) > 0
+
+
+def test_a_trainer_thrown_away_without_its_teardown_leaves_nothing(package: ModuleType, tmp_path: Path) -> None:
+    """As tests do that call one hook: the session ends with the Trainer, which nothing keeps alive."""
+    guard = memguard.MemGuard(quiet=True, logdir=tmp_path)
+    thrown = trainer(package, tmp_path, guard)
+    guard.setup(thrown, classifier(package), "fit")
+    assert len(open_sessions()) == 1
+    reference = weakref.ref(thrown)
+    del thrown
+    gc.collect()
+    assert reference() is None and open_sessions() == []
+    assert Recording.open(find_recordings(tmp_path)[0]).end is not None
