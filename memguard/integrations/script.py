@@ -101,7 +101,7 @@ class ScriptGuard:
         if in_transform() or threading.get_ident() != self._thread or os.getpid() != self._pid:
             return
         self._depth += 1
-        if self._depth > 1 or self._is_guarded():
+        if self._depth > 1 or self._is_guarded() or (self._guard is not None and self._guard.is_in_forward):
             return
         if next(module.parameters(), None) is None:
             return

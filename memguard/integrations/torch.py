@@ -165,6 +165,11 @@ class Guard:
         return self._hooks.keys()
 
     @property
+    def is_in_forward(self) -> bool:
+        """Whether a guarded model is being called right now, as far as its hooks know."""
+        return self._forwards_open.depth > 0
+
+    @property
     def is_of_this_process(self) -> bool:
         """Whether it was made here; in a forked child it does nothing."""
         return os.getpid() == self._pid

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 from torch import nn
 
 from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.probes.call_stacks import Stack, line_to_change, stack_of
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import Mark, tensors_in
+from memguard.probes.roots import submodules_of
 from memguard.probes.sites import call_site
 from memguard.probes.sizes import owned_storages, saved_storages
 from memguard.stats import Stage
@@ -20,6 +22,10 @@ MIN_UNUSED = 3
 """Unused graphs before something is told of evaluation."""
 MIN_FROZEN = 4
 """Unused graphs of a model beside another that is trained."""
+STACKS = 4
+"""Calls of each model whose whole way is noted."""
+SITED = 32
+"""Forwards of a model, of which one graph was used, that are told apart by the line that called it."""
 
 
 @final
@@ -39,6 +45,9 @@ class _Model:
     place: Place = NOWHERE
     told: int = 0
     optimized: bool | None = None
+    stacks: list[Stack] = field(default_factory=list)
+    sites: dict[Place, list[int]] = field(default_factory=dict)
+    """Graphs that a backward used and that none did, by the line that called the model."""
 
 
 @final
@@ -64,8 +73,10 @@ class EvaluationProbe(Probe):
             return
         model = self._model(module)
         model.forwards += 1
-        if model.used or model.told >= 2:
+        if model.told >= 2 or (model.used and (module.training or model.forwards > SITED)):
             return
+        # What evaluation builds on another model's graph has one for that reason alone: the other is to be told.
+        mark.fed = mark.stage is not Stage.TRAIN and any(tensor.grad_fn is not None for tensor in tensors_in(args, 2))
         if mark.outer is not None:  # the line that matters is the one that called the outermost model
             self._inner.append(mark)
         else:
@@ -73,6 +84,10 @@ class EvaluationProbe(Probe):
             for inner in self._inner:
                 inner.site = mark.site
             self._inner.clear()
+            if len(model.stacks) < STACKS:
+                model.stacks.append(stack_of(module))
+        if model.used:
+            return
         # Of a model in training one graph must have died unused: to walk it takes milliseconds.
         if not model.sized and (model.unused if module.training else model.forwards >= 2):
             model.sized = True
@@ -100,7 +115,13 @@ class EvaluationProbe(Probe):
                     model.used += 1
         for mark in marks:
             model = self._models.get((mark.module, mark.training))
-            if model is None or mark.used or (mark.module in self.watch.retained and not mark.training):
+            if model is None or (mark.module in self.watch.retained and not mark.training):
+                continue
+            if mark.site is not None and not mark.fed:
+                model.sites.setdefault(mark.site, [0, 0])[not mark.used] += 1
+            if mark.used or mark.fed:
+                if model.used:
+                    self._conclude_sites(model, training=mark.training)
                 continue
             model.unused += 1
             if mark.site is not None and mark.site.file is not None:
@@ -133,13 +154,36 @@ class EvaluationProbe(Probe):
         if (model.beside if frozen else model.unused) < (enough if model.told == 0 else 16 * enough):
             return
         model.told += 1
+        self._tell(model, self._line(model) if frozen else model.place, model.unused, frozen=frozen)
+
+    def _conclude_sites(self, model: _Model, *, training: bool) -> None:
+        """Of a model that serves a training step from the side, and is called twice, one call may be used alone."""
+        if training or model.told or len(model.sites) < 2 or self.watch.stage is not Stage.TRAIN:
+            return
+        for site, (used, unused) in model.sites.items():
+            if not used and unused >= MIN_FROZEN and not self._optimized(model):
+                model.told = 2
+                self._tell(model, site, unused, frozen=True)
+                return
+
+    def _line(self, model: _Model) -> Place:
+        """The line of the calls of a frozen model that is to be changed."""
+        stack = next((s for s in model.stacks if s and s[0].place == model.place), None)
+        if stack is None:
+            return model.place
+        trained = [other for other in self._models.values() if other.used]
+        modules = [module for other in trained if (module := other.ref()) is not None]
+        parts = {id(part) for module in modules for part in submodules_of(module, set())}
+        return line_to_change(stack, [way for other in trained for way in other.stacks], parts) or model.place
+
+    def _tell(self, model: _Model, place: Place, count: int, *, frozen: bool) -> None:
         self.report(
             UnusedGraphs(
                 batch=self.watch.batch,
                 stage=self.watch.stage,
-                place=model.place,
+                place=place,
                 module=model.name,
-                count=model.unused,
+                count=count,
                 forwards=model.forwards,
                 bytes=model.bytes,
                 frozen=frozen,

@@ -54,6 +54,7 @@ class Mark:
         "alive",
         "batch",
         "collected",
+        "fed",
         "kept",
         "module",
         "node",
@@ -86,6 +87,8 @@ class Mark:
         """Where the last backward through it was called, if that one kept the saved tensors."""
         self.collected = False
         """Whether the garbage collector freed it."""
+        self.fed = False
+        """Whether the model's input had a graph already, as far as somebody looked."""
         self.node: str | None = None
         self.site: Place | None = None
         """Where the model was called."""

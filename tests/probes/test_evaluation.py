@@ -117,3 +117,75 @@ def test_sampling_between_training_batches_is_evaluation() -> None:
         assert sample.shape == (8, 4)
     (fact,) = loop.of(UnusedGraphs)
     assert not fact.frozen and fact.place.line == line_of("sampled")
+
+
+def test_what_evaluation_builds_on_another_graph_is_not_told() -> None:
+    """Generator, then features of what it generated: the first call alone is to be changed."""
+    generator, features, x = make().eval(), nn.Linear(4, 2).eval(), torch.randn(8, 8)
+    with Loop(generator, features, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(6, Stage.VALIDATION):
+            features(generator(x))
+    assert [fact.module for fact in loop.of(UnusedGraphs)] == ["Sequential"]
+
+
+def test_one_of_two_calls_of_a_frozen_model() -> None:
+    """The backward runs through the features of what is trained, and not through those of the target."""
+    student, judge = nn.Linear(8, 8), make(1).eval()
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    with Loop(student, judge, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(8):
+            x = torch.randn(4, 8)
+            target = judge(x).detach()  # unused call
+            loss = (judge(student(x)) - target).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            del loss, target
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.frozen and fact.place.line == line_of("unused call")
+
+
+def test_a_helper_that_is_shared_is_not_the_line_to_change() -> None:
+    """The same helper calls the trained model and the frozen one: the line that asks it for the frozen one is told."""
+    student, teacher = make(), make(1).eval()
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+
+    def answer(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        out = model(x)
+        return torch.log_softmax(out, -1)
+
+    with Loop(student, teacher, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(8):
+            x = torch.randn(4, 8)
+            loss = -answer(student, x).mean()
+            loss = loss + answer(teacher, x).detach().mean()  # asks the teacher
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.frozen and fact.place.line == line_of("asks the teacher")
+
+
+def test_a_method_of_the_frozen_model_is_not_the_line_to_change() -> None:
+    """An encoder that is called by a method of the autoencoder around it: the method's caller is told."""
+
+    class Autoencoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = make()
+
+        def encode(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.encoder(x)
+            return result
+
+    student, autoencoder = nn.Linear(4, 4), Autoencoder().eval()
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    with Loop(student, autoencoder.encoder, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(8):
+            latents = autoencoder.encode(torch.randn(4, 8)).detach()  # encodes
+            loss = student(latents).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.frozen and fact.place.line == line_of("encodes")
