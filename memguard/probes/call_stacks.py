@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from types import FrameType
-from typing import final
+from typing import Any, final
 
 from torch import nn
 
@@ -83,7 +83,7 @@ def _owner(frame: FrameType, module: nn.Module) -> weakref.ref[nn.Module] | None
     code = frame.f_code
     if not code.co_argcount or code.co_varnames[0] != "self":
         return None
-    owner = read_locals(frame).get("self")
+    owner: Any = read_locals(frame).get("self")
     if not issubclass(type(owner), nn.Module) or not any(part is module for part in submodules_of(owner, set())):
         return None
-    return weakref.ref(owner)  # type: ignore[type-var]
+    return weakref.ref(owner)
