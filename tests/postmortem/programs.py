@@ -1,4 +1,8 @@
-"""Programs that run out of memory: ``python -m tests.postmortem.programs NAME LOGDIR``."""
+"""Programs that run out of memory: ``python -m tests.postmortem.programs LOGDIR NAME...``.
+
+With several names each is forked from this process, which has loaded torch once, and ends as any program does; its
+output and exit code are left in files beside its recording.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +116,29 @@ PROGRAMS = {program.__name__: program for program in ALL}
 
 def main() -> None:
     torch.set_num_threads(1)
-    PROGRAMS[sys.argv[1]](sys.argv[2])
+    logdir, *names = sys.argv[1:]
+    if len(names) > 1:
+        name = _forked(logdir, names)
+        if name is None:
+            return
+        names, logdir = [name], os.path.join(logdir, name)
+    PROGRAMS[names[0]](logdir)
+
+
+def _forked(logdir: str, names: list[str]) -> str | None:
+    """In each child the program that it is; in the parent None, when all have ended."""
+    for name in names:
+        folder = os.path.join(logdir, name)
+        os.makedirs(folder)
+        child = os.fork()
+        if not child:
+            for descriptor, kind in ((1, "stdout"), (2, "stderr")):
+                os.dup2(os.open(os.path.join(folder, kind), os.O_WRONLY | os.O_CREAT), descriptor)
+            return name
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with open(os.path.join(folder, "code"), "w") as file:
+            file.write(str(code))
+    return None
 
 
 if __name__ == "__main__":

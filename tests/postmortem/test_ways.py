@@ -34,7 +34,27 @@ def child(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]
 
 
 def program(name: str, logdir: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    return child("-m", "tests.postmortem.programs", name, str(logdir), **variables)
+    return child("-m", "tests.postmortem.programs", str(logdir), name, **variables)
+
+
+class Ended:
+    """A program that has ended, and where it wrote."""
+
+    def __init__(self, logdir: Path) -> None:
+        self.logdir = logdir
+        self.returncode = int((logdir / "code").read_text())
+        self.stdout, self.stderr = (logdir / "stdout").read_text(), (logdir / "stderr").read_text()
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
+    """Each program by its name, run in a process of its own."""
+    folder = tmp_path_factory.mktemp("programs")
+    names = ["plain", "raised", "watched", "wrapped", "raised_from", "workers", "thread", "killed"]
+    names += ["grouped"] if sys.version_info >= (3, 11) else []
+    done = child("-m", "tests.postmortem.programs", str(folder), *names)
+    assert done.returncode == 0, done.stderr
+    return {name: Ended(folder / name) for name in names}
 
 
 def ooms(logdir: Path) -> list[dict[str, Any]]:
@@ -45,51 +65,51 @@ def big() -> torch.Tensor:
     return torch.zeros(64 << 20, dtype=torch.uint8)
 
 
-def test_the_program_ends_as_without_memguard(tmp_path: Path) -> None:
+def test_the_program_ends_as_without_memguard(ended: dict[str, Ended]) -> None:
     """Exit code 1, and the traceback of the same error without memguard, with the note below it."""
-    bare, guarded = program("plain", tmp_path), program("raised", tmp_path)
+    bare, guarded = ended["plain"], ended["raised"]
     assert bare.returncode == guarded.returncode == 1
     assert bare.stdout == guarded.stdout == ""
     traceback, colon, note = guarded.stderr.partition("Error: " + TEXT)
     expected = bare.stderr.partition("Error: " + TEXT)[0]
     assert traceback.replace("in raised", "in plain").count("\n") == expected.count("\n")
     assert colon and (sys.version_info < (3, 11) or note.lstrip().startswith("memguard: out of memory"))
-    assert len(ooms(tmp_path)) == 1
+    assert len(ooms(guarded.logdir)) == 1
 
 
 @pytest.mark.parametrize("name", ["watched", "wrapped"])
-def test_one_report(name: str, tmp_path: Path) -> None:
+def test_one_report(name: str, ended: dict[str, Ended]) -> None:
     """However many ways an error passes, it is told once, and written once."""
-    done = program(name, tmp_path)
+    done = ended[name]
     assert done.returncode == 1
     assert done.stderr.count("memguard: out of memory on virtual:16MiB") == 1
-    [told] = ooms(tmp_path)
+    [told] = ooms(done.logdir)
     assert not told["caught"]
-    assert (tmp_path / "memguard" / told["id"] / "report.md").is_file()
-    end = Recording.open(find_recordings(tmp_path)[0]).end
+    assert (done.logdir / "memguard" / told["id"] / "report.md").is_file()
+    end = Recording.open(find_recordings(done.logdir)[0]).end
     assert end is not None and end["reason"] == "an exception: OutOfMemoryError"
 
 
 @pytest.mark.parametrize("name", ["raised_from", "grouped", "workers"])
-def test_chains_groups_and_workers(name: str, tmp_path: Path) -> None:
+def test_chains_groups_and_workers(name: str, ended: dict[str, Ended]) -> None:
     """An error inside another one, one of a group, and one beside worker processes: told once, exit code 1."""
     if name == "grouped" and sys.version_info < (3, 11):
         pytest.skip("groups of exceptions exist from Python 3.11 on")
-    done = program(name, tmp_path)
+    done = ended[name]
     assert done.returncode == 1, done.stderr
     assert done.stderr.count("memguard: out of memory on virtual:16MiB") == 1, done.stderr
-    [told] = ooms(tmp_path)
+    [told] = ooms(done.logdir)
     assert told["site"]["function"] == "big"
     for suffix in ("md", "html", "json"):
-        assert (tmp_path / "memguard" / told["id"] / f"report.{suffix}").is_file()
+        assert (done.logdir / "memguard" / told["id"] / f"report.{suffix}").is_file()
 
 
-def test_a_thread(tmp_path: Path) -> None:
+def test_a_thread(ended: dict[str, Ended]) -> None:
     """An error that ends a thread is told; the program goes on."""
-    done = program("thread", tmp_path)
+    done = ended["thread"]
     assert (done.returncode, done.stdout) == (0, "done\n")
     assert done.stderr.count("memguard: out of memory") == 1
-    assert len(ooms(tmp_path)) == 1
+    assert len(ooms(done.logdir)) == 1
 
 
 def test_a_rank(tmp_path: Path) -> None:
@@ -359,11 +379,11 @@ def test_report_tells_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert json.loads(capsys.readouterr().out)["oom"]["cause_kind"] == "kept-exception"
 
 
-def test_a_killed_run_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_killed_run_says_so(ended: dict[str, Ended], capsys: pytest.CaptureFixture[str]) -> None:
     """After a kill -9, the report says at which batch, with how much RAM of which limit the run ended."""
-    done = program("killed", tmp_path)
+    done = ended["killed"]
     assert done.returncode == -9
-    assert main(["report", str(tmp_path)]) == 0
+    assert main(["report", str(done.logdir)]) == 0
     said = capsys.readouterr().out
     assert "the run ended without a word at batch 4 (train) with RAM at" in said
     assert "of a limit of" in said
