@@ -15,18 +15,22 @@ _MOST_RANKS = 64
 def closing_text(launch: Launch, summary: Summary) -> str | None:
     """The text; None on a rank other than 0, whose recording says it all.
 
-    The other ranks may still be at their last batches: they are compared as they stand.
+    The other ranks may still be at their last batches: they are compared as they stand. Where that makes a finding, it
+    joins the summary's.
     """
     if launch.rank:
         return None
-    text = render(summary)
-    if not 1 < launch.world_size <= _MOST_RANKS or summary.recording is None:
-        return text
-    try:
-        from memguard.report.rank_text import worst_lines
-        from memguard.report.runs import load_run
+    lines = []
+    if 1 < launch.world_size <= _MOST_RANKS and summary.recording is not None:
+        try:
+            from memguard.report.rank_text import worst_lines
+            from memguard.report.runs import load_run
 
-        lines = worst_lines(load_run([str(Path(summary.recording).parent)]))
-    except Exception:  # no numpy, another rank's file half written: the summary stands without it
-        lines = []
-    return "\n".join([text, *lines])
+            run = load_run([str(Path(summary.recording).parent)])
+            lines = worst_lines(run)
+            if run.worst is not None and run.worst.finding is not None:
+                summary.findings.append(run.worst.finding)
+                del lines[1:]  # it says why itself
+        except Exception:  # no numpy, another rank's file half written: the summary stands without it
+            pass
+    return "\n".join([render(summary), *lines])
