@@ -6,6 +6,7 @@ output and exit code are left in files beside its recording.
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -127,6 +128,8 @@ def main() -> None:
 
 def _forked(logdir: str, names: list[str]) -> str | None:
     """In each child the program that it is; in the parent None, when all have ended."""
+    for module in ("torch._dynamo", "memguard.integrations.torch"):  # what each of them would load
+        importlib.import_module(module)
     for name in names:
         folder = os.path.join(logdir, name)
         os.makedirs(folder)
