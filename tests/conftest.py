@@ -13,6 +13,12 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes on two cores: more threads only wait for each other
 
 
+def pytest_collection_finish() -> None:
+    """Sets aside what the tests have imported, half a million objects: memguard and the collector pass it over."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fails a test that leaves a global hook, a patched method, a gc callback, a thread or an open guard."""

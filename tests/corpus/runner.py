@@ -147,7 +147,8 @@ def run(path: Path, logdir: Path, *, device: str | None = None) -> Outcome:
     virtual = named[1] if named else "virtual:1GiB"
     options = {"device": device or virtual, "logdir": str(logdir), "validation": "warn"}
     bounds = {**TOLD_BY, **{code: int(number) for code, number in _TOLD_BY.findall(script.read_text())}}
-    gc.collect()  # what the program before left behind is none of this one's memory
+    gc.collect()
+    gc.freeze()  # what the program before left behind is none of this one's memory, and not looked at again
     output, loaded = io.StringIO(), set(sys.modules)
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         code, summaries = run_script(str(script), [], options, module=False)
