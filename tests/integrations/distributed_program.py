@@ -1,4 +1,4 @@
-"""One rank of a small distributed training: ``python distributed_program.py ddp|fsdp RANK STORE LOGDIR|-``."""
+"""One rank of small distributed trainings, without and with a guard: ``distributed_program.py RANK STORE LOGDIR``."""
 
 from __future__ import annotations
 
@@ -31,24 +31,27 @@ def count_collectives() -> list[str]:
     return called
 
 
-def main(kind: str, rank: int, store: str, logdir: str) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    called = count_collectives()
+def make(kind: str) -> nn.Module:
     torch.manual_seed(0)
     model: nn.Module = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 4))
-    guarding: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
     if kind == "ddp":
-        model = DistributedDataParallel(model)
-    else:
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
+        return DistributedDataParallel(model)
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
 
-        mesh = init_device_mesh("cpu", (2,))
-        for layer in (model[0], model[3]):  # type: ignore[index]
-            fully_shard(layer, mesh=mesh)
-        fully_shard(model, mesh=mesh)
+    mesh = init_device_mesh("cpu", (2,))
+    for layer in (model[0], model[3]):  # type: ignore[index]
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def train(kind: str, rank: int, logdir: str | None, called: list[str]) -> dict[str, object]:
+    """The losses of twelve steps, and the collectives that were called for them."""
+    model = make(kind)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    if logdir != "-":
+    guarding: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+    called.clear()
+    if logdir is not None:
         guarding = memguard.watch(model, optimizer, logdir=logdir, quiet=True)
     losses = []
     torch.manual_seed(rank)
@@ -63,10 +66,20 @@ def main(kind: str, rank: int, store: str, logdir: str) -> None:
                 model.eval()
                 losses.append(model(torch.ones(2, 8)).sum().item())
                 model.train()
-    print(json.dumps({"losses": losses, "collectives": called}), flush=True)
+    return {"losses": losses, "collectives": list(called)}
+
+
+def main(rank: int, store: str, logdir: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    called = count_collectives()
+    told = {}
+    for kind in ("ddp", "fsdp"):
+        plain = train(kind, rank, None, called)
+        told[kind] = [plain, train(kind, rank, f"{logdir}/{kind}", called)]
+    print(json.dumps(told), flush=True)
     dist.destroy_process_group()
     os._exit(0)  # gloo's threads now and then abort the interpreter's own exit, with and without memguard
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])
