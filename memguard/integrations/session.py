@@ -128,6 +128,7 @@ class Session:
         self.watch = Watch(device=options.device, lightning=lightning, read=self.backend.read)
         if options.history == "auto":
             self.watch.history = choose_history(options.device, self.backend)
+        self.watch.find_record = self._newest_record
         self.probes = Probes(self.watch, PROBES)
         self.cache = CacheGuard(options.empty_cache, self.backend)
         self.validation = ValidationGuard(options.validation, self.recorder, self.watch)
@@ -292,11 +293,11 @@ class Session:
             return
         self._calm = False
         try:
-            looks = probes.active or self.cache.counts_batches
-            recorder.batch_end(at_once=looks)
+            looks = probes.active
+            recorder.batch_end(at_once=self.cache.counts_batches)
             if self.devices.listens:
                 self.devices.batch_end()
-            probes.batch_end(recorder.newest if looks else None)
+            probes.batch_end()
             if probes.waiting:
                 recorder.learn(probes.take())
             if looks:
@@ -521,6 +522,9 @@ class Session:
             if (finding := self.cache.after_batch(record)) is not None:
                 self.recorder.add(finding)
         self.probes.records(records)
+
+    def _newest_record(self) -> BatchRecord | None:
+        return self.recorder.newest
 
     def _write_owners(self, batch: int, peak_bytes: int) -> None:
         """Writes whose a new highest peak is; the next one must be a twentieth higher to be worth another count."""

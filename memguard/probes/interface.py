@@ -48,6 +48,10 @@ def _no_wires(*events: str) -> None:
     pass
 
 
+def _no_record() -> BatchRecord | None:
+    return None
+
+
 @dataclass(slots=True)
 class Watch:
     """What probes may know of the run. `Probes` keeps the counts; the integration fills the rest once.
@@ -73,8 +77,8 @@ class Watch:
     extra_roots: Callable[[], Iterable[tuple[str, object]]] = _no_roots
     """Objects besides frames and models where a holder may hang: ("trainer", trainer), callbacks, metrics. Asked for
     only when something is to be named, so nothing is held."""
-    record: BatchRecord | None = None
-    """The open batch's, in `on_batch_end` of a batch that is looked at; else None."""
+    find_record: Callable[[], BatchRecord | None] = _no_record
+    """Works out the newest record: `Recorder.newest`."""
     stage: Stage = Stage.OTHER
     batch: int = 0
     """Number of the current record."""
@@ -91,6 +95,11 @@ class Watch:
     """The graphs of all forwards; kept by the marks probe."""
     _models: list[weakref.ref[nn.Module]] = field(default_factory=list)
     _optimizers: list[weakref.ref[torch.optim.Optimizer]] = field(default_factory=list)
+
+    @property
+    def record(self) -> BatchRecord | None:
+        """The newest record, in `on_batch_end` that of the open batch; asked for only where it matters."""
+        return self.find_record()
 
     @property
     def models(self) -> list[nn.Module]:

@@ -9,8 +9,7 @@ An integration makes one `Probes`, delivers the events below on the training thr
         forward_start(module, args, kwargs), forward_end(module, args, output)
         backward_start(loss), backward_end()                       optional; only Lightning can tell
         optimizer_step_start(optimizer), optimizer_step_end(optimizer)      from the global optimizer hooks
-      batch_end(record)                    after its numbers were read, so that no look is charged to the batch; the
-                                           record itself is there only in batches that are looked at
+      batch_end()                          after its numbers were read, so that no look is charged to the batch
       records(records)                     the records as they are made, in order
       take() -> facts
     stage_end(stage)
@@ -223,9 +222,8 @@ class Probes:
         if self._heard["on_optimizer_step_end"]:
             self._emit("on_optimizer_step_end", optimizer)
 
-    def batch_end(self, record: BatchRecord | None = None) -> None:
-        """The batch is over; call it after the record's numbers were read, and pass it on where it is made already."""
-        self.watch.record = record
+    def batch_end(self) -> None:
+        """The batch is over; call it after the record's numbers were read."""
         if self._heard["on_batch_end"]:
             self._emit("on_batch_end")
         self._in_batch = False

@@ -51,8 +51,8 @@ class RebindsProbe(Probe):
         if watch.stage is not Stage.TRAIN or history is None:
             return
         self._count += 1
-        if watch.record is not None:
-            self._peak = max(self._peak, watch.record.allocated_peak_bytes or 0)
+        if (record := watch.record) is not None:
+            self._peak = max(self._peak, record.allocated_peak_bytes or 0)
         if self._count == BEGIN and self._is_worth_it(history):
             self._on = True
             self._mine = not history.records_history  # on a virtual GPU stacks come with any history

@@ -32,6 +32,7 @@ class Loop:
         )
         self.batch = 0
         self.record: BatchRecord | None = None
+        self.watch.find_record = lambda: self.record
         self._handles: list[Any] = []
 
     def __enter__(self) -> Loop:
@@ -61,7 +62,7 @@ class Loop:
             if index:
                 if self.record is not None:
                     self.probes.records([self.record])
-                self.probes.batch_end(self.record)
+                self.probes.batch_end()
                 self.batch += 1
                 self.facts += self.probes.take()
             if index == count:

@@ -49,7 +49,7 @@ class Program:
     def batch(self, allocated_bytes: int | None = None) -> None:
         """One batch ends."""
         self.watch.batches += 1
-        self.watch.record = replace(RECORD, allocated_end_bytes=allocated_bytes)
+        self.watch.find_record = lambda: replace(RECORD, allocated_end_bytes=allocated_bytes)
         self.rounds.count += 1
         if self.rounds.is_due():
             self.rounds.begin(self.watch, 1)
@@ -172,6 +172,6 @@ def test_no_second_round_where_nothing_grew() -> None:
     assert len(program.found) == 2
     program = Program()
     program.rounds._at_begin = (0, 1000, 5)
-    program.watch.record = replace(RECORD, allocated_end_bytes=1000, host_rss_bytes=5)
+    program.watch.find_record = lambda: replace(RECORD, allocated_end_bytes=1000, host_rss_bytes=5)
     program.rounds.begin(program.watch, 1)
     assert not program.rounds.is_open
