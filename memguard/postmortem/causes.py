@@ -19,6 +19,8 @@ LEAKS = ("MG101", "MG102", "MG103", "MG104", "MG105", "MG301", "MG302", "MG306",
 """Rules whose finding explains a floor that rose."""
 MANY_FORWARDS = 4
 """Times the forwards of a usual batch, from which their number is remarkable."""
+FULL = 0.95
+"""Share of the device from which on the state of an optimizer fills it: what is left lies in pieces."""
 SUBSTANTIAL = 0.1
 """Share of the allocated bytes below which nothing is called the cause."""
 
@@ -143,7 +145,7 @@ def _fragmentation(scene: Scene) -> Verdict | None:
         return None
     if request.pieces_bytes < max(SUBSTANTIAL * (request.reserved_bytes or 0), request.requested_bytes / 4):
         return None
-    if not _fitted_before(scene):
+    if not _fitted_before(scene) or _fills_with_state(scene):
         return None
     largest = request.largest_piece_bytes
     biggest = f"; the largest piece is {format_bytes(largest)}" if largest is not None else ""
@@ -165,6 +167,17 @@ def _fitted_before(scene: Scene) -> bool:
         return True
     estimate, room = fit(scene), room_bytes(scene)
     return estimate is None or room is None or estimate.fixed_bytes + estimate.bytes_per_batch <= room
+
+
+def _fills_with_state(scene: Scene) -> bool:
+    """Whether an optimizer is in its first step, and the state it makes will leave next to nothing free."""
+    request = scene.request
+    for optimizer in scene.objects.optimizers:
+        if optimizer.steps == 0 and optimizer.stepping and optimizer.full_state_bytes:
+            missing = optimizer.full_state_bytes - optimizer.state_bytes
+            if (request.allocated_bytes or 0) + missing > FULL * (request.limit_bytes or 0):
+                return True
+    return False
 
 
 def _validation_graph(scene: Scene) -> Verdict | None:

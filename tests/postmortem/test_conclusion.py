@@ -84,6 +84,21 @@ def test_fused_comes_first_where_it_is_enough() -> None:
     assert told.advice[0].gain_bytes == 5 * GIB
 
 
+@pytest.mark.parametrize(("full", "cause"), [(19, Cause.OPTIMIZER_STATE), (12, Cause.FRAGMENTATION)])
+def test_state_that_fills_the_device_is_not_fragmentation(full: int, cause: Cause) -> None:
+    """In the first step what is free lies in pieces; they are the cause only where they would have been left."""
+    use = OptimizerUse(
+        name="RAdam",
+        steps=0,
+        stepping=True,
+        state_bytes=9 * GIB,
+        full_state_bytes=full * GIB,
+        temporary_bytes=0,
+    )
+    told = conclude(replace(SCENE, request=BROKEN, objects=replace(BUSY, phase="optimizer step", optimizers=(use,))))
+    assert told.cause is cause
+
+
 def test_the_cache_is_never_blamed() -> None:
     """No cause advises to empty a cache that the allocator has emptied itself."""
     for request in (FULL, BROKEN):
