@@ -14,6 +14,8 @@ from memguard.units import format_bytes
 
 MIN_VIEW_BYTES = 64 * 1024**2
 MIN_VIEW_SHARE = 0.01
+MIN_TOLD_BYTES = 1024**2
+"""Pinned by views that end with their pass: worth a word, no warning."""
 MIN_VIEW_BYTES_PER_BATCH = 4096
 """Pinned by each of the views that come with every batch."""
 TIMES = 8
@@ -120,13 +122,14 @@ class ViewPinsStorage(Detector):
             return
         total = run.device_total_bytes
         grows = fact.grows and fact.pinned_bytes >= MIN_VIEW_BYTES_PER_BATCH * fact.views
-        if not grows and fact.pinned_bytes < (min(MIN_VIEW_BYTES, MIN_VIEW_SHARE * total) if total else MIN_VIEW_BYTES):
+        large = fact.pinned_bytes >= (min(MIN_VIEW_BYTES, MIN_VIEW_SHARE * total) if total else MIN_VIEW_BYTES)
+        if not grows and not large and fact.pinned_bytes < MIN_TOLD_BYTES:
             return
         yield from_fact(
             self,
             fact,
             run,
-            Severity.WARNING,
+            Severity.WARNING if grows or large else Severity.INFO,
             f"{holder(fact.place)} uses {format_bytes(fact.used_bytes)} in {plural(fact.views, 'view')} and keeps "
             f"{format_bytes(fact.pinned_bytes)} of storage alive.",
             "clone the slice before keeping it: x[:, 0].clone().",

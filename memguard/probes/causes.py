@@ -104,8 +104,8 @@ def _better(new: Statement, old: Statement | None, *, outside: bool) -> bool:
     """
     if old is None:
         return True
-    if outside:
-        return new.grows and new.certain and new.loops and not old.grows
+    if outside:  # a constructor says how an element is made, not who keeps it
+        return new.grows and new.certain and not old.grows and (new.loops or (old.quiet and not new.quiet))
     return new.grows > old.grows or (new.grows == old.grows and new.certain >= old.certain and not new.quiet)
 
 

@@ -32,6 +32,8 @@ MIN_STALE_BYTES = 64 * 1024
 # Tensors of state per parameter, of the optimizers that allocate them in the first step; checked in torch 2.13.
 _STATE = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "SparseAdam": 2, "Adadelta": 2, "Rprop": 2}
 
+_BACKWARDS = ("backward", "manual_backward")
+
 
 @final
 class GradientsProbe(Probe):
@@ -141,7 +143,7 @@ class GradientsProbe(Probe):
         if self._with_graph < GRAPHS:
             return
         sites = (place_of(frame) for frame in user_frames(sys._getframe(1)))
-        calls = (find_call(site, "backward", above=True, text="create_graph") for site in sites)
+        calls = (find_call(site, *_BACKWARDS, above=True, text="create_graph") for site in sites)
         place = next((call for call in calls if call is not None), None)
         if place is not None and not _is_cleared_below(place):
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -158,7 +160,7 @@ class GradientsProbe(Probe):
     def _backward_place(self) -> Place:
         kept = [mark.kept for mark in list(self.watch.ledger.live.values()) if mark.kept is not None]
         site = kept[-1] if kept else call_site()
-        return find_call(site, "backward", text="create_graph") or site
+        return find_call(site, *_BACKWARDS, text="create_graph") or site
 
 
 def _is_cleared_below(backward: Place) -> bool:

@@ -11,6 +11,7 @@ from memguard.clocks import thread_time
 from memguard.probes.interface import Watch
 from memguard.probes.screening import Screening, Suspicions
 from memguard.probes.slices import SlicedWalk
+from memguard.probes.swelling import Measure
 
 BEGINS = (6, 18, 200, 212, 2000, 2012)
 """Batches of a stage from which on a round may begin; each goes on for as many batches as it needs."""
@@ -22,6 +23,8 @@ class Rounds:
 
     Args:
         rests: Whether this pass is left out.
+        before: Those of the pass before, with whose counts this one's are compared.
+        away: Batches of other stages since then.
 
     Attributes:
         count: Batches that were looked at.
@@ -31,13 +34,17 @@ class Rounds:
         confirmed: Storages of which only a small part was seen in each of the last two rounds.
     """
 
-    def __init__(self, *, rests: bool = False) -> None:
+    def __init__(self, *, rests: bool = False, before: Rounds | None = None, away: int = 0) -> None:
         self.count = 0
         self.lengths: dict[int, tuple[int, int]] = {}
+        self._measures: dict[int, Measure] = {}
         self.confirmed: frozenset[int] = frozenset()
         """What one batch holds for a moment is no pin."""
         self._pinned: frozenset[int] = frozenset()
         self._newest: dict[int, weakref.ref[Any]] = {}
+        if before is not None:
+            self.lengths = {number: (length, batch + away) for number, (length, batch) in before.lengths.items()}
+            self._newest = before._newest
         self.has_looked = False
         self.waiting: dict[int, tuple[int, int]] = {}
         self._begins = [] if rests else list(BEGINS)
@@ -53,6 +60,11 @@ class Rounds:
     def is_due(self) -> bool:
         """Whether another round may begin; one that is still open ends there: what is near was met in it."""
         return bool(self._begins) and self.count >= self._begins[0]
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether this pass was too short for its first round."""
+        return 0 < self.count < BEGINS[0] and len(self._begins) == len(BEGINS)
 
     def begin(self, watch: Watch, host_bytes_per_batch: int) -> None:
         """Begins one, unless nothing grew since the last.
@@ -73,7 +85,8 @@ class Rounds:
         if self._walk is not None:
             self._end(self._screening.conclude())
         self.has_looked = False
-        self._walk, self._screening = SlicedWalk(watch.models), Screening(self.lengths, self._newest)
+        self._walk = SlicedWalk(watch.models)
+        self._screening = Screening(self.lengths, self._newest, self._measures)
 
     def advance(
         self,
@@ -105,6 +118,7 @@ class Rounds:
         self._walk = None
         self.lengths = {**self.lengths, **self._screening.lengths}
         self._newest = {**self._newest, **self._screening.newest}
+        self._measures = self._screening.swellings.measures
         self.confirmed = suspicions.pinned & self._pinned
         self._pinned = suspicions.pinned
 

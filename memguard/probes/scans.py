@@ -29,6 +29,7 @@ from memguard.probes.owners import state_of
 from memguard.probes.pins import Pin, find_pins
 from memguard.probes.rounds import Rounds
 from memguard.probes.sizes import owned_storages, storages_of
+from memguard.probes.swelling import Swelling, is_cut
 from memguard.stats import Stage
 
 SLICE_SECONDS, LAST_SLICE_SECONDS = 0.0007, 0.02
@@ -57,6 +58,8 @@ class ScansProbe(Probe):
         super().__init__(watch, report)
         self._stages: dict[Stage, Rounds] = {}
         self._passes: dict[Stage, int] = {}
+        self._ended: dict[Stage, tuple[Rounds, int]] = {}
+        """Of each stage that evaluates, the last pass's rounds, and the batches that had been at its end."""
         self._explained: set[int] = set()
         self._steps: deque[tuple[int, int]] = deque(maxlen=256)
         """Batches and optimizer steps so far, at the slices of the last rounds."""
@@ -68,7 +71,7 @@ class ScansProbe(Probe):
         watch = self.watch
         rounds = self._stages.get(watch.stage)
         if rounds is None:
-            rounds = self._stages[watch.stage] = Rounds()
+            rounds = self._stages[watch.stage] = self._next_pass(watch.stage)
         rounds.count += 1
         if rounds.is_due():
             rounds.begin(watch, MIN_HOST_BYTES)
@@ -78,11 +81,21 @@ class ScansProbe(Probe):
     def on_stage_end(self, stage: Stage) -> None:
         """A pass of evaluation ends: what grows within one is counted anew in another, later ones seldom."""
         rounds = self._stages.get(stage)
-        if rounds is not None and rounds.is_open and rounds.lengths:
+        if rounds is None:
+            return
+        if stage.evaluates and rounds.is_unseen:
+            rounds.begin(self.watch, MIN_HOST_BYTES)
+        if rounds.is_open and (rounds.lengths or stage.evaluates):
             self._go_on(rounds, LAST_SLICE_SECONDS)
-        if stage.evaluates and rounds is not None:
-            passes = self._passes[stage] = self._passes.get(stage, 0) + 1
-            self._stages[stage] = Rounds(rests=bool(passes & (passes - 1)))
+        if stage.evaluates:
+            self._passes[stage] = self._passes.get(stage, 0) + 1
+            self._ended[stage] = self._stages.pop(stage), self.watch.batches
+
+    def _next_pass(self, stage: Stage) -> Rounds:
+        """Of evaluation; what was counted in the last pass is not forgotten, for what nobody clears grows over all."""
+        before, then = self._ended.get(stage, (None, 0))
+        passes = self._passes.get(stage, 0)
+        return Rounds(rests=bool(passes & (passes - 1)), before=before, away=self.watch.batches - 1 - then)
 
     def _go_on(self, rounds: Rounds, seconds: float) -> None:
         watch = self.watch
@@ -90,6 +103,8 @@ class ScansProbe(Probe):
         suspicions = rounds.advance(watch, list(user_frames(sys._getframe(1))), seconds)
         if suspicions is None:
             return
+        if suspicions.swollen:
+            self._tell_swollen(suspicions.swollen)
         fresh = (suspicions.copies | suspicions.exceptions) - self._explained if watch.stage is Stage.TRAIN else set()
         pinned = rounds.confirmed - self._explained
         rounds.waiting |= suspicions.grown
@@ -170,6 +185,43 @@ class ScansProbe(Probe):
                 bytes=growth.bytes or None,
             )
         )
+
+    def _tell_swollen(self, swollen: dict[int, Swelling]) -> None:
+        """Single tensors that a statement makes larger with every batch, or hangs on the graph of the last."""
+        watch = self.watch
+        survey = Survey(models=watch.models, extra=watch.extra_roots())
+        for holder, links in survey.by_holder([(link, 0) for link in survey.tensors if id(link.value) in swollen]):
+            place = holder.place
+            found = max((swollen[id(link.value)] for link in links), key=lambda found: found.bytes + found.nodes)
+            where, first = (place.file, place.line), max(watch.batch - found.batches, 0)
+            if not holder.grows or where in watch.told or is_cut(place.source):
+                continue
+            watch.told.add(where)
+            if found.nodes:
+                self.report(
+                    RetainedGraphs(
+                        batch=watch.batch,
+                        stage=watch.stage,
+                        place=place,
+                        graphs=found.batches,
+                        first_batch=first,
+                        last_batch=watch.batch,
+                        optimizer_steps=0,
+                    )
+                )
+            elif not is_on_host(place):
+                self.report(
+                    KeptOutputs(
+                        batch=watch.batch,
+                        stage=watch.stage,
+                        place=place,
+                        tensors=found.batches,
+                        first_batch=first,
+                        bytes=found.bytes,
+                        bytes_per_batch=found.bytes / found.batches,
+                        bounded=is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates),
+                    )
+                )
 
     def _tell_kept_on_host(self, growth: Growth, batches: int) -> None:
         place, watch = growth.place, self.watch

@@ -18,6 +18,7 @@ from memguard.probes.contents import Via, attributes_of, container_of, length_of
 from memguard.probes.host_sizes import newest_of
 from memguard.probes.sizes import storage_key
 from memguard.probes.slices import Position
+from memguard.probes.swelling import Measure, Swelling, Swellings
 from memguard.probes.walk import Link
 
 PER_BATCH = 0.9
@@ -43,6 +44,8 @@ class Suspicions:
     """Positions of what has as many tensors as a model, in storages of their own."""
     exceptions: frozenset[int] = frozenset()
     """Ids of exceptions that somebody keeps, with their tracebacks."""
+    swollen: dict[int, Swelling] = field(default_factory=dict)
+    """By a tensor's id; only good at once."""
 
 
 @final
@@ -52,6 +55,7 @@ class Screening:
     Args:
         before: Lengths of containers by their positions, as an earlier screening left them (`lengths`).
         newest: Likewise what was added to them last (`newest`).
+        measures: Likewise what single tensors came to (`swellings.measures`).
 
     Attributes:
         lengths: (elements, batch) of each container, by its position.
@@ -63,12 +67,14 @@ class Screening:
         self,
         before: Mapping[int, tuple[int, int]] | None = None,
         newest: Mapping[int, weakref.ref[Any]] | None = None,
+        measures: Mapping[int, Measure] | None = None,
     ) -> None:
         self.lengths: dict[int, tuple[int, int]] = {}
         self.newest: dict[int, weakref.ref[Any]] = {}
         self.batch = 0
         self._before = before or {}
         self._newest_before = newest or {}
+        self.swellings = Swellings(measures or {})
         self._grown: dict[int, tuple[int, int]] = {}
         self._owned: set[int] = set()
         self._parameters: dict[object, int] = {}
@@ -84,7 +90,7 @@ class Screening:
         value = link.value
         kind = type(value)
         if issubclass(kind, torch.Tensor):
-            self._meet_tensor(value)
+            self._meet_tensor(value, position)
         elif issubclass(kind, nn.Module):
             self._meet_module(value, position)
         elif issubclass(kind, BaseException):
@@ -106,11 +112,15 @@ class Screening:
             for key, views in self._views.items()
             if key not in self._owned and sum(size for _, size in views) * PIN_RATIO < self._sizes[key]
         }
-        return Suspicions(grown, frozenset(pinned), frozenset(copies), frozenset(self._exceptions))
+        exceptions = frozenset(self._exceptions)
+        return Suspicions(grown, frozenset(pinned), frozenset(copies), exceptions, self.swellings.take())
 
-    def _meet_tensor(self, tensor: Any) -> None:
+    def _meet_tensor(self, tensor: Any, position: Position) -> None:
         key = storage_key(tensor)
-        if key is None or key[1] < MIN_PIN_BYTES or issubclass(type(tensor), nn.Parameter):
+        if key is None or issubclass(type(tensor), nn.Parameter):
+            return
+        self.swellings.meet(tensor, key[1], position.number, self.batch)
+        if key[1] < MIN_PIN_BYTES:
             return
         self._sizes[key[0]] = key[1]
         part = (tensor.storage_offset(), tensor.numel() * tensor.element_size())

@@ -1,0 +1,99 @@
+"""Single tensors that grow: one that is joined to what comes, or one that hangs on the graph of what was."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from memguard.probes.sizes import walk
+
+MIN_BYTES = 16 * 1024
+MIN_BYTES_PER_BATCH = 1024
+PER_BATCH = 0.9
+"""Nodes of a graph that a batch must add."""
+MIN_NODES = 8
+MAX_NODES = 600
+"""Nodes of one graph that are counted; a graph that had so many says nothing."""
+MAX_GRAPHS = 24
+"""Graphs that are counted in one round."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What one tensor came to, at one time."""
+
+    bytes: int
+    nodes: int
+    batch: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Swelling:
+    """How a tensor differs from what stood at its place a round before."""
+
+    bytes: int
+    """By which its storage is larger; 0 where it is its graph that is."""
+    nodes: int
+    batches: int
+
+
+@final
+class Swellings:
+    """Measures tensors by their positions. Keeps numbers, never a tensor.
+
+    Args:
+        before: The measures of an earlier round.
+
+    Attributes:
+        measures: Those of this one.
+    """
+
+    def __init__(self, before: Mapping[int, Measure]) -> None:
+        self.measures: dict[int, Measure] = {}
+        self._before = before
+        self._found: dict[int, Swelling] = {}
+        self._graphs = 0
+
+    def meet(self, tensor: Any, nbytes: int, number: int, batch: int) -> None:
+        """One tensor at a position."""
+        node, nodes = tensor.grad_fn, 0
+        if node is not None and self._graphs < MAX_GRAPHS:
+            self._graphs += 1
+            nodes = sum(1 for _ in walk(node, MAX_NODES))
+        elif node is not None or nbytes < MIN_BYTES:
+            return
+        self.measures[number] = Measure(nbytes, nodes, batch)
+        then = self._before.get(number)
+        if then is None or (then.nodes > 0) != (nodes > 0) or then.nodes >= MAX_NODES:
+            return
+        batches = max(batch - then.batch, 1)
+        if nodes:
+            if nodes - then.nodes >= max(PER_BATCH * batches, MIN_NODES):
+                self._found[id(tensor)] = Swelling(0, nodes - then.nodes, batches)
+        elif nbytes - then.bytes >= MIN_BYTES_PER_BATCH * batches:
+            self._found[id(tensor)] = Swelling(nbytes - then.bytes, 0, batches)
+
+    def take(self) -> dict[int, Swelling]:
+        """What was found since the last call, by the tensor's id: to be used at once."""
+        found, self._found = self._found, {}
+        return found
+
+
+def is_cut(statement: str | None) -> bool:
+    """Whether an assignment keeps only a part of what it joins: ``bank = torch.cat([bank, z])[-256:]``."""
+    try:
+        tree = ast.parse((statement or "").strip())
+    except (SyntaxError, ValueError, RecursionError):
+        return True  # it cannot be read, so nothing is concluded
+    values = [node.value for node in tree.body if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign))]
+    return any(isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) for node in values) or any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Subscript)
+        and isinstance(node.func.value.slice, ast.Slice)
+        for node in values
+    )

@@ -1,0 +1,117 @@
+"""Single tensors that grow, told with the statement that makes them."""
+
+import linecache
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from memguard.facts import Fact, KeptOutputs, RetainedGraphs
+from memguard.probes.scans import ScansProbe
+from memguard.probes.swelling import is_cut
+from memguard.stats import Stage
+from tests.probes.loop import Loop
+
+
+def line_of(fact: Fact) -> str:
+    return linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+def test_predictions_that_are_joined_on_the_device_are_told() -> None:
+    """No list grows; one tensor does, under a name of its own."""
+    model = nn.Linear(16, 512).eval()
+    preds = torch.zeros(0, 512)
+    with Loop(model, kinds=[ScansProbe]) as loop, torch.no_grad():
+        for _ in loop.batches(40, Stage.VALIDATION):
+            preds = torch.cat([preds, model(torch.randn(32, 16))])  # joined
+    (fact,) = loop.of(KeptOutputs)
+    assert fact.place.holder == "preds" and fact.bytes_per_batch == 32 * 512 * 4
+    assert "# joined" in line_of(fact)
+
+
+def test_an_average_with_a_graph_is_told_as_one() -> None:
+    """A dictionary of averages stays as long as it is; the graph behind them does not."""
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    shadow = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(40):
+            optimizer.zero_grad()
+            model(torch.randn(4, 8)).sum().backward()
+            optimizer.step()
+            for name, parameter in model.named_parameters():
+                shadow[name] = 0.9 * shadow[name] + 0.1 * parameter  # averaged
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.place.holder == "shadow" and fact.graphs >= 8
+    assert "# averaged" in line_of(fact)
+
+
+def steady() -> Callable[[int], None]:
+    kept = {"bank": torch.zeros(0, 512)}
+
+    def step(index: int) -> None:
+        kept["bank"] = torch.cat([kept["bank"], torch.zeros(32, 512)])[-128:]
+
+    return step
+
+
+def of_different_lengths() -> Callable[[int], None]:
+    kept: dict[str, torch.Tensor] = {}
+
+    def step(index: int) -> None:
+        kept["newest"] = torch.zeros(32 * (index + 1), 512)
+
+    return step
+
+
+@pytest.mark.parametrize("make", [steady, of_different_lengths])
+def test_what_has_a_limit_or_is_only_replaced_is_silent(make: Callable[[], Callable[[int], None]]) -> None:
+    """A window over what came last; batches that happen to be longer and longer."""
+    model, step = nn.Linear(16, 4), make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for index in loop.batches(40):
+            model(torch.randn(4, 16)).sum().backward()
+            optimizer.step()
+            step(index)
+    assert loop.facts == []
+
+
+def test_what_nobody_clears_between_passes_is_told() -> None:
+    """Each pass is too short to tell that anything grows in it, and the list survives all of them."""
+
+    class Maps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.maps = nn.Linear(64, 64), list[torch.Tensor]()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.layer(x)
+            self.maps.append(out.softmax(-1))  # kept over passes
+            return out.sum()
+
+    model = Maps().eval()
+    with Loop(model, kinds=[ScansProbe]) as loop, torch.no_grad():
+        for _ in range(5):
+            for _ in loop.batches(5, Stage.VALIDATION):
+                model(torch.randn(64, 64))
+            for _ in loop.batches(3):
+                pass
+    (fact,) = loop.of(KeptOutputs)
+    assert fact.place.holder == "Maps.maps" and "# kept over passes" in line_of(fact)
+
+
+@pytest.mark.parametrize(
+    ("statement", "cut"),
+    [
+        ("bank = torch.cat([bank, z])", False),
+        ("bank = torch.cat([bank, z])[-256:]", True),
+        ("self.bank = torch.cat([self.bank, z])[-256:].detach()", True),
+        ("preds = x if preds is None else torch.cat((preds, x))", False),
+        ("for x in", True),
+    ],
+)
+def test_a_statement_that_cuts(statement: str, cut: bool) -> None:
+    """Only what keeps a slice of the whole limits it."""
+    assert is_cut(statement) is cut
