@@ -9,8 +9,13 @@ import copy
 import json
 import os
 import pickle
+import sys
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import lightning.pytorch as pl
 import pytest
@@ -27,6 +32,7 @@ from lightning.pytorch.callbacks import (
     OnExceptionCheckpoint,
     StochasticWeightAveraging,
     Timer,
+    TQDMProgressBar,
 )
 from lightning.pytorch.demos.boring_classes import BoringDataModule, BoringModel, ManualOptimBoringModel
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
@@ -73,9 +79,21 @@ def numbers(batch_size: int = 2, count: int = 32) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def seeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def seeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The same numbers in each test; afterwards it polices threads, variables and files, as Lightning's suite does."""
     monkeypatch.chdir(tmp_path)
     pl.seed_everything(1, verbose=False)
+    threads, variables = set(threading.enumerate()), set(os.environ)
+    yield
+    left = [thread for thread in set(threading.enumerate()) - threads if "ThreadPool" not in thread.name]
+    for thread in left:
+        stop = getattr(thread, "stop", None) or getattr(thread, "exit", None)
+        assert thread.daemon and callable(stop), f"a thread is left: {thread}"
+        stop()
+        assert not thread.is_alive()
+    files = [path.relative_to(tmp_path) for path in sorted(tmp_path.rglob("*"))]
+    own = [str(path) for path in files if not any(part.startswith("version_") for part in path.parts[:-1])]
+    remember(sorted(set(os.environ) - variables), own)
 
 
 def trainer(*callbacks: Any, **settings: Any) -> pl.Trainer:
@@ -384,6 +402,62 @@ def test_the_directory_holds_what_lightning_writes(tmp_path: Path) -> None:
         "epoch=1-step=32.ckpt",
         "metrics.csv",
     ]
+
+
+@pytest.mark.parametrize("top", [-1, 0, 1])
+def test_nothing_but_checkpoints_in_their_directory(top: int, recwarn: pytest.WarningsRecorder) -> None:
+    keeper = ModelCheckpoint(Path.cwd(), filename="{epoch}", save_top_k=top, save_last=True)
+    trainer(keeper, enable_checkpointing=True).fit(Losses())
+    remember(sorted(os.listdir()), [str(each.message) for each in recwarn if "not empty" in str(each.message)])
+
+
+def test_the_clock_belongs_to_the_test() -> None:
+    class Clocked(Losses):
+        def on_train_batch_end(self, *args: Any) -> None:
+            self.losses.append(time.perf_counter())
+
+    model = Clocked()
+    with mock.patch("time.perf_counter", side_effect=range(5)):
+        trainer(max_steps=5).fit(model)
+    remember(model.losses)
+
+
+def test_what_is_printed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    class Talks(Losses):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.print("training")
+            self.log("shown", 2.0, prog_bar=True)
+            return super().training_step(batch, batch_idx)
+
+    bar = TQDMProgressBar()
+    with mock.patch("builtins.print") as printed:
+        silent = trainer(bar, enable_progress_bar=True, max_steps=2)
+        silent.fit(Talks())
+        bar.disable()
+        trainer(max_steps=2).fit(Talks())
+    remember([str(each.args) for each in printed.call_args_list], str(bar.train_progress_bar.postfix))
+    with mock.patch.object(sys.stdout, "write"):
+        capsys.readouterr()
+    trainer(max_steps=2).fit(Losses())
+    remember([text for text in capsys.readouterr() if "GiB" in text])
+
+
+def test_parts_of_a_run() -> None:
+    first = trainer()
+    first._run_stage = mock.Mock()  # type: ignore[method-assign]
+    first.fit(Losses())
+    with mock.patch("lightning.pytorch.trainer.call._call_teardown_hook"):
+        trainer(max_steps=2).fit(Losses())
+
+    class Late(pl.Callback):
+        def setup(self, *args: Any, **kwargs: Any) -> None:
+            raise ValueError("late")
+
+    with pytest.raises(ValueError, match="late"):
+        trainer(Late()).fit(Losses())
+    logger = mock.Mock(name="logger")
+    trainer(logger=logger, max_steps=3, log_every_n_steps=1).fit(Losses())
+    remember([len(each.kwargs["metrics"]) for each in logger.log_metrics.call_args_list])
 
 
 def test_gradients_in_evaluation_where_they_are_asked_for() -> None:
