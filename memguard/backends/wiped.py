@@ -53,11 +53,21 @@ class Wiped:
         What the reading has not (another function of torch's may tell less, the pool of a CUDA graph may be gone) stays
         out of it.
         """
+        try:
+            now = self._peaks_of(reading)
+        except KeyError:
+            now = []
+        if len(now) != len(self._peaks):  # a function that tells less than the one we read
+            now = [-1] * len(self._peaks)
         lifted = False
-        for place, peak in zip(self._places, self._peaks, strict=True):
-            lifted |= _raise(_at(reading, place), peak)
+        for place, peak, had in zip(self._places, self._peaks, now, strict=True):
+            if had < peak and (stat := _at(reading, place)):
+                stat["peak"] = peak
+                lifted = True
         for place, peak in self._pools.items():
-            lifted |= _raise(_at(reading, place), peak)
+            if (stat := _at(reading, place)) and stat["peak"] < peak:
+                stat["peak"] = peak
+                lifted = True
         return lifted
 
     def _peaks_by_pool(self, reading: Reading) -> dict[tuple[Any, ...], int]:
@@ -92,10 +102,3 @@ def _at(reading: Any, place: tuple[Any, ...]) -> dict[str, int] | None:
             return None
     stat: dict[str, int] = reading
     return stat
-
-
-def _raise(stat: dict[str, int] | None, peak: int) -> bool:
-    if not stat or stat["peak"] >= peak:
-        return False
-    stat["peak"] = peak
-    return True

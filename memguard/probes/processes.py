@@ -14,20 +14,25 @@ from memguard.probes.compile_sites import compile_site
 from memguard.probes.frames import user_frames
 from memguard.probes.interface import Probe, Watch
 
-EVERY = 16
-FIRST = 8
+EVERY, RARELY = 16, 128
+FIRST, SETTLING = 8, 64
 MIN_OTHER_BYTES = 1024**2
 
 
 @final
 class CompilationsProbe(Probe):
-    """Counts, at most once in 16 batches, the graphs that were compiled or captured; loads nothing of torch.compile."""
+    """Counts, at most once in 16 batches, the graphs that were compiled or captured; loads nothing of torch.compile.
+
+    The pools of captured graphs are asked for more rarely once they are as many as before: that is a whole reading of
+    the allocator.
+    """
 
     name: ClassVar[str] = "compilations"
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._last = (0, 0)
+        self._pools, self._ask_pools = (0, 0), FIRST
         self._next = FIRST
 
     def on_batch_end(self) -> None:
@@ -37,7 +42,11 @@ class CompilationsProbe(Probe):
             return
         self._next = watch.batches + EVERY
         graphs = unique_graphs()
-        pools, nbytes = private_pools() if watch.device.startswith("cuda") else (0, 0)
+        if watch.batches >= self._ask_pools and watch.device.startswith("cuda"):
+            before, self._pools = self._pools, private_pools()
+            settled = watch.batches > SETTLING and self._pools[0] <= before[0]
+            self._ask_pools = watch.batches + (RARELY if settled else EVERY)
+        pools, nbytes = self._pools
         if (graphs, pools) == self._last:
             return
         self._last = graphs, pools
