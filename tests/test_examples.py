@@ -1,11 +1,13 @@
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from memguard.cli import main
 from memguard.findings import Finding
 from memguard.recording import Recording, find_recordings
 
@@ -47,13 +49,18 @@ def test_an_example_is_short(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_an_example_runs_and_ends_with_a_summary(name: str, tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore")
+def test_an_example_runs_and_ends_with_a_summary(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As its docstring says to run it, with few steps; without its planted leak there is nothing to tell."""
     script = str(ROOT / "examples" / f"{name}.py")
-    done = python(script, *ARGUMENTS[name], "--logdir", str(tmp_path / "log"), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "validation" in done.stdout
-    assert "memguard on virtual:256MiB" in done.stderr and "Peak: " in done.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [script, *ARGUMENTS[name], "--logdir", str(tmp_path / "log")])
+    runpy.run_path(script, run_name="__main__")
+    said = capsys.readouterr()
+    assert "validation" in said.out
+    assert "memguard on virtual:256MiB" in said.err and "Peak: " in said.err
     assert all(len(Recording.open(path)) > 40 for path in find_recordings(tmp_path / "log"))
     assert name not in PLANTED or findings_of(tmp_path / "log") == []
 
@@ -69,7 +76,9 @@ def test_an_example_finds_its_planted_leak(name: str, tmp_path: Path) -> None:
     assert found == {(PLANTED[name][0], str(script), PLANTED[name][1])}
 
 
-def test_the_demo_shows_its_planted_faults_and_explains_the_end(tmp_path: Path) -> None:
+def test_the_demo_shows_its_planted_faults_and_explains_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Three faults named by line, the out-of-memory error explained, where to look next; exit code 0."""
     done = python("-m", "memguard", "demo", "--logdir", str(tmp_path / "demo"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -79,10 +88,11 @@ def test_the_demo_shows_its_planted_faults_and_explains_the_end(tmp_path: Path) 
         "MG201": "total += loss_of(model(inputs), targets).item()",
         "MG301": "samples.append(scores.detach())",
     }
-    report = python("-m", "memguard", "report", "--json", str(tmp_path / "demo"), cwd=tmp_path)
-    found = {finding["code"]: finding for finding in json.loads(report.stdout)["findings"]}
+    assert main(["report", "--json", str(tmp_path / "demo")]) == 0
+    report = json.loads(capsys.readouterr().out)
+    found = {finding["code"]: finding for finding in report["findings"]}
     assert {code: lines[found[code]["line"] - 1].strip() for code in planted} == planted
-    assert json.loads(report.stdout)["oom"]["cause"]
+    assert report["oom"]["cause"]
     assert "Why: A leak" in " ".join(done.stderr.split()) and "`samples`" in done.stderr
     assert f"tensorboard --logdir {tmp_path / 'demo'}" in done.stderr
     assert "step 40: training loss" in done.stdout
