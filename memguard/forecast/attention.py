@@ -36,9 +36,9 @@ def install_attention(tracer: Tracer) -> torch.library.Library:
     ) -> Tensor:
         flat = query.dim() == key.dim() == value.dim() == 3 and tracer.setting.torch_version >= (2, 15)
         if flat and query.device.type == "cuda" and (attn_mask is None or attn_mask.dim() in (2, 3)):
-            mask = attn_mask.unsqueeze(-3) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
-            q, k, v = (tensor.unsqueeze(-3) for tensor in (query, key, value))
-            return attention(q, k, v, mask, dropout_p, is_causal, scale, enable_gqa).squeeze(-3)
+            mask = attn_mask.unsqueeze(0) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
+            q, k, v = (tensor.unsqueeze(0) for tensor in (query, key, value))
+            return attention(q, k, v, mask, dropout_p, is_causal, scale, enable_gqa).squeeze(0)
         kernel = _choose(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa, tracer.setting)
         if kernel == "math":
             mask = _as_float(attn_mask, query.dtype)

@@ -19,6 +19,7 @@ from memguard.errors import MemGuardError
 
 Result = TypeVar("Result")
 
+_NO_ENGINE = "Cannot access accelerator device when none is available"
 _OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _PYTHON = sysconfig.get_path("stdlib") + os.sep
 _NO_FAKE = re.compile(r"(\S+): attempted to run this operator with Meta tensors")
@@ -113,6 +114,8 @@ def describe(error: BaseException) -> str:
     """One line for an exception of the user's code: its type, its text, and the innermost line outside libraries."""
     users = [frame for frame in traceback.extract_tb(error.__traceback__) if not _of_a_library(frame.filename)]
     text = str(error).strip().splitlines()
+    if _NO_ENGINE in str(error):
+        text = ["gradients of torch.func ask for a GPU's streams, so a step that uses them cannot be forecast"]
     where = f" at {users[-1].filename}:{users[-1].lineno}" if users else ""
     if isinstance(error, SyntaxError) and error.filename:
         text, where = [error.msg], f" at {error.filename}:{error.lineno}"

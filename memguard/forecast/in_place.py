@@ -20,6 +20,7 @@ IN_PLACE: dict[Any, Any] = {
     _aten.index_put.default: _aten.index_put_.default,
     _aten.masked_scatter.default: _aten.masked_scatter_.default,
     _aten.index_fill.int_Scalar: _aten.index_fill_.int_Scalar,
+    _aten.index_fill.int_Tensor: _aten.index_fill_.int_Tensor,
 }
 """Operators called by the autograd engine itself -> what it would call."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from memguard.forecast.packed_sequences import pack_kernel
 from memguard.forecast.scratch_convolution import convolution_backward_kernel, convolution_kernel
 from memguard.forecast.scratch_norms import group_norm_backward_kernel, group_norm_kernel
 
@@ -84,7 +85,7 @@ def _efficient_backward(tracer: Tracer, site: int, func: Any, args: tuple[Any, .
     for_query, for_key, for_value, for_mask = func(*args, **kwargs)
     key, value = args[2:4]
     if key.shape[1] != for_key.shape[1]:
-        for_key, for_value = torch.empty_like(key), torch.empty_like(value)
+        for_key, for_value = (given.transpose(1, 2).contiguous().transpose(1, 2) for given in (key, value))
     return for_query, for_key, for_value, for_mask
 
 
@@ -115,7 +116,15 @@ def _ctc_loss_backward(tracer: Tracer, site: int, func: Any, args: tuple[Any, ..
     return torch.empty_like(args[1])
 
 
+def _like_input(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The gradient of a loss that PyTorch gives no fake kernel."""
+    return torch.empty_like(args[1])
+
+
 KERNELS: dict[Any, Kernel] = {
+    aten._pack_padded_sequence.default: pack_kernel,
+    aten.multi_margin_loss_backward.default: _like_input,
+    aten.multilabel_margin_loss_backward.default: _like_input,
     aten._local_scalar_dense.default: _item,
     aten.nonzero.default: _nonzero,
     aten.masked_select.default: _masked_select,

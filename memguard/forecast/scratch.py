@@ -152,7 +152,7 @@ def _embedding_bag(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dic
 
 
 def _embedding_bag_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-    if not isinstance(out, Tensor) or out.layout != torch.strided or args[7] > 1:  # sparse, or the largest of each bag
+    if not isinstance(out, Tensor) or out.layout != torch.strided or args[8] > 1:  # sparse, or the largest of each bag
         tracer.outputs(out, site)
         return
     plan = embedding_backward_plan(args[1].numel(), out.shape[0], out.shape[1], out.element_size(), sort_always=True)
@@ -199,7 +199,48 @@ def _safe_softmax(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict
     tracer.take(site, out.numel(), rows, out.element_size())
 
 
+def _test(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """any, all: a byte for each partial answer."""
+    tracer.outputs(out, site)
+    dims = args[1] if len(args) > 1 else kwargs.get("dim")
+    take_reduction(tracer, site, args[0], dims_of(args[0], [dims] if isinstance(dims, int) else dims), 1)
+
+
+def _windows(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """unfold: its output begins as large as its input."""
+    smaller = tracer.hold(site, nbytes_of(args[0]))
+    tracer.outputs(out, site)
+    smaller()
+
+
+def _from_windows(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """fold: its output lies in memory as large as its input."""
+    tracer.larger(out, site, nbytes_of(args[0]))
+
+
+def _distances_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """pdist: the gradient of every pair, before they are added up."""
+    tracer.outputs(out, site)
+    tracer.take(site, max(out.shape[0] - 1, 0) * nbytes_of(out))
+
+
+def _trilinear(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """bilinear: products through cuBLAS, one output feature after the other."""
+    tracer.outputs(out, site)
+    tracer.library_call(Kind.GEMM, site)
+
+
 _SCRATCH: dict[Any, Scratch] = {
+    _aten.any.default: _test,
+    _aten.any.dim: _test,
+    _aten.all.default: _test,
+    _aten.all.dim: _test,
+    _aten.im2col.default: _windows,
+    _aten.col2im.default: _from_windows,
+    _aten._pdist_backward.default: _distances_backward,
+    _aten._trilinear.default: _trilinear,
+    _aten.soft_margin_loss.default: scratch_losses.soft_margin_loss,
+    _aten.soft_margin_loss_backward.default: scratch_losses.soft_margin_loss_backward,
     _aten.native_dropout.default: _mask_first,
     _aten._thnn_fused_lstm_cell.default: _lstm_cell,
     _aten.native_layer_norm.default: scratch_norms.layer_norm,

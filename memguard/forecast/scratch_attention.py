@@ -41,6 +41,10 @@ def efficient_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs:
     copied = None if ordered else tracer.hold(site, gradient.numel() * gradient.element_size())
     tracer.outputs(out, site)
     rows = batch * heads * length * 4
+    key = args[2]
+    each = batch * heads * key.shape[2] * key.element_size()
+    grouped = key.shape[1] != heads  # gradients for every head, added up afterwards
+    by_head = [tracer.hold(site, each * tensor.shape[3]) for tensor in args[2:4]] if grouped else []
     if query.dtype == torch.float32:
         product, total, delta = (
             tracer.hold(site, gradient.numel() * 4),
@@ -54,6 +58,8 @@ def efficient_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs:
     workspace = tracer.hold(site, batch * heads * _efficient_workspace(query, args[2]))
     delta()
     workspace()
+    for release in by_head:
+        release()
     if copied is not None:
         copied()
 

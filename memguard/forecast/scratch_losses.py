@@ -53,6 +53,29 @@ def probability_loss(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: d
     mean()
 
 
+def soft_margin_loss(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """As `probability_loss`, without weights."""
+    if out.dim() or not _reduces(args, kwargs, 2):
+        tracer.outputs(out, site)
+        return
+    tracer.larger(out, site, nbytes_of(args[0]))
+    mean = tracer.hold(site, args[0].element_size())
+    _mean(tracer, site, _elements(args[0], args[1]))
+    mean()
+
+
+def soft_margin_loss_backward(
+    tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+) -> None:
+    """The negative target, its product with the input, and the exponential of that."""
+    size = nbytes_of(args[1])
+    held = [tracer.hold(site, size) for _ in range(3)]
+    held[0]()
+    held[1]()
+    tracer.outputs(out, site)
+    held[2]()
+
+
 def logit_loss(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """binary_cross_entropy_with_logits: log-sigmoid, weights of the positives, and the loss of every element."""
     logits, target = args[:2]

@@ -21,6 +21,7 @@ from memguard.forecast.fake_speed import hasten_fake_tensors
 from memguard.forecast.fused_norm import install_group_norm, install_rms_norm
 from memguard.forecast.owners import settle
 from memguard.forecast.placement import Placement
+from memguard.forecast.products import install_products
 from memguard.forecast.setting import Setting
 from memguard.forecast.torch_on_fakes import prepare_torch, undecomposed
 from memguard.forecast.trace import Kind, Trace
@@ -58,7 +59,8 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
     prepare_torch(tracer)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a kernel is replaced is the purpose
-        kept = [install_attention(tracer), install_rms_norm(tracer), install_group_norm(tracer), undecomposed()]
+        kept = [install_attention(tracer), install_rms_norm(tracer), install_group_norm(tracer)]
+        kept += [install_products(), undecomposed()]
     with fake_mode, tracer:
         model, optimizers, step = make()
         optimizers = _optimizers(optimizers)

@@ -13,6 +13,7 @@ from torch.optim import optimizer as optimizer_module
 from torch.utils import _foreach_utils
 
 from memguard.forecast.distributed import stand_in_for_process_group
+from memguard.forecast.packed_sequences import install_padding
 from memguard.forecast.recurrent import count_recurrent_layers
 from memguard.forecast.tracer import Tracer
 
@@ -53,6 +54,7 @@ def prepare_torch(tracer: Tracer) -> None:
     torch.ctc_loss = _ctc_loss(torch.ctc_loss)
     stand_in_for_process_group(tracer)
     count_recurrent_layers(tracer)
+    install_padding()
 
 
 def _ctc_loss(ctc_loss: Callable[..., Any]) -> Callable[..., Any]:

@@ -33,7 +33,7 @@ _FACTORIES = frozenset(
 ) | {torch.ops.aten.randint.low, torch.ops.aten.empty.memory_format}
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 _MOST_READS = 20_000
-_ALIAS = torch.ops.aten.alias.default
+_SELECT = torch.ops.aten.select.int
 
 
 @final
@@ -66,6 +66,8 @@ class Tracer(Blocks, TorchDispatchMode):
         self._values_read: dict[int, int] = {}
         self._copies: dict[int, tuple[Any, FakeTensor]] = {}
         """Real or host tensor -> its fake on the GPU."""
+        self._known: dict[int, Any] = {}
+        """Real tensors on the host whose values count, by weak reference."""
         self._meta_storages: dict[int, torch.UntypedStorage] = {}
         self._last_call = (0, 0)
         changed = setting.batch is not None and setting.traced_batch not in (None, setting.batch)
@@ -89,6 +91,9 @@ class Tracer(Blocks, TorchDispatchMode):
             return self._device_of(args[0], frame)
         kwargs = kwargs or {}
         self.operators += 1
+        if func is _SELECT and self._is_known(args[0]):
+            with _disable_current_modes():
+                return func(*args)
         if frame.f_code is _ENGINE:
             func = IN_PLACE.get(func, func)
             if func is _TO_COPY and _changes_nothing(args[0], kwargs):
@@ -202,6 +207,18 @@ class Tracer(Blocks, TorchDispatchMode):
 
         self._copies[identity] = (weakref.ref(tensor, forget), fake)
         return fake
+
+    def know(self, tensor: torch.Tensor) -> None:
+        """A real tensor on the host whose values may be read: it is not made a fake."""
+        self._known[id(tensor)] = weakref.ref(tensor)
+
+    def _is_known(self, tensor: Any) -> bool:
+        known = self._known.get(id(tensor))
+        return known is not None and known() is tensor
+
+    def original_of(self, fake: torch.Tensor) -> torch.Tensor | None:
+        """The user's own tensor whose fake this is, with its values; None if it is of the trace's making."""
+        return next((real() for real, known in self._copies.values() if known is fake), None)
 
     def forget(self, tensor: torch.Tensor) -> None:
         """The tensor is about to become another one: no reference to it may be left."""

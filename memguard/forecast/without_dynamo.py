@@ -5,10 +5,11 @@ Checked with torch 2.13.0 and 2.15.0. Where it is loaded already, nothing change
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -22,6 +23,8 @@ class _Stub(ModuleType):
             return type("OptimizedModule", (torch.nn.Module,), {})
         if name.startswith("__"):
             raise AttributeError(name)
+        if name == "compiled_autograd":  # torch.func asks that it be off
+            return SimpleNamespace(_disable=contextlib.nullcontext, _enable=contextlib.nullcontext)
         return _unchanged if name in ("disable", "allow_in_graph", "run", "assume_constant_result") else _nothing
 
 
@@ -52,6 +55,8 @@ class _Later(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name == "compiled_autograd":  # torch.func asks that it be off
+            return SimpleNamespace(_disable=contextlib.nullcontext, _enable=contextlib.nullcontext)
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
         return getattr(importlib.import_module(self.__name__), name)

@@ -1,0 +1,80 @@
+"""Operators whose CUDA kernels take more than their outputs do: event by event what the real allocator (2.15) saw."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from memguard.forecast.child import in_child
+from memguard.forecast.session import trace
+from memguard.forecast.setting import Setting
+from memguard.forecast.trace import Kind
+
+TOKENS = (64, 128, 256)
+PIXELS = (8, 16, 32, 32)
+M = 8388608
+SEEN = {
+    "prod": (
+        lambda x: x.prod(-1),
+        TOKENS,
+        [*(32768, 32768, 2097152, 65536, 16777216, -16777216, 8, -8, M, M, -M, -65536, -2097152, -32768, -32768, -M)],
+    ),
+    "cumprod": (
+        lambda x: x.cumprod(-1),
+        TOKENS,
+        [M, M, M, 2097152, 1, 256, 4, -4, -256, -1, M, M, M, -M, -M, M, -M, -2097152, -M, -M, -M, -M],
+    ),
+    "unfold": (
+        lambda x: F.unfold(x, 3, padding=1),
+        PIXELS,
+        [524288, 4718592, -524288, 4718592, 4718592, -4718592, -4718592, -4718592],
+    ),
+    "pdist": (F.pdist, (128, 64), [32512, 32512, 32768, 4161536, -4161536, -32512, -32512, -32768]),
+    "trace": (torch.trace, (64, 64), [4, 4, 16384, 512, -512, -4, -4, -16384]),
+}
+
+
+def traced(call, *shape):
+    def build():
+        x = torch.zeros(shape, device="cuda", requires_grad=True)
+
+        def step():
+            out = call(x)
+            start = torch.ones_like(out)
+            out.backward(start)
+            del out, start
+            x.grad = None
+
+        return None, None, step
+
+    return in_child(lambda: trace(build, Setting(steps=1, multiprocessors=132)))
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_an_operator_takes_what_its_cuda_kernel_takes(name):
+    """Sizes and order of one forward and backward."""
+    call, shape, seen = SEEN[name]
+    events = traced(call, *shape).events
+    events = events[next(i for i, event in enumerate(events) if event.kind == Kind.STEP) :]
+    sizes, found = {}, []
+    for event in events:
+        if event.kind == Kind.ALLOC:
+            sizes[event.block] = event.nbytes
+            found.append(event.nbytes)
+        elif event.kind == Kind.FREE:
+            found.append(-sizes[event.block])
+    assert found == seen
+
+
+def test_packed_sequences_hold_as_many_numbers_as_their_lengths_say():
+    """Lengths that the step brings along are known; the packed tensor has no padding."""
+    lengths = torch.tensor([9, 5, 2])
+
+    def there_and_back(x):
+        packed = pack_padded_sequence(x, lengths, batch_first=True)
+        assert packed.data.shape == (16, 7)
+        padded, again = pad_packed_sequence(packed, batch_first=True)
+        assert padded.shape == (3, 9, 7) and again.tolist() == [9, 5, 2]
+        return padded
+
+    assert traced(there_and_back, 3, 9, 7).notes == ()
