@@ -88,7 +88,7 @@ def test_a_rank_that_waits_says_for_whom(
 ) -> None:
     """Only when no batch ends any more, once, and one rank of the node speaks for all."""
     now = [100.0]
-    monkeypatch.setattr("memguard.integrations.peer_watch.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("memguard.integrations.peer_watch.monotonic", lambda: now[0])
     (speaks, heard), (silent, also) = watch(tmp_path), watch(tmp_path, local_rank=1)
     for each in (speaks, silent):
         each.look()
