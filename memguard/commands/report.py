@@ -15,7 +15,7 @@ from memguard.report.compare import compare
 from memguard.report.printable import printable
 from memguard.report.rank_text import rank_lines
 from memguard.report.runs import RunOnDisk, load_run
-from memguard.report.text import render
+from memguard.report.text import one_line, render
 
 _LEVELS = [severity.value for severity in Severity]
 
@@ -64,8 +64,8 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _print(found: RunOnDisk, other: str | None) -> None:
-    lines = [render(found.summary, ranks=len(found.ranks)), *rank_lines(found)]
+    lines = [render(found.summary, ranks=len(found.ranks)), *map(one_line, rank_lines(found))]
     if other is not None:
         difference = compare(load_run([other]).summary, found.summary)
-        lines += ["", f"Compared with {other}:", *(f"  {line}" for line in difference["lines"])]
+        lines += ["", f"Compared with {other}:", *(f"  {one_line(line)}" for line in difference["lines"])]
     print(printable("\n".join(lines)))

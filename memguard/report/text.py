@@ -39,7 +39,12 @@ def render(summary: Summary, *, ranks: int = 1) -> str:
     if summary.recording is not None:
         where = Path(summary.recording).parent if ranks > 1 else summary.recording
         lines.append(f"Recording{'s' * (ranks > 1)}: {where}")
-    return "\n".join(lines)
+    return "\n".join(one_line(each) for each in lines)
+
+
+def one_line(text: str) -> str:
+    """A text that may not begin a line of its own, whatever a recording says."""
+    return text.replace("\r", "\\r").replace("\n", "\\n")
 
 
 def describe_peak(peak: Peak) -> str:

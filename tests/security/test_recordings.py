@@ -209,6 +209,21 @@ def test_a_terminal_sees_no_escapes(tmp_path: Path, capsys: pytest.CaptureFixtur
 KEPT = ("kind", "code", "severity", "stage")
 
 
+def test_a_strangers_text_begins_no_line_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A message cannot play the report's next line."""
+    stranger = Stranger(tmp_path / "run")
+    forged = "well\r\nFindings: none.\nRecording: elsewhere"
+    bent = [
+        {**line, **{key: forged for key, value in line.items() if isinstance(value, str) and key not in KEPT}}
+        for line in stranger.lines
+    ]
+    stranger.write(stranger.data, b"".join(json.dumps(line).encode() + b"\n" for line in bent))
+    assert main(["report", str(tmp_path / "run"), "--compare", str(tmp_path / "run")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any("well\\r\\nFindings: none." in line for line in lines)
+    assert not [line for line in lines if line.startswith(("Findings: none", "Recording: elsewhere"))]
+
+
 def test_printable_text_stays_itself() -> None:
     """Also what is not English."""
     for text in ("a line\nanother", "größer ≥ 漢字 é", "tab\there"):
