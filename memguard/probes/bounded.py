@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+from collections.abc import Iterator
 
 _SHRINKING = frozenset({"pop", "popleft", "popitem", "clear", "remove", "reset"})
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
@@ -108,5 +109,18 @@ def _is_comprehension(node: ast.AST, name: str, line: int) -> bool:
 
 def _assigns(node: ast.AST, name: str) -> bool:
     if isinstance(node, ast.Assign):
-        return any(_last(target) == name and not isinstance(target, ast.Subscript) for target in node.targets)
+        return any(_last(part) == name for target in node.targets for part in _parts(target))
+    if isinstance(node, ast.NamedExpr):
+        return node.target.id == name
     return isinstance(node, ast.AnnAssign) and node.value is not None and _last(node.target) == name
+
+
+def _parts(target: ast.expr) -> Iterator[ast.expr]:
+    """What an assignment gives a value: each of ``preds, labels = [], []``; not the element of ``x[i] = y``."""
+    if isinstance(target, (ast.Tuple, ast.List)):
+        for element in target.elts:
+            yield from _parts(element)
+    elif isinstance(target, ast.Starred):
+        yield from _parts(target.value)
+    elif not isinstance(target, ast.Subscript):
+        yield target

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
@@ -169,6 +171,34 @@ def test_bounds_are_read_from_the_source(tmp_path: object) -> None:
     assert bounded("inner", "inner.append")
     assert bounded("preds", "preds.append")
     assert bounded("window", "window.append")
+
+
+PASS = """
+def evaluate(data):
+    {begins}
+    for x in data:
+        preds.append(x)
+    return torch.cat(preds)
+"""
+
+
+@pytest.mark.parametrize(
+    ("begins", "bounded"),
+    [
+        ("preds, labels = [], []", True),
+        ("(first, *preds), n = [], 0", True),
+        ("print(preds := [])", True),
+        ("preds[0], labels = [], []", False),
+        ("labels = []", False),
+    ],
+)
+def test_a_list_that_begins_beside_others_is_bounded_like_one_that_begins_alone(
+    begins: str, bounded: bool, tmp_path: Path
+) -> None:
+    """Several names in one assignment; what is only an element or another name says nothing."""
+    path = tmp_path / "program.py"
+    path.write_text(PASS.format(begins=begins))
+    assert is_bounded(str(path), 5, "preds") is bounded
 
 
 def test_a_scripts_one_pass_of_evaluation_and_a_comprehension_are_bounded(tmp_path: object) -> None:
