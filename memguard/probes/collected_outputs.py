@@ -13,7 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from memguard.facts import Fact, FreedByCollector
 from memguard.probes.cycles import look_at_garbage
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.ledger import tensors_in
+from memguard.probes.returned import large_storages
 
 MIN_BYTES = 1024
 """Of an output that is followed."""
@@ -53,14 +53,8 @@ class CollectedOutputsProbe(Probe):
         """Notes the storages of an output without a graph."""
         if torch.is_grad_enabled() or output is None or len(self._refs) >= MAX_OUTPUTS:
             return
-        for tensor in (output,) if isinstance(output, torch.Tensor) else tensors_in(output):
-            try:
-                storage = tensor.untyped_storage()
-                nbytes = storage.nbytes()
-            except (NotImplementedError, RuntimeError):
-                continue  # it has none: a wrapper of functorch, a sparse tensor
-            if nbytes >= MIN_BYTES:
-                self._refs.append((StorageWeakRef(storage), nbytes))
+        for storage, nbytes in large_storages(output, MIN_BYTES):
+            self._refs.append((StorageWeakRef(storage), nbytes))
 
     def on_batch_end(self) -> None:
         """Looks for the circle when the collector freed enough."""

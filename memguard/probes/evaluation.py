@@ -13,9 +13,9 @@ from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
 from memguard.probes.call_stacks import Stack, line_to_change, stack_of
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import Mark, tensors_in
+from memguard.probes.returned import graph_bytes
 from memguard.probes.roots import submodules_of
 from memguard.probes.sites import call_site
-from memguard.probes.sizes import owned_storages, saved_storages
 from memguard.stats import Stage
 
 MIN_UNUSED = 3
@@ -91,7 +91,7 @@ class EvaluationProbe(Probe):
         # Of a model in training one graph must have died unused: to walk it takes milliseconds.
         if not model.sized and (model.unused if module.training else model.forwards >= 2):
             model.sized = True
-            model.bytes = _graph_bytes(module, output)
+            model.bytes = graph_bytes(module, output)
 
     def on_batch_end(self) -> None:
         """Looks at what died since, and concludes."""
@@ -202,14 +202,3 @@ class EvaluationProbe(Probe):
         if model is None or model.ref() is not module:
             model = self._models[key] = _Model(weakref.ref(module), type(module).__name__)
         return model
-
-
-def _graph_bytes(module: nn.Module, output: object) -> int | None:
-    """What the graph of an output saved on top of the model's own tensors."""
-    saved: dict[int, int] = {}
-    for tensor in tensors_in(output):
-        if tensor.grad_fn is not None:
-            saved.update(saved_storages(tensor.grad_fn))
-    for key in owned_storages([module]):
-        saved.pop(key, None)
-    return sum(saved.values()) or None

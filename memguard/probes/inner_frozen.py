@@ -15,8 +15,8 @@ from memguard.facts import Fact, Place, UnusedGraphs
 from memguard.probes.hook import Hook
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import tensors_in
+from memguard.probes.returned import graph_bytes
 from memguard.probes.sites import call_site
-from memguard.probes.sizes import owned_storages, saved_storages
 
 KEY = "memguard.inner"
 AFTER_STEPS = 4
@@ -126,7 +126,7 @@ class InnerFrozenProbe(Probe):
         part.graphs.append((weakref.ref(graph), used))
         part.place = part.place or call_site()
         if part.bytes is None:
-            part.bytes = _graph_bytes(module, output)
+            part.bytes = graph_bytes(module, output)
 
     def _conclude(self) -> None:
         for part in list(self._parts):
@@ -167,13 +167,3 @@ def _unheld(module: nn.Module, held: set[int]) -> Iterator[nn.Module]:
             yield from _unheld(child, held)
         else:
             yield child
-
-
-def _graph_bytes(module: nn.Module, output: object) -> int | None:
-    saved: dict[int, int] = {}
-    for tensor in tensors_in(output):
-        if tensor.grad_fn is not None:
-            saved.update(saved_storages(tensor.grad_fn))
-    for key in owned_storages([module]):
-        saved.pop(key, None)
-    return sum(saved.values()) or None

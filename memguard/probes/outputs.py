@@ -13,7 +13,7 @@ from memguard.facts import Fact, KeptOutputs, PreviousOutputsAlive, ViewsPinStor
 from memguard.probes.bounded import is_bounded
 from memguard.probes.host_copies import is_on_host
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.ledger import tensors_in
+from memguard.probes.returned import large_storages
 from memguard.probes.sizes import storage_key
 from memguard.stats import Stage
 
@@ -87,15 +87,9 @@ class OutputsProbe(Probe):
             return
         if watch.batch & 3 and watch.stage is Stage.TRAIN and watch.batch - self._last_kept > CALM:
             return
-        for tensor in (output,) if isinstance(output, torch.Tensor) else tensors_in(output):
-            try:
-                storage = tensor.untyped_storage()
-                nbytes = storage.nbytes()
-            except (NotImplementedError, RuntimeError):
-                continue  # it has none: a wrapper of functorch, a sparse tensor
-            if nbytes >= MIN_BYTES:
-                self._new.append(_Output(storage, nbytes, watch.batch, watch.stage, id(module)))
-                self._new_bytes += nbytes
+        for storage, nbytes in large_storages(output, MIN_BYTES):
+            self._new.append(_Output(storage, nbytes, watch.batch, watch.stage, id(module)))
+            self._new_bytes += nbytes
 
     def on_batch_end(self) -> None:
         """Concludes."""

@@ -1,0 +1,34 @@
+"""What a forward returned: its storages, and what its graph holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from memguard.probes.ledger import tensors_in
+from memguard.probes.sizes import owned_storages, saved_storages
+
+
+def graph_bytes(module: nn.Module, output: object) -> int | None:
+    """What the graph of an output saved on top of the model's own tensors; None where that is nothing."""
+    saved: dict[int, int] = {}
+    for tensor in tensors_in(output):
+        if tensor.grad_fn is not None:
+            saved.update(saved_storages(tensor.grad_fn))
+    for key in owned_storages([module]):
+        saved.pop(key, None)
+    return sum(saved.values()) or None
+
+
+def large_storages(output: object, least_bytes: int) -> Iterator[tuple[torch.UntypedStorage, int]]:
+    """The storages of an output from some size on, with their bytes."""
+    for tensor in (output,) if isinstance(output, torch.Tensor) else tensors_in(output):
+        try:
+            storage = tensor.untyped_storage()
+            nbytes = storage.nbytes()
+        except (NotImplementedError, RuntimeError):
+            continue  # it has none: a wrapper of functorch, a sparse tensor
+        if nbytes >= least_bytes:
+            yield storage, nbytes
