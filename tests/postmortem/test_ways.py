@@ -30,7 +30,7 @@ TEXT = "CUDA out of memory. Tried to allocate 64.00 MiB."
 def child(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "ignore", *arguments]
     environment = {**os.environ, **variables}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
 
 
 def program(name: str, logdir: Path, **variables: str) -> subprocess.CompletedProcess[str]:
