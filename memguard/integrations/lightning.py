@@ -41,9 +41,7 @@ _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 OPTIONS_VARIABLE = "MEMGUARD_OPTIONS"
 """Options as JSON for the MemGuard that MEMGUARD=1 adds; `memguard run` sets it."""
 _MOST_ROOTS = 16
-_PLACELESS = "nothing is written to disk: no logger of this Trainer has a directory; MEMGUARD_LOGDIR names one"
-_WITH_DIRECTORY = ("TensorBoardLogger", "CSVLogger")
-"""Lightning's loggers whose directory holds nothing but one run."""
+_PLACELESS = "nothing is written to disk in a test suite, unless MEMGUARD_LOGDIR says where"
 
 
 class MemGuardMixin:
@@ -109,15 +107,15 @@ class MemGuardMixin:
         Raises:
             ValueError: The device is not in this build of PyTorch.
         """
-        logdir = _directory(trainer, discreet=self._discreet)
+        logdir = _directory(trainer)
         first = next((callback for callback in trainer.callbacks if isinstance(callback, MemGuardMixin)), self)
         if self._off or first is not self or self._session is not None:
             return
-        placeless = self._discreet and logdir is None and given_logdir(self._options) is None
+        placeless = self._discreet and given_logdir(self._options) is None
         self._session = Session(
             self._options,
             default_logdir=logdir,
-            writer=functools.partial(_tensorboard_writer, weakref.ref(trainer)),
+            writer=None if self._discreet else functools.partial(_tensorboard_writer, weakref.ref(trainer)),
             lightning=True,
             rank=trainer.global_rank,
             world_size=trainer.world_size,
@@ -462,8 +460,8 @@ def _make_class(bases: tuple[type[Any], ...]) -> type[Any]:
 def callbacks_from_environment() -> list[Any]:
     """What the Trainer adds by itself when MEMGUARD=1 is set: the entry point of group ``callbacks_factory``.
 
-    In a test suite it is discreet: a test may look at the progress bar, at what is printed, and at every directory but
-    that of the logger.
+    In a test suite it is discreet: a test may look at the progress bar, at what is printed, into any directory, and at
+    what a logger was told.
 
     Raises:
         ValueError: MEMGUARD holds something else than 0, 1, true, false or nothing.
@@ -497,20 +495,14 @@ def _import_callback() -> type[Any]:
     raise MemGuardError("MemGuard needs Lightning: pip install 'torch-memguard[lightning]'")
 
 
-def _directory(trainer: Any, *, discreet: bool) -> str | os.PathLike[str] | None:
-    """The Trainer's own directory; every rank asks, once, since Lightning broadcasts it.
-
-    A discreet guard writes only where a logger has made a directory for this run alone.
-    """
+def _directory(trainer: Any) -> str | os.PathLike[str] | None:
+    """The Trainer's own directory; every rank asks, once, since Lightning broadcasts it."""
     logdir = trainer.log_dir
     if not isinstance(logdir, (str, os.PathLike)):  # a logger may answer what it likes
         return None
     if "://" in os.fspath(logdir):  # a recording is appended to, which only a local file allows
         return None
-    if not discreet:
-        return logdir
-    own = trainer.loggers and any(cls.__name__ in _WITH_DIRECTORY for cls in type(trainer.loggers[0]).__mro__)
-    return logdir if own and os.path.isdir(logdir) else None
+    return logdir
 
 
 def _abandon(reference: weakref.ref[Session]) -> None:
