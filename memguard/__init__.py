@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from memguard.findings import Finding as Finding
     from memguard.findings import Severity as Severity
     from memguard.integrations.batch_size import find_batch_size as find_batch_size
+    from memguard.integrations.guard import Guard as Guard
     from memguard.integrations.guarded_device import max_memory_allocated as max_memory_allocated
     from memguard.integrations.guarded_device import max_memory_reserved as max_memory_reserved
     from memguard.integrations.guarded_device import memory_allocated as memory_allocated
     from memguard.integrations.guarded_device import memory_reserved as memory_reserved
-    from memguard.integrations.torch import Guard as Guard
     from memguard.integrations.torch import unwrap as unwrap
     from memguard.integrations.torch import watch as watch
     from memguard.integrations.torch import wrap as wrap
@@ -36,7 +36,7 @@ _HOMES = {
     "allow": "memguard.allowing",
     "BatchRecord": "memguard.stats",
     "Finding": "memguard.findings",
-    "Guard": "memguard.integrations.torch",
+    "Guard": "memguard.integrations.guard",
     "MemGuardError": "memguard.errors",
     "Options": "memguard.options",
     "Recording": "memguard.recording",

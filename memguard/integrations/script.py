@@ -26,9 +26,9 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from memguard.integrations.backward_calls import BackwardCalls
+from memguard.integrations.guard import Guard
 from memguard.integrations.lightning import OPTIONS_VARIABLE
 from memguard.integrations.session import on_close, open_sessions
-from memguard.integrations.torch import Guard
 from memguard.options import Options, disabled
 from memguard.probes.cache_calls import hear_calls, stop_hearing_calls
 from memguard.probes.panel import in_transform

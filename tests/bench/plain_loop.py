@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 import memguard
-from memguard.integrations.torch import Guard
+from memguard.integrations.guard import Guard
 from tests.bench.rows import BARE, Row, microseconds_over_bare
 
 WARM_UP = 80

@@ -14,12 +14,12 @@ from memguard.backends.slow_lane import SlowLane
 from memguard.detectors import DETECTORS
 from memguard.guards.empty_cache import CacheGuard
 from memguard.guards.no_grad import NoGradGuard
+from memguard.integrations.guard import Guard
 from memguard.integrations.loop import BatchInference
 from memguard.integrations.oom import OomWatch
 from memguard.integrations.progress import BatchLine
 from memguard.integrations.session import Session
 from memguard.integrations.shield import shielded
-from memguard.integrations.torch import Guard
 from memguard.integrations.validation import ValidationGuard
 from memguard.probes import PROBES
 from memguard.probes.panel import Probes

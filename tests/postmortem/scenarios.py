@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import memguard
-from memguard.integrations.torch import Guard
+from memguard.integrations.guard import Guard
 
 WIDTH = 64
 WIDE = 512

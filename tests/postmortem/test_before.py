@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import memguard
-from memguard.integrations.torch import Guard
+from memguard.integrations.guard import Guard
 from tests.postmortem.unseen.leaks import kept_predictions
 from tests.postmortem.unseen.states import ema_and_adam
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from memguard.integrations.torch import Guard
+from memguard.integrations.guard import Guard
 from tests.postmortem.unseen.cases import Case, by_value
 from tests.postmortem.unseen.sizes import Speech, ViT
 

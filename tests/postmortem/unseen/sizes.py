@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from memguard.integrations.torch import Guard
+from memguard.integrations.guard import Guard
 from tests.postmortem.unseen.cases import Case, always, by_value
 from tests.postmortem.unseen.nets import mlp
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import memguard
-from memguard.integrations.torch import Guard
+from memguard.integrations.guard import Guard
 from tests.postmortem.unseen import errors, evaluations, leaks, models, outliers, pieces, sizes, states
 from tests.postmortem.unseen.cases import Case
 
