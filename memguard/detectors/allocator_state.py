@@ -13,12 +13,13 @@ from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run
 from memguard.units import format_bytes
 
-GAP, NEARLY_FULL, STREAK = 0.20, 0.90, 50
+GAP, NEARLY_FULL, STREAK, SHORT_STREAK = 0.20, 0.90, 50, 12
+"""The short streak is for a run that ends in it."""
 PIECES = 0.05
 """Share of the device that lies free in segments of which a part is in use."""
 STREAM_SHARE, STREAM_BATCHES, STREAM_RECENT = 0.10, 20, 25
 """Batches that hold so much among the last ones: a flush of the cache waits for the streams, and lets all go once."""
-QUIET_BATCHES = 50
+SETTLED_BATCHES, QUIET_BATCHES = 4, 50
 RECENT_BATCHES = 100
 """First batches, in which one retry may come from benchmarking kernels."""
 
@@ -27,8 +28,8 @@ RECENT_BATCHES = 100
 class Fragmentation(Detector):
     """Reserved memory lies far above what is active while the device is nearly full.
 
-    What: for fifty batches in a row the allocator held over 20 % of the device in blocks that no tensor uses even at
-    the peak, while less than 10 % of the device was free.
+    What: for fifty batches in a row, or the last twelve of a run, the allocator held over 20 % of the device in blocks
+    that no tensor uses even at the peak, while less than 10 % of the device was free.
 
     Why it matters: the free memory is in pieces that no larger request fits into. The next somewhat larger batch fails
     with an out-of-memory error that names gigabytes "reserved but unallocated".
@@ -45,6 +46,7 @@ class Fragmentation(Detector):
         self._streak = 0
         self._retries = 0
         self._told = False
+        self._last: BatchRecord | None = None
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """An error whose request the free pieces would have held together."""
@@ -68,19 +70,29 @@ class Fragmentation(Detector):
             self._streak = self._retries = 0
             return
         self._streak += 1
-        if self._streak < STREAK:
-            return
+        self._last = record
+        if self._streak >= STREAK:
+            yield self._tell(record, run, Severity.WARNING if self._retries else Severity.INFO)
+
+    def finish(self, run: Run) -> Iterable[Finding]:
+        """A run that ends while it is so is told of it, where it was not too short to tell."""
+        if not self._told and self._last is not None and self._streak >= SHORT_STREAK:
+            yield self._tell(self._last, run, Severity.INFO)
+
+    def _tell(self, record: BatchRecord, run: Run, severity: Severity) -> Finding:
         self._told = True
-        yield from_record(
+        total, reserved, active = run.device_total_bytes or 0, record.reserved_peak_bytes or 0, record.active_peak_bytes
+        used = max(record.device_used_bytes or 0, reserved)
+        unused = reserved - (active or 0)
+        return from_record(
             self,
             record,
             run,
-            Severity.WARNING if self._retries else Severity.INFO,
-            f"{format_bytes(reserved - active)} are reserved and unused even at the peak, for {STREAK} batches in a "
-            "row, "
+            severity,
+            f"{format_bytes(unused)} are reserved and unused even at the peak, for {self._streak} batches in a row, "
             f"while {format_bytes(max(total - used, 0))} of the device are free: the free memory is in pieces.",
             "start the process with PYTORCH_ALLOC_CONF=expandable_segments:True, or make sizes repeat (pad, bucket).",
-            nbytes=reserved - active,
+            nbytes=unused,
         )
 
 
@@ -106,6 +118,7 @@ class AllocatorThrash(Detector):
         self._first: int | None = None
         self._recent: deque[tuple[int, int]] = deque()
         self._told: Severity | None = None
+        self._last: BatchRecord | None = None
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Counts retries among the last hundred batches."""
@@ -119,6 +132,8 @@ class AllocatorThrash(Detector):
             recent.popleft()
         if record.num_ooms:  # what failed for good is told as out of memory
             return
+        if batch - self._first >= SETTLED_BATCHES:
+            self._last = record
         retries, seen = sum(count for _, count in recent), min(batch - self._first + 1, RECENT_BATCHES)
         if retries >= 3:
             severity = Severity.CRITICAL
@@ -128,8 +143,17 @@ class AllocatorThrash(Detector):
             return
         if self._told is not None and severity <= self._told:
             return
+        yield self._tell(record, run, severity, retries, seen)
+
+    def finish(self, run: Run) -> Iterable[Finding]:
+        """A single retry of a short run is worth a line, once the first batches are over."""
+        if self._told is None and self._last is not None and self._first is not None:
+            seen = min(self._last.batch - self._first + 1, RECENT_BATCHES)
+            yield self._tell(self._last, run, Severity.INFO, sum(count for _, count in self._recent), seen)
+
+    def _tell(self, record: BatchRecord, run: Run, severity: Severity, retries: int, seen: int) -> Finding:
         self._told = severity
-        yield from_record(
+        return from_record(
             self,
             record,
             run,

@@ -12,9 +12,11 @@ from memguard.findings import Finding, Severity
 from memguard.stats import Run
 from memguard.units import format_bytes
 
-MIN_CALLS = 20
+FEW_CALLS, MIN_CALLS = 10, 20
+"""From which on it is worth a line, and a warning."""
 MAX_BATCHES_PER_CALL = 5
-MAX_GRAPHS = 10
+FEW_GRAPHS, MAX_GRAPHS = 7, 10
+"""New ones after the first look, likewise."""
 
 
 @final
@@ -37,7 +39,7 @@ class EmptyCacheInLoop(Detector):
         """Concludes from the number of calls."""
         if not isinstance(fact, EmptyCacheCalls):
             return
-        if fact.calls < MIN_CALLS or fact.batches > MAX_BATCHES_PER_CALL * fact.calls:
+        if fact.calls < FEW_CALLS or fact.batches > MAX_BATCHES_PER_CALL * fact.calls:
             return
         where = at(fact.place)
         seconds = f", {fact.seconds:.1f} s so far" if fact.seconds and fact.seconds >= 0.1 else ""
@@ -45,7 +47,7 @@ class EmptyCacheInLoop(Detector):
             self,
             fact,
             run,
-            Severity.WARNING,
+            Severity.WARNING if fact.calls >= MIN_CALLS else Severity.INFO,
             f"empty_cache() was called {plural(fact.calls, 'time')} in {plural(fact.batches, 'batch')}"
             f"{f', at {where}' if where else ''}{seconds}: it slows every batch and gives PyTorch no memory that it "
             "did "
@@ -73,19 +75,20 @@ class GraphPoolsGrow(Detector):
 
     def __init__(self) -> None:
         self._first: CompiledGraphs | None = None
-        self._told = False
+        self._told = 0
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
-        """Concludes when ten graphs were compiled, or captured, after the first look."""
-        if self._told or not isinstance(fact, CompiledGraphs):
+        """Concludes when seven graphs, and ten, were compiled or captured after the first look."""
+        if self._told >= MAX_GRAPHS or not isinstance(fact, CompiledGraphs):
             return
         if self._first is None:
             self._first = fact
             return
         compiled, captured = fact.graphs - self._first.graphs, fact.pools - self._first.pools
-        if max(compiled, captured) < MAX_GRAPHS:
+        new = max(compiled, captured)
+        if new < (MAX_GRAPHS if self._told else FEW_GRAPHS):
             return
-        self._told = True
+        self._told = new
         since = f"since batch {self._first.batch}"
         pools = f", in private pools of {format_bytes(fact.pool_bytes)}" if fact.pool_bytes else ""
         where = f", at {at(fact.place)}" if fact.place.file else ""
@@ -95,8 +98,8 @@ class GraphPoolsGrow(Detector):
                 "pad inputs to a few sizes, or compile with dynamic=True; see TORCH_LOGS=recompiles for the reasons."
             )
         else:
-            new = f"{plural(captured, 'new CUDA graph')} got memory of their own"
-            message = f"{new} {since} ({fact.pools} in all{pools}{where})"
+            got = f"{plural(captured, 'new CUDA graph')} got memory of their own"
+            message = f"{got} {since} ({fact.pools} in all{pools}{where})"
             advice = (
                 "pad inputs to a few sizes, and give the captures one pool: torch.cuda.graph(g, pool=first.pool())."
             )
@@ -104,7 +107,7 @@ class GraphPoolsGrow(Detector):
             self,
             fact,
             run,
-            Severity.WARNING,
+            Severity.WARNING if new >= MAX_GRAPHS else Severity.INFO,
             f"{message} and goes on: each shape or branch gets a variant of its own.",
             advice,
             nbytes=fact.pool_bytes,

@@ -17,7 +17,7 @@ from memguard.probes.frames import is_user_frame
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.sites import place_of
 
-TELL = (20, 200, 2000)
+TELL = (10, 20, 200, 2000)
 """Numbers of calls at which it is told."""
 
 

@@ -21,7 +21,7 @@ MIN_OTHER_BYTES = 1024**2
 
 @final
 class CompilationsProbe(Probe):
-    """Counts, at most once in 16 batches, the graphs that were compiled or captured; loads nothing of torch.compile.
+    """Counts graphs compiled or captured, once in eight batches, later in 16; loads nothing of torch.compile.
 
     The pools of captured graphs are asked for more rarely once they are as many as before: that is a whole reading of
     the allocator.
@@ -40,12 +40,12 @@ class CompilationsProbe(Probe):
         watch = self.watch
         if watch.batches < self._next:
             return
-        self._next = watch.batches + EVERY
+        self._next = watch.batches + (FIRST if watch.batches < SETTLING else EVERY)
         graphs = unique_graphs()
         if watch.batches >= self._ask_pools and watch.device.startswith("cuda"):
             before, self._pools = self._pools, private_pools()
             settled = watch.batches > SETTLING and self._pools[0] <= before[0]
-            self._ask_pools = watch.batches + (RARELY if settled else EVERY)
+            self._ask_pools = watch.batches + (RARELY if settled else FIRST)
         pools, nbytes = self._pools
         if (graphs, pools) == self._last:
             return

@@ -18,8 +18,8 @@ LOOK = 4
 """The batch after which the datasets are looked at."""
 WITHOUT = 64
 """Batches without workers, after which only another stage makes it look again."""
-MIN_ELEMENTS = 20_000
-MIN_BYTES = 4 * 1024**2
+MIN_ELEMENTS = 5_000
+MIN_BYTES = 1024**2
 _CONTAINERS: tuple[type, ...] = (list, dict, tuple, set, collections.deque)
 
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from memguard.detectors.allocator_state import StreamHeld
-from memguard.detectors.cache_emptied import GraphPoolsGrow
+from memguard.detectors.allocator_state import AllocatorThrash, Fragmentation, StreamHeld
+from memguard.detectors.cache_emptied import EmptyCacheInLoop, GraphPoolsGrow
 from memguard.detectors.device_share import ForeignMemory
 from memguard.detectors.host_growth import HostGrowth
 from memguard.detectors.pinned_growth import PinnedGrowth
 from memguard.detectors.worker_growth import WorkerGrowth
-from memguard.facts import CompiledGraphs, KeptOnHost, PinnedCacheGrows, WorkerObjects
+from memguard.facts import CompiledGraphs, EmptyCacheCalls, KeptOnHost, PinnedCacheGrows, WorkerObjects
 from memguard.findings import Severity
 from memguard.stats import SlowStats
 from tests.detectors.evidence import AT, GIB, MIB, judge, record, run_of
@@ -85,3 +85,29 @@ def test_a_cache_in_workers_is_told_where_the_run_is_too_short_to_see_it_grow() 
     run.slow = replace(run.slow, workers_rss_bytes=3 * GIB)
     found += [*rule.observe(record(2), run), *rule.finish(run)]
     assert [told.bytes for told in found] == [GIB]
+
+
+@pytest.mark.parametrize(("batches", "told"), [(8, []), (20, [Severity.INFO]), (60, [Severity.INFO])])
+def test_a_short_run_in_pieces_is_told_at_its_end(batches: int, told: list[Severity]) -> None:
+    """Fifty batches need no end to be told."""
+    full = [
+        record(i, reserved_peak_bytes=23 * GIB, active_peak_bytes=15 * GIB, device_used_bytes=23 * GIB)
+        for i in range(batches)
+    ]
+    assert [finding.severity for finding in judge(Fragmentation(), *full)] == told
+    assert judge(Fragmentation(), *full[:20], record(20)) == []  # it is over before the run is
+
+
+@pytest.mark.parametrize(("at", "told"), [(2, []), (20, [Severity.INFO]), (70, [Severity.WARNING])])
+def test_a_single_early_retry_is_a_line_at_the_end(at: int, told: list[Severity]) -> None:
+    """In the first batches it may come from benchmarks; after fifty it is a warning at once."""
+    found = judge(AllocatorThrash(), *(record(i, num_alloc_retries=int(i == at)) for i in range(90)))
+    assert [finding.severity for finding in found] == told
+
+
+def test_few_calls_and_few_graphs_are_a_line_before_they_are_a_warning() -> None:
+    """A short run shows the habit as well."""
+    calls = [EmptyCacheCalls(**AT, calls=calls, batches=2 * calls, seconds=None) for calls in (10, 20)]
+    assert [told.severity for told in judge(EmptyCacheInLoop(), *calls)] == [Severity.INFO, Severity.WARNING]
+    graphs = [CompiledGraphs(**AT, graphs=graphs) for graphs in (8, 12, 15, 17, 18, 40)]
+    assert [told.severity for told in judge(GraphPoolsGrow(), *graphs)] == [Severity.INFO, Severity.WARNING]
