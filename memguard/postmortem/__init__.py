@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memguard.postmortem.causes import Cause
 from memguard.postmortem.conclusion import PostMortem, conclude
 from memguard.postmortem.scene import Scene
+from memguard.postmortem.verdict import Cause
 
 __all__ = ["Cause", "PostMortem", "Scene", "conclude"]

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from memguard.facts import Place
-from memguard.postmortem.causes import Cause, Verdict
 from memguard.postmortem.estimate import fit
 from memguard.postmortem.inputs import batch_shape, share_first
 from memguard.postmortem.scene import Hoard, Replayed, Scene
+from memguard.postmortem.verdict import Cause, Verdict
 from memguard.units import format_bytes
 
 MOST = 4

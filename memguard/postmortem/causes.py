@@ -2,61 +2,14 @@
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass, field
-from typing import Any
-
-from memguard.facts import NOWHERE, Place
-from memguard.findings import Finding
-from memguard.postmortem.estimate import fit, room_bytes
-from memguard.postmortem.evidence import Spike, find_spike, floor_growth, inputs_grew, largest_batch_bytes
+from memguard.postmortem.evidence import find_spike
+from memguard.postmortem.fragmentation import find_fragmentation
 from memguard.postmortem.inputs import batch_shape
-from memguard.postmortem.scene import HeldException, HeldModel, Hoard, OptimizerUse, Scene
+from memguard.postmortem.leaks import find_kept_forwards, find_leak
+from memguard.postmortem.scene import Scene
+from memguard.postmortem.verdict import SUBSTANTIAL, Cause, Verdict, matters, strongest_finding
 from memguard.stats import SlowStats, Stage
 from memguard.units import format_bytes
-
-LEAKS = ("MG101", "MG102", "MG103", "MG104", "MG105", "MG301", "MG302", "MG306", "MG501")
-"""Rules whose finding explains a floor that rose."""
-MANY_FORWARDS = 4
-"""Times the forwards of a usual batch, from which their number is remarkable."""
-FULL = 0.95
-"""Share of the device from which on the state of an optimizer fills it: what is left lies in pieces."""
-SUBSTANTIAL = 0.1
-"""Share of the allocated bytes below which nothing is called the cause."""
-
-
-class Cause(enum.Enum):
-    """Why a request found no memory."""
-
-    SIZE = "size"
-    LEAK = "leak"
-    FRAGMENTATION = "fragmentation"
-    LONG_BATCH = "long-batch"
-    VALIDATION_GRAPH = "validation-graph"
-    OPTIMIZER_STATE = "optimizer-state"
-    SEVERAL_MODELS = "several-models"
-    KEPT_EXCEPTION = "kept-exception"
-    OTHER_PROCESS = "other-process"
-    HOST_MEMORY = "host-memory"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """A cause with its evidence."""
-
-    cause: Cause
-    text: str
-    """One or two sentences."""
-    bytes: int = 0
-    """What would be free without it."""
-    place: Place = NOWHERE
-    finding: Finding | None = None
-    hoard: Hoard | None = None
-    models: tuple[HeldModel, ...] = ()
-    exception: HeldException | None = None
-    optimizer: OptimizerUse | None = None
-    spike: Spike | None = None
-    evidence: dict[str, Any] = field(default_factory=dict)
 
 
 def find_cause(scene: Scene) -> Verdict:
@@ -68,9 +21,9 @@ def find_cause(scene: Scene) -> Verdict:
         _other_process,
         _validation_graph,
         _several_models,
-        _leak,
-        _forwards,
-        _fragmentation,
+        find_leak,
+        find_kept_forwards,
+        find_fragmentation,
     ):
         found = find(scene)
         if found is not None:
@@ -94,12 +47,6 @@ def _host_memory(scene: Scene, host: SlowStats) -> Verdict:
         f"{': ' if told else ''}{', '.join(told)}.{shared}",
         bytes=host.workers_rss_bytes or 0,
     )
-
-
-def matters(scene: Scene, nbytes: int) -> bool:
-    """Whether so many bytes would have been enough for the request, and are no small part of what is allocated."""
-    allocated = scene.request.allocated_bytes or 0
-    return nbytes >= scene.request.shortage_bytes and nbytes >= SUBSTANTIAL * allocated
 
 
 def _kept_exception(scene: Scene) -> Verdict | None:
@@ -137,49 +84,6 @@ def _other_process(scene: Scene) -> Verdict | None:
     )
 
 
-def _fragmentation(scene: Scene) -> Verdict | None:
-    request = scene.request
-    if request.requested_bytes is None or request.free_bytes is None or request.pieces_bytes is None:
-        return None
-    if request.free_bytes + request.pieces_bytes < request.requested_bytes:
-        return None
-    if request.pieces_bytes < max(SUBSTANTIAL * (request.reserved_bytes or 0), request.requested_bytes / 4):
-        return None
-    if not _fitted_before(scene) or _fills_with_state(scene):
-        return None
-    largest = request.largest_piece_bytes
-    biggest = f"; the largest piece is {format_bytes(largest)}" if largest is not None else ""
-    return Verdict(
-        cause=Cause.FRAGMENTATION,
-        text=f"Fragmentation: {format_bytes(request.pieces_bytes)} are free inside PyTorch's allocator, but in pieces "
-        f"between tensors in use{biggest}. In one place they would have been enough for "
-        f"{format_bytes(request.requested_bytes)}.",
-        bytes=request.pieces_bytes,
-    )
-
-
-def _fitted_before(scene: Scene) -> bool:
-    """Whether the batch as such fits: by a replay, by the run's own slope, or since as much was allocated before."""
-    if any(replayed.fits for replayed in scene.replays):
-        return True
-    needed = (scene.request.allocated_bytes or 0) + (scene.request.requested_bytes or 0)
-    if any((record.allocated_peak_bytes or 0) >= 0.95 * needed for record in scene.records):
-        return True
-    estimate, room = fit(scene), room_bytes(scene)
-    return estimate is None or room is None or estimate.fixed_bytes + estimate.bytes_per_batch <= room
-
-
-def _fills_with_state(scene: Scene) -> bool:
-    """Whether an optimizer is in its first step, and the state it makes will leave next to nothing free."""
-    request = scene.request
-    for optimizer in scene.objects.optimizers:
-        if optimizer.steps == 0 and optimizer.stepping and optimizer.full_state_bytes:
-            missing = optimizer.full_state_bytes - optimizer.state_bytes
-            if (request.allocated_bytes or 0) + missing > FULL * (request.limit_bytes or 0):
-                return True
-    return False
-
-
 def _validation_graph(scene: Scene) -> Verdict | None:
     objects = scene.objects
     evaluates = objects.training is False or (objects.training is None and scene.stage.evaluates)
@@ -194,7 +98,7 @@ def _validation_graph(scene: Scene) -> Verdict | None:
         f"{format_bytes(graph)} of activations are kept for a backward that does not come.",
         bytes=graph,
         place=objects.site,
-        finding=_finding(scene, ("MG201",)),
+        finding=strongest_finding(scene, ("MG201",)),
     )
 
 
@@ -215,84 +119,6 @@ def _several_models(scene: Scene) -> Verdict | None:
         bytes=held,
         models=idle,
     )
-
-
-def _leak(scene: Scene) -> Verdict | None:
-    growth, batches, per_batch = floor_growth(scene)
-    bounded = [hoard for hoard in scene.objects.hoards if _is_bounded(scene, hoard)]
-    piles = (each for each in scene.objects.hoards if _piles_up(scene, each))
-    hoard = next((each for each in piles if each not in bounded), None)
-    growth = max(growth - sum(each.bytes for each in bounded), 0)
-    found = _finding(scene, LEAKS, besides=tuple(each.place.holder for each in bounded))
-    held = max(growth, hoard.bytes if hoard is not None and hoard.tensors >= 3 else 0)
-    if not matters(scene, growth) and not (growth > 0 and found is not None and matters(scene, held)):
-        return None
-    if hoard is not None and hoard.bytes < growth / 4:
-        hoard = None
-    if hoard is None and found is None and (inputs_grew(scene) or any(replayed.fits for replayed in scene.replays)):
-        return None  # a growth that nothing names, and something else that explains it
-    place, who = NOWHERE, ""
-    if found is not None and found.file:
-        place = Place(file=found.file, line=found.line, function=found.function, holder=found.holder)
-        who = f" {found.code} names what keeps it: `{found.holder}`, line {found.line}." if found.holder else ""
-    if not who and hoard is not None and hoard.place.holder:
-        place = hoard.place
-        who = f" {_said_of(hoard)}"
-    return Verdict(
-        cause=Cause.LEAK,
-        text=f"A leak: what stays allocated after a batch grew by {format_bytes(growth)} over {batches} batches, "
-        f"{format_bytes(per_batch)} with each.{who}",
-        bytes=held,
-        place=place,
-        finding=found,
-        hoard=hoard,
-        evidence={"growth_bytes": growth, "batches": batches, "bytes_per_batch": per_batch},
-    )
-
-
-def _forwards(scene: Scene) -> Verdict | None:
-    """Many forwards in a row whose graphs something keeps, where a batch has one: an evaluation that adds up losses."""
-    usual = scene.usual_forwards
-    hoard = next((hoard for hoard in scene.objects.hoards if hoard.graph), None)
-    if not usual or scene.forwards < MANY_FORWARDS * usual or scene.objects.phase == "backward":
-        return None
-    if hoard is None or hoard.bytes < scene.objects.owners.get("activations", 0) / 2 or not matters(scene, hoard.bytes):
-        return None
-    return Verdict(
-        cause=Cause.LEAK,
-        text=f"A leak: {scene.forwards} forwards in a row without a backward, and their autograd graphs are all kept "
-        f"(a training batch had {usual}). {_said_of(hoard)}",
-        bytes=hoard.bytes,
-        place=hoard.place,
-        hoard=hoard,
-        evidence={"forwards": scene.forwards, "usual_forwards": usual},
-    )
-
-
-def _said_of(hoard: Hoard) -> str:
-    holder, held = hoard.place.holder, format_bytes(hoard.bytes)
-    if hoard.feeds == "carried":
-        return f"`{holder}` goes from each batch into the next with the graphs of all before it ({held})."
-    if hoard.feeds == "added":
-        return f"`{holder}` is a total that keeps the graph of everything added to it ({held})."
-    kind = "with their autograd graphs" if hoard.graph else "detached, but on the device"
-    if hoard.tensors == 1:
-        return f"`{holder}` keeps {held}, {kind.replace('their', 'its')}."
-    return f"`{holder}` holds {hoard.tensors} tensors ({held}), {kind}."
-
-
-def _piles_up(scene: Scene, hoard: Hoard) -> bool:
-    """Whether a hoard is of many batches: a single tensor is, if its graph holds more than a batch ever took."""
-    if hoard.tensors >= 3 or hoard.feeds:
-        return True
-    return hoard.graph and hoard.bytes > 1.5 * largest_batch_bytes(scene)
-
-
-def _is_bounded(scene: Scene, hoard: Hoard) -> bool:
-    """Whether a hoard stops growing by itself, before it alone would fill the device."""
-    if hoard.most is None or not hoard.tensors:
-        return False
-    return hoard.bytes / hoard.tensors * hoard.most < 0.9 * (scene.request.limit_bytes or 0)
 
 
 def _optimizer_state(scene: Scene) -> Verdict | None:
@@ -350,9 +176,3 @@ def _size(scene: Scene) -> Verdict:
             "the batch."
         )
     return Verdict(cause=Cause.SIZE, text=text, bytes=activations)
-
-
-def _finding(scene: Scene, codes: tuple[str, ...], besides: tuple[str | None, ...] = ()) -> Finding | None:
-    found = [finding for finding in scene.findings if finding.code in codes]
-    found = [finding for finding in found if finding.holder is None or finding.holder not in besides]
-    return max(found, key=lambda each: (each.file is not None, each.bytes or 0), default=None)

@@ -7,8 +7,9 @@ from typing import Any
 
 from memguard.facts import NOWHERE, Place, RanOutOfMemory
 from memguard.postmortem.advice import Advice, advise
-from memguard.postmortem.causes import Cause, find_cause
+from memguard.postmortem.causes import find_cause
 from memguard.postmortem.scene import Replayed, Request, Scene, TopLine, TopTensor
+from memguard.postmortem.verdict import Cause
 from memguard.stats import Stage
 
 

@@ -1,0 +1,93 @@
+"""Whether memory ran out because something keeps what every batch leaves."""
+
+from __future__ import annotations
+
+from memguard.facts import NOWHERE, Place
+from memguard.postmortem.evidence import floor_growth, inputs_grew, largest_batch_bytes
+from memguard.postmortem.scene import Hoard, Scene
+from memguard.postmortem.verdict import Cause, Verdict, matters, strongest_finding
+from memguard.units import format_bytes
+
+LEAKS = ("MG101", "MG102", "MG103", "MG104", "MG105", "MG301", "MG302", "MG306", "MG501")
+"""Rules whose finding explains a floor that rose."""
+MANY_FORWARDS = 4
+"""Times the forwards of a usual batch, from which their number is remarkable."""
+
+
+def find_leak(scene: Scene) -> Verdict | None:
+    """A floor that rose from batch to batch, with what is known to keep it up."""
+    growth, batches, per_batch = floor_growth(scene)
+    bounded = [hoard for hoard in scene.objects.hoards if _is_bounded(scene, hoard)]
+    piles = (each for each in scene.objects.hoards if _piles_up(scene, each))
+    hoard = next((each for each in piles if each not in bounded), None)
+    growth = max(growth - sum(each.bytes for each in bounded), 0)
+    found = strongest_finding(scene, LEAKS, besides=tuple(each.place.holder for each in bounded))
+    held = max(growth, hoard.bytes if hoard is not None and hoard.tensors >= 3 else 0)
+    if not matters(scene, growth) and not (growth > 0 and found is not None and matters(scene, held)):
+        return None
+    if hoard is not None and hoard.bytes < growth / 4:
+        hoard = None
+    if hoard is None and found is None and (inputs_grew(scene) or any(replayed.fits for replayed in scene.replays)):
+        return None  # a growth that nothing names, and something else that explains it
+    place, who = NOWHERE, ""
+    if found is not None and found.file:
+        place = Place(file=found.file, line=found.line, function=found.function, holder=found.holder)
+        who = f" {found.code} names what keeps it: `{found.holder}`, line {found.line}." if found.holder else ""
+    if not who and hoard is not None and hoard.place.holder:
+        place = hoard.place
+        who = f" {_said_of(hoard)}"
+    return Verdict(
+        cause=Cause.LEAK,
+        text=f"A leak: what stays allocated after a batch grew by {format_bytes(growth)} over {batches} batches, "
+        f"{format_bytes(per_batch)} with each.{who}",
+        bytes=held,
+        place=place,
+        finding=found,
+        hoard=hoard,
+        evidence={"growth_bytes": growth, "batches": batches, "bytes_per_batch": per_batch},
+    )
+
+
+def find_kept_forwards(scene: Scene) -> Verdict | None:
+    """Many forwards in a row whose graphs something keeps, where a batch has one: an evaluation that adds up losses."""
+    usual = scene.usual_forwards
+    hoard = next((hoard for hoard in scene.objects.hoards if hoard.graph), None)
+    if not usual or scene.forwards < MANY_FORWARDS * usual or scene.objects.phase == "backward":
+        return None
+    if hoard is None or hoard.bytes < scene.objects.owners.get("activations", 0) / 2 or not matters(scene, hoard.bytes):
+        return None
+    return Verdict(
+        cause=Cause.LEAK,
+        text=f"A leak: {scene.forwards} forwards in a row without a backward, and their autograd graphs are all kept "
+        f"(a training batch had {usual}). {_said_of(hoard)}",
+        bytes=hoard.bytes,
+        place=hoard.place,
+        hoard=hoard,
+        evidence={"forwards": scene.forwards, "usual_forwards": usual},
+    )
+
+
+def _said_of(hoard: Hoard) -> str:
+    holder, held = hoard.place.holder, format_bytes(hoard.bytes)
+    if hoard.feeds == "carried":
+        return f"`{holder}` goes from each batch into the next with the graphs of all before it ({held})."
+    if hoard.feeds == "added":
+        return f"`{holder}` is a total that keeps the graph of everything added to it ({held})."
+    kind = "with their autograd graphs" if hoard.graph else "detached, but on the device"
+    if hoard.tensors == 1:
+        return f"`{holder}` keeps {held}, {kind.replace('their', 'its')}."
+    return f"`{holder}` holds {hoard.tensors} tensors ({held}), {kind}."
+
+
+def _piles_up(scene: Scene, hoard: Hoard) -> bool:
+    """Whether a hoard is of many batches: a single tensor is, if its graph holds more than a batch ever took."""
+    if hoard.tensors >= 3 or hoard.feeds:
+        return True
+    return hoard.graph and hoard.bytes > 1.5 * largest_batch_bytes(scene)
+
+
+def _is_bounded(scene: Scene, hoard: Hoard) -> bool:
+    """Whether a hoard stops growing by itself, before it alone would fill the device."""
+    if hoard.most is None or not hoard.tensors:
+        return False
+    return hoard.bytes / hoard.tensors * hoard.most < 0.9 * (scene.request.limit_bytes or 0)

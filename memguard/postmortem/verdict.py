@@ -1,0 +1,62 @@
+"""The verdict of a post-mortem: a cause with its evidence."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+from memguard.facts import NOWHERE, Place
+from memguard.findings import Finding
+from memguard.postmortem.evidence import Spike
+from memguard.postmortem.scene import HeldException, HeldModel, Hoard, OptimizerUse, Scene
+
+SUBSTANTIAL = 0.1
+"""Share of the allocated bytes below which nothing is called the cause."""
+
+
+class Cause(enum.Enum):
+    """Why a request found no memory."""
+
+    SIZE = "size"
+    LEAK = "leak"
+    FRAGMENTATION = "fragmentation"
+    LONG_BATCH = "long-batch"
+    VALIDATION_GRAPH = "validation-graph"
+    OPTIMIZER_STATE = "optimizer-state"
+    SEVERAL_MODELS = "several-models"
+    KEPT_EXCEPTION = "kept-exception"
+    OTHER_PROCESS = "other-process"
+    HOST_MEMORY = "host-memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A cause with its evidence."""
+
+    cause: Cause
+    text: str
+    """One or two sentences."""
+    bytes: int = 0
+    """What would be free without it."""
+    place: Place = NOWHERE
+    finding: Finding | None = None
+    hoard: Hoard | None = None
+    models: tuple[HeldModel, ...] = ()
+    exception: HeldException | None = None
+    optimizer: OptimizerUse | None = None
+    spike: Spike | None = None
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+def matters(scene: Scene, nbytes: int) -> bool:
+    """Whether so many bytes would have been enough for the request, and are no small part of what is allocated."""
+    allocated = scene.request.allocated_bytes or 0
+    return nbytes >= scene.request.shortage_bytes and nbytes >= SUBSTANTIAL * allocated
+
+
+def strongest_finding(scene: Scene, codes: tuple[str, ...], besides: tuple[str | None, ...] = ()) -> Finding | None:
+    """The finding that names most, of some rules and besides some holders."""
+    found = [finding for finding in scene.findings if finding.code in codes]
+    found = [finding for finding in found if finding.holder is None or finding.holder not in besides]
+    return max(found, key=lambda each: (each.file is not None, each.bytes or 0), default=None)
