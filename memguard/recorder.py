@@ -7,14 +7,11 @@ failures end: a part that fails is logged once with its traceback and switched o
 from __future__ import annotations
 
 import contextlib
-import logging
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, final
 
 from memguard.allowing import allowed, allowed_lately
@@ -26,12 +23,12 @@ from memguard.facts import Fact
 from memguard.findings import Finding
 from memguard.forks import pid
 from memguard.marks import Mark, make_record
+from memguard.parts import Parts
 from memguard.recording_writer import RecordingWriter
+from memguard.shape_table import ShapeTable
 from memguard.sinks.interface import Sink
 from memguard.stats import BatchRecord, MemoryStats, Run, SlowStats, Stage
 from memguard.summary import Summary
-
-logger = logging.getLogger("memguard")
 
 HISTORY = 4096
 JUDGED_AT_ONCE = 64
@@ -104,7 +101,8 @@ class Recorder:
         self._allowed: frozenset[str] = frozenset()
         self._pid = pid()
         self._open = False
-        self._off: set[str] = set()
+        self._parts = Parts(self._summary.notes.append, self._switched_off)
+        self._blind = False
         self._stages: list[tuple[Stage, int | None]] = []
         self.batch = 0
         """The number that the open (or next) record gets."""
@@ -113,8 +111,7 @@ class Recorder:
         self._optimizer_steps = 0
         self._index: int | None = None
         self._shapes: int | None = None
-        self._shape_table: dict[Any, int] = {}
-        self._shape_texts: list[list[Any]] = []
+        self._shape_table = ShapeTable(self._tell_shapes)
         self._last = MemoryStats()
         self._last_time = self._judged_time = 0.0
         self._began = 0.0
@@ -154,12 +151,12 @@ class Recorder:
     @property
     def shape_texts(self) -> Sequence[list[Any]]:
         """The run's table of input shapes: a record's `shapes` is a position in it."""
-        return self._shape_texts
+        return self._shape_table.texts
 
     @property
     def open_shapes(self) -> list[Any] | None:
         """Input shapes of the open batch, where they are known."""
-        return self._shape_texts[self._shapes] if self.batch_is_open and self._shapes is not None else None
+        return self._shape_table.texts[self._shapes] if self.batch_is_open and self._shapes is not None else None
 
     # The life of a run
 
@@ -295,12 +292,12 @@ class Recorder:
         if self.batch_is_open:
             self.batch_end()
         self.batch_is_open, self._index = True, index
-        self._shapes = self._number_of(shapes) if shapes is not None else None
+        self._shapes = self._shape_table.number_of(shapes) if shapes is not None else None
 
     def shapes_once(self, describe: Callable[[], Any]) -> None:
         """The input shapes of the open batch, where they come later than its start; the first ones count."""
         if self.batch_is_open and self._shapes is None:
-            self._shapes = self._number_of(describe())
+            self._shapes = self._shape_table.number_of(describe())
 
     def batch_end(self, *, at_once: bool = False) -> None:
         """The open batch ends; its record is made and judged, now or with those of the next batches.
@@ -373,43 +370,28 @@ class Recorder:
     # Failures of ours
 
     def part(self, name: str) -> AbstractContextManager[None]:
-        """A context in which an exception of memguard's own is logged once and switches the named part off.
-
-        Whoever enters it again asks `is_off` first where going on would be wasted. Never used around user code.
-        """
-        return _Part(self, name)
+        """A context in which an exception of memguard's own switches the named part off (`memguard.parts`)."""
+        return self._parts.part(name)
 
     def is_off(self, name: str) -> bool:
         """Whether a part failed and was switched off."""
-        return name in self._off
+        return self._parts.is_off(name)
 
     def failed(self, name: str, error: BaseException) -> None:
         """Logs a part's failure with its traceback, once, and switches it off."""
-        if name in self._off:
-            return
-        self._off.add(name)
+        self._parts.failed(name, error)
+
+    def _switched_off(self, name: str) -> None:
         self._use([d for d in self._detectors if f"rule {d.code}" != name])
         self._sinks = [sink for sink in self._sinks if _name(sink) != name]
-        with contextlib.suppress(Exception):  # a hostile __str__, a log handler that raises
-            # As text: a log handler that kept the exception would keep the step's tensors with it.
-            trace = "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
-            note = f"memguard's {name} failed and is off for the rest of the run: {type(error).__name__}: {error}"
-            self._summary.notes.append(note)
-            logger.error("%s. The training is not touched; please report this.\n%s", note, trace)
-        error.__traceback__ = None  # TensorBoard's writer keeps its error, which must not keep the step's frames
+        self._blind = self._blind or name == "backend"
 
     def _recording_failed(self, error: BaseException) -> None:
         recording, self.recording = self.recording, None
         if recording is not None:
             with contextlib.suppress(Exception):
                 recording.close()
-        if "recording" not in self._off:
-            self._off.add("recording")
-            with contextlib.suppress(Exception):
-                note = f"the recording stopped: {error}"
-                self._summary.notes.append(note)
-                logger.warning("memguard: %s. Training goes on untouched, without a recording.", note)
-        error.__traceback__ = None
+        self._parts.recording_failed(error)
 
     # Records
 
@@ -419,7 +401,7 @@ class Recorder:
     def _edge(self) -> None:
         """A boundary between stages: a spike in the gap gets a record of its own, else nothing is written."""
         self.judge()
-        if "backend" in self._off:
+        if self._blind:
             return
         with self.part("backend"):
             before, now = self._last, self._backend.boundary()
@@ -435,7 +417,7 @@ class Recorder:
         if allowances != self._allowed:
             self.judge()
             self._allowed = allowances
-        if "backend" in self._off:
+        if self._blind:
             return
         try:
             look = self._backend.mark()
@@ -491,7 +473,7 @@ class Recorder:
                 self.recording.record(*records)
             except Exception as error:
                 self._recording_failed(error)
-        run, count, texts = self.run, self._summary.count, self._shape_texts
+        run, count, texts = self.run, self._summary.count, self._shape_table.texts
         for listener in tuple(self.listeners):
             with self.part("probes"):
                 listener(records)
@@ -528,36 +510,8 @@ class Recorder:
                 run.limit_bytes = self._backend.limit_bytes
                 self.line("device", {name: getattr(run, name) for name in _DESCRIBED})
 
-    def _number_of(self, shapes: Any) -> int | None:
-        try:
-            number = self._shape_table.get(shapes)
-        except TypeError:
-            return None
-        if number is None and len(self._shape_texts) < HISTORY:
-            number = self._shape_table[shapes] = len(self._shape_texts)
-            listed = [list(entry) for entry in shapes]
-            self._shape_texts.append(listed)
-            self.line("shapes", {"id": number, "shapes": listed})
-        return number
-
-
-@final
-class _Part:
-    """The context of `Recorder.part`."""
-
-    __slots__ = ("_name", "_recorder")
-
-    def __init__(self, recorder: Recorder, name: str) -> None:
-        self._recorder, self._name = recorder, name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
-        if error is None or not isinstance(error, Exception):
-            return False
-        self._recorder.failed(self._name, error)
-        return True
+    def _tell_shapes(self, number: int, shapes: list[Any]) -> None:
+        self.line("shapes", {"id": number, "shapes": shapes})
 
 
 def _name(sink: Sink) -> str:

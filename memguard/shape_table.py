@@ -1,0 +1,36 @@
+"""The input shapes of a run, each under a number: a record carries the number, the recording the table. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, final
+
+MOST: Final = 4096
+"""Different shapes that are told apart; later ones are unknown."""
+
+
+@final
+class ShapeTable:
+    """Numbers for shapes, in the order in which they are met.
+
+    Args:
+        told: Called with the number of a new one and its entries (name, shape, dtype).
+    """
+
+    def __init__(self, told: Callable[[int, list[Any]], None]) -> None:
+        self._told = told
+        self._numbers: dict[Any, int] = {}
+        self.texts: list[list[Any]] = []
+        """The entries of each number."""
+
+    def number_of(self, shapes: Any) -> int | None:
+        """The number of a batch's shapes (nested tuples, `memguard.probes.shapes`); None where they have none."""
+        try:
+            number = self._numbers.get(shapes)
+        except TypeError:
+            return None
+        if number is None and len(self.texts) < MOST:
+            number = self._numbers[shapes] = len(self.texts)
+            self.texts.append([list(entry) for entry in shapes])
+            self._told(number, self.texts[-1])
+        return number
