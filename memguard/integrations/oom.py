@@ -7,9 +7,7 @@ exception flying out of the loop, the thread or the program makes it the end.
 
 from __future__ import annotations
 
-import json
 import logging
-import pickle
 import sys
 import threading
 import weakref
@@ -24,12 +22,11 @@ from torch import nn
 from memguard.backends.auto import AutoBackend
 from memguard.backends.oom_view import OomView, view_of
 from memguard.integrations.forward_count import ForwardCount
+from memguard.integrations.oom_files import write_report
 from memguard.integrations.oom_scene import Seen, draw
 from memguard.integrations.trace_window import TraceWindow
 from memguard.postmortem import PostMortem, conclude
 from memguard.probes.oom_errors import oom_in, requested_bytes
-from memguard.recording_format import FOLDER
-from memguard.report.postmortem_html import render_html
 from memguard.report.postmortem_text import render_markdown, render_short
 from memguard.stats import BatchRecord
 
@@ -268,7 +265,7 @@ class OomWatch:
             request = replace(request, requested_bytes=requested_bytes(message))
         pending = Seen(replace(scene, message=message, request=request), pending.snapshot, pending.seconds)
         told = self._conclude(pending, session)
-        folder, problem = self._write(told, pending.snapshot)
+        folder, problem = write_report(self._logdir, told, pending.snapshot)
         if folder is not None and pending.snapshot is not None:
             told = replace(told, snapshot="snapshot.pickle")
         whole = render_markdown(told)
@@ -285,23 +282,6 @@ class OomWatch:
     def _conclude(self, pending: Seen, session: Session) -> PostMortem:
         scene = replace(pending.scene, findings=tuple(session.recorder.findings.values()))
         return conclude(scene, seconds=pending.seconds)
-
-    def _write(self, told: PostMortem, snapshot: dict[str, Any] | None) -> tuple[Path | None, str | None]:
-        """Writes the files; the folder, or why there is none."""
-        if self._logdir is None:
-            return None, None
-        folder = self._logdir / FOLDER / told.id
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if snapshot is not None:
-                (folder / "snapshot.pickle").write_bytes(pickle.dumps(snapshot))
-                told = replace(told, snapshot="snapshot.pickle")
-            (folder / "report.json").write_text(json.dumps(told.to_json(), indent=2, default=str) + "\n")
-            (folder / "report.md").write_text(render_markdown(told), encoding="utf-8")
-            (folder / "report.html").write_text(render_html(told), encoding="utf-8")
-        except Exception as error:
-            return None, str(getattr(error, "strerror", None) or error)
-        return folder, None
 
     # The last ways out
 

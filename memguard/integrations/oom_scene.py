@@ -21,7 +21,7 @@ from memguard.clocks import perf_counter
 from memguard.integrations.forward_count import ForwardCount
 from memguard.postmortem import Scene
 from memguard.postmortem.replay import replay_with
-from memguard.postmortem.scene import Objects, Replayed, TopLine
+from memguard.postmortem.scene import Objects, Replayed, Request, TopLine
 from memguard.probes.oom_errors import is_host_oom
 from memguard.probes.oom_errors import requested_bytes as requested_in
 from memguard.probes.oom_objects import examine
@@ -81,38 +81,15 @@ def draw(
         requested_bytes = requested_in(message)
     snapshot = view.snapshot()
     request = view.request(requested_bytes, free_bytes, snapshot)
-    blocks = blocks_by_address(snapshot) if not view.device.startswith("virtual") else {}
     recorder = session.recorder
-    stack = stack_of(error)
-    try:
-        with torch._C.DisableTorchFunctionSubclass():
-            objects = examine(
-                stack,
-                on_device=view.holds,
-                block_of=lambda address, nbytes: blocks.get(address) or -(-nbytes // ROUNDING) * ROUNDING,
-                allocated_bytes=request.allocated_bytes,
-                is_recent=is_recent,
-                optimizer_steps=recorder.optimizer_steps,
-                grad_enabled=torch.is_grad_enabled() or error is not None,
-            )
-    except Exception as problem:  # a report without owners is better than none
-        logger.error("memguard: the look at the live objects failed: %r", problem)
-        objects = Objects(site=stack.site, phase=stack.phase)
-    finally:
-        stack.frames.clear()
-        stack.losses.clear()
-        del stack, error
+    objects = _objects(error, view, request, snapshot, is_recent, recorder.optimizer_steps)
+    del error
     traced = snapshot is not None and any(snapshot["device_traces"])
     replays: tuple[Replayed, ...] = ()
     if traced and snapshot is not None:
-        try:
-            index = int(view.device.partition(":")[2]) if view.device[5:].isdigit() else 0
-            objects = replace(objects, lines=_lines(snapshot, index) or objects.lines)
-            if view.expandable is False and (request.pieces_bytes or 0) > PIECES * (request.reserved_bytes or 0):
-                batches = recorder.batch - traced_since + 1 if traced_since is not None else None
-                replays = replay_with(snapshot, index, batches=batches)
-        except Exception as problem:
-            logger.error("memguard: the allocator's trace could not be read: %r", problem)
+        batches = recorder.batch - traced_since + 1 if traced_since is not None else None
+        lines, replays = _from_trace(snapshot, view, request, batches)
+        objects = replace(objects, lines=lines or objects.lines)
     scene = Scene(
         device="cpu" if of_host else view.device,
         rank=recorder.run.rank,
@@ -135,6 +112,52 @@ def draw(
         host=HostBackend().read_slow() if of_host else None,
     )
     return Seen(scene, snapshot, perf_counter() - began)
+
+
+def _objects(
+    error: BaseException | None,
+    view: OomView,
+    request: Request,
+    snapshot: dict[str, Any] | None,
+    is_recent: Callable[[nn.Module], bool],
+    optimizer_steps: int,
+) -> Objects:
+    """What is alive on the device, or of the failing line only what the stack shows."""
+    blocks = blocks_by_address(snapshot) if not view.device.startswith("virtual") else {}
+    stack = stack_of(error)
+    try:
+        with torch._C.DisableTorchFunctionSubclass():
+            return examine(
+                stack,
+                on_device=view.holds,
+                block_of=lambda address, nbytes: blocks.get(address) or -(-nbytes // ROUNDING) * ROUNDING,
+                allocated_bytes=request.allocated_bytes,
+                is_recent=is_recent,
+                optimizer_steps=optimizer_steps,
+                grad_enabled=torch.is_grad_enabled() or error is not None,
+            )
+    except Exception as problem:  # a report without owners is better than none
+        logger.error("memguard: the look at the live objects failed: %r", problem)
+        return Objects(site=stack.site, phase=stack.phase)
+    finally:
+        stack.frames.clear()
+        stack.losses.clear()
+        del stack, error
+
+
+def _from_trace(
+    snapshot: dict[str, Any], view: OomView, request: Request, batches: int | None
+) -> tuple[tuple[TopLine, ...], tuple[Replayed, ...]]:
+    """What the allocation history tells: the lines behind what is allocated, and whether other settings would do."""
+    lines: tuple[TopLine, ...] = ()
+    try:
+        index = int(view.device.partition(":")[2]) if view.device[5:].isdigit() else 0
+        lines = _lines(snapshot, index)
+        if view.expandable is False and (request.pieces_bytes or 0) > PIECES * (request.reserved_bytes or 0):
+            return lines, replay_with(snapshot, index, batches=batches)
+    except Exception as problem:
+        logger.error("memguard: the allocator's trace could not be read: %r", problem)
+    return lines, ()
 
 
 def _lines(snapshot: dict[str, Any], device: int) -> tuple[TopLine, ...]:
