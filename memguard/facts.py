@@ -288,6 +288,8 @@ class StaleGradients(Fact):
     """Whether they are zeros: ``zero_grad(set_to_none=False)``; else zero_grad comes after the forward."""
     lightning: bool = False
     """Lightning's own order of calls; not the user's doing."""
+    peak_bytes: int | None = None
+    """Highest in the batch up to the end of that forward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

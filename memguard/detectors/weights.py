@@ -97,7 +97,8 @@ class StaleGradient(Detector):
             )
             return
         limit = limit_of(run)
-        needed = limit is not None and self._peak >= NEARLY_FULL * limit
+        # A peak that comes later, in the optimizer's step, has gradients of its own: the old ones are gone by then.
+        needed = limit is not None and min(self._peak, fact.peak_bytes or self._peak) >= NEARLY_FULL * limit
         why = "they are zeroed in place (set_to_none=False)" if fact.zeroed else "zero_grad() comes after the forward"
         yield from_fact(
             self,

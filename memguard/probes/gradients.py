@@ -106,6 +106,7 @@ class GradientsProbe(Probe):
                 bytes=held,
                 zeroed=same,
                 lightning=self.watch.lightning,
+                peak_bytes=self.watch.read().allocated_peak_bytes,
             )
         )
 

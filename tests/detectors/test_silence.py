@@ -123,10 +123,13 @@ def test_mild_cases_are_remarks() -> None:
 
 def test_old_gradients_are_a_warning_where_their_room_is_needed() -> None:
     """On a nearly full device the gradients decide whether a batch fits."""
-    fact = StaleGradients(**AT, bytes=2 * GIB, zeroed=False)
+    fact = StaleGradients(**AT, bytes=2 * GIB, zeroed=False, peak_bytes=23 * GIB)
     (roomy,) = judge(RULES["MG309"](), record(7), fact)
     (full,) = judge(RULES["MG309"](), record(7, allocated_peak_bytes=23 * GIB), fact)
     assert (roomy.severity, full.severity) == (Severity.INFO, Severity.WARNING)
+    early = replace(fact, peak_bytes=12 * GIB)  # the peak comes after the forward
+    (later,) = judge(RULES["MG309"](), record(7, allocated_peak_bytes=23 * GIB), early)
+    assert later.severity is Severity.INFO
 
 
 def test_a_guarded_evaluation_is_still_told() -> None:
