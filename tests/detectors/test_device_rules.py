@@ -111,3 +111,10 @@ def test_few_calls_and_few_graphs_are_a_line_before_they_are_a_warning() -> None
     assert [told.severity for told in judge(EmptyCacheInLoop(), *calls)] == [Severity.INFO, Severity.WARNING]
     graphs = [CompiledGraphs(**AT, graphs=graphs) for graphs in (8, 12, 15, 17, 18, 40)]
     assert [told.severity for told in judge(GraphPoolsGrow(), *graphs)] == [Severity.INFO, Severity.WARNING]
+
+
+def test_host_memory_that_holds_a_virtual_gpu_may_grow_with_it() -> None:
+    """A growth at the end of a run is told on a real device; a virtual one's tensors lie in host memory."""
+    records = [record(i, host_rss_bytes=GIB + i * MIB) for i in range(200)]
+    assert [finding.code for finding in judge(HostGrowth(), *records, run=run_of(device="cuda:0"))] == ["MG701"]
+    assert judge(HostGrowth(), *records, run=run_of(device="virtual:24GiB")) == []
