@@ -80,6 +80,7 @@ def test_a_signal_ends_the_program_as_it_would_and_the_recording_reads(number: s
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )
     assert process.stdout is not None
     reached = [int(process.stdout.readline()) for _ in range(3)][-1]
