@@ -11,7 +11,7 @@ import memguard
 from memguard.commands import demo, doctor, explain, forecast, report, rules, run, snapshot
 from memguard.commands.parsers import HelpFormatter, epilog
 from memguard.errors import MemGuardError
-from memguard.report.printable import printable
+from memguard.printable import printable
 
 _COMMANDS = (run, demo, report, snapshot, forecast, rules, explain, doctor)
 

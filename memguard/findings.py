@@ -6,6 +6,7 @@ import enum
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from memguard.printable import one_line
 from memguard.stats import Stage
 
 
@@ -51,6 +52,13 @@ class Finding:
     count: int = 1
     """How often this cause was seen."""
     rank: int = 0
+
+    def __post_init__(self) -> None:
+        """Names of the user's come into these texts, and findings are read from strangers' files: one line each."""
+        for name in ("message", "advice", "function", "holder"):
+            text = getattr(self, name)
+            if isinstance(text, str) and not (text.isascii() and text.isprintable()):
+                object.__setattr__(self, name, one_line(text))
 
     @property
     def cause(self) -> tuple[str, str | None, int | None, str | None]:

@@ -10,12 +10,12 @@ from typing import Any
 
 from memguard.commands.parsers import add_parser
 from memguard.findings import Severity
+from memguard.printable import one_line, printable
 from memguard.recording import Recording
 from memguard.report.compare import compare
-from memguard.report.printable import printable
 from memguard.report.rank_text import rank_lines
 from memguard.report.runs import RunOnDisk, load_run
-from memguard.report.text import one_line, render
+from memguard.report.text import render
 
 _LEVELS = [severity.value for severity in Severity]
 

@@ -12,7 +12,7 @@ from memguard.allocator.replay import Replay, WhatIf, replay, what_if
 from memguard.allocator.snapshot import Snapshot, read_snapshot
 from memguard.commands.parsers import add_parser
 from memguard.errors import SnapshotError
-from memguard.report.printable import printable
+from memguard.printable import printable
 from memguard.report.snapshot_text import render_device, render_replay, render_what_if
 from memguard.units import parse_bytes
 

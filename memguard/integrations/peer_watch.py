@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 
 from memguard.clocks import monotonic, sleep
 from memguard.integrations.peers import Fallen, Peers
+from memguard.printable import one_line
 
 if TYPE_CHECKING:
     from memguard.integrations.session import Session
@@ -54,7 +55,8 @@ class PeerWatch:
         elif now - self._since > IDLE_SECONDS:
             fresh = self._tell(self._peers.fallen())
             if fresh and not self._launch.local_rank:  # one of each node speaks
-                print(f"memguard: {'; '.join(fresh)}. Rank {self._launch.rank} waits in vain.", file=sys.stderr)
+                text = one_line(f"memguard: {'; '.join(fresh)}. Rank {self._launch.rank} waits in vain.")
+                print(text, file=sys.stderr)
 
     def failed(self, error: BaseException) -> None:
         """This rank fails by an error of its own, perhaps because another one fell."""
@@ -70,7 +72,7 @@ class PeerWatch:
         self._tell(fallen)
         if not fallen:
             return
-        text = f"memguard: before rank {self._launch.rank} failed, {'; '.join(map(str, fallen))}."
+        text = one_line(f"memguard: before rank {self._launch.rank} failed, {'; '.join(map(str, fallen))}.")
         if not hasattr(error, "add_note"):
             print(text, file=sys.stderr)
         elif text not in getattr(error, "__notes__", ()):

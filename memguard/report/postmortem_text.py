@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from memguard.postmortem import PostMortem
+from memguard.printable import printable
 from memguard.report.postmortem_words import (
     OWNER_NAMES,
     advice_text,
@@ -52,7 +53,7 @@ def render_short(told: PostMortem, report: str | None = None, *, width: int | No
         text += _wrapped(head, body, width)
     if report is not None:
         text.append(f"  The whole report: {report}")
-    return "\n".join(text)
+    return printable("\n".join(text))
 
 
 def _wrapped(head: str, body: str, width: int) -> list[str]:
@@ -69,7 +70,7 @@ def _wrapped(head: str, body: str, width: int) -> list[str]:
 
 def render_markdown(told: PostMortem) -> str:
     """The whole report."""
-    return "\n".join(_markdown(told)) + "\n"
+    return printable("\n".join(_markdown(told))) + "\n"
 
 
 def _markdown(told: PostMortem) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from memguard.findings import Finding, Severity
+from memguard.printable import one_line
 from memguard.stats import Stage
 from memguard.summary import Peak, StageSummary, Summary
 from memguard.units import format_bytes
@@ -40,11 +41,6 @@ def render(summary: Summary, *, ranks: int = 1) -> str:
         where = Path(summary.recording).parent if ranks > 1 else summary.recording
         lines.append(f"Recording{'s' * (ranks > 1)}: {where}")
     return "\n".join(one_line(each) for each in lines)
-
-
-def one_line(text: str) -> str:
-    """A text that may not begin a line of its own, whatever a recording says."""
-    return text.replace("\r", "\\r").replace("\n", "\\n")
 
 
 def describe_peak(peak: Peak) -> str:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from memguard.findings import Finding
+from memguard.printable import one_line
 
 
 def as_markdown(findings: list[Finding]) -> str:
     """One row a finding."""
     rows = ["| rule | severity | what | where | first batch | times |", "|---|---|---|---|---|---|"]
     for finding in findings:
-        where = f"`{finding.file}:{finding.line}`" if finding.file else "-"
-        what = f"{finding.message} **{finding.advice}**".replace("|", "\\|").replace("\n", " ")
+        where = _cell(f"`{finding.file}:{finding.line}`") if finding.file else "-"
+        what = _cell(f"{finding.message} **{finding.advice}**")
         rows.append(
             f"| {finding.code} {finding.name} | {finding.severity.value} | {what} | {where} "
             f"| {finding.batch} | {finding.count} |"
         )
     return "\n".join(rows)
+
+
+def _cell(text: str) -> str:
+    return one_line(text).replace("|", "\\|")

@@ -106,7 +106,7 @@ def test_findings_stand_in_one_text_with_their_newest_state(tmp_path: Path) -> N
     assert "memory/findings/text_summary" in events.Tags()["tensors"]
     text = events.Tensors("memory/findings/text_summary")[-1].tensor_proto.string_val[0].decode()
     assert text.count("critical") == 1 and text.count("warning") == 1
-    assert "a \\| b c" in text
+    assert "a \\| b\\nc" in text
 
 
 def test_the_users_own_torch_writer_gets_the_curves_and_stays_open(tmp_path: Path) -> None:

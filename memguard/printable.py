@@ -16,3 +16,8 @@ def printable(text: str) -> str:
     return "".join(
         repr(each)[1:-1] if each not in "\n\t" and unicodedata.category(each) in _UNSEEN else each for each in text
     )
+
+
+def one_line(text: str) -> str:
+    """Likewise, with ends of lines and tabs made visible too: a name of the user's may hold some."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
