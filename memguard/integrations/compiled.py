@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import gc
+from collections import OrderedDict
 
 from torch import nn
 
 
 def compiled_wrappers(model: nn.Module) -> list[nn.Module]:
-    """Every living module that has the model as what it compiles (its ``_orig_mod``; checked in torch 2.13)."""
+    """Every living module that has the model as what it compiles (its ``_orig_mod``; checked in torch 2.4 and 2.13)."""
     wrappers: list[nn.Module] = []
     for holder in gc.get_referrers(model):
-        if type(holder) is dict and holder.get("_orig_mod") is model:
+        if type(holder) in (dict, OrderedDict) and holder.get("_orig_mod") is model:
             wrappers += _owners_of(holder)
     return wrappers
 
