@@ -264,6 +264,7 @@ class ScansProbe(Probe):
         found = find_copies(survey, watch.models, ignore=owned)
         # An optimizer that has not been seen to step yet owns its state all the same.
         copies = [c for c in found if c.bytes and "optim" not in f"{c.place.holder} {c.place.source}".lower()]
+        copies = [c for c in copies if not is_on_host(c.place)]
         if len(copies) <= self._copies:
             return
         self._copies = len(copies)

@@ -95,6 +95,17 @@ def test_copies_of_the_weights_are_counted() -> None:
     assert len(live) == 4
 
 
+def test_copies_that_were_brought_to_the_host_are_what_is_advised() -> None:
+    """Where the device is the host, or a virtual one, only the statement tells them from copies on the device."""
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 32))
+    folds: list[dict[str, torch.Tensor]] = []
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for index in loop.batches(14):
+            if index == 3:
+                folds.append({name: value.detach().cpu().clone() for name, value in model.state_dict().items()})  # noqa: PERF401
+    assert loop.of(ModelCopies) == [] and folds
+
+
 def test_compiled_graphs_are_told_when_there_are_new_ones() -> None:
     """Without torch.compile there is nothing to tell, and it is not loaded for that."""
     with Loop(nn.Linear(2, 2), kinds=[CompilationsProbe]) as loop:
