@@ -162,8 +162,7 @@ class AllocatorThrash(Detector):
             f"{plural(seen, 'batch')} (num_alloc_retries): the device is full, training is slower "
             f"already, and a slightly larger batch will not fit{_left(record, run)}.",
             "reduce the batch size a little, or free what other findings name; with much reserved and unused "
-            "memory, set "
-            "PYTORCH_ALLOC_CONF=expandable_segments:True.",
+            "memory, set PYTORCH_ALLOC_CONF=expandable_segments:True.",
         )
 
 

@@ -50,8 +50,7 @@ class EmptyCacheInLoop(Detector):
             Severity.WARNING if fact.calls >= MIN_CALLS else Severity.INFO,
             f"empty_cache() was called {plural(fact.calls, 'time')} in {plural(fact.batches, 'batch')}"
             f"{f', at {where}' if where else ''}{seconds}: it slows every batch and gives PyTorch no memory that it "
-            "did "
-            "not have.",
+            "did not have.",
             "take it out of the loop; once after validation is enough.",
         )
 

@@ -139,8 +139,7 @@ class WrongDevice(Detector):
             Severity.WARNING,
             f"rank {run.rank} works on {fact.own_device} and holds {format_bytes(fact.bytes)} on {fact.device}.",
             "call torch.cuda.set_device(local_rank) first, load checkpoints with map_location='cpu', and write no "
-            "fixed "
-            "device index.",
+            "fixed device index.",
             nbytes=fact.bytes,
             name=fact.device,
         )

@@ -100,8 +100,7 @@ class LocalsAlive(Detector):
             run,
             Severity.INFO,
             f"{names} ({format_bytes(fact.bytes)}) are alive in {fact.place.function or 'the function'}() at the "
-            "optimizer "
-            "step, and nothing below reads them.",
+            "optimizer step, and nothing below reads them.",
             f"del {names} after the last use, or split the function.",
             nbytes=fact.bytes,
             name=names,

@@ -55,8 +55,8 @@ class LogitsUpcast(Detector):
             run,
             Severity.WARNING if big else Severity.INFO,
             f"the peak comes in the loss: logits of {fact.width} classes ({format_bytes(fact.logits_bytes)} in "
-            f"{fact.dtype}) "
-            f"take {format_bytes(fact.extra_bytes)} more on top of the forward, in float32 copies and log-softmax.",
+            f"{fact.dtype}) take {format_bytes(fact.extra_bytes)} more on top of the forward, in float32 copies and "
+            f"log-softmax.",
             "use a fused or chunked cross-entropy, or compute logits and loss in slices.",
             nbytes=fact.extra_bytes,
         )
@@ -88,8 +88,7 @@ class AutocastCache(Detector):
             run,
             Severity.INFO if fact.stage.evaluates else Severity.WARNING,
             f"one autocast region was open over {plural(fact.batches, 'batch')}: it keeps the casts of all "
-            f"weights{size} "
-            "until it ends.",
+            f"weights{size} until it ends.",
             "open torch.autocast around each forward and its loss, or pass cache_enabled=False.",
             nbytes=fact.bytes,
         )

@@ -62,8 +62,7 @@ class ReferenceCycle(Detector):
             f"{what}{size} were freed by the garbage collector "
             f"only; a circle of references held them{cycle}{f' ({where})' if where else ''}.{off}",
             f"break the circle{f' at {fact.place.holder}' if fact.place.holder else ''}: set it to None when done, "
-            "or use "
-            "weakref; gc.collect() every few batches is the makeshift.",
+            "or use weakref; gc.collect() every few batches is the makeshift.",
             nbytes=fact.bytes,
             name=fact.place.holder or fact.cycle,
         )
@@ -95,15 +94,13 @@ class ExceptionKeeps(Detector):
         if fact.handling:
             message = (
                 f"a forward runs while {fact.exception} is being handled{f' ({where})' if where else ''}: the "
-                "exception "
-                f"keeps the failed step's tensors{size} alive{names}, 1 step more than there is room for."
+                f"exception keeps the failed step's tensors{size} alive{names}, 1 step more than there is room for."
             )
             advice = "set a flag in the except block, leave it, and run the retry outside."
         else:
             message = (
                 f"{holder(fact.place)} keeps {fact.exception} with its traceback, and with it {len(fact.names)} "
-                "variables "
-                f"of the failed step{size} alive{names}."
+                f"variables of the failed step{size} alive{names}."
             )
             advice = "store str(error) instead of the error, or set error.__traceback__ = None."
         yield from_fact(

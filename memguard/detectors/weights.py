@@ -135,8 +135,7 @@ class CheckpointOnDevice(Detector):
             run,
             Severity.WARNING,
             f"{holder(fact.place, 'a checkpoint')} was loaded onto the device and still holds "
-            f"{format_bytes(fact.bytes)} "
-            f"after {plural(fact.batches, 'batch')}.",
+            f"{format_bytes(fact.bytes)} after {plural(fact.batches, 'batch')}.",
             'load it with map_location="cpu" (and mmap=True), and del it after load_state_dict.',
             nbytes=fact.bytes,
         )

@@ -65,9 +65,9 @@ def find_batch_size(
     Args:
         train_one_step: Does one training step with a batch of the size it is given.
         start: Size to begin with.
-        steps: Steps that must fit.
-        margin: Share taken off the largest size that fits, for what varies from batch to batch.
-        minimum: Smallest size to try.
+        steps: Steps in a row that must fit (default: 3).
+        margin: Share taken off the largest size that fits, for what varies from batch to batch (default: 0.05).
+        minimum: Smallest size to try (default: 1).
         maximum: Largest size to try; None is a million.
 
     Returns:

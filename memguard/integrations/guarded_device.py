@@ -8,7 +8,7 @@ from memguard.stats import MemoryStats
 
 
 def memory_allocated() -> int:
-    """Bytes of tensors on the guarded device.
+    """Bytes of tensors on the guarded device now, as ``torch.cuda.memory_allocated`` tells of CUDA.
 
     Raises:
         MemGuardError: No guard is open, or the device does not tell.
@@ -17,7 +17,7 @@ def memory_allocated() -> int:
 
 
 def memory_reserved() -> int:
-    """Bytes that PyTorch's allocator holds on the guarded device, its cache included.
+    """Bytes that PyTorch's allocator holds on the guarded device now, its cache included; ``memory_reserved`` of CUDA.
 
     Raises:
         MemGuardError: No guard is open, or the device does not tell.
@@ -27,6 +27,8 @@ def memory_reserved() -> int:
 
 def max_memory_allocated() -> int:
     """The most bytes of tensors on the guarded device since the guard began, all batches together.
+
+    ``torch.cuda.max_memory_allocated`` counts from its last reset instead.
 
     Raises:
         MemGuardError: No guard is open, or the device does not tell.
