@@ -8,11 +8,15 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
+
+_DISTRIBUTED = "torch.distributed.tensor"
 
 
 class _Stub(ModuleType):
@@ -53,23 +57,33 @@ class _Later(ModuleType):
     DTensor = type("DTensor", (), {})
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") and name != "__path__":  # which an import of a submodule asks for
             raise AttributeError(name)
-        if name == "compiled_autograd":  # torch.func asks that it be off
-            return SimpleNamespace(_disable=contextlib.nullcontext, _enable=contextlib.nullcontext)
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
         return getattr(importlib.import_module(self.__name__), name)
 
 
+class _Loaded(MetaPathFinder, Loader):
+    """Submodules that came with their package while they were being imported: they are not made a second time."""
+
+    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
+        ours = fullname.startswith(f"{_DISTRIBUTED}.") and fullname in sys.modules
+        return ModuleSpec(fullname, self) if ours else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return sys.modules[spec.name]
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
 def keep_distributed_tensors_out() -> None:
     """Put a stand-in, which loads them when they are used, in their place; unless they are loaded."""
-    name = "torch.distributed.tensor"
-    if name in sys.modules or not torch.distributed.is_available():
+    if _DISTRIBUTED in sys.modules or not torch.distributed.is_available():
         return
-    stub = _Later(name)
-    stub.__path__ = [str(Path(torch.__file__).parent / "distributed" / "tensor")]
-    sys.modules[name] = stub
+    sys.modules[_DISTRIBUTED] = _Later(_DISTRIBUTED)
+    sys.meta_path.insert(0, _Loaded())
 
 
 def warm_up() -> None:
