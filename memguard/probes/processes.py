@@ -100,9 +100,10 @@ class OtherDevicesProbe(Probe):
         if not watch.device.startswith("cuda") or not torch.cuda.is_initialized() or not _is_rank():
             return
         homes = {parameter.device for model in watch.models for parameter in model.parameters()}
-        if len([device for device in homes if device.type == "cuda"]) > 1:
+        indices = {device.index for device in homes if device.type == "cuda"}
+        if len(indices) > 1:
             return
-        own = torch.cuda.current_device()
+        own = next(iter(indices), torch.cuda.current_device())  # where a model is, whatever the current device is
         for index in range(torch.cuda.device_count()):
             reserved = 0 if index == own else torch.cuda.memory_reserved(index)
             if reserved >= MIN_OTHER_BYTES:

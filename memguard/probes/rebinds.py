@@ -17,7 +17,7 @@ from memguard.stats import Stage
 
 BEGIN, BATCHES = 12, 3
 """The training batch after which the history begins, and how long it goes on."""
-TIGHT = 0.5
+TIGHT = 0.25
 """Share of the device that the peak takes, from which on it is worth a look."""
 MIN_SHARE = 0.03
 """Of the device: smaller tensors are not looked at."""
