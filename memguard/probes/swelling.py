@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
@@ -18,6 +19,20 @@ MAX_NODES = 600
 """Nodes of one graph that are counted; a graph that had so many says nothing."""
 MAX_GRAPHS = 24
 """Graphs that are counted in one round."""
+_KEY = "memguard.measured"
+
+
+@final
+class _Sentinel:
+    """Sits in the node that a measured tensor hung on, and dies with it."""
+
+    __slots__ = ("__weakref__",)
+
+    def __deepcopy__(self, memo: object) -> None:
+        return None
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return (type(None), ())
 
 
 @final
@@ -28,6 +43,8 @@ class Measure:
     bytes: int
     nodes: int
     batch: int
+    graph: weakref.ref[_Sentinel] | None = None
+    """Lives as long as the graph that was counted."""
 
 
 @final
@@ -60,18 +77,21 @@ class Swellings:
 
     def meet(self, tensor: Any, nbytes: int, number: int, batch: int) -> None:
         """One tensor at a position."""
-        node, nodes = tensor.grad_fn, 0
+        node, nodes, graph = tensor.grad_fn, 0, None
         if node is not None and self._graphs < MAX_GRAPHS:
             self._graphs += 1
             nodes = sum(1 for _ in walk(node, MAX_NODES))
+            graph = weakref.ref(node.metadata.setdefault(_KEY, _Sentinel()))
         elif node is not None or nbytes < MIN_BYTES:
             return
-        self.measures[number] = Measure(nbytes, nodes, batch)
+        self.measures[number] = Measure(nbytes, nodes, batch, graph)
         then = self._before.get(number)
         if then is None or (then.nodes > 0) != (nodes > 0) or then.nodes >= MAX_NODES:
             return
         batches = max(batch - then.batch, 1)
         if nodes:
+            if then.graph is None or then.graph() is None:
+                return  # the larger graph is another one, like that of a longer sequence's loss
             if nodes - then.nodes >= max(PER_BATCH * batches, MIN_NODES):
                 self._found[id(tensor)] = Swelling(0, nodes - then.nodes, batches)
         elif nbytes - then.bytes >= MIN_BYTES_PER_BATCH * batches:

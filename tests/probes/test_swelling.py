@@ -78,6 +78,20 @@ def test_what_has_a_limit_or_is_only_replaced_is_silent(make: Callable[[], Calla
     assert loop.facts == []
 
 
+def test_the_loss_of_a_longer_sequence_hangs_on_no_earlier_one() -> None:
+    """``loss += ...`` for each step of a sequence: its graph is larger than an earlier batch's, which is gone."""
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for index in loop.batches(40):
+            loss = torch.zeros(())
+            for x in torch.randn(2 + index, 3, 4):
+                loss = loss + model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+    assert loop.of(RetainedGraphs) == []
+
+
 def test_what_nobody_clears_between_passes_is_told() -> None:
     """Each pass is too short to tell that anything grows in it, and the list survives all of them."""
 
