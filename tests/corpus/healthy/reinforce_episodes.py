@@ -1,4 +1,7 @@
-"""The REINFORCE example with a random environment: graphs of a whole episode, released after its update."""
+"""The REINFORCE example with a random environment: graphs of a whole episode, released after its update.
+
+The policy becomes better: each episode, and with it the list of its losses, is longer than the one before.
+"""
 
 import torch
 from torch import nn
@@ -47,9 +50,9 @@ def finish_episode():
     del policy.saved_log_probs[:]
 
 
-for i_episode in range(6):
+for i_episode in range(20):
     state = torch.randn(4)
-    for t in range(24):
+    for t in range(4 + i_episode):
         action = select_action(state)
         state = torch.randn(4) * (1 + action)
         policy.rewards.append(1.0)
