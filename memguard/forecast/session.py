@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import warnings
 from collections.abc import Callable, Iterable
@@ -14,6 +15,7 @@ from torch.optim.optimizer import Optimizer
 
 from memguard.errors import MemGuardError
 from memguard.forecast.attention import install_attention
+from memguard.forecast.autocast_inputs import AutocastInputs
 from memguard.forecast.changes import HALF_BATCH, accumulated_twice, apply_change
 from memguard.forecast.device_guard import install_device_guard
 from memguard.forecast.fake_gpu import become_gpu
@@ -61,7 +63,7 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
         warnings.simplefilter("ignore")  # that a kernel is replaced is the purpose
         kept = [install_attention(tracer), install_rms_norm(tracer), install_group_norm(tracer)]
         kept += [install_products(), undecomposed()]
-    with fake_mode, tracer:
+    with fake_mode, tracer, contextlib.ExitStack() as modes:
         model, optimizers, step = make()
         optimizers = _optimizers(optimizers)
         apply_change(setting.change, model, optimizers)
@@ -71,6 +73,8 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
         placed.move()
         placed.bring(step)
         hooks = watch(tracer, model, optimizers)
+        if tracer.everything_on_gpu:
+            modes.enter_context(AutocastInputs(tracer))
         tracer.sites.stepping = True
         for number in range(setting.steps):
             tracer.mark(Kind.STEP, nbytes=number)

@@ -32,6 +32,7 @@ _FACTORIES = frozenset(
     getattr(torch.ops.aten, name).default for name in ("rand", "randn", "zeros", "ones", "full", "randint")
 ) | {torch.ops.aten.randint.low, torch.ops.aten.empty.memory_format}
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
+_LONGEST = 4096
 _MOST_READS = 20_000
 _SELECT = torch.ops.aten.select.int
 
@@ -66,6 +67,8 @@ class Tracer(Blocks, TorchDispatchMode):
         self._values_read: dict[int, int] = {}
         self._copies: dict[int, tuple[Any, FakeTensor]] = {}
         """Real or host tensor -> its fake on the GPU."""
+        self._literals: dict[int, tuple[Any, torch.Tensor]] = {}
+        """Short lists of whole numbers that the step wrote down: fake, by weak reference, and its values."""
         self._known: dict[int, Any] = {}
         """Real tensors on the host whose values count, by weak reference."""
         self._meta_storages: dict[int, torch.UntypedStorage] = {}
@@ -103,10 +106,13 @@ class Tracer(Blocks, TorchDispatchMode):
         if self._other_batch is not None and func in _FACTORIES:
             args = self._with_other_batch(args, frame)
         kernel = KERNELS.get(func)
+        literal = args[0] if func in _LIFTS and _is_list_of_numbers(args[0]) else None
         if kernel is None:
             out = func(*args, **kwargs)
         else:
             out = kernel(self, site, func, args, kwargs)
+        if literal is not None:
+            self._literals[id(out)] = (weakref.ref(out), literal)
         scratch = scratch_of(func)
         if scratch is None:
             self.outputs(out, site)
@@ -149,7 +155,7 @@ class Tracer(Blocks, TorchDispatchMode):
             if "device" not in kwargs and not self.everything_on_gpu:
                 return args, kwargs
         if self.everything_on_gpu and not self.sites.in_host_code(frame):
-            args = tuple(self._move(value) for value in args)
+            args = tuple(self.moved(value) for value in args)
             if "device" in kwargs and (kwargs["device"] is None or kwargs["device"].type == "cpu"):
                 kwargs = {**kwargs, "device": _CUDA}
         else:
@@ -183,7 +189,8 @@ class Tracer(Blocks, TorchDispatchMode):
             return [self._fake(item) for item in value]
         return value
 
-    def _move(self, value: Any) -> Any:
+    def moved(self, value: Any) -> Any:
+        """The same on the fake GPU: a tensor, or a list that holds some; anything else as it is."""
         if isinstance(value, torch.Tensor):
             if isinstance(value, FakeTensor) and value.fake_device.type == "cuda":
                 return value
@@ -191,7 +198,7 @@ class Tracer(Blocks, TorchDispatchMode):
                 return value
             return self.copy_of(value, _CUDA)
         if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
-            return [self._move(item) for item in value]
+            return [self.moved(item) for item in value]
         return value
 
     def copy_of(self, tensor: torch.Tensor, device: torch.device) -> FakeTensor:
@@ -217,7 +224,10 @@ class Tracer(Blocks, TorchDispatchMode):
         return known is not None and known() is tensor
 
     def original_of(self, fake: torch.Tensor) -> torch.Tensor | None:
-        """The user's own tensor whose fake this is, with its values; None if it is of the trace's making."""
+        """The tensor with values whose fake this is: the user's own, or a literal; None if it has none."""
+        known = self._literals.get(id(fake))
+        if known is not None and known[0]() is fake:
+            return known[1]
         return next((real() for real, known in self._copies.values() if known is fake), None)
 
     def forget(self, tensor: torch.Tensor) -> None:
@@ -271,6 +281,15 @@ class Tracer(Blocks, TorchDispatchMode):
             recurrent_bytes=self.recurrent_bytes // max(steps, 1),
             batch=batch,
         )
+
+
+def _is_list_of_numbers(tensor: Any) -> bool:
+    return (
+        type(tensor) is torch.Tensor
+        and not tensor.is_floating_point()
+        and tensor.dim() == 1
+        and len(tensor) <= _LONGEST
+    )
 
 
 def _changes_nothing(tensor: Any, kwargs: dict[str, Any]) -> bool:

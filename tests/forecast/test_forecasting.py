@@ -290,3 +290,24 @@ def test_a_recurrent_layer_widens_the_range_and_says_why():
     assert any("differ by a third" in source for source in found.range_sources)
     low, high = found.allocated_peak_bytes_range
     assert high - low > 0.02 * found.allocated_peak_bytes
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_autocast_takes_inputs_that_are_on_the_host_for_those_of_the_gpu(inside):
+    """Code that names no device, with data from outside the step or made in it by a loader: cast as on a GPU."""
+
+    def build(_):
+        model = nn.Conv2d(3, 8, 3)
+        images = torch.zeros(4, 3, 16, 16)
+        loader = torch.utils.data.DataLoader([torch.zeros(3, 16, 16)] * 4, batch_size=4)
+
+        def step():
+            x = next(iter(loader)) if inside else images
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                out = model(x)
+            assert out.dtype == torch.bfloat16
+            out.float().sum().backward()
+
+        return model, None, step
+
+    assert forecast_of(build, device="24GiB", steps=1).fits

@@ -66,11 +66,13 @@ def test_an_operator_takes_what_its_cuda_kernel_takes(name):
     assert found == seen
 
 
-def test_packed_sequences_hold_as_many_numbers_as_their_lengths_say():
-    """Lengths that the step brings along are known; the packed tensor has no padding."""
-    lengths = torch.tensor([9, 5, 2])
+@pytest.mark.parametrize("literal", [False, True])
+def test_packed_sequences_hold_as_many_numbers_as_their_lengths_say(literal):
+    """Lengths that the step brings along or writes down are known; the packed tensor has no padding."""
+    given = torch.tensor([9, 5, 2])
 
     def there_and_back(x):
+        lengths = torch.tensor([9, 5, 2]) if literal else given
         packed = pack_padded_sequence(x, lengths, batch_first=True)
         assert packed.data.shape == (16, 7)
         padded, again = pad_packed_sequence(packed, batch_first=True)
