@@ -33,6 +33,7 @@ from memguard.forecast.trace import Kind, Trace
 from memguard.forecast.without_dynamo import warm_up
 from memguard.forecast.workspaces import expand, version_of, workspaces_for
 
+_ROOT = f"{Path(__file__).resolve().parents[2]}/"
 _CARD = Card(name="null", title="null GPU", total_bytes=80 << 30, compute_capability=(9, 0), multiprocessors=132)
 
 
@@ -95,7 +96,8 @@ def forecasts(
         try:
             known[name] = {"name": name, **tell(traced(build, given.torch_version))}
         except Exception as error:  # said, not hidden
-            known[name] = {"name": name, "error": str(error).splitlines()[0][:150]}
+            said = str(error).splitlines()[0].replace(_ROOT, "")
+            known[name] = {"name": name, "error": said[:200]}
         if kept is not None:
             with kept.open("a") as file:
                 file.write(json.dumps(known[name]) + "\n")
