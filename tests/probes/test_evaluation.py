@@ -6,7 +6,7 @@ from torch import nn
 from memguard.facts import UnusedGraphs
 from memguard.probes.evaluation import EvaluationProbe
 from memguard.stats import Stage
-from tests.probes.loop import Loop
+from tests.probes.loop import Loop, sees_saved_tensors
 
 
 def make(seed: int = 0) -> nn.Module:
@@ -19,6 +19,7 @@ def line_of(marker: str) -> int:
         return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
 
 
+@sees_saved_tensors
 def test_evaluation_with_gradients_is_found_by_the_fourth_batch() -> None:
     """Graphs that die unused in eval mode are told at the line that calls the model, with what one held."""
     model, x = make().eval(), torch.randn(8, 8)

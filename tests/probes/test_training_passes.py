@@ -7,7 +7,7 @@ from torch import nn
 
 from memguard.facts import UnusedGraphs
 from memguard.probes.training_passes import TrainingPassesProbe
-from tests.probes.loop import Loop
+from tests.probes.loop import Loop, sees_saved_tensors
 
 
 def make() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -21,6 +21,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
+@sees_saved_tensors
 def test_a_row_of_unused_graphs_in_training_mode_is_told_with_the_line() -> None:
     """Five forwards of the size that is trained on, without a backward."""
     model, optimizer = make()
