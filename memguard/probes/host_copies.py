@@ -25,11 +25,13 @@ def is_on_host(place: Place) -> bool:
         return False
     function: ast.AST = tree
     statement: ast.stmt | None = None
+    name = (place.holder or "").partition("[")[0].rpartition(".")[2]
     for node in ast.walk(tree):  # breadth first: outer before inner
         if isinstance(node, ast.stmt) and node.lineno <= place.line <= (node.end_lineno or node.lineno):
             if isinstance(node, _FUNCTIONS):
                 function = node
-            statement = node
+            if statement is None or node.lineno > statement.lineno or _mentions(node, name):
+                statement = node  # of several on one line, the last that names the holder
     if statement is None or isinstance(statement, _FUNCTIONS):
         return False
     return _brings(statement, function, MAX_DEPTH)
@@ -48,6 +50,10 @@ def _brings(node: ast.AST, function: ast.AST, depth: int) -> bool:
             if names & set_here and _brings(part.value, function, depth - 1):
                 return True
     return False
+
+
+def _mentions(node: ast.AST, name: str) -> bool:
+    return any(name in (getattr(part, "id", None), getattr(part, "attr", None)) for part in ast.walk(node))
 
 
 def _is_to_host(call: ast.Call) -> bool:

@@ -26,6 +26,14 @@ def test_what_was_brought_to_the_host_is_told_from_the_statement(tmp_path: Path,
     assert is_on_host(Place(file=str(file), line=4)) is host
 
 
+@pytest.mark.parametrize(("holder", "host"), [("kept", True), ("Trainer.other[0]", False)])
+def test_of_statements_on_one_line_the_holders_own_counts(holder: str, host: bool, tmp_path: Path) -> None:
+    """``n += 1; kept.append(x.cpu()); print(n)``."""
+    file = tmp_path / "program.py"
+    file.write_text("n = 1; kept.append(x.cpu()); self.other.append(x); print(n)\n")
+    assert is_on_host(Place(file=str(file), line=1, holder=holder)) is host
+
+
 def test_what_cannot_be_read_is_on_the_device(tmp_path: Path) -> None:
     """No file, no line, no Python."""
     file = tmp_path / "notes.py"
