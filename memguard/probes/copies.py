@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from memguard.probes.walk import Link
 
 MIN_SHARE = 0.9
 """Share of the model's parameters, by count, that a copy must match in shape."""
+MIN_LOADED_SHARE = 0.5
+"""The same of what ``torch.load`` gave: a backbone's weights, or those of a model with another head."""
 MAX_TENSORS = 20_000
 _AVERAGES = ("ema", "swa", "average", "teacher", "momentum", "target", "polyak")
 
@@ -60,12 +63,26 @@ def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Co
         for shapes_of_model, _ in wanted:
             count = sum(shapes_of_model.values())
             common = sum((shapes & shapes_of_model).values())
-            if count and common >= MIN_SHARE * count and len(fresh) >= MIN_SHARE * count * len(storages) / len(tensors):
-                taken.update(fresh)
+            least = MIN_LOADED_SHARE * count
+            if count and common >= least and len(fresh) >= least * len(storages) / len(tensors):
                 place = survey.cause(link)
+                least = count * (MIN_LOADED_SHARE if is_loaded(place) else MIN_SHARE)
+                if common < least or len(fresh) < least * len(storages) / len(tensors):
+                    continue
+                taken.update(fresh)
                 found.append(Copy(place, sum(fresh.values()), _is_average(link, place)))
                 break
     return tuple(sorted(found, key=lambda copy: -copy.bytes))
+
+
+def is_loaded(place: Place) -> bool:
+    """Whether the statement at a place loads a checkpoint."""
+    return "load(" in (place.source or "")
+
+
+def is_mapped_to_host(place: Place) -> bool:
+    """Whether it loads one into the host's memory, as it says itself."""
+    return re.search(r"""map_location\s*=\s*(torch\.device\()?["']cpu["']""", place.source or "") is not None
 
 
 def _signature(tensor: torch.Tensor) -> tuple[tuple[int, ...], torch.device]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, final
@@ -169,5 +170,17 @@ def _region() -> Place:
         lines = linecache.getlines(frame.f_code.co_filename)
         for index in range(min(frame.f_lineno, len(lines)) - 1, frame.f_code.co_firstlineno - 2, -1):
             if index >= 0 and "autocast(" in lines[index].partition("#")[0]:
+                index = _entered(lines, index, frame.f_lineno)
                 return replace(place_of(frame), line=index + 1, source=lines[index].strip())
     return call_site()
+
+
+def _entered(lines: list[str], made: int, until: int) -> int:
+    """Where a region is entered that was made on a line and given a name: ``with ctx:``, ``ctx.__enter__()``."""
+    name = re.match(r"\s*(\w+)\s*=[^=]", lines[made])
+    if name is not None:
+        entering = re.compile(rf"\s*(?:with\s+{name[1]}\b|{name[1]}\.__enter__\s*\()")
+        for index in range(min(until, len(lines)) - 1, made, -1):
+            if entering.match(lines[index]):
+                return index
+    return made

@@ -13,7 +13,7 @@ from memguard.probes.screening import Screening, Suspicions
 from memguard.probes.slices import SlicedWalk
 from memguard.probes.swelling import Measure
 
-BEGINS = (6, 18, 200, 212, 2000, 2012)
+BEGINS = (6, 18, 48, 200, 212, 2000, 2012)
 """Batches of a stage from which on a round may begin; each goes on for as many batches as it needs."""
 
 
@@ -38,13 +38,14 @@ class Rounds:
         self.count = 0
         self.lengths: dict[int, tuple[int, int]] = {}
         self._measures: dict[int, Measure] = {}
+        self._rates: dict[int, float] = {}
         self.confirmed: frozenset[int] = frozenset()
         """What one batch holds for a moment is no pin."""
         self._pinned: frozenset[int] = frozenset()
         self._newest: dict[int, weakref.ref[Any]] = {}
         if before is not None:
             self.lengths = {number: (length, batch + away) for number, (length, batch) in before.lengths.items()}
-            self._newest = before._newest
+            self._newest, self._rates = before._newest, before._rates
         self.has_looked = False
         self.waiting: dict[int, tuple[int, int]] = {}
         self._begins = [] if rests else list(BEGINS)
@@ -67,7 +68,7 @@ class Rounds:
         return 0 < self.count < BEGINS[0] and len(self._begins) == len(BEGINS)
 
     def begin(self, watch: Watch, host_bytes_per_batch: int) -> None:
-        """Begins one, unless nothing grew since the last.
+        """Begins one; after the first two, only if something grew since the last: graphs' nodes lie in neither figure.
 
         Args:
             watch: The run.
@@ -77,7 +78,7 @@ class Rounds:
         record, before = watch.record, self._at_begin
         allocated = record.allocated_end_bytes if record is not None else None
         resident = record.host_rss_bytes if record is not None else None
-        if before is not None:
+        if before is not None and len(self._begins) < len(BEGINS) - 2:
             least = host_bytes_per_batch * (watch.batches - before[0])
             if not (_grew(before[1], allocated, 0) or _grew(before[2], resident, least)):
                 return
@@ -86,7 +87,7 @@ class Rounds:
             self._end(self._screening.conclude())
         self.has_looked = False
         self._walk = SlicedWalk(watch.models)
-        self._screening = Screening(self.lengths, self._newest, self._measures)
+        self._screening = Screening(self.lengths, self._newest, self._measures, self._rates)
 
     def advance(
         self,
@@ -119,6 +120,7 @@ class Rounds:
         self.lengths = {**self.lengths, **self._screening.lengths}
         self._newest = {**self._newest, **self._screening.newest}
         self._measures = self._screening.swellings.measures
+        self._rates = self._screening.rates
         self.confirmed = suspicions.pinned & self._pinned
         self._pinned = suspicions.pinned
 

@@ -19,7 +19,7 @@ from memguard.facts import (
 )
 from memguard.probes.bounded import is_bounded
 from memguard.probes.census import Census, Growth, count_back, find_growth
-from memguard.probes.copies import find_copies
+from memguard.probes.copies import find_copies, is_loaded, is_mapped_to_host
 from memguard.probes.frames import user_frames
 from memguard.probes.holders import Survey
 from memguard.probes.host_copies import is_on_host
@@ -35,8 +35,10 @@ from memguard.stats import Stage
 SLICE_SECONDS, LAST_SLICE_SECONDS = 0.0007, 0.02
 """What one batch spends on a round, and the end of a stage on one that is not over."""
 MIN_PIN_BYTES = 64 * 1024
-PER_BATCH = 0.9
-"""Elements a batch by which a container must grow."""
+MIN_ELEMENTS = 8
+"""Elements by which a container must grow."""
+PER_BATCH, MIN_BYTES_PER_BATCH = 0.9, 1024
+"""Elements a batch by which it must grow, or bytes of tensors: a trajectory for every few batches."""
 MIN_GRAPHS = 8
 """Elements that carry graphs, by which a container must grow, and optimizer steps that are made meanwhile."""
 MIN_HOST_BYTES = 16 * 1024
@@ -134,7 +136,9 @@ class ScansProbe(Probe):
     def _tell_growth(self, survey: Survey, before: Census, batches: int) -> None:
         watch = self.watch
         least = MIN_HOST_BYTES * batches
-        for growth in find_growth(survey, before, elements=PER_BATCH * batches, nbytes=1, host_bytes=least):
+        for growth in find_growth(survey, before, elements=MIN_ELEMENTS, nbytes=1, host_bytes=least):
+            if growth.elements < PER_BATCH * batches and growth.bytes < MIN_BYTES_PER_BATCH * batches:
+                continue
             place = growth.place
             where = (place.file, place.line)
             if where in watch.told:
@@ -271,8 +275,8 @@ class ScansProbe(Probe):
         wanted = [copy for copy in copies if copy.averaged]
         others = [copy for copy in copies if not copy.averaged]
         for group, averaged in ((others, False), (wanted, True)):
-            loaded = [copy for copy in group if "load(" in (copy.place.source or "")]
-            for copy in loaded:
+            loaded = [copy for copy in group if is_loaded(copy.place)]
+            for copy in (copy for copy in loaded if not is_mapped_to_host(copy.place)):
                 self.report(
                     CheckpointKept(
                         batch=watch.batch,

@@ -25,9 +25,13 @@ PER_BATCH = 0.9
 """Elements a batch by which a container must grow."""
 MIN_GROWTH = 8
 """Elements by which it must have grown in all."""
+STEADY = 0.6
+"""What grows by less than that with every batch must go on as it did before: a cache fills ever more slowly."""
 MIN_PIN_BYTES = 64 * 1024
 PIN_RATIO = 8
 COPY_SHARE = 0.9
+STATE_TIMES = 2
+"""What is plainly a state dict is looked at though it has but half as many tensors as the model: a backbone's."""
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
@@ -56,6 +60,7 @@ class Screening:
         before: Lengths of containers by their positions, as an earlier screening left them (`lengths`).
         newest: Likewise what was added to them last (`newest`).
         measures: Likewise what single tensors came to (`swellings.measures`).
+        rates: Likewise the elements a batch by which containers had grown (`rates`).
 
     Attributes:
         lengths: (elements, batch) of each container, by its position.
@@ -68,12 +73,15 @@ class Screening:
         before: Mapping[int, tuple[int, int]] | None = None,
         newest: Mapping[int, weakref.ref[Any]] | None = None,
         measures: Mapping[int, Measure] | None = None,
+        rates: Mapping[int, float] | None = None,
     ) -> None:
         self.lengths: dict[int, tuple[int, int]] = {}
         self.newest: dict[int, weakref.ref[Any]] = {}
         self.batch = 0
         self._before = before or {}
         self._newest_before = newest or {}
+        self._rates_before = rates or {}
+        self.rates: dict[int, float] = {}
         self.swellings = Swellings(measures or {})
         self._grown: dict[int, tuple[int, int]] = {}
         self._owned: set[int] = set()
@@ -146,9 +154,8 @@ class Screening:
             return
         then = self._before.get(position.number)
         self.lengths[position.number] = (length, self.batch)
-        least = max(PER_BATCH * (self.batch - then[1]), MIN_GROWTH) if then is not None else 0
         newest = newest_of(value)
-        if then is not None and length - then[0] >= least and not _is_plain(newest):
+        if then is not None and self._goes_on(position.number, length, then) and not _is_plain(newest):
             last = self._newest_before.get(position.number)
             if last is None or last() is not None:
                 self._grown[outer] = then
@@ -158,8 +165,16 @@ class Screening:
             elements = dict.values(value) if issubclass(type(value), dict) else list.__iter__(value)
             sample = [tensor for tensor in islice(elements, 4) if issubclass(type(tensor), torch.Tensor)]
             if sample:
+                if _is_state(value):
+                    length *= STATE_TIMES
                 keys = [key[0] for tensor in sample if (key := storage_key(tensor)) is not None]
                 self._lists[position.number] = (length, keys)
+
+    def _goes_on(self, number: int, length: int, then: tuple[int, int]) -> bool:
+        """Whether a container grew with every batch, or more seldom and as steadily as before."""
+        rate = self.rates[number] = (length - then[0]) / max(self.batch - then[1], 1)
+        before = self._rates_before.get(number, 0.0)
+        return length - then[0] >= MIN_GROWTH and (rate >= PER_BATCH or rate >= STEADY * before > 0)
 
 
 def _tensors_in(registered: object) -> list[torch.Tensor]:
@@ -184,6 +199,14 @@ def _reference(value: Any, depth: int = 3) -> weakref.ref[Any] | None:
         return weakref.ref(value)
     except TypeError:  # its class has no room for one
         return None
+
+
+def _is_state(value: Any) -> bool:
+    """Whether a dictionary's keys are names of weights."""
+    if not issubclass(type(value), dict):
+        return False
+    keys = islice(dict.__iter__(value), 4)
+    return any(type(key) is str and key.endswith(("weight", "bias")) for key in keys)
 
 
 def _is_plain(value: Any, depth: int = 2) -> bool:

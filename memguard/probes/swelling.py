@@ -8,17 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from memguard.probes.sizes import walk
-
 MIN_BYTES = 16 * 1024
 MIN_BYTES_PER_BATCH = 1024
 PER_BATCH = 0.9
-"""Nodes of a graph that a batch must add."""
+"""Nodes that a batch must add to the depth of a graph."""
 MIN_NODES = 8
-MAX_NODES = 600
-"""Nodes of one graph that are counted; a graph that had so many says nothing."""
+MAX_DEPTH = 256
+"""To which one side of a graph is followed; a graph that was as deep on both sides says nothing."""
 MAX_GRAPHS = 24
-"""Graphs that are counted in one round."""
+"""Graphs that are measured in one round."""
 _KEY = "memguard.measured"
 
 
@@ -42,9 +40,10 @@ class Measure:
 
     bytes: int
     nodes: int
+    """Depths of its graph on both sides: that of ``total + x`` goes back to the first total, however wide ``x`` is."""
     batch: int
     graph: weakref.ref[_Sentinel] | None = None
-    """Lives as long as the graph that was counted."""
+    """Lives as long as the graph that was measured."""
 
 
 @final
@@ -80,13 +79,13 @@ class Swellings:
         node, nodes, graph = tensor.grad_fn, 0, None
         if node is not None and self._graphs < MAX_GRAPHS:
             self._graphs += 1
-            nodes = sum(1 for _ in walk(node, MAX_NODES))
+            nodes = _depth(node, first=True) + _depth(node, first=False)
             graph = weakref.ref(node.metadata.setdefault(_KEY, _Sentinel()))
         elif node is not None or nbytes < MIN_BYTES:
             return
         self.measures[number] = Measure(nbytes, nodes, batch, graph)
         then = self._before.get(number)
-        if then is None or (then.nodes > 0) != (nodes > 0) or then.nodes >= MAX_NODES:
+        if then is None or (then.nodes > 0) != (nodes > 0) or then.nodes >= 2 * MAX_DEPTH:
             return
         batches = max(batch - then.batch, 1)
         if nodes:
@@ -101,6 +100,16 @@ class Swellings:
         """What was found since the last call, by the tensor's id: to be used at once."""
         found, self._found = self._found, {}
         return found
+
+
+def _depth(node: Any, *, first: bool) -> int:
+    """How many nodes a graph is deep along the first inputs, or the last."""
+    for depth in range(MAX_DEPTH):
+        inputs = node.next_functions if first else node.next_functions[::-1]
+        node = next((upstream for upstream, _ in inputs if upstream is not None), None)
+        if node is None:
+            return depth
+    return MAX_DEPTH
 
 
 def is_cut(statement: str | None) -> bool:

@@ -129,7 +129,7 @@ def healthy() -> list[Path]:
 
 def programs() -> list[Path]:
     """All programs: files, and folders with a main.py."""
-    found = [path for name in ("faulty", "healthy", "retold") for path in (FOLDER / name).glob("*.py")]
+    found = [path for name in ("faulty", "healthy", "retold", "retold_again") for path in (FOLDER / name).glob("*.py")]
     return sorted([*found, *(main.parent for main in FOLDER.glob("*/*/main.py"))])
 
 

@@ -1,10 +1,13 @@
 """Further copies of a model's weights."""
 
 import copy
+from pathlib import Path
 
+import torch
 from torch import nn
 
-from memguard.probes.copies import find_copies
+from memguard.facts import Place
+from memguard.probes.copies import find_copies, is_loaded, is_mapped_to_host
 from memguard.probes.holders import Survey
 
 
@@ -62,3 +65,22 @@ def test_another_architecture_is_no_copy() -> None:
     model, other = make(), nn.Linear(8, 16)
     assert find_copies(Survey(models=[model]), [model]) == ()
     assert other is not model
+
+
+def test_a_loaded_backbone_counts_with_half_the_weights(tmp_path: Path) -> None:
+    """A checkpoint of a model with another head was still loaded for nothing; a copy of half a model is no copy."""
+    model, path = make(), tmp_path / "backbone.pt"
+    torch.save({"0.weight": torch.zeros(16, 8), "0.bias": torch.zeros(16), "2.weight": torch.zeros(9, 16)}, path)
+    pretrained = torch.load(path)
+    (found,) = find_copies(Survey(models=[model]), [model])
+    assert found.place.holder == "pretrained" and is_loaded(found.place) and not is_mapped_to_host(found.place)
+    half = {name: tensor.clone() for name, tensor in pretrained.items()}
+    del pretrained
+    assert find_copies(Survey(models=[model]), [model]) == () and half
+
+
+def test_what_is_mapped_to_the_host_says_so() -> None:
+    """By the literal alone: a variable may be any device."""
+    loads = ['x = torch.load(p, map_location="cpu")', "x = torch.load(p, map_location=torch.device('cpu'))"]
+    assert all(is_mapped_to_host(Place(source=source)) for source in loads)
+    assert not is_mapped_to_host(Place(source="x = torch.load(p, map_location=device)"))

@@ -116,6 +116,23 @@ def test_what_nobody_clears_between_passes_is_told() -> None:
     assert fact.place.holder == "Maps.maps" and "# kept over passes" in line_of(fact)
 
 
+def test_a_trajectory_for_every_few_batches_is_told_by_its_bytes() -> None:
+    """A list that grows seldom, by much; one of scalars that grows as seldom is a log."""
+    model = nn.Linear(64, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    trajectories, log = list[torch.Tensor](), list[torch.Tensor]()
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for index in loop.batches(64):
+            if index % 3 == 0:
+                trajectories.append(torch.zeros(32, 64))  # added
+                log.append(torch.zeros(()))
+            optimizer.zero_grad()
+            model(trajectories[-1]).sum().backward()
+            optimizer.step()
+    (fact,) = loop.of(KeptOutputs)
+    assert fact.place.holder == "trajectories" and "# added" in line_of(fact)
+
+
 @pytest.mark.parametrize(
     ("statement", "cut"),
     [
