@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 
 from memguard.facts import Fact, WorkerObjects
 from memguard.probes.bounded import is_bounded
-from memguard.probes.contents import length_of
+from memguard.probes.contents import is_user_class, length_of
 from memguard.probes.datasets import have_workers, place_of_attribute, readings, unbounded_caches, unwrap
 from memguard.probes.host_sizes import size_of
 from memguard.probes.interface import Probe, Watch
@@ -55,8 +55,12 @@ class WorkersProbe(Probe):
                 self._look(dataset, reading.workers)
 
     def _look(self, dataset: Any, workers: int) -> None:
-        for name, value in list(vars(dataset).items()):
-            if not issubclass(type(value), _CONTAINERS):
+        held: dict[str, Any] = {}
+        for kind in reversed(type(dataset).__mro__[:-1]):  # what stands on the class is kept for the whole process
+            held.update(vars(kind) if is_user_class(kind) else ())
+        held.update(vars(dataset))
+        for name, value in held.items():
+            if name.startswith("__") or not issubclass(type(value), _CONTAINERS):
                 continue
             place, grows = place_of_attribute(dataset, name)
             if grows and not is_bounded(place.file, place.line, f"self.{name}"):

@@ -17,7 +17,9 @@ from tests.probes.loop import Loop
 
 
 class Listed(Dataset[Any]):
-    """A long list of Python objects, and a cache that only grows."""
+    """A long list of Python objects, and two caches that only grow, one of them the class's."""
+
+    read: dict[int, int] = {}  # noqa: RUF012
 
     def __init__(self) -> None:
         self.items = [{"box": [i, i + 1]} for i in range(40_000)]  # a list
@@ -28,6 +30,7 @@ class Listed(Dataset[Any]):
         return 40_000
 
     def __getitem__(self, index: int) -> torch.Tensor:
+        self.read[index] = 1
         if index not in self.cache:
             self.cache[index] = torch.tensor(self.items[index]["box"], dtype=torch.float32)  # a cache
         return self.cache[index]
@@ -55,7 +58,7 @@ def test_a_dataset_that_workers_read_is_looked_at(workers: int) -> None:
         for _ in loop.batches(6):
             model(next(batches))
     told = {fact.place.holder: fact for fact in loop.of(WorkerObjects)}
-    assert set(told) == ({"items", "cache"} if workers else set())
+    assert set(told) == ({"items", "cache", "read"} if workers else set())
     if workers:
         assert told["items"].workers == 1 and told["items"].bytes > 4_000_000 and not told["items"].grows
         assert told["cache"].grows and "self.cache[index] =" in (told["cache"].place.source or "")
