@@ -5,13 +5,20 @@ Found by comparing traces with the real allocator's history, torch 2.15.0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from memguard.forecast import scratch_attention, scratch_convolution, scratch_losses, scratch_norms, scratch_sorting
+from memguard.forecast import (
+    scratch_attention,
+    scratch_convolution,
+    scratch_losses,
+    scratch_norms,
+    scratch_products,
+    scratch_sequences,
+    scratch_sorting,
+)
 from memguard.forecast.indexing import embedding_backward_plan, index_put_plan
 from memguard.forecast.scratch_parts import (
     HALVES,
@@ -22,80 +29,11 @@ from memguard.forecast.scratch_parts import (
     nothing,
     take_reduction,
 )
-from memguard.forecast.trace import Kind
 
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer
 
 _aten = torch.ops.aten
-
-
-def _gemm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-    tracer.outputs(out, site)
-    copies = _blas_copies(tracer, site, args)
-    tracer.library_call(Kind.GEMM, site)
-    for copied in reversed(copies):
-        copied()
-
-
-def _blas_copies(tracer: Tracer, site: int, args: tuple[Any, ...]) -> list[Callable[[], None]]:
-    """Factors whose strides cuBLAS does not understand are copied (C++: ``prepare_matrix_for_cublas``)."""
-    copies = []
-    for factor in args[-2:]:
-        if factor.dim() < 2 or factor.is_contiguous():
-            continue
-        (rows, columns), (down, across) = factor.shape[-2:], factor.stride()[-2:]
-        by_rows = (across == 1 or columns == 1) and (down >= max(1, columns) or rows == 1)
-        by_columns = (down == 1 or rows == 1) and (across >= max(1, rows) or columns == 1)
-        if not by_rows and not by_columns:
-            copies.append(tracer.hold(site, nbytes_of(factor)))
-    return copies
-
-
-def _addmm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-    tracer.outputs(out, site)
-    bias, left, right = args[:3]
-    fused = (
-        bias.dim() == 1
-        and bias.is_contiguous()
-        and not kwargs
-        and left.shape[1] > 1
-        and right.shape[1] == bias.shape[0] > 1
-    )
-    copies = _blas_copies(tracer, site, args[:3])
-    tracer.library_call(Kind.EPILOGUE_GEMM if fused else Kind.GEMM, site)
-    for copied in reversed(copies):
-        copied()
-
-
-def _lstm_cell(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-    state, cell, workspace = out
-    tracer.outputs((workspace, state, cell), site)
-
-
-def _gru_cell(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-    state, workspace = out
-    tracer.outputs((workspace, state), site)
-
-
-def _gru_cell_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-    tracer.outputs(out[:3], site)
-    for bias, gates in zip(out[3:], out[:2], strict=True):
-        if bias is not None:
-            tracer.outputs(bias, site)
-            take_reduction(tracer, site, gates, [0])
-
-
-def _ctc_loss(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-    """The lengths and offsets of the sequences go to the GPU."""
-    tracer.outputs(out, site)
-    tracer.take(site, *[8 * out[0].numel()] * 3)
-
-
-def _ctc_loss_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-    """The backward variables are as large as the forward ones."""
-    tracer.outputs(out, site)
-    tracer.take(site, nbytes_of(args[6]), *[8 * args[5].numel()] * 3)
 
 
 def _mask_first(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -224,12 +162,6 @@ def _distances_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs
     tracer.take(site, max(out.shape[0] - 1, 0) * nbytes_of(out))
 
 
-def _trilinear(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-    """bilinear: products through cuBLAS, one output feature after the other."""
-    tracer.outputs(out, site)
-    tracer.library_call(Kind.GEMM, site)
-
-
 _SCRATCH: dict[Any, Scratch] = {
     _aten.any.default: _test,
     _aten.any.dim: _test,
@@ -238,19 +170,19 @@ _SCRATCH: dict[Any, Scratch] = {
     _aten.im2col.default: _windows,
     _aten.col2im.default: _from_windows,
     _aten._pdist_backward.default: _distances_backward,
-    _aten._trilinear.default: _trilinear,
+    _aten._trilinear.default: scratch_products.trilinear,
     _aten.soft_margin_loss.default: scratch_losses.soft_margin_loss,
     _aten.soft_margin_loss_backward.default: scratch_losses.soft_margin_loss_backward,
     _aten.native_dropout.default: _mask_first,
-    _aten._thnn_fused_lstm_cell.default: _lstm_cell,
+    _aten._thnn_fused_lstm_cell.default: scratch_sequences.lstm_cell,
     _aten.native_layer_norm.default: scratch_norms.layer_norm,
     _aten.native_layer_norm_backward.default: scratch_norms.layer_norm_backward,
     _aten.native_group_norm.default: scratch_norms.group_norm,
     _aten.native_group_norm_backward.default: scratch_norms.group_norm_backward,
-    _aten.mm.default: _gemm,
-    _aten.bmm.default: _gemm,
-    _aten.baddbmm.default: _gemm,
-    _aten.addmm.default: _addmm,
+    _aten.mm.default: scratch_products.gemm,
+    _aten.bmm.default: scratch_products.gemm,
+    _aten.baddbmm.default: scratch_products.gemm,
+    _aten.addmm.default: scratch_products.addmm,
     _aten.sum.default: _reduction,
     _aten.sum.dim_IntList: _reduction,
     _aten.mean.default: _reduction,
@@ -278,12 +210,12 @@ _SCRATCH: dict[Any, Scratch] = {
     _aten.binary_cross_entropy_with_logits.default: scratch_losses.logit_loss,
     _aten.sort.default: scratch_sorting.sort,
     _aten.sort.stable: scratch_sorting.sort,
-    _aten._thnn_fused_gru_cell.default: _gru_cell,
-    _aten._thnn_fused_gru_cell_backward.default: _gru_cell_backward,
-    _aten._ctc_loss.default: _ctc_loss,
-    _aten._ctc_loss.Tensor: _ctc_loss,
-    _aten._ctc_loss_backward.default: _ctc_loss_backward,
-    _aten._ctc_loss_backward.Tensor: _ctc_loss_backward,
+    _aten._thnn_fused_gru_cell.default: scratch_sequences.gru_cell,
+    _aten._thnn_fused_gru_cell_backward.default: scratch_sequences.gru_cell_backward,
+    _aten._ctc_loss.default: scratch_sequences.ctc_loss,
+    _aten._ctc_loss.Tensor: scratch_sequences.ctc_loss,
+    _aten._ctc_loss_backward.default: scratch_sequences.ctc_loss_backward,
+    _aten._ctc_loss_backward.Tensor: scratch_sequences.ctc_loss_backward,
     _aten.logsumexp.default: _logsumexp,
     _aten.roll.default: _roll,
     _aten.var.correction: _variance,
@@ -292,10 +224,10 @@ _SCRATCH: dict[Any, Scratch] = {
     _aten.std_mean.correction: _variance,
     _aten.max.default: _reduction,
     _aten.min.default: _reduction,
-    _aten.dot.default: _gemm,
-    _aten.vdot.default: _gemm,
-    _aten.mv.default: _gemm,
-    _aten.addmv.default: _gemm,
+    _aten.dot.default: scratch_products.gemm,
+    _aten.vdot.default: scratch_products.gemm,
+    _aten.mv.default: scratch_products.gemm,
+    _aten.addmv.default: scratch_products.gemm,
     _aten._embedding_bag.default: _embedding_bag,
     _aten._embedding_bag_forward_only.default: _embedding_bag,
     _aten._embedding_bag_backward.default: _embedding_bag_backward,
