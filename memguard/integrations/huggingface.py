@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from memguard.integrations.closing import closing_text
+from memguard.integrations.answers import Answers
 from memguard.integrations.huggingface_batches import EVALUATIONS, TrainerBatches
 from memguard.integrations.huggingface_stack import Host, find_host
 from memguard.integrations.session import Session
@@ -20,9 +20,7 @@ from memguard.integrations.shield import shielded
 from memguard.integrations.trackers import Scalars
 from memguard.options import Options, disabled
 from memguard.probes.stem import is_compiled
-from memguard.report.text import render
-from memguard.stats import BatchRecord, Stage
-from memguard.summary import Summary
+from memguard.stats import Stage
 
 try:
     from transformers.trainer_callback import TrainerCallback
@@ -37,7 +35,7 @@ logger = logging.getLogger("memguard")
 _running: list[MemGuardCallback] = []
 
 
-class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
+class MemGuardCallback(Answers, TrainerCallback):  # type: ignore[misc]
     """Guards a Trainer of transformers: ``Trainer(..., callbacks=[MemGuardCallback()])``.
 
     It records the memory of every (micro-)batch of training, evaluation and prediction and of every checkpoint, names
@@ -53,36 +51,18 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self, *, quiet: bool = False, **options: Any) -> None:
+        Answers.__init__(self, quiet=quiet)
         self._options = Options.make(**options)
-        self._given, self._quiet = options, quiet
+        self._given = options
         self._off = disabled()
-        self._session: Session | None = None
         self._host: Host | None = None
         self._batches: TrainerBatches | None = None
         self._scalars: Scalars | None = None
         self._logged: tuple[dict[str, Any], dict[str, float]] | None = None
         self._failed: set[str] = set()
-        self._summary = Summary()
-        self._records: list[BatchRecord] = []
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[dict[str, Any]]]:
         return _remake, ({**self._given, "quiet": self._quiet},)
-
-    # What the user asks
-
-    @property
-    def result(self) -> Summary:
-        """The run so far, or the last one, as numbers."""
-        return self._summary if self._session is None else self._session.so_far()
-
-    @property
-    def records(self) -> list[BatchRecord]:
-        """The newest records of the run, or of the last one (at most 4096), oldest first."""
-        return list(self._session.recorder.records) if self._session is not None else self._records
-
-    def summary(self) -> str:
-        """The run so far, or the last one, in plain words."""
-        return render(self.result)
 
     # The Trainer's events, in the order of a run
 
@@ -311,10 +291,7 @@ class MemGuardCallback(TrainerCallback):  # type: ignore[misc]
             self._batches = self._host = self._scalars = None
         if session is None:
             return
-        self._summary = session.recorder.summary
-        self._records = list(session.recorder.records)
-        if not self._quiet and (text := closing_text(session.launch, self._summary)) is not None:
-            print(text, file=sys.stderr)
+        self._conclude(session)
 
 
 def _close_abandoned() -> None:

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from memguard.errors import MemGuardError
-from memguard.integrations.closing import closing_text
+from memguard.integrations.answers import Answers
 from memguard.integrations.hooks import OpenForwards, RootHooks
 from memguard.integrations.hushed import Hushed
 from memguard.integrations.progress import ProgressText
@@ -28,9 +28,7 @@ from memguard.integrations.session import Session
 from memguard.integrations.shield import end_here, shielded
 from memguard.integrations.trackers import LightningLoggers
 from memguard.options import Options, disabled, given_logdir
-from memguard.report.text import render
-from memguard.stats import BatchRecord, Stage
-from memguard.summary import Summary
+from memguard.stats import Stage
 
 if TYPE_CHECKING:
     from memguard.integrations.forecasting import FirstForecast
@@ -44,7 +42,7 @@ _MOST_ROOTS = 16
 _PLACELESS = "nothing is written to disk in a test suite, unless MEMGUARD_LOGDIR says where"
 
 
-class MemGuardMixin:
+class MemGuardMixin(Answers):
     """Guards a Lightning Trainer: ``Trainer(callbacks=[memguard.MemGuard()])``.
 
     It records the memory of every batch of fit, validate, test and predict, names what it finds, logs to the Trainer's
@@ -62,12 +60,12 @@ class MemGuardMixin:
     """
 
     def __init__(self, *, quiet: bool = False, forecast: bool = False, **options: Any) -> None:
+        Answers.__init__(self, quiet=quiet)
         self._options = Options.make(**options)
-        self._given, self._quiet, self._wants_forecast = options, quiet, forecast
+        self._given, self._wants_forecast = options, forecast
         self._discreet = False
         self._forecast: FirstForecast | None = None
         self._off = disabled()
-        self._session: Session | None = None
         self._hooks: list[tuple[nn.Module, RootHooks]] = []
         self._nested: dict[int, bool] = {}
         self._sorting = False
@@ -76,28 +74,10 @@ class MemGuardMixin:
         self._progress: ProgressText | None = None
         self._loggers: LightningLoggers | None = None
         self._hushed: Hushed | None = None
-        self._summary = Summary()
-        self._records: list[BatchRecord] = []
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[dict[str, Any], bool]]:
         options = {**self._given, "quiet": self._quiet, "forecast": self._wants_forecast}
         return _remake, (options, self._discreet)
-
-    # What the user asks
-
-    @property
-    def result(self) -> Summary:
-        """The run so far, or the last one, as numbers."""
-        return self._summary if self._session is None else self._session.so_far()
-
-    @property
-    def records(self) -> list[BatchRecord]:
-        """The newest records of the run, or of the last one (at most 4096), oldest first."""
-        return list(self._session.recorder.records) if self._session is not None else self._records
-
-    def summary(self) -> str:
-        """The run so far, or the last one, in plain words."""
-        return render(self.result)
 
     # Lightning's hooks, in the order of a run
 
@@ -433,10 +413,7 @@ class MemGuardMixin:
             self._progress = self._loggers = self._hushed = None
         if session is None:
             return
-        self._summary = session.recorder.summary
-        self._records = list(session.recorder.records)
-        if not self._quiet and (text := closing_text(session.launch, self._summary)) is not None:
-            sys.stderr.write(text + "\n")
+        self._conclude(session)
 
 
 def memguard_class() -> type[Any]:

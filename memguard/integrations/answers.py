@@ -1,0 +1,46 @@
+"""What the callback of a Trainer answers about its run, while it lasts and afterwards."""
+
+from __future__ import annotations
+
+import sys
+
+from memguard.integrations.closing import closing_text
+from memguard.integrations.session import Session
+from memguard.report.text import render
+from memguard.stats import BatchRecord
+from memguard.summary import Summary
+
+
+class Answers:
+    """The part that the callbacks of all Trainers have in common.
+
+    Args:
+        quiet: Whether to print no summary at the end.
+    """
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._session: Session | None = None
+        self._summary = Summary()
+        self._records: list[BatchRecord] = []
+
+    @property
+    def result(self) -> Summary:
+        """The run so far, or the last one, as numbers."""
+        return self._summary if self._session is None else self._session.so_far()
+
+    @property
+    def records(self) -> list[BatchRecord]:
+        """The newest records of the run, or of the last one (at most 4096), oldest first."""
+        return list(self._session.recorder.records) if self._session is not None else self._records
+
+    def summary(self) -> str:
+        """The run so far, or the last one, in plain words."""
+        return render(self.result)
+
+    def _conclude(self, session: Session) -> None:
+        """Keeps what a closed session knows, and prints it."""
+        self._summary = session.recorder.summary
+        self._records = list(session.recorder.records)
+        if not self._quiet and (text := closing_text(session.launch, self._summary)) is not None:
+            sys.stderr.write(text + "\n")
