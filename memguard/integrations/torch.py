@@ -40,6 +40,10 @@ def watch(
     Raises:
         ValueError, TypeError: An option is not known or not valid.
     """
+    if isinstance(optimizer, nn.Module):
+        raise TypeError(
+            f"watch takes several models as one list, got {type(optimizer).__name__} as the optimizer: watch([a, b], ...)"
+        )
     models = [] if model is None else [model] if isinstance(model, nn.Module) else list(model)
     optimizers = (
         [] if optimizer is None else [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)

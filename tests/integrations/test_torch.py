@@ -237,3 +237,9 @@ def test_whose_the_peak_is_stands_in_the_recording(tmp_path: Path) -> None:
     size = sum(parameter.numel() * 4 for parameter in model.parameters())
     assert owners[-1]["parameters_bytes"] == size
     assert 2 * size <= owners[-1]["optimizer_bytes"] <= 2 * size + 64
+
+
+def test_two_models_side_by_side_are_asked_for_as_a_list() -> None:
+    """The second argument is the optimizer; the error says how several models are given."""
+    with pytest.raises(TypeError, match=r"watch\(\[a, b\]"):
+        memguard.watch(nn.Linear(2, 2), nn.Linear(2, 2))  # type: ignore[arg-type]
