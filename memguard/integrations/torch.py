@@ -42,7 +42,7 @@ def watch(
     """
     if isinstance(optimizer, nn.Module):
         raise TypeError(
-            f"watch takes several models as one list, got {type(optimizer).__name__} as the optimizer: watch([a, b], ...)"
+            f"watch takes several models as one list, got {type(optimizer).__name__} for the optimizer: watch([a, b])"
         )
     models = [] if model is None else [model] if isinstance(model, nn.Module) else list(model)
     optimizers = (
