@@ -13,7 +13,7 @@ class Attn(nn.Module):
     def forward(self, x):
         q, k, v = self.qkv(x).chunk(3, -1)
         past = self.k_cache
-        self.k_cache = k.detach() if past is None else torch.cat((past, k.detach()), 1)  # !MG501 -
+        self.k_cache = k.detach() if past is None else torch.cat((past, k.detach()), 1)  # !MG301 Attn.k_cache
         a = q @ k.transpose(1, 2)
         return a.softmax(-1) @ v
 
