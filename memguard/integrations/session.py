@@ -282,6 +282,7 @@ class Session:
             if self.oom.attentive:
                 self.oom.alive()
             self.probes.batch_start(batch=recorder.batch, stage=recorder.stage)
+            self._passed.clear()
             self._calm = recorder.stage is Stage.TRAIN and self.probes.passes_over and not self._is_attentive()
         except Exception as error:
             recorder.failed("session", error)
@@ -292,6 +293,7 @@ class Session:
         if not recorder.batch_is_open:
             return
         self._calm = False
+        self._passed.clear()  # an interrupt leaves a forward without a word to its hooks
         try:
             looks = probes.active
             recorder.batch_end(at_once=self.cache.counts_batches)
@@ -349,7 +351,6 @@ class Session:
 
     def _is_attentive(self) -> bool:
         """Whether something waits for the next forward, so that none may be passed over."""
-        self._passed.clear()
         return self.oom.attentive or self.validation.owes
 
     def disturb(self) -> None:

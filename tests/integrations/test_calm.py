@@ -126,3 +126,34 @@ def test_what_happens_in_a_handler_is_not_passed_over(tmp_path: Path, monkeypatc
         except ValueError:
             step(model, optimizer)
         assert heard.count == 1
+
+
+def test_an_interrupt_in_a_calm_batch_leaves_nothing_to_the_next_forward(tmp_path: Path) -> None:
+    """A forward that an interrupt left is forgotten: the evaluation after it is guarded, and gradients come back."""
+
+    class Interrupted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.interrupt = nn.Linear(4, 1), False
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.interrupt:
+                raise KeyboardInterrupt
+            return self.layer(x)
+
+    model = Interrupted()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with memguard.watch(model, optimizer, logdir=tmp_path, quiet=True, device="cpu"):
+        for _ in range(LOOKED_AT + 5):
+            step(model, optimizer)
+        model.interrupt = True
+        with pytest.raises(KeyboardInterrupt):
+            step(model, optimizer)
+        model.interrupt = False
+        model.eval()
+        assert not model(torch.ones(2, 4)).requires_grad
+        assert torch.is_grad_enabled()
+        model.train()
+        for _ in range(3):
+            step(model, optimizer)
+            assert torch.is_grad_enabled()
