@@ -14,6 +14,13 @@ from memguard.stats import Stage
 from tests.probes.loop import Loop
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A walk may take what it needs: in a process with hundreds of test modules it does not fit its slices."""
+    for name in ("SLICE_SECONDS", "LAST_SLICE_SECONDS"):
+        monkeypatch.setattr(f"memguard.probes.scans.{name}", 1.0)
+
+
 def line_of(fact: Fact) -> str:
     return linecache.getline(str(fact.place.file), fact.place.line or 0)
 
