@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
@@ -32,6 +33,19 @@ def test_probes_and_recorder_share_one_account(tmp_path: Path) -> None:
     assert guard.session.recorder.summary.overhead_seconds > probes > 0
     assert len(paid) > 60, "for each of 40 batches the probes pay and the recorder pays"
     assert min(paid) >= 0
+
+
+def test_the_recorder_pays_where_no_probe_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without probes nothing but the recorder's own time is taken from the purse, and all of it."""
+    monkeypatch.setattr("memguard.integrations.session.PROBES", ())
+    model = nn.Linear(4, 1)
+    with memguard.watch(model, logdir=tmp_path, quiet=True, device="cpu") as guard:
+        paid: list[float] = []
+        guard.session.probes.pace.spend = paid.append  # type: ignore[method-assign]
+        train(model, 40)
+        guard.session._settle()
+        own = guard.session.recorder.overhead()["seconds"]
+    assert 0 < sum(paid) == pytest.approx(own, rel=0.1)
 
 
 def test_a_wider_interval_is_told_in_the_summary(tmp_path: Path) -> None:
