@@ -83,7 +83,7 @@ class Survey:
         frame: Where the stack begins; the caller's frame if not given.
         max_objects: Bound of the walk.
         max_seconds: Bound in time of all that is asked of it: half for the walk, a quarter for the judge, the rest for
-            reading sources.
+            reading sources. A net: each of them has a bound of its own, in objects, nodes and lines, which comes first.
         walk: Whether to walk from these roots at once; else `walk_from` tells others.
 
     Attributes:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any, final
 
-from memguard.clocks import thread_time
 from memguard.probes.interface import Watch
 from memguard.probes.screening import Screening, Suspicions
-from memguard.probes.slices import SlicedWalk
+from memguard.probes.slices import Position, SlicedWalk
 from memguard.probes.swelling import Measure
+from memguard.probes.walk import Link
 
 BEGINS = (6, 18, 48, 200, 212, 2000, 2012)
 """Batches of a stage from which on a round may begin; each goes on for as many batches as it needs."""
@@ -89,27 +89,31 @@ class Rounds:
         self._walk = SlicedWalk(watch.models)
         self._screening = Screening(self.lengths, self._newest, self._measures, self._rates)
 
-    def advance(
-        self,
-        watch: Watch,
-        frames: Sequence[FrameType],
-        seconds: float,
-        clock: Callable[[], float] = thread_time,
-    ) -> Suspicions | None:
-        """Goes on for some time; what it has come to.
+    def advance(self, watch: Watch, frames: Sequence[FrameType], steps: int) -> Suspicions | None:
+        """Goes on for some steps; what it has come to.
 
         Args:
             watch: The run.
             frames: The user's frames as they stand now.
-            seconds: What may be spent.
-            clock: Processor time of this thread.
+            steps: How many may be made: one for each object that is met or entered.
         """
         walk, screening = self._walk, self._screening
         if walk is None:
             return None
-        until = clock() + seconds
         screening.batch = watch.batches
-        walk.advance(frames, watch.extra_roots(), screening.visit, lambda: clock() >= until)
+        left = steps
+
+        def visit(link: Link, position: Position) -> None:
+            nonlocal left
+            left -= 1
+            screening.visit(link, position)
+
+        def is_enough() -> bool:
+            nonlocal left
+            left -= 1
+            return left < 0
+
+        walk.advance(frames, watch.extra_roots(), visit, is_enough)
         suspicions = screening.conclude()
         if walk.complete:
             self._end(suspicions)

@@ -32,8 +32,9 @@ from memguard.probes.sizes import owned_storages, storages_of
 from memguard.probes.swelling import Swelling, is_cut
 from memguard.stats import Stage
 
-SLICE_SECONDS, LAST_SLICE_SECONDS = 0.0007, 0.02
-"""What one batch spends on a round, and the end of a stage on one that is not over."""
+SLICE_STEPS, LAST_SLICE_STEPS = 128, 3_000
+"""What one batch spends on a round, and the end of a stage on one that is not over: about 5 microseconds each. Counted,
+so that a slow machine finds after as many batches what a fast one finds."""
 MIN_PIN_BYTES = 64 * 1024
 MIN_ELEMENTS = 8
 """Elements by which a container must grow."""
@@ -78,7 +79,7 @@ class ScansProbe(Probe):
         if rounds.is_due():
             rounds.begin(watch, MIN_HOST_BYTES)
         if rounds.is_open:
-            self._go_on(rounds, SLICE_SECONDS)
+            self._go_on(rounds, SLICE_STEPS)
 
     def on_stage_end(self, stage: Stage) -> None:
         """A pass of evaluation ends: what grows within one is counted anew in another, later ones seldom."""
@@ -88,7 +89,7 @@ class ScansProbe(Probe):
         if stage.evaluates and rounds.is_unseen:
             rounds.begin(self.watch, MIN_HOST_BYTES)
         if rounds.is_open and (rounds.lengths or stage.evaluates):
-            self._go_on(rounds, LAST_SLICE_SECONDS)
+            self._go_on(rounds, LAST_SLICE_STEPS)
         if stage.evaluates:
             self._passes[stage] = self._passes.get(stage, 0) + 1
             self._ended[stage] = self._stages.pop(stage), self.watch.batches
@@ -99,10 +100,10 @@ class ScansProbe(Probe):
         passes = self._passes.get(stage, 0)
         return Rounds(rests=bool(passes & (passes - 1)), before=before, away=self.watch.batches - 1 - then)
 
-    def _go_on(self, rounds: Rounds, seconds: float) -> None:
+    def _go_on(self, rounds: Rounds, steps: int) -> None:
         watch = self.watch
         self._steps.append((watch.batches, watch.optimizer_steps))
-        suspicions = rounds.advance(watch, list(user_frames(sys._getframe(1))), seconds)
+        suspicions = rounds.advance(watch, list(user_frames(sys._getframe(1))), steps)
         if suspicions is None:
             return
         if suspicions.swollen:

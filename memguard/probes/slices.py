@@ -23,8 +23,8 @@ Root = tuple[str, object, int]
 """Kind, name and number of a root: ("frame", code's place, 0), ("model", "", 1), ("extra", "trainer", 0)."""
 Step = tuple[Via, "str | int | None", int]
 """How an object holds the next one: the way, the key if any, and the place among all that it holds."""
-NAMES_AT_ONCE = 256
-"""Names in `sys.modules` that one look at the clock is good for."""
+NAMES_AT_ONCE = 32
+"""Names in `sys.modules` that count as one step."""
 
 
 @final
@@ -87,34 +87,34 @@ class SlicedWalk:
         frames: Sequence[types.FrameType],
         extra: Iterable[tuple[str, object]],
         visit: Visit,
-        is_late: Callable[[], bool],
+        is_enough: Callable[[], bool],
     ) -> None:
-        """Meets the next objects, until there is no time left.
+        """Meets the next objects, until it is enough.
 
         Args:
             frames: The user's frames as they stand now.
             extra: Further objects by name.
             visit: Told each object that is met; must not keep the link.
-            is_late: Asked every few objects.
+            is_enough: Asked before each object that is entered, and every few that it holds.
         """
         slice_ = _Slice(self._models, frames, dict(extra))
         while not self.complete:
             queue = self._parts or self._others
             if not queue:
-                if not self._begin_others(slice_, is_late):
+                if not self._begin_others(slice_, is_enough):
                     return
                 continue
-            if is_late():
+            if is_enough():
                 return
             position = queue[0]
             link = slice_.link_of(position)
-            if link is None or self._enter(link, position, slice_, visit, is_late):
+            if link is None or self._enter(link, position, slice_, visit, is_enough):
                 queue.popleft()
             if self._left < 0:
                 self.complete = True
 
-    def _begin_others(self, slice_: _Slice, is_late: Callable[[], bool]) -> bool:
-        """Once the models are done: the other roots; the walk is complete when there are none. False for no time."""
+    def _begin_others(self, slice_: _Slice, is_enough: Callable[[], bool]) -> bool:
+        """Once the models are done: the other roots; the walk is complete when there are none. False for enough."""
         if self._names is None:
             self._names = list(sys.modules)
             self._others.extend(_start(root) for root in slice_.roots())
@@ -122,12 +122,14 @@ class SlicedWalk:
         while self._names:
             names, self._names = self._names[:NAMES_AT_ONCE], self._names[NAMES_AT_ONCE:]
             self._others.extend(_start(("module", name, 0)) for name in names if _is_the_users(name))
-            if is_late():
+            if is_enough():
                 return False
         self.complete = not self._others
         return True
 
-    def _enter(self, link: Link, position: Position, slice_: _Slice, visit: Visit, is_late: Callable[[], bool]) -> bool:
+    def _enter(
+        self, link: Link, position: Position, slice_: _Slice, visit: Visit, is_enough: Callable[[], bool]
+    ) -> bool:
         """Meets what an object holds; whether all of it, else the position tells where to go on."""
         seen, contents, start = self._seen, slice_.contents, position.start
         if position.parent is None and not start:
@@ -137,7 +139,7 @@ class SlicedWalk:
             if index < start or contents.is_empty(kind):
                 continue
             self._left -= 1
-            if self._left < 0 or (index > start and not self._left & 7 and is_late()):
+            if self._left < 0 or (index > start and not self._left & 7 and is_enough()):
                 position.start = index
                 return False
             is_tensor = issubclass(kind, torch.Tensor)

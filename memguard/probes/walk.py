@@ -12,7 +12,8 @@ from memguard.probes.contents import Contents, Via, container_of
 
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 6
-MAX_SECONDS = 0.15
+MAX_SECONDS = 2.0
+"""A net. What ends a walk is the bound in objects: a slow or busy machine must find what a fast one finds."""
 _STALL_SECONDS = 0.03
 
 

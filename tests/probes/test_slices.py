@@ -29,15 +29,15 @@ class Shelf:
 
 
 def after(calls: int) -> Callable[[], bool]:
-    """A clock that says it is late from a number of questions on."""
+    """Says that it is enough from a number of questions on."""
     asked = 0
 
-    def is_late() -> bool:
+    def is_enough() -> bool:
         nonlocal asked
         asked += 1
         return asked > calls
 
-    return is_late
+    return is_enough
 
 
 def advance(walk: SlicedWalk, calls: int, **extra: object) -> list[tuple[Any, int]]:

@@ -17,8 +17,8 @@ from tests.probes.loop import Loop
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A walk may take what it needs: in a process with hundreds of test modules it does not fit its slices."""
-    for name in ("SLICE_SECONDS", "LAST_SLICE_SECONDS"):
-        monkeypatch.setattr(f"memguard.probes.scans.{name}", 1.0)
+    for name in ("SLICE_STEPS", "LAST_SLICE_STEPS"):
+        monkeypatch.setattr(f"memguard.probes.scans.{name}", 1 << 30)
 
 
 def line_of(fact: Fact) -> str:

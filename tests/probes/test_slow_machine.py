@@ -1,0 +1,37 @@
+"""A slow or busy machine names what a fast one names: bounds in objects end the work, not the clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from memguard.probes.holders import Survey
+from tests.probes.scripts import marked_lines, run
+from tests.probes.test_holders_reports import REPORTS
+
+CROWD = "crowd = [[[i] for i in range(60)] for _ in range(60)]\n"
+
+
+@pytest.fixture(autouse=True)
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock on which thirty-two objects, a tensor or a file take a millisecond: ten times what they do here."""
+    looks = iter(range(1 << 30))
+    monkeypatch.setattr("memguard.probes.walk.thread_time", lambda: next(looks) * 0.001)
+
+
+def test_a_walk_goes_as_far_as_on_a_fast_one() -> None:
+    """To the bound in objects; what it met is judged, however much that is."""
+    crowd = [[[torch.zeros(()), [i]] for i in range(60)] for _ in range(60)]
+    survey = Survey(extra=[("crowd", crowd)], max_objects=8_000)
+    assert survey.walk.visited > 8_000
+    assert len(survey.judged(lambda tensor: 1)) >= 500
+
+
+def test_a_report_is_named(tmp_path: Path) -> None:
+    """Among thousands of other objects."""
+    holder, script = REPORTS["trainer with state and callbacks"]
+    holders = run(CROWD + script, tmp_path)
+    assert holders and holders[0].place.holder == holder
+    assert holders[0].place.line in marked_lines(tmp_path / "script.py")
