@@ -6,14 +6,12 @@ from typing import Any
 
 from memguard.allocator.replay import what_if
 from memguard.allocator.snapshot import snapshot_of
-from memguard.clocks import perf_counter
 from memguard.postmortem.advice import EXPANDABLE
 from memguard.postmortem.scene import Replayed
 
 MOST_EVENTS = 10_000
 MOST_BLOCKS = 50_000
 """In all they would take a second to be laid out anew."""
-SECONDS = 1.0
 
 
 def replay_with(
@@ -23,7 +21,7 @@ def replay_with(
     *,
     batches: int | None = None,
 ) -> tuple[Replayed, ...]:
-    """The newest events of a snapshot's trace, replayed with each configuration until the time is up.
+    """The newest events of a snapshot's trace, replayed with each configuration.
 
     Args:
         snapshot: In PyTorch's format, as plain data; its trace must end with the failed allocation.
@@ -33,7 +31,6 @@ def replay_with(
     """
     if snapshot is None or len(snapshot["device_traces"]) <= device or not snapshot["device_traces"][device]:
         return ()
-    began = perf_counter()
     events = snapshot["device_traces"][device][-MOST_EVENTS:]
     if len(events) < len(snapshot["device_traces"][device]):
         batches = None
@@ -46,8 +43,6 @@ def replay_with(
     parsed = snapshot_of({**snapshot, "segments": bare, "device_traces": traces, "external_annotations": []})
     found: list[Replayed] = []
     for conf in confs:
-        if found and perf_counter() - began > SECONDS:
-            break
         other = what_if(parsed, device, conf=conf)
         found.append(
             Replayed(

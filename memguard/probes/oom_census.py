@@ -13,7 +13,6 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.clocks import thread_time
 from memguard.postmortem.scene import TopLine
 from memguard.probes.frames import is_user_frame, read_locals
 from memguard.probes.ledger import tensors_in
@@ -23,9 +22,9 @@ from memguard.probes.sizes import saved_tensors, storage_key
 
 TOP = 10
 MAX_NODES = 200_000
-SECONDS = 0.8
-"""What the dearest parts may take of the thread's own time, so that a busy machine does not change the answer; a huge
-process is looked at in part, and ``other`` says so."""
+MAX_NODES_IN_ALL = 300_000
+"""Nodes of graphs in all walks together, about 3 microseconds each. Counted, so that a slow or busy machine tells the
+same; a huge process is looked at in part, and ``other`` says so."""
 
 
 @final
@@ -45,7 +44,8 @@ class Census:
     size: dict[int, int] = field(default_factory=dict)
     told: dict[int, tuple[str, tuple[int, ...], str]] = field(default_factory=dict)
     """Name, shape and dtype of a tensor of that storage."""
-    deadline: float = 0.0
+    nodes_left: int = MAX_NODES_IN_ALL
+    """How many may still be looked at."""
 
     def claim(self, tensor: torch.Tensor, owner: str, name: str) -> int:
         """Gives a tensor's storage to an owner, if nobody has it; the bytes that were new."""
@@ -96,7 +96,8 @@ class Census:
         """The tensors that graphs saved, with the name of the node; parameters' ids go into `leaves`."""
         level = list(nodes)
         seen = set(level)
-        while level and len(seen) < MAX_NODES and thread_time() < self.deadline:
+        while level and len(seen) < MAX_NODES and self.nodes_left > 0:
+            self.nodes_left -= 1
             node = level.pop()
             variable = getattr(node, "variable", None)
             if variable is not None and leaves is not None:

@@ -12,12 +12,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from memguard.clocks import thread_time
 from memguard.postmortem.scene import OWNERS, HeldModel, Objects, OptimizerUse, TopTensor
 from memguard.probes.ledger import tensors_in
 from memguard.probes.oom_census import (
     MAX_NODES,
-    SECONDS,
+    MAX_NODES_IN_ALL,
     TOP,
     Census,
     claim_graphs,
@@ -56,7 +55,6 @@ def examine(
         grad_enabled: Whether gradients were enabled.
     """
     census = Census(on_device, block_of)
-    census.deadline = thread_time() + SECONDS
     collect(census)
     roots = root_modules(census.modules)
     names = claim_weights(census, roots)
@@ -80,7 +78,7 @@ def examine(
         if parameter.requires_grad and census.key_of(parameter) is not None
     ]
     reached = sum(id(parameter) in leaves for parameter in parameters)
-    census.deadline = max(census.deadline, thread_time() + SECONDS / 2)
+    census.nodes_left = max(census.nodes_left, MAX_NODES_IN_ALL // 2)
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     hoards = find_hoards(census, stack)
     model = next((root for root in roots if id(root) in current), stack.model)

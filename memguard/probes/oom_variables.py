@@ -12,7 +12,6 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.clocks import thread_time
 from memguard.facts import NOWHERE, Place
 from memguard.probes.frames import is_user_frame, read_locals
 from memguard.probes.oom_stack import Stack
@@ -21,8 +20,6 @@ from memguard.probes.syntax import Sources
 
 MOST_ITEMS = 4096
 MOST_ATTRIBUTES = 256
-SECONDS = 0.4
-"""What reading the program's source may take."""
 CONTAINERS = (list, tuple, set, deque)
 
 
@@ -96,8 +93,7 @@ class Feedback:
     """Which local variables take of their last value into the next: ``x, h = f(x, h)``, ``total += loss``."""
 
     def __init__(self) -> None:
-        deadline = thread_time() + SECONDS  # of this thread's own time: a busy machine must not change the answer
-        self._sources = Sources(is_late=lambda: thread_time() > deadline)
+        self._sources = Sources()
 
     def of(self, variable: Variable) -> tuple[str | None, int | None]:
         """``"carried"`` or ``"added"`` with the statement's line; None where it is neither.

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from memguard.probes.holders import Survey
+from memguard.probes.oom_census import Census
 from tests.probes.scripts import marked_lines, run
 from tests.probes.test_holders_reports import REPORTS
 
@@ -35,3 +36,13 @@ def test_a_report_is_named(tmp_path: Path) -> None:
     holders = run(CROWD + script, tmp_path)
     assert holders and holders[0].place.holder == holder
     assert holders[0].place.line in marked_lines(tmp_path / "script.py")
+
+
+def test_an_error_is_explained_by_as_many_nodes_as_on_a_fast_one() -> None:
+    """A huge graph is looked at in part: as far as the count goes."""
+    value = torch.ones(1, requires_grad=True)
+    for _ in range(400):
+        value = value.tanh()
+    census = Census(lambda tensor: True, lambda address, nbytes: nbytes, nodes_left=300)
+    assert len(list(census.walk([value.grad_fn]))) == 300
+    assert list(census.walk([value.grad_fn])) == []
