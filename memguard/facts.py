@@ -173,6 +173,8 @@ class ModelCopies(Fact):
     holders: tuple[str, ...] = ()
     averaged: bool = False
     """Whether the copy is an average of weights that the user asked for (EMA, SWA)."""
+    passing: bool = False
+    """Whether they end with a function that is called again and again, like a round's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

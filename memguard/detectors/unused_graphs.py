@@ -99,20 +99,20 @@ class FrozenModelGraph(Detector):
         """Concludes from graphs of a model that others are trained beside."""
         if not isinstance(fact, UnusedGraphs) or not fact.frozen:
             return
-        where = at(fact.place)
+        where, called = at(fact.place), fact.place.holder or fact.module
+        freeze = f"{fact.place.holder or fact.module.lower()}.requires_grad_(False)"
         if fact.gradients_bytes is not None:
             yield from_fact(
                 self,
                 fact,
                 run,
                 Severity.WARNING,
-                f"{fact.module}{f', called at {where},' if where else ''} gets gradients "
+                f"{called}{f', called at {where},' if where else ''} gets gradients "
                 f"({format_bytes(fact.gradients_bytes)}) in every backward though no optimizer holds its weights: its "
                 "graph is built and run through for nothing.",
-                "call it under `with torch.no_grad():`, and freeze it once: "
-                f"{fact.module.lower()}.requires_grad_(False).",
+                f"call it under `with torch.no_grad():`, and freeze it once: {freeze}.",
                 nbytes=fact.gradients_bytes,
-                name=fact.module,
+                name=called,
             )
             return
         size = f" ({format_bytes(fact.bytes)} each)" if fact.bytes else ""
@@ -121,9 +121,9 @@ class FrozenModelGraph(Detector):
             fact,
             run,
             Severity.WARNING,
-            f"{fact.module}{f', called at {where},' if where else ''} built {plural(fact.count, 'graph')}{size} during "
+            f"{called}{f', called at {where},' if where else ''} built {plural(fact.count, 'graph')}{size} during "
             "training that no backward ever used, while other models are trained: it serves as a frozen model.",
-            f"call it under `with torch.no_grad():`, and freeze it once: {fact.module.lower()}.requires_grad_(False).",
+            f"call it under `with torch.no_grad():`, and freeze it once: {freeze}.",
             nbytes=fact.bytes,
-            name=fact.module,
+            name=called,
         )

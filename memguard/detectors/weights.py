@@ -39,7 +39,8 @@ class ModelCopy(Detector):
         """Tells of single ones, each of which may be wanted; warns where they pile up under one name, or are large."""
         if not isinstance(fact, ModelCopies):
             return
-        many = fact.copies > max(len(fact.holders), 1) or fact.bytes >= LARGE_SHARE * (limit_of(run) or float("inf"))
+        piled = fact.copies > max(len(fact.holders), 1) and not fact.passing
+        many = piled or fact.bytes >= LARGE_SHARE * (limit_of(run) or float("inf"))
         where = ", ".join(fact.holders[:4]) or holder(fact.place)
         yield from_fact(
             self,

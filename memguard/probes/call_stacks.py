@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, final
 
 from torch import nn
 
 from memguard.facts import Place
+from memguard.probes.contents import attributes_of
 from memguard.probes.frames import read_locals, user_frames
 from memguard.probes.roots import submodules_of
 from memguard.probes.sites import place_of
@@ -48,7 +49,7 @@ def stack_of(module: nn.Module, frame: FrameType | None = None) -> Stack:
     """
     levels = []
     for found in user_frames(sys._getframe(1) if frame is None else frame):
-        levels.append(Level(place_of(found), _owner(found, module)))
+        levels.append(Level(replace(place_of(found), holder=_name_in(found, module)), _owner(found, module)))
         if len(levels) == MAX_DEPTH:
             break
     return tuple(levels)
@@ -87,3 +88,20 @@ def _owner(frame: FrameType, module: nn.Module) -> weakref.ref[nn.Module] | None
     if not issubclass(type(owner), nn.Module) or not any(part is module for part in submodules_of(owner, set())):
         return None
     return weakref.ref(owner)
+
+
+def _name_in(frame: FrameType, module: nn.Module) -> str | None:
+    """What a frame calls a module: a variable, or an attribute of one; a loop's ``self`` is no name for it."""
+    variables = read_locals(frame)
+    seen = {name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals}
+    for name, value in [*variables.items(), *seen.items()]:
+        if value is module and name != "self":
+            return name
+    for name, value in variables.items():
+        attributes = attributes_of(value)
+        parts = attributes.get("_modules")
+        for held in (attributes, parts if type(parts) is dict else {}):
+            for attribute, part in list(held.items()):
+                if part is module:
+                    return f"{name}.{attribute}"
+    return None

@@ -346,8 +346,25 @@ def _of_cell(cell: types.CellType) -> Iterator[Held]:
 
 
 def _of_partial(obj: functools.partial[Any]) -> Iterator[Held]:
-    for part in ("func", "args", "keywords"):
-        yield Via.PART, None, functools.partial.__dict__[part].__get__(obj)
+    """Its function, and what is bound, under the names that the function has for it."""
+    function, args, keywords = (functools.partial.__dict__[part].__get__(obj) for part in ("func", "args", "keywords"))
+    yield Via.PART, None, function
+    names: list[str] = []
+    if (plain := function_behind(obj)) is not None:
+        code = plain.__code__
+        names = list(code.co_varnames[type(function) is types.MethodType : code.co_argcount])
+    for value, name in itertools.zip_longest(args, names[: len(args)]):
+        yield (Via.PART if name is None else Via.DEFAULT), name, value
+    for name, value in dict.items(keywords):
+        yield Via.DEFAULT, name, value
+
+
+def function_behind(obj: object) -> types.FunctionType | None:
+    """The function itself of a function or of a ``functools.partial`` of a function or method; None of others."""
+    if issubclass(type(obj), functools.partial):
+        obj = functools.partial.__dict__["func"].__get__(obj)
+        obj = obj.__func__ if type(obj) is types.MethodType else obj
+    return obj if type(obj) is types.FunctionType else None
 
 
 def _of_function(function: types.FunctionType) -> Iterator[Held]:

@@ -168,7 +168,7 @@ class EvaluationProbe(Probe):
 
     def _line(self, model: _Model) -> Place:
         """The line of the calls of a frozen model that is to be changed."""
-        stack = next((s for s in model.stacks if s and s[0].place == model.place), None)
+        stack = next((s for s in model.stacks if s and s[0].line == (model.place.file, model.place.line)), None)
         if stack is None:
             return model.place
         trained = [other for other in self._models.values() if other.used]

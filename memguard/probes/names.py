@@ -7,7 +7,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from memguard.facts import Place
-from memguard.probes.contents import Scope, Via, attributes_of, is_user_class, length_of, mro_of, namespace_of
+from memguard.probes.contents import (
+    Scope,
+    Via,
+    attributes_of,
+    function_behind,
+    is_user_class,
+    length_of,
+    mro_of,
+    namespace_of,
+)
 from memguard.probes.frames import is_user_file
 from memguard.probes.roots import user_modules
 from memguard.probes.sought import Sought, Statement
@@ -62,8 +71,8 @@ def place_of(link: Link) -> Place:
     owner = link.parent.value if link.parent is not None else None
     if type(owner) is Scope:
         return Place(file=owner.file, line=owner.line, function=owner.function, holder=text_of(link))
-    if type(owner) is types.FunctionType:
-        code = owner.__code__
+    if (function := function_behind(owner)) is not None:
+        code = function.__code__
         return Place(file=code.co_filename, line=code.co_firstlineno, function=code.co_name, holder=text_of(link))
     return Place(holder=text_of(link))
 
@@ -96,8 +105,8 @@ def sought_of(name: Link, rest: Sequence[Link]) -> Sought | None:
         return Sought(name.key, True, classes=classes, base=base, own_classes=own, kinds=kinds, keys=keys, grows=grows)
     if type(owner) is Scope:
         file, first_line, function = owner.file, owner.first_line, owner.function
-    elif type(owner) is types.FunctionType:
-        code = owner.__code__
+    elif (behind := function_behind(owner)) is not None:
+        code = behind.__code__
         file, first_line, function = code.co_filename, code.co_firstlineno, code.co_name
     else:
         return None

@@ -8,24 +8,23 @@ from collections.abc import Callable
 from typing import ClassVar, final
 
 from memguard.facts import (
-    CheckpointKept,
     ExceptionHolds,
     Fact,
     KeptOnHost,
     KeptOutputs,
-    ModelCopies,
     RetainedGraphs,
     ViewsPinStorage,
 )
 from memguard.probes.bounded import is_bounded
 from memguard.probes.census import Census, Growth, count_back, find_growth
-from memguard.probes.copies import find_copies, is_loaded, is_mapped_to_host
+from memguard.probes.copies import find_copies
 from memguard.probes.frames import user_frames
 from memguard.probes.holders import Survey
 from memguard.probes.host_copies import is_on_host
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.kept_exceptions import find_stored
 from memguard.probes.owners import state_of
+from memguard.probes.piles import Piles
 from memguard.probes.pins import Pin, find_pins
 from memguard.probes.rounds import Rounds
 from memguard.probes.sizes import owned_storages, storages_of
@@ -66,7 +65,7 @@ class ScansProbe(Probe):
         self._explained: set[int] = set()
         self._steps: deque[tuple[int, int]] = deque(maxlen=256)
         """Batches and optimizer steps so far, at the slices of the last rounds."""
-        self._copies = 0
+        self._piles = Piles()
         self._exceptions: set[object] = set()
 
     def on_batch_end(self) -> None:
@@ -267,39 +266,9 @@ class ScansProbe(Probe):
     def _tell_copies(self, survey: Survey, owned: dict[int, int]) -> None:
         watch = self.watch
         found = find_copies(survey, watch.models, ignore=owned)
-        # An optimizer that has not been seen to step yet owns its state all the same.
-        copies = [c for c in found if c.bytes and "optim" not in f"{c.place.holder} {c.place.source}".lower()]
-        copies = [c for c in copies if not is_on_host(c.place)]
-        if len(copies) <= self._copies:
-            return
-        self._copies = len(copies)
-        wanted = [copy for copy in copies if copy.averaged]
-        others = [copy for copy in copies if not copy.averaged]
-        for group, averaged in ((others, False), (wanted, True)):
-            loaded = [copy for copy in group if is_loaded(copy.place)]
-            for copy in (copy for copy in loaded if not is_mapped_to_host(copy.place)):
-                self.report(
-                    CheckpointKept(
-                        batch=watch.batch,
-                        stage=watch.stage,
-                        place=copy.place,
-                        bytes=copy.bytes,
-                        batches=self._stages[watch.stage].count,
-                    )
-                )
-            rest = [copy for copy in group if copy not in loaded]
-            if rest:
-                self.report(
-                    ModelCopies(
-                        batch=watch.batch,
-                        stage=watch.stage,
-                        place=rest[0].place,
-                        copies=len(rest),
-                        bytes=sum(copy.bytes for copy in rest),
-                        holders=tuple(sorted({copy.place.holder for copy in rest if copy.place.holder})),
-                        averaged=averaged,
-                    )
-                )
+        count = self._stages[watch.stage].count
+        for fact in self._piles.facts(found, survey.frames, batch=watch.batch, stage=watch.stage, batches=count):
+            self.report(fact)
 
     def _tell_exceptions(self, survey: Survey, owned: dict[int, int]) -> None:
         for held in find_stored(survey, ignore=owned.__contains__):
