@@ -16,6 +16,7 @@ from memguard.probes.frames import user_frames
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import tensors_in
 from memguard.probes.sites import call_site, find_call, place_of
+from memguard.probes.upcasts import find_upcast
 from memguard.stats import Stage
 
 MIN_WIDTH = 4096
@@ -92,7 +93,8 @@ class LogitsProbe(Probe):
         if found is None or record is None or record.allocated_peak_bytes is None:
             return
         logits, float32, width, dtype, before, site = found
-        place = find_call(site, "float", "cross_entropy", "log_softmax", "criterion", "loss_fn", below=True) or site
+        below = find_call(site, "float", "cross_entropy", "log_softmax", "criterion", "loss_fn", below=True)
+        place = find_upcast(site) or below or site
         extra = record.allocated_peak_bytes - before
         self.report(
             LargeLogits(

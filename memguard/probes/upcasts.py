@@ -1,0 +1,92 @@
+"""The line that makes float32 copies of a model's output, found by following the output's name down the source."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from memguard.facts import Place
+from memguard.probes.syntax import Function, Site, Source, Sources, last_name
+
+_CASTS = frozenset({"float", "cross_entropy", "log_softmax", "softmax"})
+_LOSSES = ("loss", "criterion", "crit", "objective")
+MAX_HOPS = 3
+"""Functions that are entered one from another."""
+
+
+def find_upcast(site: Place) -> Place | None:
+    """The statement that casts, or takes the loss of, what a call gave; None if the source does not show it.
+
+    Args:
+        site: The line that called the model.
+    """
+    if site.file is None or site.line is None:
+        return None
+    source = Sources().get(site.file)
+    if source is None:
+        return None
+    function = _around(source, site.line)
+    names = {
+        node.id
+        for store in function.stores
+        if store.line <= site.line <= store.end_line
+        for node in ast.walk(store.target)
+        if isinstance(node, ast.Name)
+    }
+    found = _follow(source, function, names, site.line, MAX_HOPS)
+    if found is None:
+        return None
+    line, path = found
+    return replace(site, line=line, function=path, source=source.lines[line - 1].strip(), holder=None)
+
+
+def _around(source: Source, line: int) -> Function:
+    inside = [
+        function
+        for function in source.functions
+        if function.node is not None and function.node.lineno <= line <= (function.node.end_lineno or 0)  # type: ignore[attr-defined]
+    ]
+    return max(inside, key=lambda function: function.first_line, default=source.module)
+
+
+def _follow(source: Source, function: Function, names: set[str], line: int, hops: int) -> tuple[int, str] | None:
+    """Follows names down a function from a line on, and into those that they are handed to."""
+    names = set(names)
+    for store in sorted(function.stores, key=lambda store: store.line):
+        if store.line > line and _mention(store.value, names):
+            names.update(node.id for node in ast.walk(store.target) if isinstance(node, ast.Name))
+    loss: tuple[int, str] | None = None
+    for site in sorted(function.calls, key=lambda site: (site.line, site.node.col_offset)):
+        called = last_name(site.node.func) or ""
+        given = [site.node.func.value] if isinstance(site.node.func, ast.Attribute) else []
+        same = site.line <= line <= site.end_line  # loss = criterion(model(x), y)
+        used = any(_mention(part, names) for part in [*given, *site.arguments()])
+        if site.line < line or not (used or (same and any(isinstance(arg, ast.Call) for arg in site.arguments()))):
+            continue
+        if called in _CASTS:
+            return site.line, function.path
+        for inner, taken in _entered(source, site, called, names) if hops else ():
+            found = _follow(source, inner, taken, inner.first_line, hops - 1)
+            if found is not None:
+                return found
+        if loss is None and any(word in called.lower() for word in _LOSSES):
+            loss = site.line, function.path
+    return loss
+
+
+def _entered(source: Source, site: Site, called: str, names: set[str]) -> Iterator[tuple[Function, set[str]]]:
+    """The functions of this file that a call may enter, and what the names are called there."""
+    for function in source.functions:
+        if function.name != called or function.is_class or not function.params:
+            continue
+        first = int(function.owner is not None and "staticmethod" not in function.decorators)
+        given = list(zip(site.node.args, function.params[first:], strict=False))
+        taken = {param for arg, param in given if _mention(arg, names)}
+        taken |= {item.arg for item in site.node.keywords if item.arg and _mention(item.value, names)}
+        if taken:
+            yield function, taken
+
+
+def _mention(node: ast.AST, names: Iterable[str]) -> bool:
+    return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
