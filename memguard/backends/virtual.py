@@ -107,8 +107,9 @@ class VirtualBackend(Backend):
             return
         mode.close()
         self._resizes.remove()
-        if _get_current_dispatch_mode() is mode:
-            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        # Devices may go in any order: the mode of one that went underneath another's goes with the last.
+        while type(top := _get_current_dispatch_mode()) is VirtualMode and not top.is_open:
+            top.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         self._storages.settle()
         self._storages.clear()
 

@@ -51,7 +51,8 @@ class VirtualMode(TorchDispatchMode):
         self.failed_bytes: int | None = None
         """What the driver was last asked for in vain."""
         self._pid = pid()
-        self._open = True
+        self.is_open = True
+        """Whether it looks at operators."""
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -65,13 +66,13 @@ class VirtualMode(TorchDispatchMode):
 
     def close(self) -> None:
         """From now on every operator passes through."""
-        self._open = False
+        self.is_open = False
 
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not self._open or pid() != self._pid:
+        if not self.is_open or pid() != self._pid:
             return func(*args, **kwargs)
         for kind in types:
             if dispatches_itself(kind):
@@ -98,6 +99,6 @@ class VirtualMode(TorchDispatchMode):
             self.failed_bytes = error.alloc_bytes
             return str(error)
         except Exception as error:  # as text: a traceback that is kept keeps tensors
-            self._open = False
+            self.is_open = False
             logger.error("memguard: the virtual GPU failed and follows no tensors any more; please report: %r", error)
         return None

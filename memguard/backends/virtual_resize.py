@@ -9,6 +9,9 @@ import torch
 from memguard.allocator import OutOfMemory
 from memguard.backends.storages import Storages
 
+_PATCH = "_memguard_resizes"
+"""On a wrapper: the object that put it there."""
+
 
 @final
 class StorageResizes:
@@ -22,7 +25,6 @@ class StorageResizes:
         self._storages: Storages | None = None
         self._to_tell = storages
         self._before: Any = None
-        self._ours: Any = None
 
     def install(self) -> None:
         """Puts the wrapper in place."""
@@ -36,18 +38,23 @@ class StorageResizes:
                 raise torch.OutOfMemoryError(text)
             return out
 
-        self._ours = resize_
+        vars(resize_)[_PATCH] = self
         torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign, assignment]
 
     def remove(self) -> None:
         """Takes the wrapper away; where somebody wrapped it in turn, it stays and does nothing."""
         self._storages = None
-        if torch.UntypedStorage.__dict__.get("resize_") is not self._ours:
-            return
-        if self._before is None:
-            del torch.UntypedStorage.resize_
-        else:
-            torch.UntypedStorage.resize_ = self._before  # type: ignore[method-assign]
+        # Devices may go in any order: the wrapper of one that went underneath another's goes with the last.
+        while (top := _topmost()) is not None and top._storages is None:
+            if top._before is None:
+                del torch.UntypedStorage.resize_
+            else:
+                torch.UntypedStorage.resize_ = top._before  # type: ignore[method-assign]
+
+
+def _topmost() -> StorageResizes | None:
+    """Whose the wrapper in place is, if it is one of ours."""
+    return getattr(torch.UntypedStorage.__dict__.get("resize_"), _PATCH, None)
 
 
 def _resized(storages: Storages, storage: torch.UntypedStorage) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 import torch
+from torch import nn
 
 _is_compiling = torch.compiler.is_compiling
 _log = logging.getLogger("memguard")
@@ -40,13 +41,22 @@ class Hook:
             try:
                 self._call(*args)
             except Exception as error:
+                failed = self._failed
                 self.stop()
                 with contextlib.suppress(Exception):
-                    self._failed(error)
+                    failed(error)
 
     def stop(self) -> None:
-        """From now on it does nothing."""
-        self._call = _nothing
+        """From now on it does nothing, and holds nothing."""
+        self._call, self._failed = _nothing, _log_failure
+
+    def take_off(self, model: nn.Module) -> None:
+        """Stops, and leaves the parts of a model to which it was copied: quantization does so for what it replaces."""
+        self.stop()
+        for part in model.modules():
+            for hooks in (part._forward_hooks, part._forward_pre_hooks):
+                for number in [number for number, hook in hooks.items() if hook is self]:
+                    del hooks[number]
 
     def __deepcopy__(self, memo: object) -> Callable[..., None]:
         return contextlib.nullcontext().__exit__

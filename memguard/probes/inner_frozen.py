@@ -58,11 +58,18 @@ class _Part:
     def __init__(self, module: nn.Module) -> None:
         self.ref = weakref.ref(module)
         self.name = type(module).__name__
+        self.hook: Hook | None = None
         self.handle: RemovableHandle | None = None
         self.calls = 0
         self.graphs: list[tuple[weakref.ref[_Graph], _Used]] = []
         self.place: Place | None = None
         self.bytes: int | None = None
+
+    def leave(self) -> None:
+        """Takes the hook away; a copy of it says nothing any more."""
+        if self.handle is not None and self.hook is not None:
+            self.handle.remove()
+            self.hook.stop()
 
 
 @final
@@ -94,8 +101,10 @@ class InnerFrozenProbe(Probe):
     def remove(self) -> None:
         """Takes all hooks away."""
         for part in self._parts:
-            if part.handle is not None:
-                part.handle.remove()
+            part.leave()
+            for model in self.watch.models:  # a part that was replaced may have handed its hook on
+                if part.hook is not None:
+                    part.hook.take_off(model)
         self._parts.clear()
 
     def _search(self) -> None:
@@ -110,7 +119,8 @@ class InnerFrozenProbe(Probe):
                 for module in _unheld(model, held):
                     if len(self._parts) < MAX_PARTS and not isinstance(module, torch.jit.ScriptModule):
                         part = _Part(module)
-                        part.handle = module.register_forward_hook(Hook(functools.partial(self._called, part)))
+                        part.hook = Hook(functools.partial(self._called, part))
+                        part.handle = module.register_forward_hook(part.hook)
                         self._parts.append(part)
 
     def _called(self, part: _Part, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
@@ -134,8 +144,7 @@ class InnerFrozenProbe(Probe):
             if part.calls < CALLS and len(unused) < MIN_UNUSED:
                 continue
             self._parts.remove(part)
-            if part.handle is not None:
-                part.handle.remove()
+            part.leave()
             if len(unused) < MIN_UNUSED or any(use.used for _, use in part.graphs) or part.place is None:
                 continue
             module = part.ref()

@@ -6,7 +6,7 @@ import functools
 import logging
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import torch
 from torch import nn
@@ -20,6 +20,16 @@ from memguard.probes.ledger import tensors_in
 _log = logging.getLogger("memguard")
 
 MAX_LEAVES = 4000
+_DEEPEST = 16
+"""Levels below which modules that hold others get no hook: each level's is a frame more, and frames are limited."""
+
+
+class _Stem(NamedTuple):
+    """The hook on the stem of a model."""
+
+    root: weakref.ref[nn.Module]
+    hook: Hook
+    handle: RemovableHandle
 
 
 @final
@@ -34,7 +44,7 @@ class StemProbe(Probe):
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._found: dict[int, RemovableHandle] = {}
+        self._found: dict[int, _Stem] = {}
         self._armed: dict[int, list[RemovableHandle]] = {}
         self._searches: dict[int, int] = {}
         self._broken = False
@@ -63,7 +73,11 @@ class StemProbe(Probe):
         if searches & (searches - 1):
             return  # hooks on every leaf are dear: a model without a graph yet is searched in its forwards 1, 2, 4, 8
         # Hooks run from the inside out: the first to answer is a leaf, or a module whose leaves are never called.
-        leaves = [child for child in module.modules() if child is not module][:MAX_LEAVES]
+        leaves = [
+            child
+            for name, child in module.named_modules()
+            if child is not module and (name.count(".") < _DEEPEST or not child._modules)
+        ][:MAX_LEAVES]
         root = weakref.ref(module, functools.partial(_gone, self._found, key))
         self._armed[key] = []
         self.hear("on_forward_end")
@@ -82,8 +96,12 @@ class StemProbe(Probe):
         """Takes all hooks away."""
         for key in list(self._armed):
             self._disarm(key)
-        for handle in self._found.values():
-            handle.remove()
+        for stem in self._found.values():
+            stem.handle.remove()
+            stem.hook.stop()
+            model = stem.root()
+            if model is not None:
+                stem.hook.take_off(model)
         self._found.clear()
 
     def _hit(self, root: weakref.ref[nn.Module], leaf: nn.Module, args: object, output: object) -> None:
@@ -92,9 +110,8 @@ class StemProbe(Probe):
             return
         self._disarm(id(model))
         tell = self.watch.stem_end
-        self._found[id(model)] = leaf.register_forward_hook(
-            Hook(lambda module, args, output: tell(module, output), self._fails)
-        )
+        hook = Hook(lambda module, args, output: tell(module, output), self._fails)
+        self._found[id(model)] = _Stem(root, hook, leaf.register_forward_hook(hook))
         tell(leaf, output)
 
     def _fails(self, error: Exception) -> None:
@@ -107,7 +124,7 @@ class StemProbe(Probe):
             handle.remove()
 
 
-def _gone(found: dict[int, RemovableHandle], key: int, ref: object) -> None:
+def _gone(found: dict[int, _Stem], key: int, ref: object) -> None:
     found.pop(key, None)
 
 

@@ -70,6 +70,9 @@ class UnownedGradientsProbe(Probe):
             parameter = place() if place is not None else None
             if place is None or parameter is None:
                 return
+            if parameter.is_inference():  # counts no versions, and gets no gradient
+                self._done.add(number)
+                return
             model = self._models[number] = _Model(weakref.ref(module), place, parameter._version)
         model.calls += 1
         if any(tensor.requires_grad for tensor in tensors_in((args, kwargs))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -101,3 +102,29 @@ def test_a_signal_ends_the_program_as_it_would_and_the_recording_reads(number: s
     assert batches == list(range(len(batches)))
     assert len(batches) > reached - (0 if number is signal.SIGINT else BLOCK)  # short batches are written a few at once
     assert (recording.end is not None) == (number is signal.SIGINT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+def test_a_kill_at_any_moment_leaves_whole_records(seed: int, tmp_path: Path) -> None:
+    """SIGKILL while it starts, trains or writes: what was written reads, batch after batch, and nothing else stands."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.chaos.interrupted_program", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    chance = random.Random(seed)
+    for _ in range(chance.randrange(40)):
+        process.stdout.readline()
+    process.kill()
+    process.communicate()
+    recording = Recording.open(find_recordings(tmp_path)[0])
+    batches = [record.batch for record in recording.records()]
+    assert batches == list(range(len(batches)))
+    assert batches and recording.end is None
+    assert recording.session is not None

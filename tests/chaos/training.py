@@ -47,6 +47,15 @@ def random_state() -> Numbers:
     return [torch.get_rng_state(), torch.tensor(random.random())]
 
 
+def step(model: Any, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """One step of a training; returns the loss."""
+    loss = functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.detach().clone()
+
+
 def train(guarding: Guarding, *, model: nn.Module | None = None, epochs: int = 2, count: int = 4) -> Numbers:
     """Trains with validation that forgets no_grad; returns losses, weights and the state of the random generators."""
     seed()
