@@ -263,7 +263,7 @@ class FreedByCollector(Fact):
     cycle: str | None = None
     """The cycle in words, like ``Trainer.loss <- Trainer``."""
     outputs: int = 0
-    """Outputs without a graph among them."""
+    """Inputs, and outputs without a graph, among them."""
     collector_enabled: bool = True
 
 

@@ -52,7 +52,7 @@ class ReferenceCycle(Detector):
         where = at(fact.place)
         what = f"the graphs of {plural(max(self._graphs, fact.graphs), 'forward')}"
         if fact.outputs:
-            what = plural(fact.outputs, "output")
+            what = plural(fact.outputs, "tensor")
         off = "" if fact.collector_enabled else " The collector is switched off in this process: they pile up for good."
         yield from_fact(
             self,

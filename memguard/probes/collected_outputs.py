@@ -1,9 +1,10 @@
-"""Outputs without a graph that only the cyclic garbage collector frees: search trees, kept episodes."""
+"""Inputs, and outputs without a graph, that only the cyclic garbage collector frees: search trees, kept episodes."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, ClassVar, final
 
 import torch
@@ -22,11 +23,13 @@ MIN_OUTPUTS = 16
 """Outputs that the collector freed, before the circle is looked for."""
 TRIES = 3
 """How often it is looked for: the garbage may be gone already."""
+WAIT = 3
+"""Batches before each look, for garbage to come together again."""
 
 
 @final
 class CollectedOutputsProbe(Probe):
-    """Follows the storages of outputs that were made without gradients, and hears the collector begin and end.
+    """Follows the storages of inputs, and of outputs made without gradients; hears the collector begin and end.
 
     What reference counting frees is gone when the collector begins; what is gone when it ends was held by a circle.
     """
@@ -36,8 +39,11 @@ class CollectedOutputsProbe(Probe):
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._refs: list[tuple[Any, int]] = []
+        self._input = 0
+        """Key of the last input's storage: a slice of the whole data has the same in every batch."""
         self._alive: list[tuple[Any, int]] = []
         self._freed = self._bytes = self._tries = 0
+        self._wait = WAIT
 
     def install(self) -> None:
         """Listens to the collector."""
@@ -50,8 +56,14 @@ class CollectedOutputsProbe(Probe):
         self._refs, self._alive = [], []
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
-        """Notes the storages of an output without a graph."""
-        if torch.is_grad_enabled() or output is None or len(self._refs) >= MAX_OUTPUTS:
+        """Notes the storages of an output without a graph, and of the first input."""
+        if output is None or len(self._refs) >= MAX_OUTPUTS:
+            return
+        for storage, nbytes in islice(large_storages(args, MIN_BYTES), 1):
+            if storage._cdata != self._input:
+                self._input = storage._cdata
+                self._refs.append((StorageWeakRef(storage), nbytes))
+        if torch.is_grad_enabled():
             return
         for storage, nbytes in large_storages(output, MIN_BYTES):
             self._refs.append((StorageWeakRef(storage), nbytes))
@@ -62,6 +74,10 @@ class CollectedOutputsProbe(Probe):
             self._refs = [item for item in self._refs if not item[0].expired()]
         if self._freed < MIN_OUTPUTS:
             return
+        self._wait -= 1
+        if self._wait:
+            return
+        self._wait = WAIT
         self._tries += 1
         if self._tries == TRIES:
             self.stop_hearing("on_forward_end", "on_batch_end")
