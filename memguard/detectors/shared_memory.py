@@ -21,7 +21,8 @@ FILES_PER_BATCH, FILES_BATCHES = 0.5, 100
 class SharedMemory(Detector):
     """Shared memory is nearly full, or tensors of workers are kept.
 
-    What: less than a tenth of ``/dev/shm`` is free, or the number of open files rises with every batch.
+    What: less than a tenth of ``/dev/shm`` is free, the number of open files rises with every batch, or a container
+    keeps more than a hundred of the tensors that workers handed over, like ``list(loader)``.
 
     Why it matters: workers hand their batches over through shared memory. When it is full, the next batch ends the
     worker with a bus error; each kept tensor of a worker also keeps a file open, until their number is exhausted.
@@ -45,13 +46,15 @@ class SharedMemory(Detector):
         if not isinstance(fact, KeptOnHost) or not fact.from_workers or fact.bounded:
             return
         files = f", {run.slow.open_files} files are open" if run.slow.open_files else ""
+        kept = "tensors as DataLoader workers handed them over, more with every batch"
+        if not fact.bytes_per_batch:
+            kept = f"{fact.elements} elements with tensors as DataLoader workers handed them over"
         yield from_fact(
             self,
             fact,
             run,
             Severity.INFO,
-            f"{holder(fact.place)} keeps tensors as DataLoader workers handed them over, more with every batch: each "
-            f"keeps its shared memory and an open file{files}.",
+            f"{holder(fact.place)} keeps {kept}: each keeps its shared memory and an open file{files}.",
             "clone what is kept of a batch (x.clone(), or .tolist() for labels), instead of the worker's own tensor.",
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,

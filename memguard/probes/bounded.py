@@ -39,13 +39,38 @@ def is_bounded(file: str | None, line: int | None, holder: str | None, *, evalua
     function, loops = _around(tree, line)
     for scope in ast.walk(tree) if attribute else ast.walk(function):
         if isinstance(scope, _FUNCTIONS) and attribute and scope.name != "__init__":
-            if any(_assigns(node, name) for node in ast.walk(scope)):
+            first = _first_fills(scope, name)
+            if any(_begins_anew(node, name) and id(node) not in first for node in ast.walk(scope)):
                 return True
-        elif isinstance(scope, _LOOPS) and scope in loops[:-1] and any(_assigns(node, name) for node in scope.body):
+        elif isinstance(scope, _LOOPS) and scope in loops[:-1] and any(_begins_anew(node, name) for node in scope.body):
             return True
     if attribute or not any(_assigns(node, name) for node in ast.walk(function)):
         return False  # an attribute or a global, and nothing ever empties it
     return len(loops) <= 1 and (isinstance(function, _FUNCTIONS) or (evaluates and not _trains(loops)))
+
+
+def _begins_anew(node: ast.AST, name: str) -> bool:
+    """Whether a statement gives a name something else: not ``self.bank = torch.cat([self.bank, z])``."""
+    if not _assigns(node, name) or not isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
+        return False
+    return node.value is None or not any(_last(part) == name for part in ast.walk(node.value))
+
+
+def _first_fills(function: ast.AST, name: str) -> set[int]:
+    """Statements that give a name its first value: those under ``if self.bank is None:``."""
+    return {
+        id(inner)
+        for node in ast.walk(function)
+        if isinstance(node, ast.If) and _is_unset(node.test, name)
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+
+
+def _is_unset(test: ast.expr, name: str) -> bool:
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is):
+        return _last(test.left) == name and isinstance(test.comparators[0], ast.Constant)
+    return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and _last(test.operand) == name
 
 
 def _trains(loops: list[ast.AST]) -> bool:

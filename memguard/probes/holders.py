@@ -121,12 +121,12 @@ class Survey:
         walk.run(roots)
         return walk
 
-    def by_holder(self, found: Sequence[tuple[Link, int]]) -> list[tuple[Holder, list[Link]]]:
-        """Each holder with the links to what it holds; nothing is ranked or dropped."""
+    def by_holder(self, found: Sequence[tuple[Link, int]], *, plain: bool = False) -> list[tuple[Holder, list[Link]]]:
+        """Each holder with the links to what it holds; nothing is ranked or dropped. Arrays and texts are plain."""
         named = []
         for group in _group(found)[:MAX_GROUPS]:
             trail = group.leaves[-1].trail()
-            self._set_cause(group, trail, Hints(graph=False, cells=self.cells))
+            self._set_cause(group, trail, Hints(graph=False, numbers=plain, cells=self.cells))
             named.append((_holder(group), group.leaves))
         return named
 

@@ -23,8 +23,13 @@ SAMPLE = 32
 """Elements of a container that stand for all of them; half as many at each level below."""
 MAX_DEPTH = 5
 
+MIN_TEXT = 64 * 1024
+"""Characters of a text that may be one to which every batch adds."""
+
 _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, frozenset, collections.deque)
 _PLAIN = (bytes, bytearray, str, int, float, complex, io.BytesIO)
+_TEXTS = frozenset({str, bytes, bytearray})
+_BLOCKS = _TEXTS | {io.BytesIO}
 
 
 def size_of(value: object) -> int:
@@ -44,6 +49,21 @@ def newest_of(container: object) -> object:
     if issubclass(kind, dict):
         return next(reversed(dict.values(container)), None)  # type: ignore[arg-type]
     return None
+
+
+def block_of(value: object) -> int:
+    """Bytes of an object that is one block of memory and can be replaced by a larger one: an array, a text; else 0."""
+    kind = type(value)
+    if kind in _BLOCKS:
+        return sys.getsizeof(value)
+    if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
+        return int(kind.nbytes.__get__(value))  # type: ignore[attr-defined]
+    return 0
+
+
+def is_large_text(value: object) -> bool:
+    """Whether it is a text so long that it may be one to which every batch adds."""
+    return type(value) in _TEXTS and len(value) >= MIN_TEXT  # type: ignore[arg-type]
 
 
 def is_from_worker(value: object, depth: int = 3) -> bool:

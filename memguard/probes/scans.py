@@ -22,13 +22,13 @@ from memguard.probes.frames import user_frames
 from memguard.probes.holders import Survey
 from memguard.probes.host_copies import is_on_host
 from memguard.probes.interface import Probe, Watch
+from memguard.probes.joined import handed_facts, swollen_facts
 from memguard.probes.kept_exceptions import find_stored
 from memguard.probes.owners import state_of
 from memguard.probes.piles import Piles
 from memguard.probes.pins import Pin, find_pins
 from memguard.probes.rounds import Rounds
 from memguard.probes.sizes import owned_storages, storages_of
-from memguard.probes.swelling import Swelling, is_cut
 from memguard.stats import Stage
 
 SLICE_STEPS, LAST_SLICE_STEPS = 128, 3_000
@@ -106,7 +106,12 @@ class ScansProbe(Probe):
         if suspicions is None:
             return
         if suspicions.swollen:
-            self._tell_swollen(suspicions.swollen)
+            for fact in swollen_facts(watch, suspicions.swollen):
+                self.report(fact)
+        if handed := suspicions.handed - self._explained:
+            self._explained |= handed
+            for fact in handed_facts(watch, handed):
+                self.report(fact)
         fresh = (suspicions.copies | suspicions.exceptions) - self._explained if watch.stage is Stage.TRAIN else set()
         pinned = rounds.confirmed - self._explained
         rounds.waiting |= suspicions.grown
@@ -189,43 +194,6 @@ class ScansProbe(Probe):
                 bytes=growth.bytes or None,
             )
         )
-
-    def _tell_swollen(self, swollen: dict[int, Swelling]) -> None:
-        """Single tensors that a statement makes larger with every batch, or hangs on the graph of the last."""
-        watch = self.watch
-        survey = Survey(models=watch.models, extra=watch.extra_roots())
-        for holder, links in survey.by_holder([(link, 0) for link in survey.tensors if id(link.value) in swollen]):
-            place = holder.place
-            found = max((swollen[id(link.value)] for link in links), key=lambda found: found.bytes + found.nodes)
-            where, first = (place.file, place.line), max(watch.batch - found.batches, 0)
-            if not holder.grows or where in watch.told or is_cut(place.source):
-                continue
-            watch.told.add(where)
-            if found.nodes:
-                self.report(
-                    RetainedGraphs(
-                        batch=watch.batch,
-                        stage=watch.stage,
-                        place=place,
-                        graphs=found.batches,
-                        first_batch=first,
-                        last_batch=watch.batch,
-                        optimizer_steps=0,
-                    )
-                )
-            elif not is_on_host(place):
-                self.report(
-                    KeptOutputs(
-                        batch=watch.batch,
-                        stage=watch.stage,
-                        place=place,
-                        tensors=found.batches,
-                        first_batch=first,
-                        bytes=found.bytes,
-                        bytes_per_batch=found.bytes / found.batches,
-                        bounded=is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates),
-                    )
-                )
 
     def _tell_kept_on_host(self, growth: Growth, batches: int) -> None:
         place, watch = growth.place, self.watch

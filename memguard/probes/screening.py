@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from memguard.probes.contents import Via, attributes_of, container_of, length_of, unwrapped
-from memguard.probes.host_sizes import newest_of
+from memguard.probes.host_sizes import block_of, is_from_worker, newest_of
 from memguard.probes.sizes import storage_key
 from memguard.probes.slices import Position
 from memguard.probes.swelling import Measure, Swelling, Swellings
@@ -32,6 +32,8 @@ PIN_RATIO = 8
 COPY_SHARE = 0.9
 STATE_TIMES = 2
 """What is plainly a state dict is looked at though it has but half as many tensors as the model: a backbone's."""
+MIN_HANDED = 128
+"""Elements of a container that keeps what workers handed over: each may keep several files open."""
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
@@ -48,8 +50,10 @@ class Suspicions:
     """Positions of what has as many tensors as a model, in storages of their own."""
     exceptions: frozenset[int] = frozenset()
     """Ids of exceptions that somebody keeps, with their tracebacks."""
+    handed: frozenset[int] = frozenset()
+    """Ids of long containers whose elements DataLoader workers handed over."""
     swollen: dict[int, Swelling] = field(default_factory=dict)
-    """By a tensor's id; only good at once."""
+    """By the id of a tensor, array or text; only good at once."""
 
 
 @final
@@ -92,6 +96,7 @@ class Screening:
         self._views: dict[int, set[tuple[int, int]]] = {}
         self._sizes: dict[int, int] = {}
         self._exceptions: set[int] = set()
+        self._handed: set[int] = set()
 
     def visit(self, link: Link, position: Position) -> None:
         """One object that a walk meets."""
@@ -106,6 +111,8 @@ class Screening:
                 self._exceptions.add(id(value))
         elif container_of(kind) is not None:
             self._meet_container(value, position)
+        elif size := block_of(value):
+            self.swellings.meet_block(value, size, position.number, self.batch)
 
     def conclude(self) -> Suspicions:
         """What is suspect so far; of pinned storages that can only be told once the walk is complete."""
@@ -121,7 +128,8 @@ class Screening:
             if key not in self._owned and sum(size for _, size in views) * PIN_RATIO < self._sizes[key]
         }
         exceptions = frozenset(self._exceptions)
-        return Suspicions(grown, frozenset(pinned), frozenset(copies), exceptions, self.swellings.take())
+        handed, self._handed = frozenset(self._handed), set()
+        return Suspicions(grown, frozenset(pinned), frozenset(copies), exceptions, handed, self.swellings.take())
 
     def _meet_tensor(self, tensor: Any, position: Position) -> None:
         key = storage_key(tensor)
@@ -159,6 +167,8 @@ class Screening:
             last = self._newest_before.get(position.number)
             if last is None or last() is not None:
                 self._grown[outer] = then
+        if length >= MIN_HANDED and is_from_worker(newest):
+            self._handed.add(outer)
         if (seen := _reference(newest)) is not None:
             self.newest[position.number] = seen
         if issubclass(type(value), (list, dict)):

@@ -17,6 +17,7 @@ import torch
 
 from memguard.probes.contents import Contents, Held, Scope, Via, attributes_of
 from memguard.probes.frames import LIBRARIES, is_user_module
+from memguard.probes.host_sizes import is_large_text
 from memguard.probes.walk import MAX_DEPTH, MAX_OBJECTS, Link
 
 Root = tuple[str, object, int]
@@ -136,7 +137,7 @@ class SlicedWalk:
             visit(link, position)
         for index, (via, key, value) in enumerate(contents(link.value)):
             kind = type(value)
-            if index < start or contents.is_empty(kind):
+            if index < start or (contents.is_empty(kind) and not is_large_text(value)):
                 continue
             self._left -= 1
             if self._left < 0 or (index > start and not self._left & 7 and is_enough()):

@@ -1,4 +1,4 @@
-"""Single tensors that grow: one that is joined to what comes, or one that hangs on the graph of what was."""
+"""Single objects that grow: a tensor, array or text that is joined to what comes, or a graph that hangs on the last."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Swelling:
 
 @final
 class Swellings:
-    """Measures tensors by their positions. Keeps numbers, never a tensor.
+    """Measures tensors, arrays and texts by their positions. Keeps numbers, never an object.
 
     Args:
         before: The measures of an earlier round.
@@ -96,8 +96,18 @@ class Swellings:
         elif nbytes - then.bytes >= MIN_BYTES_PER_BATCH * batches:
             self._found[id(tensor)] = Swelling(nbytes - then.bytes, 0, batches)
 
+    def meet_block(self, value: object, nbytes: int, number: int, batch: int) -> None:
+        """One array or text at a position."""
+        if nbytes < MIN_BYTES:
+            return
+        self.measures[number] = Measure(nbytes, 0, batch)
+        then = self._before.get(number)
+        batches = max(batch - then.batch, 1) if then is not None else 1
+        if then is not None and not then.nodes and nbytes - then.bytes >= MIN_BYTES_PER_BATCH * batches:
+            self._found[id(value)] = Swelling(nbytes - then.bytes, 0, batches)
+
     def take(self) -> dict[int, Swelling]:
-        """What was found since the last call, by the tensor's id: to be used at once."""
+        """What was found since the last call, by the object's id: to be used at once."""
         found, self._found = self._found, {}
         return found
 

@@ -9,6 +9,7 @@ from typing import Any, final
 
 from memguard.clocks import thread_time
 from memguard.probes.contents import Contents, Via, container_of
+from memguard.probes.host_sizes import is_large_text
 
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 6
@@ -112,7 +113,7 @@ class Walk:
             link = queue.popleft()
             for via, key, value in contents(link.value):
                 kind = type(value)
-                if contents.is_empty(kind):
+                if contents.is_empty(kind) and not is_large_text(value):
                     continue
                 self.visited += 1
                 if self.visited > self._max_objects or (not self.visited & 31 and budget.is_spent(keep)):

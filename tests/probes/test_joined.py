@@ -1,0 +1,87 @@
+"""Arrays and texts that are joined to what every batch brings, and containers of what workers handed over."""
+
+import linecache
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from memguard.facts import KeptOnHost
+from memguard.probes.scans import ScansProbe
+from tests.probes.loop import Loop
+
+Step = Callable[[], None]
+
+
+def array(rows: int) -> "np.ndarray[tuple[int, ...], np.dtype[np.float32]]":
+    return np.zeros((rows, 4096), dtype=np.float32)
+
+
+class Embeddings:
+    """As an object that collects: the first batch begins the array."""
+
+    def __init__(self) -> None:
+        self.rows: np.ndarray[tuple[int, ...], np.dtype[np.float32]] | None = None
+
+    def add(self) -> None:
+        if self.rows is None:
+            self.rows = array(8)
+        else:
+            self.rows = np.vstack((self.rows, array(8)))  # joined
+
+
+def told(*steps: Step) -> list[KeptOnHost]:
+    """What is told of a loop that calls these with every batch."""
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(20):
+            optimizer.zero_grad()
+            model(torch.randn(4, 4)).sum().backward()
+            optimizer.step()
+            for step in steps:
+                step()
+    return loop.of(KeptOnHost)
+
+
+def test_an_array_that_is_stacked_is_told_with_its_line() -> None:
+    """Nothing in the class empties it: that it begins under ``is None`` is no limit."""
+    embeddings = Embeddings()
+    (fact,) = told(embeddings.add)
+    assert fact.place.holder == "Embeddings.rows" and fact.bytes_per_batch == 8 * 4096 * 4 and not fact.bounded
+    assert "# joined" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+def test_a_text_that_every_batch_extends_is_told() -> None:
+    """Also where what it is extended by is a plain value."""
+    log = {"text": ""}
+
+    def extend() -> None:
+        log["text"] += "a line of the log\n" * 2000  # extended
+
+    (fact,) = told(extend)
+    assert fact.place.holder == "log"
+    assert "# extended" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+def test_a_window_over_the_newest_rows_is_silent() -> None:
+    """And so is an array that is merely another one, longer, in every batch."""
+    kept = {"window": array(0), "batch": array(0)}
+    sizes = iter(range(1, 100))
+
+    def step() -> None:
+        kept["window"] = np.concatenate([kept["window"], array(8)])[-200:]
+        kept["batch"] = array(8 * next(sizes))
+
+    assert told(step) == []
+
+
+@pytest.mark.parametrize(("drawn", "expected"), [(150, 1), (60, 0)])
+def test_a_long_list_of_what_workers_handed_over_is_told(drawn: int, expected: int) -> None:
+    """It does not grow while the model trains; each element keeps a file open all the same."""
+    batches = [torch.zeros(2).share_memory_() for _ in range(drawn)]
+    facts = told()
+    assert len(facts) == expected and len(batches) == drawn
+    assert all(fact.from_workers and fact.place.holder == "batches" for fact in facts)
