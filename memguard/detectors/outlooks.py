@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar, final
 
 from memguard.detectors.interface import CROWDED, Detector
+from memguard.detectors.size_curve import REACH, fit
 from memguard.detectors.telling import from_fact, from_post_mortem, from_record, limit_of
 from memguard.facts import Fact, InputSize, OptimizerStateAhead, Place, RanOutOfMemory
 from memguard.findings import Finding, Severity
@@ -81,8 +81,9 @@ class OptimizerState(Detector):
 class LongestBatch(Detector):
     """The longest batch to come will not fit.
 
-    What: over batches of at least twelve sizes the peak follows the input along a line; for the longest sample that the
-    dataset holds, that line lies above the limit. Or a batch failed that was far longer than all before.
+    What: over batches of at least twelve sizes the peak follows the input along a line, or along a curve that bends
+    upwards; for the longest sample that the dataset holds, it lies above the limit. Or a batch failed that was far
+    longer than all before.
 
     Why it matters: the run will fail at an unlucky batch, perhaps after hours.
 
@@ -133,42 +134,29 @@ class LongestBatch(Detector):
         largest = self._largest.largest_elements if self._largest is not None else None
         if limit is None or self._largest is None or largest is None or len(self._points) < MIN_POINTS:
             return
-        line = robust_line(self._points)
-        if line is None:
+        curve, seen = fit(self._points), max(size for size, _ in self._points)
+        if curve is None or largest <= seen or (curve.bend and largest > REACH * seen):
             return
-        slope, base = line
-        predicted = base + slope * largest
-        if slope <= 0 or predicted <= limit or largest <= max(size for size, _ in self._points):
+        predicted = curve.at(largest)
+        if predicted <= limit:
             return
+        grows = f"with the input, by {format_bytes(curve.slope * 1000)} for 1000 elements"
+        if curve.bend:
+            grows = "faster than the input, as that of attention or of pairs of positions"
         self._told = True
         yield from_fact(
             self,
             self._largest,
             run,
             Severity.WARNING,
-            f"the peak grows with the input, by {format_bytes(slope * 1000)} for 1000 elements. The longest sample of "
-            f"`{self._largest.place.holder or 'the dataset'}` will make a batch of {largest} elements, "
-            f"{largest / elements:.1f} times this one, that needs about {format_bytes(predicted)}; the device has "
-            f"{format_bytes(limit)}, enough for {int((limit - base) / slope):,} elements.",
+            f"the peak grows {grows}. The longest sample of `{self._largest.place.holder or 'the dataset'}` will "
+            f"make a batch of {largest} elements, {largest / elements:.1f} times this one, that needs about "
+            f"{format_bytes(predicted)}; the device has {format_bytes(limit)}, enough for "
+            f"{int(curve.reach(limit)):,} elements.",
             "let the longest batch come first, so that it fails at once; batch by number of tokens, or cut extreme "
             "lengths.",
             nbytes=round(predicted - limit),
         )
-
-
-def robust_line(points: list[tuple[int, int]]) -> tuple[float, float] | None:
-    """Slope and base of a line through points, by medians of the outer thirds; None if they do not lie on one."""
-    ordered = sorted(points)
-    third = max(len(ordered) // 3, 1)
-    low, high = ordered[:third], ordered[-third:]
-    x1, y1 = statistics.median(x for x, _ in low), statistics.median(y for _, y in low)
-    x2, y2 = statistics.median(x for x, _ in high), statistics.median(y for _, y in high)
-    if x2 <= x1:
-        return None
-    slope = (y2 - y1) / (x2 - x1)
-    base = y1 - slope * x1
-    residual = statistics.median(abs(y - base - slope * x) for x, y in ordered)
-    return (slope, base) if residual <= 0.1 * max(y2 - y1, 1) else None
 
 
 @final
