@@ -50,21 +50,30 @@ class ForeignMemory(Detector):
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Compares what the driver says with what PyTorch reserved."""
+        own, self._last = record.reserved_peak_bytes or record.reserved_bytes or 0, record
+        if own > self._own:
+            self._own = own
+        slow, used = run.slow, record.device_used_bytes
+        if slow is self._slow and used == self._used and record.time - self._since < CONFIRMED_SECONDS:
+            self._batches += 1
+            return ()  # in nearly every batch: the slow lane has something new to say about once a second
+        return self._compare(own, record, run)
+
+    def _compare(self, own: int, record: BatchRecord, run: Run) -> Iterable[Finding]:
         self._batches += 1
         total, used, reserved = run.device_total_bytes, record.device_used_bytes, record.reserved_bytes
         if not total or used is None or reserved is None or self._batches <= BASELINE_BATCH:
             return
         if run.device.startswith("virtual"):
             return  # nobody else is there: a difference is one of time
-        own, self._last = max(reserved, record.reserved_peak_bytes or 0), record
-        self._own, self._own_ever = max(self._own, own), max(self._own_ever, own)
+        self._own_ever = max(self._own_ever, self._own)
         if run.slow is not self._slow:
             self._slow = run.slow
             yield from self._tell_start(_others_bytes(run.slow), record, run)  # the driver lists them: that is sure
         if used == self._used:
             if record.time - self._since >= CONFIRMED_SECONDS:
                 yield from self._tell_start(max(used - self._own_ever, 0), record, run)
-            return  # the slow lane has nothing new to say, about once a second it has
+            return  # the slow lane has nothing new to say
         self._used, self._since = used, record.time
         # The reading is some batches old: whatever this process held since the reading before may be in it.
         newest = max(used - max(self._own, self._own_before), 0)
@@ -84,7 +93,8 @@ class ForeignMemory(Detector):
     def finish(self, run: Run) -> Iterable[Finding]:
         """A run too short for a second reading is judged by its first, less all that this process ever held."""
         if self._last is not None and self._used is not None:
-            yield from self._tell_start(max(self._used - self._own_ever, 0), self._last, run)
+            own = max(self._own_ever, self._own)
+            yield from self._tell_start(max(self._used - own, 0), self._last, run)
 
     def _tell_start(self, foreign: int, record: BatchRecord, run: Run) -> Iterable[Finding]:
         total = run.device_total_bytes
@@ -117,7 +127,8 @@ def _others_bytes(slow: SlowStats) -> int:
 class WrongDevice(Detector):
     """A context or tensors on a device this rank does not own.
 
-    What: this process holds memory on another device than its own.
+    What: this process holds memory on another device than its own; or its model lies on the first device, though there
+    is one for each of the machine's ranks.
 
     Why it matters: when every rank does so, usually on device 0, that device carries all of it and fails first.
 
@@ -132,12 +143,18 @@ class WrongDevice(Detector):
         """Concludes from memory seen on another device."""
         if not isinstance(fact, OtherDevice):
             return
+        what = f"works on {fact.own_device} and holds {format_bytes(fact.bytes)} on {fact.device}"
+        if fact.model:
+            what = (
+                f"works on {fact.device}, where it holds {format_bytes(fact.bytes)}, though {fact.own_device} is there "
+                "for it: the ranks that nobody gave a device all work on the first"
+            )
         yield from_fact(
             self,
             fact,
             run,
             Severity.WARNING,
-            f"rank {run.rank} works on {fact.own_device} and holds {format_bytes(fact.bytes)} on {fact.device}.",
+            f"rank {run.rank} {what}.",
             "call torch.cuda.set_device(local_rank) first, load checkpoints with map_location='cpu', and write no "
             "fixed device index.",
             nbytes=fact.bytes,

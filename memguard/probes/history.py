@@ -60,35 +60,39 @@ class HistoryProbe(Probe):
                 self._conclude(watch.history)
 
     def on_records(self, records: Sequence[BatchRecord]) -> None:
-        """Watches the floor."""
-        for record in records:
-            self._watch_floor(record)
-
-    def _watch_floor(self, record: BatchRecord) -> None:
-        watch, history = self.watch, self.watch.history
-        if history is None or self._left or record.stage is not Stage.TRAIN:
+        """Watches the floor: the lowest of what a window of training batches left allocated."""
+        history = self.watch.history
+        if history is None or self._left:
             return
-        if record.allocated_end_bytes is None:
-            self._without += 1
+        for record in records:
+            if record.stage is not Stage.TRAIN:
+                continue
+            end = record.allocated_end_bytes
+            if end is None:
+                self._without += 1
+                continue
+            self._seen += 1
+            if self._seen <= WARM_UP:
+                continue
+            if self._lowest is None or end < self._lowest:
+                self._lowest = end
+            if (self._seen - WARM_UP) % WINDOW == 0:
+                lowest, self._lowest = self._lowest, None
+                if self._rises(lowest):
+                    self._begin(history)
         if self._looks >= len(BATCHES) or self._without > PATIENCE:
             self.stop_hearing("on_records")
-        if record.allocated_end_bytes is None:
-            return
-        self._seen += 1
-        if self._seen <= WARM_UP:
-            return
-        end = record.allocated_end_bytes
-        self._lowest = end if self._lowest is None else min(self._lowest, end)
-        if (self._seen - WARM_UP) % WINDOW:
-            return
-        floors, self._lowest = self._floors, None
-        if floors and end <= floors[-1]:
+
+    def _rises(self, lowest: int) -> bool:
+        """Whether the floors of the last windows rose, each above the one before, and enough."""
+        floors = self._floors
+        if floors and lowest <= floors[-1]:
             floors.clear()
-        floors.append(end)
-        enough = MIN_SHARE * (watch.device_total_bytes or 0)
-        if len(floors) > RISES and floors[-1] - floors[0] > enough:
-            floors.clear()
-            self._begin(history)
+        floors.append(lowest)
+        if len(floors) <= RISES or floors[-1] - floors[0] <= MIN_SHARE * (self.watch.device_total_bytes or 0):
+            return False
+        floors.clear()
+        return True
 
     def remove(self) -> None:
         """Switches off a history that is still on."""

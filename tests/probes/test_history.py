@@ -75,6 +75,12 @@ def test_a_level_floor_never_switches_it_on() -> None:
     assert history.calls == []
 
 
+def test_what_single_batches_leave_is_no_floor() -> None:
+    """The last batch of each window leaves ever more, the lowest of each window does not: no suspicion."""
+    history, _ = run([1000 + (10 * i if i % 8 == 7 else 0) for i in range(200)])
+    assert history.calls == []
+
+
 def test_a_history_that_is_on_is_switched_off_at_the_end() -> None:
     """A run that ends in the middle leaves no history behind."""
     history, _ = run([1000 + 10 * i for i in range(76)])
