@@ -8,6 +8,7 @@ from memguard.probes.contexts import ContextsProbe
 from memguard.probes.cycles import CyclesProbe
 from memguard.probes.evaluation import EvaluationProbe
 from memguard.probes.exceptions import ExceptionsProbe
+from memguard.probes.generators import GeneratorsProbe
 from memguard.probes.gradients import GradientsProbe
 from memguard.probes.graphs import GraphsProbe
 from memguard.probes.history import HistoryProbe
@@ -47,6 +48,7 @@ PROBES: tuple[type[Probe], ...] = (
     CacheCallsProbe,
     LogitsProbe,
     AutocastProbe,
+    GeneratorsProbe,
     ScansProbe,
     LocalsProbe,
     CompilationsProbe,

@@ -93,6 +93,8 @@ class Watch:
     """Lines (file, line) that were told as keeping tensors: another probe that comes upon them stays silent."""
     ledger: Ledger = field(default_factory=Ledger)
     """The graphs of all forwards; kept by the marks probe."""
+    generators: list[weakref.ref[Any]] = field(default_factory=list)
+    """Suspended generators of the user's, which may hold what they gave out; kept by the generators probe."""
     _models: list[weakref.ref[nn.Module]] = field(default_factory=list)
     _optimizers: list[weakref.ref[torch.optim.Optimizer]] = field(default_factory=list)
 
@@ -100,6 +102,11 @@ class Watch:
     def record(self) -> BatchRecord | None:
         """The newest record, in `on_batch_end` that of the open batch; asked for only where it matters."""
         return self.find_record()
+
+    def roots(self) -> list[tuple[str, object]]:
+        """Objects by name, besides frames and models, where a holder may hang."""
+        alive = [(f"generator {number}", ref()) for number, ref in enumerate(self.generators)]
+        return [*self.extra_roots(), *((name, generator) for name, generator in alive if generator is not None)]
 
     @property
     def models(self) -> list[nn.Module]:
@@ -189,7 +196,7 @@ class Probe(ABC):
         return find_holders(
             judge,
             models=watch.models,
-            extra=watch.extra_roots(),
+            extra=watch.roots(),
             stage=stage,
             graph=graph,
             passes=passes,

@@ -21,7 +21,7 @@ def swollen_facts(watch: Watch, swollen: Mapping[int, Swelling]) -> Iterator[Fac
         watch: The run.
         swollen: What grew, by the ids of tensors, arrays and texts that are alive.
     """
-    survey = Survey(models=watch.models, extra=watch.extra_roots())
+    survey = Survey(models=watch.models, extra=watch.roots())
     for holder, links in survey.by_holder([(link, 0) for link in survey.tensors if id(link.value) in swollen]):
         found = max((swollen[id(link.value)] for link in links), key=lambda found: found.bytes + found.nodes)
         if _is_new(watch, holder) and (fact := _of_tensor(watch, holder.place, found)) is not None:
@@ -39,7 +39,7 @@ def handed_facts(watch: Watch, containers: frozenset[int]) -> Iterator[Fact]:
         watch: The run.
         containers: Their ids.
     """
-    survey = Survey(models=watch.models, extra=watch.extra_roots())
+    survey = Survey(models=watch.models, extra=watch.roots())
     for link in [link for link in survey.walk.links if id(link.value) in containers]:
         place, length = survey.cause(link), length_of(link.value)
         where = (place.file, place.line)

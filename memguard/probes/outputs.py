@@ -13,6 +13,7 @@ from memguard.facts import Fact, KeptOutputs, PreviousOutputsAlive, ViewsPinStor
 from memguard.probes.bounded import is_bounded
 from memguard.probes.host_copies import is_on_host
 from memguard.probes.interface import Probe, Watch
+from memguard.probes.lasting import outlives_its_turn
 from memguard.probes.returned import large_storages
 from memguard.probes.sizes import storage_key
 from memguard.stats import Stage
@@ -142,6 +143,11 @@ class OutputsProbe(Probe):
             return
         held = sum({output.key: output.bytes for output in old}.values())
         place = holder.place
+        bounded = is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates)
+        if not bounded:
+            again = _Kept({output.key for output in old}, graph=False)
+            extra = watch.roots()
+            bounded = not outlives_its_turn(lambda t: again(t) is not None, models=watch.models, extra=extra)
         watch.told.add((place.file, place.line))
         if is_on_host(place):
             return
@@ -155,7 +161,7 @@ class OutputsProbe(Probe):
                     views=len(batches),
                     used_bytes=round(held * share),
                     pinned_bytes=held,
-                    grows=not is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates),
+                    grows=not bounded,
                 )
             )
             return
@@ -168,7 +174,7 @@ class OutputsProbe(Probe):
                 first_batch=min(batches),
                 bytes=held,
                 bytes_per_batch=held / len(batches),
-                bounded=is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates),
+                bounded=bounded,
             )
         )
 

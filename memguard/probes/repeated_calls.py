@@ -26,7 +26,7 @@ def ends_with_a_call(place: Place, frames: Iterable[FrameType]) -> bool:
         code = frame.f_code
         name = str(getattr(code, "co_qualname", code.co_name))
         if code.co_filename == place.file and place.function in (name, code.co_name) and _has(frame, place.holder):
-            return any(_is_in_loop(caller) for caller in stack[index + 1 :])
+            return any(is_in_loop(caller) for caller in stack[index + 1 :])
     return False
 
 
@@ -35,7 +35,7 @@ def _has(frame: FrameType, name: str) -> bool:
     return code.co_name != "<module>" and name in (*code.co_varnames, *code.co_cellvars)
 
 
-def _is_in_loop(frame: FrameType) -> bool:
+def is_in_loop(frame: FrameType) -> bool:
     """Whether the line on which a frame stands lies in a loop of its own."""
     try:
         tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))

@@ -113,7 +113,7 @@ class Rounds:
             left -= 1
             return left < 0
 
-        walk.advance(frames, watch.extra_roots(), visit, is_enough)
+        walk.advance(frames, watch.roots(), visit, is_enough)
         suspicions = screening.conclude()
         if walk.complete:
             self._end(suspicions)

@@ -128,7 +128,7 @@ class ScansProbe(Probe):
             owned.update(storages_of(state_of(optimizer)))
         parameters = [parameter for model in watch.models for parameter in model.parameters()]
         owned.update(storages_of(p.grad for p in parameters if p.grad is not None))
-        survey = Survey(models=watch.models, extra=watch.extra_roots())
+        survey = Survey(models=watch.models, extra=watch.roots())
         if grown:
             before = count_back(survey, {number: length for number, (length, _) in grown.items()})
             self._tell_growth(survey, before, max(watch.batches - max(batch for _, batch in grown.values()), 1))

@@ -1,0 +1,55 @@
+"""The user's suspended generators: what a loop draws its batches from is on no frame that Python shows."""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections.abc import Callable
+from typing import ClassVar, final
+
+from memguard.facts import Fact
+from memguard.probes.collector import MAX_OBJECTS, instances_of
+from memguard.probes.frames import is_user_frame
+from memguard.probes.interface import Probe, Watch
+from memguard.stats import Stage
+
+LOOKS = (5, 17, 199)
+"""Training batches after which they are looked for, each just before a round over all objects (`Rounds`)."""
+MAX_GENERATORS = 64
+
+
+@final
+class GeneratorsProbe(Probe):
+    """Finds them through the garbage collector and adds them, weakly, to where a holder may hang (`Watch.roots`).
+
+    A ``for`` loop keeps its iterator on the interpreter's stack, where neither frames nor the collector's referents
+    show it: a generator's own list of all it gave out would be seen by nobody.
+    """
+
+    name: ClassVar[str] = "generators"
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._batches = 0
+
+    def on_batch_end(self) -> None:
+        """Looks for them now and then."""
+        if self.watch.stage is not Stage.TRAIN:
+            return
+        self._batches += 1
+        if self._batches not in LOOKS:
+            return
+        if self._batches == LOOKS[-1]:
+            self.stop_hearing("on_batch_end")
+        known = self.watch.generators
+        known[:] = [ref for ref in known if ref() is not None]
+        for generator in instances_of(types.GeneratorType, max_objects=MAX_OBJECTS):
+            if len(known) == MAX_GENERATORS:
+                break
+            frame = generator.gi_frame
+            if frame is not None and is_user_frame(frame) and not any(ref() is generator for ref in known):
+                known.append(weakref.ref(generator))
+
+    def remove(self) -> None:
+        """Forgets them."""
+        self.watch.generators.clear()

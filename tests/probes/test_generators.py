@@ -1,0 +1,42 @@
+"""What a generator keeps of the batches that it gave out."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from memguard.facts import KeptOutputs
+from memguard.probes.generators import LOOKS, GeneratorsProbe
+from memguard.probes.scans import ScansProbe
+from tests.probes.loop import Loop
+
+
+def batches(count: int, *, keep: bool) -> Iterator[torch.Tensor]:
+    given = []
+    for _ in range(count):
+        x = torch.randn(16, 32)
+        if keep:
+            given.append(x)  # kept by the generator
+        yield x
+
+
+def train(*, keep: bool) -> Loop:
+    model, count = nn.Linear(32, 2), 64
+    with Loop(model, kinds=[GeneratorsProbe, ScansProbe]) as loop:
+        for _, x in zip(loop.batches(count), batches(count, keep=keep), strict=False):
+            model(x).sum().backward()
+            assert len(loop.watch.generators) == 0 or loop.batch >= LOOKS[0]
+    return loop
+
+
+def test_a_generators_own_list_is_named() -> None:
+    """Nobody but the loop refers to the generator, and yet its list is found, with the line that fills it."""
+    loop = train(keep=True)
+    (fact,) = loop.of(KeptOutputs)
+    assert (fact.place.holder, fact.place.source) == ("given", "given.append(x)  # kept by the generator")
+    assert loop.watch.generators == []
+
+
+def test_a_generator_that_keeps_nothing_is_silent() -> None:
+    """Being found is no fault."""
+    assert train(keep=False).of(KeptOutputs) == []
