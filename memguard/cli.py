@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
 
 import memguard
-from memguard.commands import demo, doctor, explain, forecast, report, rules, run, snapshot
 from memguard.commands.parsers import HelpFormatter, epilog
 from memguard.errors import MemGuardError
 from memguard.printable import printable
 
-_COMMANDS = (run, demo, report, snapshot, forecast, rules, explain, doctor)
+_COMMANDS = ("run", "demo", "report", "snapshot", "forecast", "rules", "explain", "doctor")
+"""Modules of memguard.commands; only the one that is asked for is loaded, for some load much."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,8 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0, what the command decides, or 2 for a request that makes no sense.
     """
-    parser = make_parser()
-    if not (sys.argv[1:] if arguments is None else arguments):
+    words = sys.argv[1:] if arguments is None else arguments
+    parser = make_parser(words[:1] if words and words[0] in _COMMANDS else _COMMANDS)
+    if not words:
         parser.print_help(sys.stderr)
         return 2
     given = parser.parse_args(arguments)
@@ -42,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+def make_parser(commands: Sequence[str] = _COMMANDS) -> argparse.ArgumentParser:
+    """The parser of the whole command line, or of some commands only."""
     parser = argparse.ArgumentParser(
         prog="memguard",
         description="A guard that rides along any PyTorch training loop: records the memory of every batch, names the "
@@ -60,6 +62,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"memguard {memguard.__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in _COMMANDS:
-        command.add(subparsers)
+    for command in commands:
+        importlib.import_module(f"memguard.commands.{command}").add(subparsers)
     return parser

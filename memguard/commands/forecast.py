@@ -50,7 +50,7 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Forecasts, and returns 0 whatever the verdict."""
-    from memguard.forecast.forecasting import forecast_target
+    from memguard.forecast.from_file import forecast_target
     from memguard.units import parse_bytes
 
     found = forecast_target(

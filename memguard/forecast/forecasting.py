@@ -6,8 +6,8 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, final
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -18,7 +18,7 @@ from memguard.forecast.child import in_child
 from memguard.forecast.result import FITS, Forecast
 from memguard.forecast.session import Made
 from memguard.forecast.study import Make, Say, Study
-from memguard.forecast.target import batch_parameter, call_target, load_target
+from memguard.forecast.target import batch_parameter
 from memguard.forecast.without_dynamo import warm_up
 from memguard.forecast.workspaces import version_of
 
@@ -106,23 +106,6 @@ def forecast(
     )
 
 
-def forecast_target(target: str, *, batch: int | None = None, **options: Any) -> Forecast:
-    """The forecast of ``FILE.py:function``; see `forecast_of` for the options.
-
-    Args:
-        target: Names a function that returns (model, optimizer, step) or a LightningModule, or such a class.
-        batch: The step's batch size; a function with a parameter for it is given it.
-        **options: Those of `forecast_of`.
-    """
-    function = load_target(target)
-    return forecast_of(
-        lambda wanted: call_target(function, wanted),
-        batch=batch,
-        takes_batch=batch_parameter(function) is not None,
-        **options,
-    )
-
-
 def forecast_of(
     make: Make,
     *,
@@ -155,52 +138,117 @@ def forecast_of(
         timeout_seconds: How long to wait for it before it is given up.
     """
     started = time.perf_counter()
+    question = asked(
+        device=device,
+        steps=steps,
+        batch=batch,
+        torch_version=torch_version,
+        alloc_conf=alloc_conf,
+        reserved_by_others_bytes=reserved_by_others_bytes,
+        takes_batch=takes_batch,
+        suggest=suggest,
+        cards=cards,
+        progress=progress,
+    )
+    found = in_child(lambda: answer(make, question), timeout_seconds=timeout_seconds)
+    return replace(found, seconds=time.perf_counter() - started)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is to be forecast for a step, checked; see `forecast`."""
+
+    card: Card | None
+    steps: int
+    batch: int | None
+    torch_version: str
+    alloc_conf: str
+    reserved_by_others_bytes: int
+    takes_batch: bool
+    suggest: bool | None
+    table_cards: tuple[Card, ...]
+    progress: bool
+
+
+def asked(
+    *,
+    device: str | int | None = None,
+    steps: int = 3,
+    batch: int | None = None,
+    torch_version: str | None = None,
+    alloc_conf: str | None = None,
+    reserved_by_others_bytes: int = 0,
+    takes_batch: bool = False,
+    suggest: bool | None = None,
+    cards: Iterable[str] = (),
+    progress: bool = False,
+) -> Question:
+    """The question that these options put; for them see `forecast_of`, likewise for what is raised."""
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     if batch is not None and batch < 1:
         raise ValueError(f"batch must be at least 1, got {batch}")
     card = find_card(device) if device is not None else _this_machine()
     names = list(cards)
-    table_cards = CARDS if "all" in names else tuple(find_card(name) for name in names)
-    version = torch_version or torch.__version__
+    version = str(
+        torch_version or torch.__version__
+    )  # not its own type, which would load PyTorch where it is unpickled
     version_of(version)
     conf = alloc_conf if alloc_conf is not None else environment_conf()
     CachingAllocator(1 << 30, conf, version)  # refuses what it does not know, or what is no caching allocator
-    sizes: list[int | None] = [None]
-    if batch is not None:
-        sizes = sorted({max(1, int(batch * factor)) for factor in _TABLE_FACTORS})  # type: ignore[assignment]
+    return Question(
+        card=card,
+        steps=steps,
+        batch=batch,
+        torch_version=version,
+        alloc_conf=conf,
+        reserved_by_others_bytes=reserved_by_others_bytes,
+        takes_batch=takes_batch,
+        suggest=suggest,
+        table_cards=CARDS if "all" in names else tuple(find_card(name) for name in names),
+        progress=progress,
+    )
 
-    def answer() -> Forecast:
-        warm_up()
-        with _disable_current_modes(), _progress(progress) as say:
-            study = Study(
-                make,
-                card=card,
-                steps=steps,
-                batch=batch,
-                torch_version=version,
-                alloc_conf=conf,
-                reserved_by_others_bytes=reserved_by_others_bytes,
-                takes_batch=takes_batch,
-                say=say,
+
+def answer(make: Make, question: Question) -> Forecast:
+    """The forecast, made in this process, which it changes for good; each trace is made in a child of it."""
+    warm_up()
+    card, batch = question.card, question.batch
+    with _disable_current_modes(), _progress(question.progress) as say:
+        study = Study(
+            make,
+            card=card,
+            steps=question.steps,
+            batch=batch,
+            torch_version=question.torch_version,
+            alloc_conf=question.alloc_conf,
+            reserved_by_others_bytes=question.reserved_by_others_bytes,
+            takes_batch=question.takes_batch,
+            say=say,
+        )
+        found = study.forecast()
+        if batch is not None and card is not None:
+            largest, smooth, careful = study.largest_batches()
+            found = replace(
+                found,
+                largest_batch=largest,
+                largest_batch_without_retries=smooth,
+                largest_batch_with_margin=careful,
             )
-            found = study.forecast()
-            if batch is not None and card is not None:
-                largest, smooth, careful = study.largest_batches()
-                found = replace(
-                    found,
-                    largest_batch=largest,
-                    largest_batch_without_retries=smooth,
-                    largest_batch_with_margin=careful,
-                )
-            if suggest or (suggest is None and found.verdict not in (None, FITS)):
-                found = replace(found, suggestions=study.suggestions())
-            if table_cards or (batch is not None and card is not None):
-                found = replace(found, table=study.table(table_cards or ([card] if card else []), sizes))
-            return found
+        if question.suggest or (question.suggest is None and found.verdict not in (None, FITS)):
+            found = replace(found, suggestions=study.suggestions())
+        cards = question.table_cards
+        if cards or (batch is not None and card is not None):
+            found = replace(found, table=study.table(cards or ([card] if card else []), _sizes(batch)))
+        return found
 
-    # One child loads what fake tensors need, once; each trace is a child of it.
-    return replace(in_child(answer, timeout_seconds=timeout_seconds), seconds=time.perf_counter() - started)
+
+def _sizes(batch: int | None) -> list[int | None]:
+    """The batch sizes of a table."""
+    if batch is None:
+        return [None]
+    return sorted({max(1, int(batch * factor)) for factor in _TABLE_FACTORS})  # type: ignore[return-value]
 
 
 @contextlib.contextmanager

@@ -23,8 +23,10 @@ aten: Any = torch.ops.aten
 
 def _item(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensor = args[0]
-    if getattr(tensor, "constant", None) is not None:
-        return func(*args, **kwargs)
+    constant = getattr(tensor, "constant", None)
+    if constant is not None:
+        with torch._C._DisableTorchDispatch():
+            return constant.item()
     tracer.note_value(site, tensor.dtype)
     if tensor.dtype == torch.bool:
         return False

@@ -17,6 +17,7 @@ from memguard.forecast.blocks import Blocks
 from memguard.forecast.device_guard import engine_code
 from memguard.forecast.in_place import IN_PLACE, REUSING, reuses_its_operand
 from memguard.forecast.kernels import KERNELS
+from memguard.forecast.outcomes import Outcomes
 from memguard.forecast.scratch import scratch_of
 from memguard.forecast.setting import Setting
 from memguard.forecast.sites import Sites
@@ -76,6 +77,7 @@ class Tracer(Blocks, TorchDispatchMode):
         changed = setting.batch is not None and setting.traced_batch not in (None, setting.batch)
         self._other_batch = setting.traced_batch if changed else None
         self._last_func: Any = None
+        self._outcomes = Outcomes(fake_mode)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -107,8 +109,10 @@ class Tracer(Blocks, TorchDispatchMode):
             args = self._with_other_batch(args, frame)
         kernel = KERNELS.get(func)
         literal = args[0] if func in _LIFTS and _is_list_of_numbers(args[0]) else None
-        if kernel is None:
-            out = func(*args, **kwargs)
+        if func in _LIFTS and isinstance(args[0], torch.Tensor):
+            out = self._outcomes.literal(func, args[0])
+        elif kernel is None:
+            out = self._outcomes.of(func, args, kwargs)
         else:
             out = kernel(self, site, func, args, kwargs)
         if literal is not None:

@@ -6,15 +6,15 @@ Checked with torch 2.13.0 and 2.15.0. Where it is loaded already, nothing change
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
+
+from memguard.forecast.later import load_later
+from memguard.forecast.without_sympy import keep_sympy_out
 
 _DISTRIBUTED = "torch.distributed.tensor"
 
@@ -30,6 +30,13 @@ class _Stub(ModuleType):
         if name == "compiled_autograd":  # torch.func asks that it be off
             return SimpleNamespace(_disable=contextlib.nullcontext, _enable=contextlib.nullcontext)
         return _unchanged if name in ("disable", "allow_in_graph", "run", "assume_constant_result") else _nothing
+
+
+class _Source:
+    """Where a tensor came from, which only a compiler asks."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Nothing is kept."""
 
 
 def _unchanged(function: Any = None, *_: Any, **__: Any) -> Any:
@@ -49,47 +56,20 @@ def keep_dynamo_out() -> None:
     stub.__path__ = [str(Path(torch.__file__).parent / "_dynamo")]
     sys.modules[name] = stub
     torch._dynamo = stub
-
-
-class _Later(ModuleType):
-    """Stands for torch.distributed.tensor; becomes it when more is asked than the type that nothing here is of."""
-
-    DTensor = type("DTensor", (), {})
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__path__":  # which an import of a submodule asks for
-            raise AttributeError(name)
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
-        return getattr(importlib.import_module(self.__name__), name)
-
-
-class _Loaded(MetaPathFinder, Loader):
-    """Submodules that came with their package while they were being imported: they are not made a second time."""
-
-    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
-        ours = fullname.startswith(f"{_DISTRIBUTED}.") and fullname in sys.modules
-        return ModuleSpec(fullname, self) if ours else None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return sys.modules[spec.name]
-
-    def exec_module(self, module: ModuleType) -> None:
-        pass
+    load_later(f"{name}.source", ConstantSource=_Source, RandomValueSource=type("RandomValueSource", (), {}))
 
 
 def keep_distributed_tensors_out() -> None:
-    """Put a stand-in, which loads them when they are used, in their place; unless they are loaded."""
-    if _DISTRIBUTED in sys.modules or not torch.distributed.is_available():
-        return
-    sys.modules[_DISTRIBUTED] = _Later(_DISTRIBUTED)
-    sys.meta_path.insert(0, _Loaded())
+    """Put a stand-in in their place, with the type that nothing here is of; unless they are loaded."""
+    if torch.distributed.is_available():
+        load_later(_DISTRIBUTED, DTensor=type("DTensor", (), {}))
 
 
 def warm_up() -> None:
     """Load what the first operator on a fake tensor would load; for a process that will be forked often."""
     keep_dynamo_out()
     keep_distributed_tensors_out()
+    keep_sympy_out()
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():

@@ -1,6 +1,7 @@
 import argparse
 import json
 import re
+import subprocess
 import sys
 
 import pytest
@@ -123,3 +124,19 @@ def test_the_command_ends_with_one_line_and_code_2(tmp_path, target, options, er
     lines = [line for line in said.err.splitlines() if line.strip()]
     assert not said.out
     assert len(lines) == 1 and re.search(error, lines[0]), said.err
+
+
+ALONE = """
+import subprocess
+import sys
+from memguard.cli import main
+assert main(["forecast", "train.py:build", "--device", "1GiB", "--steps", "1", "--json"]) == 0
+assert "torch" not in sys.modules, "unloading it takes longer than the step"
+"""
+
+
+def test_pytorch_is_loaded_by_the_child_alone(script):
+    """The command's own process never loads it, and gets the whole answer from one that did."""
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=False, cwd=script.parent)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout)["verdict"] == "fits"
