@@ -87,6 +87,15 @@ def test_the_programs_of_a_page_run(
         assert squeezed(message) in said
 
 
+def test_the_message_on_the_front_page_is_one_that_is_said() -> None:
+    """The README shows what getting-started shows, whose program says it."""
+    shown, said = (
+        {squeezed(code) for code in blocks(page, "") if code.startswith("memguard MG")}
+        for page in (ROOT / "README.md", ROOT / "docs" / "getting-started.md")
+    )
+    assert shown and shown <= said
+
+
 def squeezed(text: str) -> str:
     """A text with single spaces: a page breaks its lines where it likes."""
     return " ".join(text.split())
