@@ -17,6 +17,8 @@ NEARLY_FULL = 0.85
 """Share of the device above which the gradients' room decides whether a batch fits."""
 LARGE_SHARE = 0.2
 """Of the device, taken by copies of the weights."""
+MIN_PILE_SHARE = 0.01
+"""Of the device, taken by copies that pile up under one name: two of a small model matter to nobody."""
 
 
 @final
@@ -39,8 +41,10 @@ class ModelCopy(Detector):
         """Tells of single ones, each of which may be wanted; warns where they pile up under one name, or are large."""
         if not isinstance(fact, ModelCopies):
             return
+        limit = limit_of(run)
         piled = fact.copies > max(len(fact.holders), 1) and not fact.passing
-        many = piled or fact.bytes >= LARGE_SHARE * (limit_of(run) or float("inf"))
+        piled = piled and (limit is None or fact.bytes >= MIN_PILE_SHARE * limit)
+        many = piled or (limit is not None and fact.bytes >= LARGE_SHARE * limit)
         where = ", ".join(fact.holders[:4]) or holder(fact.place)
         yield from_fact(
             self,

@@ -15,7 +15,8 @@ def is_bounded(file: str | None, line: int | None, holder: str | None, *, evalua
     """Whether something limits a container that grows.
 
     It is cleared, rebuilt in an outer loop, compared by length, or has a maxlen; or it is a local variable of one pass
-    over the data, which ends with its function, a script's one pass of evaluation, or made by a comprehension.
+    over the data, which ends with its function, a script's one pass of evaluation, or made by a comprehension; or a
+    dataset's cache by index, which has at most one element for each sample.
 
     Args:
         file: Where it grows.
@@ -37,6 +38,8 @@ def is_bounded(file: str | None, line: int | None, holder: str | None, *, evalua
     if any(_shrinks(node, name) or _is_comprehension(node, name, line) for node in ast.walk(tree)):
         return True
     function, loops = _around(tree, line)
+    if any(_is_by_index(node, name, line, function) for node in ast.walk(function)):
+        return True
     for scope in ast.walk(tree) if attribute else ast.walk(function):
         if isinstance(scope, _FUNCTIONS) and attribute and scope.name != "__init__":
             first = _first_fills(scope, name)
@@ -130,6 +133,22 @@ def _is_comprehension(node: ast.AST, name: str, line: int) -> bool:
     if not node.lineno <= line <= (node.end_lineno or node.lineno):
         return False
     return isinstance(node.value, (ast.ListComp, ast.DictComp, ast.SetComp))
+
+
+def _is_by_index(node: ast.AST, name: str, line: int, function: ast.AST) -> bool:
+    """Whether a dataset stores something under the index that it was asked for: ``self.cache[i] = sample``."""
+    if not isinstance(function, ast.FunctionDef) or function.name != "__getitem__" or len(function.args.args) < 2:
+        return False
+    if not isinstance(node, ast.Assign) or not node.lineno <= line <= (node.end_lineno or node.lineno):
+        return False
+    index = function.args.args[1].arg
+    return any(
+        isinstance(target, ast.Subscript)
+        and _last(target.value) == name
+        and isinstance(target.slice, ast.Name)
+        and target.slice.id == index
+        for target in node.targets
+    )
 
 
 def _assigns(node: ast.AST, name: str) -> bool:

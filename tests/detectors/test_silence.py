@@ -132,6 +132,17 @@ def test_old_gradients_are_a_warning_where_their_room_is_needed() -> None:
     assert later.severity is Severity.INFO
 
 
+def test_a_pile_of_copies_is_a_warning_where_it_matters() -> None:
+    """Several under one name warn from a hundredth of the device on, unless they end with a round of calls."""
+    severities = [
+        judge(RULES["MG308"](), ModelCopies(**AT, copies=4, bytes=nbytes, holders=("best",), passing=passing))[
+            0
+        ].severity
+        for nbytes, passing in ((2 * MIB, False), (GIB, False), (GIB, True), (8 * GIB, True))
+    ]
+    assert severities == [Severity.INFO, Severity.WARNING, Severity.INFO, Severity.WARNING]
+
+
 def test_a_guarded_evaluation_is_still_told() -> None:
     """Where the guard prevents the graph, MG201 says so, and that memguard does it."""
     (finding,) = judge(RULES["MG201"](), UnusedGraphs(**AT, module="Net", count=0, forwards=1, prevented=True))

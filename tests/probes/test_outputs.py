@@ -143,6 +143,12 @@ def fit():
         for batch in range(9):
             outer.append(batch)
             inner.append(batch)
+class Cached:
+    def __getitem__(self, index):
+        if index not in self.samples:
+            self.samples[index] = load(index)
+            self.views[time()] = self.samples[index]
+        return self.samples[index]
 def one_pass(window):
     preds = []
     for batch in range(9):
@@ -154,7 +160,7 @@ def one_pass(window):
 
 
 def test_bounds_are_read_from_the_source(tmp_path: object) -> None:
-    """Clearing, rebuilding in an outer loop, a length test or one pass bound a container; nothing else does."""
+    """Clearing, rebuilding in an outer loop, a length test, one pass or a sample's index bound what grows."""
     path = str(tmp_path) + "/program.py"
     with open(path, "w") as file:
         file.write(SOURCE)
@@ -171,6 +177,8 @@ def test_bounds_are_read_from_the_source(tmp_path: object) -> None:
     assert bounded("inner", "inner.append")
     assert bounded("preds", "preds.append")
     assert bounded("window", "window.append")
+    assert bounded("Cached.samples", "self.samples[index] = load")
+    assert not bounded("Cached.views", "self.views[time()]")
 
 
 PASS = """
