@@ -377,6 +377,8 @@ class OtherDevice(Fact):
     device: str
     own_device: str
     bytes: int
+    model: bool = False
+    """Whether the model itself is there, as where nobody called ``set_device``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,9 @@ _LOOPS = (ast.For, ast.While, ast.AsyncFor)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def is_bounded(file: str | None, line: int | None, holder: str | None, *, evaluates: bool = False) -> bool:
+def is_bounded(
+    file: str | None, line: int | None, holder: str | None, *, evaluates: bool = False, by_index: bool = True
+) -> bool:
     """Whether something limits a container that grows.
 
     It is cleared, rebuilt in an outer loop, compared by length, or has a maxlen; or it is a local variable of one pass
@@ -23,6 +25,7 @@ def is_bounded(file: str | None, line: int | None, holder: str | None, *, evalua
         line: The statement that adds to it.
         holder: Its name, like ``preds`` or ``Trainer.outputs``.
         evaluates: Whether it grows in evaluation.
+        by_index: Whether a dataset's cache by index counts as limited; not where each worker fills one of its own.
 
     Returns:
         True also where the source cannot be read: then nothing speaks against it.
@@ -38,7 +41,7 @@ def is_bounded(file: str | None, line: int | None, holder: str | None, *, evalua
     if any(_shrinks(node, name) or _is_comprehension(node, name, line) for node in ast.walk(tree)):
         return True
     function, loops = _around(tree, line)
-    if any(_is_by_index(node, name, line, function) for node in ast.walk(function)):
+    if by_index and any(_is_by_index(node, name, line, function) for node in ast.walk(function)):
         return True
     for scope in ast.walk(tree) if attribute else ast.walk(function):
         if isinstance(scope, _FUNCTIONS) and attribute and scope.name != "__init__":

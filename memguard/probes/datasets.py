@@ -78,11 +78,17 @@ def unwrap(dataset: Any) -> Iterator[Any]:
             queue.extend(inner[:MAX_DATASETS] if type(inner) in (list, tuple) else [inner])
 
 
-def place_of_attribute(dataset: Any, name: str) -> tuple[Place, bool]:
-    """Where a dataset's attribute gets what it holds, and whether that adds to it after the dataset was made."""
+def place_of_attribute(dataset: Any, name: str, kind: str = "list") -> tuple[Place, bool]:
+    """Where a dataset's attribute gets what it holds, and whether that adds to it after the dataset was made.
+
+    Args:
+        dataset: The dataset.
+        name: The attribute's name.
+        kind: How it is filled: as a ``"list"`` and other containers by index or method, or as a ``"set"``.
+    """
     files = [file for file in map(_file_of, type(dataset).__mro__) if file is not None]
     classes = tuple(kind.__name__ for kind in type(dataset).__mro__[:-1])
-    sought = Sought(name=name, attribute=True, classes=classes, base="self", kinds=("list", "tensor"))
+    sought = Sought(name=name, attribute=True, classes=classes, base="self", kinds=(kind, "tensor"))
     statement = find_statement(sought, files, Sources(), Hints(graph=False, numbers=True)) if files else None
     if statement is None:
         return NOWHERE, False

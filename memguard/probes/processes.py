@@ -104,6 +104,21 @@ class OtherDevicesProbe(Probe):
         if len(indices) > 1:
             return
         own = next(iter(indices), torch.cuda.current_device())  # where a model is, whatever the current device is
+        meant = _device_of_rank()
+        if meant is not None and meant != own == torch.cuda.current_device() == 0:
+            self.stop_hearing("on_batch_end")
+            self.report(
+                OtherDevice(
+                    batch=watch.batch,
+                    stage=watch.stage,
+                    place=NOWHERE,
+                    device="cuda:0",
+                    own_device=f"cuda:{meant}",
+                    bytes=torch.cuda.memory_reserved(0),
+                    model=True,
+                )
+            )
+            return
         for index in range(torch.cuda.device_count()):
             reserved = 0 if index == own else torch.cuda.memory_reserved(index)
             if reserved >= MIN_OTHER_BYTES:
@@ -120,6 +135,17 @@ class OtherDevicesProbe(Probe):
                         bytes=reserved,
                     )
                 )
+
+
+def _device_of_rank() -> int | None:
+    """The device that a launcher means for this process; None where the machine has not one for each of its ranks."""
+    local, ranks = (
+        os.environ.get("LOCAL_RANK", ""),
+        os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "")),
+    )
+    if not local.isdigit() or not ranks.isdigit() or not int(local) < int(ranks) <= torch.cuda.device_count():
+        return None
+    return int(local)
 
 
 def _is_rank() -> bool:

@@ -12,6 +12,7 @@ from memguard.probes.contents import is_user_class, length_of
 from memguard.probes.datasets import have_workers, place_of_attribute, readings, unbounded_caches, unwrap
 from memguard.probes.host_sizes import size_of
 from memguard.probes.interface import Probe, Watch
+from memguard.probes.module_caches import module_caches
 from memguard.stats import Stage
 
 LOOK = 4
@@ -62,12 +63,12 @@ class WorkersProbe(Probe):
         for name, value in held.items():
             if name.startswith("__") or not issubclass(type(value), _CONTAINERS):
                 continue
-            place, grows = place_of_attribute(dataset, name)
-            if grows and not is_bounded(place.file, place.line, f"self.{name}"):
+            place, grows = place_of_attribute(dataset, name, "set" if issubclass(type(value), set) else "list")
+            if grows and not is_bounded(place.file, place.line, f"self.{name}", by_index=False):
                 self._tell(place, workers, 0, 0, grows=True)
             elif length_of(value) >= MIN_ELEMENTS and (nbytes := size_of(value)) >= MIN_BYTES:
                 self._tell(place, workers, length_of(value), nbytes, grows=False)
-        for place in unbounded_caches(dataset):
+        for place in (*unbounded_caches(dataset), *module_caches(dataset)):
             self._tell(place, workers, 0, 0, grows=True)
 
     def _tell(self, place: Any, workers: int, elements: int, nbytes: int, *, grows: bool) -> None:

@@ -42,6 +42,24 @@ def test_memory_on_another_ranks_device_is_told(
 
 
 @pytest.mark.usefixtures("two_devices")
+@pytest.mark.parametrize(("ranks", "current", "told"), [("2", 0, True), ("4", 0, False), ("2", 1, False)])
+def test_a_rank_that_was_given_no_device_is_told(
+    monkeypatch: pytest.MonkeyPatch, ranks: str, current: int, told: bool
+) -> None:
+    """Not where more ranks than devices share them, nor where it works on its own."""
+    for name, value in {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": ranks}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda index: 20 * MIB * (index == current))
+    with Loop(nn.Linear(2, 2), kinds=[OtherDevicesProbe], device=f"cuda:{current}") as loop:
+        for _ in loop.batches(12):
+            pass
+    assert [(fact.device, fact.own_device, fact.model) for fact in loop.of(OtherDevice)] == [
+        ("cuda:0", "cuda:1", True)
+    ] * told
+
+
+@pytest.mark.usefixtures("two_devices")
 def test_a_device_that_is_not_known_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """With device "auto" the look is not spent before a device was found."""
     monkeypatch.setenv("LOCAL_RANK", "1")
