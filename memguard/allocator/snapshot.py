@@ -1,14 +1,10 @@
-"""Memory snapshots of PyTorch (``torch.cuda.memory._dump_snapshot``), of every generation since 2023, read safely."""
+"""What a memory snapshot of PyTorch says (``torch.cuda.memory._dump_snapshot``), the same for every generation."""
 
 from __future__ import annotations
 
-import os
-import stat
 from typing import Any, NamedTuple
 
-from memguard.allocator.blocks import DEFAULT_POOL, PoolId
-from memguard.allocator.snapshot_pickle import load_plain_pickle
-from memguard.errors import SnapshotError
+from memguard.allocator.blocks import PoolId
 
 ACTIVE = "active_allocated"
 """State of a block that holds a tensor."""
@@ -16,10 +12,6 @@ PENDING = "active_pending_free"
 """State of a block that Python freed while another stream may still use it (before 2.1: ``active_awaiting_free``)."""
 INACTIVE = "inactive"
 """State of a free block."""
-
-_ADDRESSES = 1 << 64
-
-_STATES = {ACTIVE: ACTIVE, PENDING: PENDING, "active_awaiting_free": PENDING, INACTIVE: INACTIVE}
 
 
 class Frame(NamedTuple):
@@ -57,7 +49,7 @@ class Segment(NamedTuple):
     """Of the pool for sizes up to 1 MiB."""
     expandable: bool
     pool: PoolId
-    """`DEFAULT_POOL`, or the private pool of a CUDA graph or MemPool."""
+    """`memguard.allocator.blocks.DEFAULT_POOL`, or the private pool of a CUDA graph or MemPool."""
     blocks: tuple[Block, ...]
 
 
@@ -111,205 +103,3 @@ class Snapshot(NamedTuple):
     def trace_of(self, device: int) -> tuple[TraceEntry, ...]:
         """The history of one device."""
         return self.traces[device] if device < len(self.traces) else ()
-
-
-def read_snapshot(path: str | os.PathLike[str]) -> Snapshot:
-    """The snapshot in a file; nothing in the file can run.
-
-    Raises:
-        SnapshotError: There is no such file, or it is not a memory snapshot.
-    """
-    try:
-        with open(path, "rb", opener=_open_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise SnapshotError(f"{os.fspath(path)}: not a regular file")
-            data = file.read()
-    except OSError as error:
-        raise SnapshotError(f"{os.fspath(path)}: {error.strerror or error}") from None
-    except MemoryError:
-        raise SnapshotError(f"{os.fspath(path)}: the file is too large for this machine's memory") from None
-    try:
-        return parse_snapshot(data)
-    except SnapshotError as error:
-        raise SnapshotError(f"{os.fspath(path)}: {error}") from None
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe without a writer would wait for ever
-
-
-def parse_snapshot(data: bytes) -> Snapshot:
-    """The snapshot in the bytes of a file.
-
-    Raises:
-        SnapshotError: The bytes are not a memory snapshot, or ask for more than plain values.
-    """
-    try:
-        return _Parser().snapshot(load_plain_pickle(data))
-    except MemoryError:
-        raise SnapshotError("the memory snapshot is too large for this machine's memory") from None
-
-
-def snapshot_of(value: dict[str, Any]) -> Snapshot:
-    """The snapshot in values that this process made itself, as ``torch.cuda.memory._snapshot()`` returns them.
-
-    Args:
-        value: The same as in a file; it is not changed.
-
-    Raises:
-        SnapshotError: The values are not a memory snapshot.
-    """
-    return _Parser().snapshot(value)
-
-
-class _Parser:
-    """Plain values to a `Snapshot`. Equal stacks become one object: there are few stacks and many events."""
-
-    def __init__(self) -> None:
-        self._frames: dict[int, tuple[Any, Frame]] = {}
-        self._lists: dict[int, tuple[list[Any], Stack]] = {}
-        self._stacks: dict[Stack, Stack] = {}
-
-    def snapshot(self, value: Any) -> Snapshot:
-        if isinstance(value, list):  # torch.cuda.memory_snapshot() itself, pickled
-            value = {"segments": value}
-        if not isinstance(value, dict) or "segments" not in value:
-            raise SnapshotError("not a memory snapshot: the pickle holds no 'segments'")
-        settings = value.get("allocator_settings", {})
-        return Snapshot(
-            segments=tuple([self._segment(item) for item in _list(value, "segments")]),
-            traces=tuple([self._trace(item) for item in _list(value, "device_traces")]),
-            settings=settings if isinstance(settings, dict) else {},
-            annotations=tuple([_annotation(item) for item in _list(value, "external_annotations")]),
-        )
-
-    def _segment(self, item: Any) -> Segment:
-        item = _dict(item, "a segment")
-        address = _int(item, "address")
-        blocks = []
-        at = address
-        for block in _list(item, "blocks"):
-            block = self._block(_dict(block, "a block"), at)
-            blocks.append(block)
-            at = block.address + block.size
-        size = _int(item, "total_size")
-        if not (0 <= address < _ADDRESSES and 0 <= size < _ADDRESSES):
-            raise SnapshotError(f"not a memory snapshot: no segment can be at {address:#x} with {size} bytes")
-        if blocks and (blocks[0].address != address or at != address + size):
-            raise SnapshotError(f"not a memory snapshot: the blocks of the segment at {address:#x} do not fill it")
-        return Segment(
-            device=_int(item, "device", 0),
-            address=address,
-            size=size,
-            stream=_int(item, "stream", 0),
-            small=item.get("segment_type") == "small",
-            expandable=bool(item.get("is_expandable")),
-            pool=_pool(item.get("segment_pool_id")) or DEFAULT_POOL,
-            blocks=tuple(blocks),
-        )
-
-    def _block(self, item: dict[str, Any], at: int) -> Block:
-        # 2023: the address is where the block before ends, and the frames stand in a history, newest first.
-        frames, requested = item.get("frames"), item.get("requested_size")
-        history = item.get("history")
-        if history and isinstance(history, list) and isinstance(history[0], dict):
-            frames = history[0].get("frames") if frames is None else frames
-            requested = history[0].get("real_size") if requested is None else requested
-        size = _int(item, "size")
-        state = _STATES.get(_text(item.get("state")))
-        if state is None:
-            raise SnapshotError(f"not a memory snapshot: the block at {at:#x} is in none of the states {list(_STATES)}")
-        if size <= 0 or _int(item, "address", at) != at:
-            raise SnapshotError(f"not a memory snapshot: the block at {at:#x} does not follow the one before it")
-        return Block(
-            address=at,
-            size=size,
-            requested_size=requested if type(requested) is int and 0 <= requested <= size else size,
-            state=state,
-            stack=self._stack(frames),
-        )
-
-    def _trace(self, items: Any) -> tuple[TraceEntry, ...]:
-        if not isinstance(items, list):
-            raise SnapshotError("not a memory snapshot: 'device_traces' is not a list of lists")
-        return tuple([self._entry(item) for item in items])
-
-    def _entry(self, item: Any) -> TraceEntry:
-        item = _dict(item, "an event of the trace")
-        get = item.get
-        action, address, size, stream = get("action"), get("addr", 0), get("size", 0), get("stream", 0)
-        time, free = get("time_us"), get("device_free")
-        if type(action) is not str or not type(address) is type(size) is type(stream) is int:
-            raise SnapshotError("not a memory snapshot: an event of the trace lacks its action, address or size")
-        if not (0 <= address < _ADDRESSES and 0 <= size < _ADDRESSES and -_ADDRESSES < stream < _ADDRESSES):
-            raise SnapshotError("not a memory snapshot: an event of the trace has an impossible address or size")
-        return TraceEntry(
-            action,
-            address,
-            size,
-            stream,
-            time if type(time) is int else None,
-            _pool(get("pool_id")),
-            free if type(free) is int else None,
-            self._stack(get("frames")),
-        )
-
-    def _stack(self, frames: Any) -> Stack:
-        if not frames:
-            return ()
-        if not isinstance(frames, list):
-            raise SnapshotError("not a memory snapshot: the frames of a stack are not a list")
-        known = self._lists.get(id(frames))
-        if known is not None:
-            return known[1]
-        stack = tuple([self._frame(frame) for frame in frames])
-        stack = self._stacks.setdefault(stack, stack)
-        self._lists[id(frames)] = (frames, stack)  # the list stays alive, or its id could come again
-        return stack
-
-    def _frame(self, item: Any) -> Frame:
-        known = self._frames.get(id(item))
-        if known is not None:
-            return known[1]
-        item = _dict(item, "a frame")
-        filename, line, name = item.get("filename", "??"), item.get("line"), item.get("name", "??")
-        frame = Frame(_text(filename), line if type(line) is int else 0, _text(name))
-        self._frames[id(item)] = (item, frame)  # likewise
-        return frame
-
-
-def _annotation(item: Any) -> Annotation:
-    item = _dict(item, "an annotation")
-    return Annotation(
-        _text(item.get("name")), _text(item.get("stage")), _int(item, "device", 0), _int(item, "time_us", 0)
-    )
-
-
-def _pool(value: Any) -> PoolId | None:
-    if isinstance(value, (tuple, list)) and len(value) == 2 and type(value[0]) is type(value[1]) is int:
-        return (value[0], value[1])
-    return None
-
-
-def _text(value: Any) -> str:
-    return value if type(value) is str else ""  # never str(value): a shared value can be endless when written out
-
-
-def _dict(value: Any, what: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise SnapshotError(f"not a memory snapshot: {what} is not a dict")
-    return value
-
-
-def _list(value: dict[str, Any], key: str) -> list[Any]:
-    items = value.get(key, [])
-    if not isinstance(items, list):
-        raise SnapshotError(f"not a memory snapshot: {key!r} is not a list")
-    return items
-
-
-def _int(value: dict[str, Any], key: str, default: int | None = None) -> int:
-    number = value.get(key, default)
-    if type(number) is not int:
-        raise SnapshotError(f"not a memory snapshot: {key!r} is not a whole number")
-    return number

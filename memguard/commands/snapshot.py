@@ -9,7 +9,8 @@ from typing import Any
 from memguard.allocator.analysis import DeviceAnalysis, analyse
 from memguard.allocator.config import AllocatorConfig
 from memguard.allocator.replay import Replay, WhatIf, replay, what_if
-from memguard.allocator.snapshot import Snapshot, read_snapshot
+from memguard.allocator.snapshot import Snapshot
+from memguard.allocator.snapshot_reader import read_snapshot
 from memguard.commands.parsers import add_parser
 from memguard.errors import SnapshotError
 from memguard.printable import printable

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from memguard.allocator.analysis.lines import Lines, top_lines
-from memguard.allocator.snapshot import snapshot_of
+from memguard.allocator.snapshot_reader import snapshot_of
 from memguard.backends.host import HostBackend
 from memguard.backends.oom_view import OomView, blocks_by_address
 from memguard.clocks import perf_counter

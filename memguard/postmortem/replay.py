@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memguard.allocator.replay import what_if
-from memguard.allocator.snapshot import snapshot_of
+from memguard.allocator.snapshot_reader import snapshot_of
 from memguard.postmortem.advice import EXPANDABLE
 from memguard.postmortem.scene import Replayed
 

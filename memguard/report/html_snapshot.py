@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from memguard.allocator.analysis.lines import Line, Lines
-from memguard.allocator.snapshot import ACTIVE, PENDING, parse_snapshot
+from memguard.allocator.snapshot import ACTIVE, PENDING
+from memguard.allocator.snapshot_reader import parse_snapshot
 from memguard.errors import SnapshotError
 
 _MOST_BLOCKS = 200_000

@@ -6,7 +6,8 @@ import gzip
 import os
 from pathlib import Path
 
-from memguard.allocator.snapshot import Snapshot, parse_snapshot, read_snapshot
+from memguard.allocator.snapshot import Snapshot
+from memguard.allocator.snapshot_reader import parse_snapshot, read_snapshot
 
 COMMITTED = sorted((Path(__file__).parent / "snapshots").glob("*.pickle.gz"))
 _SHARED = Path(os.environ.get("MEMGUARD_SHARED") or Path(__file__).parents[3] / "shared") / "snapshots"

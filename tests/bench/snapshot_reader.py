@@ -11,7 +11,7 @@ from typing import Any
 from memguard.allocator.analysis import analyse
 from memguard.allocator.caching import CachingAllocator
 from memguard.allocator.replay import replay
-from memguard.allocator.snapshot import parse_snapshot
+from memguard.allocator.snapshot_reader import parse_snapshot
 from tests.bench.rows import Row
 
 EVENTS = 280_000

@@ -12,7 +12,7 @@ import pytest
 
 from memguard.cli import main
 from tests.allocator.recorded import committed_bytes
-from tests.allocator.test_snapshot import HOSTILE, PLAIN, Runs
+from tests.allocator.test_snapshot_reader import HOSTILE, PLAIN, Runs
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memguard.allocator.snapshot import read_snapshot
+from memguard.allocator.snapshot_reader import read_snapshot
 from tests.postmortem import scenarios
 
 WORDS = {

@@ -1,4 +1,4 @@
-"""Memory snapshots from strangers; what each hostile file does is in tests/allocator/test_snapshot.py."""
+"""Memory snapshots from strangers; what each hostile file does is in tests/allocator/test_snapshot_reader.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.allocator.test_snapshot import PLAIN, committed_bytes, mutated_is_safe
+from tests.allocator.test_snapshot_reader import PLAIN, committed_bytes, mutated_is_safe
 
 
 @pytest.mark.slow
