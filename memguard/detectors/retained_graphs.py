@@ -107,7 +107,8 @@ class CarriedState(Detector):
             max(self._room.severity(run, per_batch, None), Severity.WARNING),
             f"{_who(fact)} carries the graph from batch to batch: the graph of this forward reaches back over "
             f"{plural(fact.graphs, 'batch')}{_cost(fact)}.",
-            f"cut the graph between batches: {name} = {name}.detach() (of a tuple, each part).",
+            f"cut the graph between batches: {name} = {name}.detach() (of a tuple, each part)"
+            f"{'' if fact.backward else '; if it is evaluation, run it under torch.no_grad()'}.",
             nbytes=fact.bytes,
             bytes_per_batch=per_batch,
         )
