@@ -21,6 +21,7 @@ from torch import nn
 
 from memguard.backends.auto import AutoBackend
 from memguard.backends.oom_view import OomView, view_of
+from memguard.integrations.cell_errors import KEPT, CellErrors
 from memguard.integrations.forward_count import ForwardCount
 from memguard.integrations.oom_files import write_report
 from memguard.integrations.oom_scene import Seen, draw
@@ -69,6 +70,7 @@ class OomWatch:
         self._program_hook: Callable[..., Any] | None = None
         self._thread_hook: Callable[..., Any] | None = None
         self._our_program_hook, self._our_thread_hook = self._program_failed, self._thread_failed
+        self._cells = CellErrors(self._cell_failed)
 
     # Put in place and taken away
 
@@ -79,6 +81,7 @@ class OomWatch:
         self._installed = self._searches = True
         self._program_hook, sys.excepthook = sys.excepthook, self._our_program_hook
         self._thread_hook, threading.excepthook = threading.excepthook, self._our_thread_hook
+        self._cells.install()
         self._listen()
 
     def remove(self) -> None:
@@ -92,6 +95,7 @@ class OomWatch:
             self._unhook()
 
     def _unhook(self) -> None:
+        self._cells.remove()
         # Runs that overlap may end in any order: one that ended underneath another goes with the last.
         while (top := _closed(sys.excepthook)) is not None and top._program_hook is not None:
             sys.excepthook = top._program_hook
@@ -149,8 +153,13 @@ class OomWatch:
                 self._look(failing)
             del error, failing
 
-    def failed(self, error: BaseException) -> None:
-        """An error ends the loop: if memory ran out, this is told; a second call with the same error does nothing."""
+    def failed(self, error: BaseException, *, shown: bool = False) -> None:
+        """An error ends the loop: if memory ran out, this is told; a second call with the same error does nothing.
+
+        Args:
+            error: What was raised; not kept.
+            shown: Whether its traceback is on the screen already, so that a note on the error would not be seen.
+        """
         if not self._installed or getattr(self._busy, "now", False):
             return
         failing = oom_in(error)
@@ -160,7 +169,7 @@ class OomWatch:
             return
         vars(failing)[_TOLD] = True
         try:
-            self._report(failing, error)
+            self._report(failing, error, shown=shown)
         except Exception as problem:
             logger.error("memguard: the out-of-memory report failed: %r", problem)
         finally:
@@ -247,7 +256,7 @@ class OomWatch:
                 f"the program caught an out-of-memory error in batch {told.batch}: {told.why}"
             )
 
-    def _report(self, failing: BaseException, error: BaseException) -> None:
+    def _report(self, failing: BaseException, error: BaseException, *, shown: bool) -> None:
         pending, self._pending = self._pending, None
         message = str(failing)
         if pending is not None and not _is_of(pending, message):
@@ -274,7 +283,9 @@ class OomWatch:
         short = render_short(told, f"{folder / 'report.md'} (or .html)" if folder is not None else None)
         if hasattr(error, "add_note"):
             error.add_note(short)
-        else:
+        if shown:
+            print(f"{short}\n{KEPT}", file=sys.stderr)
+        elif not hasattr(error, "add_note"):
             print(short, file=sys.stderr)
         session.recorder.learn([told.fact()])
         session.recorder.out_of_memory({**told.to_json(), "text": whole})
@@ -289,6 +300,9 @@ class OomWatch:
         self.failed(error)
         hook = self._program_hook or sys.__excepthook__
         hook(kind, error, trace)
+
+    def _cell_failed(self, error: BaseException) -> None:
+        self.failed(error, shown=True)
 
     def _thread_failed(self, args: Any) -> None:
         if args.exc_value is not None:
