@@ -12,7 +12,7 @@ from memguard.detectors.interface import Detector
 from memguard.detectors.ratchet import EVENNESS, REACH, Ratchet
 from memguard.detectors.telling import from_fact, from_record, holder, plural
 from memguard.detectors.training_floor import TrainingFloor
-from memguard.facts import Fact, KeptOnHost
+from memguard.facts import NOWHERE, Fact, KeptOnHost
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run, Stage
 from memguard.units import format_bytes
@@ -45,13 +45,19 @@ class HostGrowth(Detector):
     def __init__(self) -> None:
         self._floor = TrainingFloor(Ratchet(HOST_WINDOWS, HOST_WARM_UP))
         self._told = self._named = False
+        self._suspect: KeptOnHost | None = None
         self._batches = 0
         self._lowest: int | None = None
         self._floors: deque[int] = deque(maxlen=FLOORS)
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """A container that was seen to grow: as bad as what it will have taken when the run is over."""
-        if not isinstance(fact, KeptOnHost) or fact.bounded or fact.bytes_per_batch < MIN_KEPT_BYTES:
+        if not isinstance(fact, KeptOnHost):
+            return
+        if fact.bounded or fact.bytes_per_batch < MIN_KEPT_BYTES:
+            before = self._suspect
+            if not fact.from_workers and (before is None or fact.bytes_per_batch > before.bytes_per_batch):
+                self._suspect = fact  # harmless as far as it shows: only the process's own growth says otherwise
             return
         if fact.pinned:
             self._named = True  # by MG703
@@ -97,7 +103,7 @@ class HostGrowth(Detector):
             run,
             Severity.CRITICAL,
             f"host memory grows by {format_bytes(found.growth.rate)} with every batch, to {format_bytes(rss)} now: "
-            f"at this rate the kernel's limit is reached in about {found.batches_to_limit} batches.",
+            f"at this rate the kernel's limit is reached in about {found.batches_to_limit} batches{self._meanwhile()}.",
             "look for what is kept of every batch: losses with their graph, metrics, a dataset's cache.",
             nbytes=round(found.growth.observed),
             bytes_per_batch=found.growth.rate,
@@ -114,18 +120,31 @@ class HostGrowth(Detector):
         if run.device.startswith("virtual"):
             return  # the tensors of a virtual GPU lie in host memory
         rate = grown / (len(rises) * FLOOR_BATCHES)
+        place = self._suspect.place if self._suspect is not None else NOWHERE
+        what = self._meanwhile() or (
+            ", and no Python container that grows was met: a library, or something that a C extension keeps"
+        )
         yield Finding(
             code=self.code,
             name=self.name,
             severity=Severity.INFO,
             message=f"host memory was still growing at the end, by {format_bytes(rate)} with every batch "
-            f"({format_bytes(grown)} over the last {len(rises) * FLOOR_BATCHES}), and no Python container that grows "
-            "was met: a library, or something that a C extension keeps.",
+            f"({format_bytes(grown)} over the last {len(rises) * FLOOR_BATCHES}){what}.",
             advice="if longer runs matter, leave parts of the loop out (decoding, logging, augmentation) until it "
             "stops; with variable shapes on the CPU set MALLOC_ARENA_MAX=2 or bucket them.",
             stage=Stage.TRAIN,
             batch=self._batches,
+            file=place.file,
+            line=place.line,
+            function=place.function,
+            holder=place.holder,
             bytes=grown,
             bytes_per_batch=rate,
             rank=run.rank,
         )
+
+    def _meanwhile(self) -> str:
+        """The container that got longer, though it did not look as if it could be the reason."""
+        if self._suspect is None:
+            return ""
+        return f"; {holder(self._suspect.place)} got longer with every batch meanwhile"

@@ -46,7 +46,8 @@ def is_bounded(
     for scope in ast.walk(tree) if attribute else ast.walk(function):
         if isinstance(scope, _FUNCTIONS) and attribute and scope.name != "__init__":
             first = _first_fills(scope, name)
-            if any(_begins_anew(node, name) and id(node) not in first for node in ast.walk(scope)):
+            anew = [node for node in ast.walk(scope) if _begins_anew(node, name) and id(node) not in first]
+            if any(_sets_shared(node, name, scope) for node in anew):
                 return True
         elif isinstance(scope, _LOOPS) and scope in loops[:-1] and any(_begins_anew(node, name) for node in scope.body):
             return True
@@ -60,6 +61,15 @@ def _begins_anew(node: ast.AST, name: str) -> bool:
     if not _assigns(node, name) or not isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
         return False
     return node.value is None or not any(_last(part) == name for part in ast.walk(node.value))
+
+
+def _sets_shared(node: ast.AST, name: str, function: ast.AST) -> bool:
+    """Whether an assignment goes to an attribute or a global, not to a variable of the same name."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    parts = [part for target in targets if isinstance(target, ast.expr) for part in _parts(target)]
+    if any(isinstance(part, ast.Attribute) and part.attr == name for part in parts):
+        return True
+    return any(isinstance(inner, ast.Global) and name in inner.names for inner in ast.walk(function))
 
 
 def _first_fills(function: ast.AST, name: str) -> set[int]:

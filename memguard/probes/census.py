@@ -11,7 +11,7 @@ import torch
 from memguard.facts import Place
 from memguard.probes.contents import container_of, length_of
 from memguard.probes.holders import Survey
-from memguard.probes.host_sizes import is_from_worker, newest_of, size_of
+from memguard.probes.host_sizes import is_from_worker, is_unknown, newest_of, size_of
 from memguard.probes.ledger import tensors_in
 from memguard.probes.names import NAMES, innermost, text_of
 from memguard.probes.sizes import storage_key
@@ -74,7 +74,8 @@ def find_growth(
         before: The earlier count.
         elements: By how many elements a container must have grown at least.
         nbytes: By how many bytes of tensors.
-        host_bytes: Or by how many of the host's memory; None leaves that out. What a worker handed over always counts.
+        host_bytes: Or by how many of the host's memory; None leaves that out. What a worker handed over always counts,
+            and so does what does not tell its size.
     """
     found: list[tuple[int, int, Link]] = []
     newest: dict[int, tuple[int, bool]] = {}
@@ -86,7 +87,8 @@ def find_growth(
         if host_bytes is not None:
             element = newest_of(link.value)
             newest[id(link)] = size, from_worker = size_of(element), is_from_worker(element)
-            if grown < nbytes and size * (count.length - old.length) < host_bytes and not from_worker:
+            light = grown < nbytes and size * (count.length - old.length) < host_bytes
+            if light and not from_worker and not is_unknown(element):
                 continue
         elif grown < nbytes:
             continue

@@ -7,8 +7,10 @@ can be read this way counts as its Python part alone.
 from __future__ import annotations
 
 import collections
+import enum
 import io
 import sys
+import types
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any
@@ -28,6 +30,7 @@ MIN_TEXT = 64 * 1024
 
 _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, frozenset, collections.deque)
 _PLAIN = (bytes, bytearray, str, int, float, complex, io.BytesIO)
+_NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
 _TEXTS = frozenset({str, bytes, bytearray})
 _BLOCKS = _TEXTS | {io.BytesIO}
 
@@ -35,6 +38,13 @@ _BLOCKS = _TEXTS | {io.BytesIO}
 def size_of(value: object) -> int:
     """Bytes that an object keeps in host memory, with what hangs below it; each object counts once."""
     return _Estimate().of(value, MAX_DEPTH)
+
+
+def is_unknown(value: object) -> bool:
+    """Whether a part of it belongs to a C library that does not tell its size: a picture, a handle."""
+    estimate = _Estimate()
+    estimate.of(value, MAX_DEPTH)
+    return estimate.unknown
 
 
 def newest_of(container: object) -> object:
@@ -91,6 +101,7 @@ class _Estimate:
     def __init__(self) -> None:
         self._seen: set[int] = set()
         self._left = MAX_OBJECTS
+        self.unknown = False
 
     def of(self, value: object, depth: int) -> int:
         kind = type(value)
@@ -106,6 +117,8 @@ class _Estimate:
             return key[1]
         if kind.__module__ == "numpy" and kind.__name__ in ("ndarray", "memmap"):
             return 0 if kind.__name__ == "memmap" else int(kind.nbytes.__get__(value))  # type: ignore[attr-defined]
+        if issubclass(kind, (*_NAMED, enum.Enum)):
+            return 0  # made once, whoever refers to it
         if kind is int and -5 <= value <= 256:  # type: ignore[operator]
             return 0  # of these there is one for all
         if kind in _PLAIN:
@@ -120,6 +133,7 @@ class _Estimate:
         try:
             attributes = object.__getattribute__(value, "__dict__")
         except AttributeError:
+            self.unknown |= kind.__module__ not in ("numpy", "torch")
             return 0
         return self.of(attributes, depth - 1) if type(attributes) is dict else 0
 

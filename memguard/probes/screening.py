@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from memguard.probes.contents import Via, attributes_of, container_of, length_of, unwrapped
-from memguard.probes.host_sizes import block_of, is_from_worker, newest_of
+from memguard.probes.host_sizes import block_of, is_from_worker, newest_of, size_of
 from memguard.probes.sizes import storage_key
 from memguard.probes.slices import Position
 from memguard.probes.swelling import Measure, Swelling, Swellings
@@ -34,6 +34,8 @@ STATE_TIMES = 2
 """What is plainly a state dict is looked at though it has but half as many tensors as the model: a backbone's."""
 MIN_HANDED = 128
 """Elements of a container that keeps what workers handed over: each may keep several files open."""
+MANY, MIN_PLAIN_BYTES = 64, 16 * 1024
+"""Numbers and short texts a batch, and what they take on the host: a row for each sample, not for each batch."""
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
@@ -163,7 +165,7 @@ class Screening:
         then = self._before.get(position.number)
         self.lengths[position.number] = (length, self.batch)
         newest = newest_of(value)
-        if then is not None and self._goes_on(position.number, length, then) and not _is_plain(newest):
+        if then is not None and self._goes_on(position.number, length, then) and self._counts(position.number, newest):
             last = self._newest_before.get(position.number)
             if last is None or last() is not None:
                 self._grown[outer] = then
@@ -185,6 +187,13 @@ class Screening:
         rate = self.rates[number] = (length - then[0]) / max(self.batch - then[1], 1)
         before = self._rates_before.get(number, 0.0)
         return length - then[0] >= MIN_GROWTH and (rate >= PER_BATCH or rate >= STEADY * before > 0)
+
+    def _counts(self, number: int, newest: Any) -> bool:
+        """Whether what a container grows by may matter: not the few numbers of each batch that every loop logs."""
+        if not _is_plain(newest):
+            return True
+        rate = self.rates[number]
+        return rate >= MANY and rate * size_of(newest) >= MIN_PLAIN_BYTES
 
 
 def _tensors_in(registered: object) -> list[torch.Tensor]:

@@ -113,6 +113,15 @@ def test_few_calls_and_few_graphs_are_a_line_before_they_are_a_warning() -> None
     assert [told.severity for told in judge(GraphPoolsGrow(), *graphs)] == [Severity.INFO, Severity.WARNING]
 
 
+def test_a_growth_of_the_process_is_put_down_to_what_got_longer() -> None:
+    """A container that is bounded, or does not tell its size, is named once the process itself has grown."""
+    records = [record(i, host_rss_bytes=GIB + i * MIB) for i in range(200)]
+    kept = KeptOnHost(**AT, elements=12, bytes=0, bytes_per_batch=0.0)
+    (finding,) = judge(HostGrowth(), kept, *records, run=run_of(device="cuda:0"))
+    assert finding.line == 41 and "got longer with every batch meanwhile" in finding.message
+    assert judge(HostGrowth(), kept) == []
+
+
 def test_host_memory_that_holds_a_virtual_gpu_may_grow_with_it() -> None:
     """A growth at the end of a run is told on a real device; a virtual one's tensors lie in host memory."""
     records = [record(i, host_rss_bytes=GIB + i * MIB) for i in range(200)]

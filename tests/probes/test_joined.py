@@ -85,3 +85,29 @@ def test_a_long_list_of_what_workers_handed_over_is_told(drawn: int, expected: i
     facts = told()
     assert len(facts) == expected and len(batches) == drawn
     assert all(fact.from_workers and fact.place.holder == "batches" for fact in facts)
+
+
+def test_rows_of_numbers_count_when_there_are_many() -> None:
+    """One row for each sample is told, one for each batch is the log that every loop keeps."""
+    rows: list[dict[str, float]] = []
+    log: list[dict[str, float]] = []
+
+    def step() -> None:
+        log.append({"loss": 1.0 * len(log)})
+        rows.extend({"loss": 0.5 + index, "score": 0.25 * index} for index in range(300))
+
+    (fact,) = told(step)
+    assert fact.place.holder == "rows" and fact.bytes_per_batch > 300 * 100
+
+
+class Handle:
+    """As an object of a C library: it does not tell what it holds."""
+
+    __slots__ = ()
+
+
+def test_what_does_not_tell_its_size_is_counted() -> None:
+    """It is told, without a size; whether it matters is seen by the memory of the process alone."""
+    pictures: list[Handle] = []
+    (fact,) = told(lambda: pictures.append(Handle()))
+    assert fact.place.holder == "pictures" and fact.bytes_per_batch < 1024
