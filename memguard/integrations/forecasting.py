@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -12,6 +11,7 @@ from memguard.forecast.lightning import lightning_made
 from memguard.forecast.result import Forecast
 from memguard.integrations.session import Session
 from memguard.report.forecast_text import forecast_text
+from memguard.sinks.console import print_text
 from memguard.stats import BatchRecord, Stage
 from memguard.units import format_bytes
 
@@ -45,11 +45,11 @@ class FirstForecast:
         try:
             found = self._made(trainer, module, batch)
         except (MemGuardError, ValueError) as error:
-            self._say(f"memguard: no forecast of this training step: {error}")
+            print_text(f"memguard: no forecast of this training step: {error}")
             return
         self._forecast = found
         self._batches_left = _STEPS * trainer.accumulate_grad_batches
-        self._say(f"memguard: forecast from the first batch\n{forecast_text(found)}")
+        print_text(f"memguard: forecast from the first batch\n{forecast_text(found)}")
         self._session.recorder.line("forecast", found.to_json())
         self._session.recorder.listeners.append(self._after_records)
 
@@ -59,7 +59,7 @@ class FirstForecast:
         if kind not in ("cuda", "cpu"):
             raise MemGuardError(f"it knows CUDA's kernels and allocator, and this run is on {kind}")
         if trainer.world_size > 1:
-            self._say("memguard: the forecast is of one process; the strategy's own buffers come on top")
+            print_text("memguard: the forecast is of one process; the strategy's own buffers come on top")
         return forecast_of(
             lambda _: lightning_made(
                 module,
@@ -94,18 +94,14 @@ class FirstForecast:
         measured = {"allocated_peak_bytes": self._allocated or None, "reserved_peak_bytes": self._reserved or None}
         self._session.recorder.line("forecast_measured", measured)
         if not self._allocated:
-            self._say("memguard: this device has no counters of allocated memory to compare the forecast with")
+            print_text("memguard: this device has no counters of allocated memory to compare the forecast with")
             return
         parts = [_beside("allocated", found.allocated_peak_bytes, self._allocated)]
         if self._reserved:
             parts.append(_beside("reserved", found.reserved_peak_bytes, self._reserved))
         if self._session.options.device.startswith("virtual"):
             parts.append("the virtual GPU runs the CPU's kernels, which take no workspaces")
-        self._say(f"memguard: forecast and truth after {_STEPS} optimizer steps: {'; '.join(parts)}")
-
-    @staticmethod
-    def _say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        print_text(f"memguard: forecast and truth after {_STEPS} optimizer steps: {'; '.join(parts)}")
 
 
 def _beside(name: str, forecast_bytes: int, measured_bytes: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, final
@@ -28,6 +27,7 @@ from memguard.probes.by_identity import WeakIdentityDict
 from memguard.probes.hook import Hook
 from memguard.probes.shapes import describe_shapes
 from memguard.report.text import render
+from memguard.sinks.console import print_text
 from memguard.stats import BatchRecord, Stage
 from memguard.summary import Summary
 
@@ -332,7 +332,7 @@ class Guard:
     def _print(self, summary: Summary) -> None:
         text = closing_text(self.session.launch, summary)
         if text is not None:
-            print(text, file=sys.stderr)
+            print_text(text)
 
     def _look_for_interrupt(self, *, in_hook: bool) -> None:
         if self._forwards_open.interrupted(in_hook=in_hook):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, final
 
 from memguard.clocks import monotonic, sleep
 from memguard.integrations.peers import Fallen, Peers
 from memguard.printable import one_line
+from memguard.sinks.console import print_text
 
 if TYPE_CHECKING:
     from memguard.integrations.session import Session
@@ -56,7 +56,7 @@ class PeerWatch:
             fresh = self._tell(self._peers.fallen())
             if fresh and not self._launch.local_rank:  # one of each node speaks
                 text = one_line(f"memguard: {'; '.join(fresh)}. Rank {self._launch.rank} waits in vain.")
-                print(text, file=sys.stderr)
+                print_text(text)
 
     def failed(self, error: BaseException) -> None:
         """This rank fails by an error of its own, perhaps because another one fell."""
@@ -74,7 +74,7 @@ class PeerWatch:
             return
         text = one_line(f"memguard: before rank {self._launch.rank} failed, {'; '.join(map(str, fallen))}.")
         if not hasattr(error, "add_note"):
-            print(text, file=sys.stderr)
+            print_text(text)
         elif text not in getattr(error, "__notes__", ()):
             error.add_note(text)
 

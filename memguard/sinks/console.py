@@ -1,4 +1,4 @@
-"""Findings on stderr while the run goes on: one message per cause, warnings at once, the rest in the summary."""
+"""What is printed on stderr: findings while the run goes on, one message per cause, and other texts of memguard's."""
 
 from __future__ import annotations
 
@@ -59,3 +59,13 @@ def print_finding(finding: Finding, stream: TextIO | None = None) -> None:
     console.print(head)
     if finding.advice:
         console.print(Text(f"  -> {finding.advice}", style="green"))
+
+
+def print_text(text: str) -> None:
+    """Any other text for a person, on the process's stderr as it is at the time; lost where nobody reads it."""
+    if sys.stderr is None:  # a program without a console
+        return
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except (OSError, ValueError):  # a pipe whose reader is gone, a stream that was closed
+        pass

@@ -1,7 +1,10 @@
 import io
+import sys
+
+import pytest
 
 from memguard.findings import Severity
-from memguard.sinks.console import ConsoleSink
+from memguard.sinks.console import ConsoleSink, print_text
 from tests.fakes import finding
 
 
@@ -38,3 +41,23 @@ def test_a_rank_above_zero_is_named() -> None:
 def test_markup_in_a_message_is_text() -> None:
     """A path in square brackets is printed as it is."""
     assert "a[bold]b" in told(finding(message="a[bold]b"))
+
+
+def test_a_text_is_printed_where_stderr_is_now(capsys: pytest.CaptureFixture[str]) -> None:
+    """On a line of its own, at once."""
+    print_text("memguard: well")
+    assert capsys.readouterr().err == "memguard: well\n"
+
+
+@pytest.mark.parametrize("stream", [None, "closed", "broken"])
+def test_a_text_that_nobody_can_read_is_no_error(stream: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program without a console, a closed stream, a pipe whose reader is gone."""
+
+    class Broken(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", {None: None, "closed": closed, "broken": Broken()}[stream])
+    print_text("memguard: well")
