@@ -1,0 +1,78 @@
+"""What probes saw of live objects, as plain data: the evidence that detectors judge beside the records."""
+
+from memguard.facts.device import (
+    CompiledGraphs,
+    EmptyCacheCalls,
+    OtherDevice,
+    RankPeaks,
+    RanOutOfMemory,
+    StreamHeld,
+)
+from memguard.facts.fact import NOWHERE, Fact, Place
+from memguard.facts.graphs import (
+    FunctionContextHolds,
+    GradientsWithGraph,
+    RetainedGraphs,
+    SavedAfterBackward,
+    UnusedGraphs,
+)
+from memguard.facts.in_json import KINDS, from_json, to_json
+from memguard.facts.on_host import KeptOnHost, PinnedCacheGrows, WorkerObjects
+from memguard.facts.python_objects import ExceptionHolds, FreedByCollector
+from memguard.facts.storages import (
+    CheckpointKept,
+    GrowingContainer,
+    KeptOutputs,
+    LargeLocals,
+    ModelCopies,
+    PreviousOutputsAlive,
+    ReboundTensor,
+    SurvivingAllocations,
+    ViewsPinStorage,
+)
+from memguard.facts.training import (
+    AutocastOpen,
+    InputSize,
+    LargeLogits,
+    OptimizerStateAhead,
+    StaleGradients,
+)
+
+__all__ = [
+    "KINDS",
+    "NOWHERE",
+    "AutocastOpen",
+    "CheckpointKept",
+    "CompiledGraphs",
+    "EmptyCacheCalls",
+    "ExceptionHolds",
+    "Fact",
+    "FreedByCollector",
+    "FunctionContextHolds",
+    "GradientsWithGraph",
+    "GrowingContainer",
+    "InputSize",
+    "KeptOnHost",
+    "KeptOutputs",
+    "LargeLocals",
+    "LargeLogits",
+    "ModelCopies",
+    "OptimizerStateAhead",
+    "OtherDevice",
+    "PinnedCacheGrows",
+    "Place",
+    "PreviousOutputsAlive",
+    "RanOutOfMemory",
+    "RankPeaks",
+    "ReboundTensor",
+    "RetainedGraphs",
+    "SavedAfterBackward",
+    "StaleGradients",
+    "StreamHeld",
+    "SurvivingAllocations",
+    "UnusedGraphs",
+    "ViewsPinStorage",
+    "WorkerObjects",
+    "from_json",
+    "to_json",
+]

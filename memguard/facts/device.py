@@ -1,0 +1,70 @@
+"""What was seen of the allocator, the device and its ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memguard.facts.fact import Fact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyCacheCalls(Fact):
+    """Calls of empty_cache so far, with the line that makes most of them."""
+
+    calls: int
+    batches: int
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamHeld(Fact):
+    """Memory that Python freed and another stream still holds."""
+
+    bytes: int
+    batches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledGraphs(Fact):
+    """Graphs compiled so far, and what their private pools reserve."""
+
+    graphs: int
+    pools: int = 0
+    pool_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherDevice(Fact):
+    """Memory of this process on a device that is not its own."""
+
+    device: str
+    own_device: str
+    bytes: int
+    model: bool = False
+    """Whether the model itself is there, as where nobody called ``set_device``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanOutOfMemory(Fact):
+    """An allocation found no memory, and its post-mortem says why."""
+
+    cause: str
+    """`memguard.postmortem.Cause`, by its value."""
+    why: str
+    """The cause in words, with its evidence."""
+    advice: str
+    """What helps most."""
+    bytes: int | None = None
+    """What would be free without it."""
+    holder: str | None = None
+    """The optimizer's class, where its state is the cause."""
+    caught: bool = False
+    """Whether the program caught the error and went on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPeaks(Fact):
+    """The peaks of the ranks of one run."""
+
+    peaks: tuple[tuple[int, int], ...]
+    """(rank, peak of allocated bytes)."""

@@ -1,0 +1,36 @@
+"""What every fact has: a batch, a stage, and the place in the user's code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memguard.stats import Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A line of the user's code, and the name that holds something there."""
+
+    file: str | None = None
+    """Absolute path."""
+    line: int | None = None
+    function: str | None = None
+    holder: str | None = None
+    """Like ``history`` or ``LitModel.outputs``."""
+    source: str | None = None
+    """The statement, as it stands in the file."""
+
+
+NOWHERE = Place()
+"""The place of what could not be named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One thing a probe saw. Each kind is a frozen dataclass of its own, with numbers, texts and places only."""
+
+    batch: int
+    """Record number at which it was seen."""
+    stage: Stage = Stage.OTHER
+    place: Place = NOWHERE
+    """Where the user's code causes it, as far as it was found."""

@@ -1,0 +1,76 @@
+"""What was seen of autograd graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memguard.facts.fact import Fact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetainedGraphs(Fact):
+    """Graphs of several earlier batches are alive although they served their time."""
+
+    graphs: int
+    """Batches of which a graph is alive."""
+    first_batch: int
+    last_batch: int
+    optimizer_steps: int
+    """Steps that the youngest of them survived; 0 in evaluation, where none is made."""
+    bytes: int | None = None
+    """What the graphs hold on the device: saved tensors and the kept tensors themselves."""
+    backward: bool = True
+    """Whether a backward ran through them (then their saved tensors are gone, and what is left is mostly host RAM)."""
+    carried: bool = False
+    """Whether each new graph reaches the older ones: a state goes from batch to batch."""
+    node: str | None = None
+    """Name of a graph node where they were found; all that is known of something held from C++."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedAfterBackward(Fact):
+    """A graph still holds its saved tensors after backward, at the start of the next forward."""
+
+    bytes: int
+    tensors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientsWithGraph(Fact):
+    """Gradients that carry a graph themselves: ``backward(create_graph=True)``."""
+
+    parameters: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionContextHolds(Fact):
+    """A custom autograd.Function keeps tensors as attributes of its ctx, outside save_for_backward."""
+
+    function_name: str
+    attributes: tuple[str, ...]
+    bytes: int
+    cycle: bool
+    """Whether one of them is the function's own output: only the garbage collector frees that."""
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnusedGraphs(Fact):
+    """Forwards built graphs in vain: they died without any backward, or their gradients have no taker."""
+
+    module: str
+    """Class of the model."""
+    count: int
+    """Unused graphs so far."""
+    forwards: int
+    bytes: int | None = None
+    """What one such graph held."""
+    frozen: bool = False
+    """Whether the model serves a training step from the side: a teacher, a reference model."""
+    prevented: bool = False
+    """Whether the validation guard ran it without a graph from then on."""
+    training: bool = False
+    """Whether the model was in training mode: ``eval()`` was forgotten as well."""
+    gradients_bytes: int | None = None
+    """Gradients of weights that no optimizer holds, where a backward did run."""

@@ -1,0 +1,105 @@
+"""What was seen of tensors' memory on the device, and of who keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memguard.facts.fact import Fact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptOutputs(Fact):
+    """Detached outputs or derived tensors of many batches are alive."""
+
+    tensors: int
+    first_batch: int
+    bytes: int
+    bytes_per_batch: float
+    batches_left: int | None = None
+    """Batches of this stage's pass still to come, where known."""
+    survived_epochs: int = 0
+    """Ends of the stage's pass that they survived."""
+    metric: str | None = None
+    """Class of the metric whose state they are."""
+    bounded: bool = True
+    """Whether the source empties or limits what holds them, as far as it shows."""
+    what: str | None = None
+    """What they are, where a library keeps them: in words."""
+    remedy: str | None = None
+    """How to have the library keep them elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewsPinStorage(Fact):
+    """Small views keep large storages alive."""
+
+    views: int
+    used_bytes: int
+    pinned_bytes: int
+    grows: bool = False
+    """Whether there is one more with every batch, and nothing in the source limits them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviousOutputsAlive(Fact):
+    """Outputs of the batch before are alive while the next forward runs."""
+
+    bytes: int
+    graph: bool
+    """Whether a graph with saved tensors hangs on them."""
+    peak_in_forward: bool | None = None
+    """Whether the batch's peak came in the forward, where they add to it; None where peaks cannot be told apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargeLocals(Fact):
+    """Large locals of user functions alive at the optimizer step though not read again."""
+
+    names: tuple[str, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCopies(Fact):
+    """Further copies of the model's weights on the device."""
+
+    copies: int
+    bytes: int
+    holders: tuple[str, ...] = ()
+    averaged: bool = False
+    """Whether the copy is an average of weights that the user asked for (EMA, SWA)."""
+    passing: bool = False
+    """Whether they end with a function that is called again and again, like a round's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointKept(Fact):
+    """A checkpoint was loaded onto the device and its tensors are still alive batches later."""
+
+    bytes: int
+    batches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowingContainer(Fact):
+    """A container that grows with every batch, found by counting twice."""
+
+    elements_per_batch: float
+    bytes_per_batch: float | None = None
+    kind: str = "list"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurvivingAllocations(Fact):
+    """A line whose allocations outlive the batches that made them, from the allocation history."""
+
+    allocations: int
+    bytes: int
+    batches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReboundTensor(Fact):
+    """A tensor was made while the one of the same name and size was still alive, and replaced it."""
+
+    bytes: int
