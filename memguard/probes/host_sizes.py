@@ -23,7 +23,7 @@ MAX_OBJECTS = 5_000
 """Objects that are looked at for one estimate."""
 SAMPLE = 32
 """Elements of a container that stand for all of them; half as many at each level below."""
-MAX_DEPTH = 5
+MAX_DEPTH, MAX_COUNT_DEPTH = 5, 12
 
 MIN_TEXT = 64 * 1024
 """Characters of a text that may be one to which every batch adds."""
@@ -38,6 +38,11 @@ _BLOCKS = _TEXTS | {io.BytesIO}
 def size_of(value: object) -> int:
     """Bytes that an object keeps in host memory, with what hangs below it; each object counts once."""
     return _Estimate().of(value, MAX_DEPTH)
+
+
+def objects_of(value: object) -> int:
+    """About how many Python objects an object leads to, itself included; too few rather than too many."""
+    return _Objects().of(value, 0)
 
 
 def is_unknown(value: object) -> bool:
@@ -141,6 +146,33 @@ class _Estimate:
         sample = list(islice(elements, max(SAMPLE >> (MAX_DEPTH - depth), 4)))
         below = sum(self.of(part, depth - 1) for part in sample)
         return _own(value) + (below * length // len(sample) if sample else 0)
+
+
+class _Objects:
+    """One count, from a few elements of each container."""
+
+    def __init__(self) -> None:
+        self._left = MAX_OBJECTS
+
+    def of(self, value: object, depth: int) -> int:
+        kind = type(value)
+        if value is None or kind is bool or self._left <= 0 or depth > MAX_COUNT_DEPTH:
+            return 0
+        self._left -= 1
+        for base in _CONTAINERS:
+            if issubclass(kind, base):
+                elements = dict.values(value) if base is dict else base.__iter__(value)  # type: ignore[arg-type]
+                sample = list(islice(elements, 4 if depth == 0 else 2))
+                below = sum(self.of(part, depth + 1) for part in sample)
+                return 1 + (below * base.__len__(value) // len(sample) if sample else 0)
+        if kind in _PLAIN or issubclass(kind, (*_NAMED, enum.Enum, torch.Tensor)):
+            return 1
+        try:
+            attributes = object.__getattribute__(value, "__dict__")
+        except AttributeError:
+            return 1
+        parts = islice(dict.values(attributes), 16) if type(attributes) is dict else ()
+        return 1 + sum(self.of(part, depth + 1) for part in parts)
 
 
 def _own(value: object) -> int:

@@ -6,11 +6,11 @@ import collections
 from collections.abc import Callable
 from typing import Any, ClassVar, final
 
-from memguard.facts import Fact, WorkerObjects
+from memguard.facts import Fact, Place, WorkerObjects
 from memguard.probes.bounded import is_bounded
 from memguard.probes.contents import is_user_class, length_of
 from memguard.probes.datasets import have_workers, place_of_attribute, readings, unbounded_caches, unwrap
-from memguard.probes.host_sizes import size_of
+from memguard.probes.host_sizes import objects_of, size_of
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.module_caches import module_caches
 from memguard.stats import Stage
@@ -20,6 +20,8 @@ LOOK = 4
 WITHOUT = 64
 """Batches without workers, after which only another stage makes it look again."""
 MIN_ELEMENTS = 5_000
+MIN_OBJECTS, OBJECT_BYTES = 100_000, 48
+"""Objects below a shorter container, such as trees or records, and what the smallest of them take."""
 MIN_BYTES = 1024**2
 _CONTAINERS: tuple[type, ...] = (list, dict, tuple, set, collections.deque)
 
@@ -66,10 +68,21 @@ class WorkersProbe(Probe):
             place, grows = place_of_attribute(dataset, name, "set" if issubclass(type(value), set) else "list")
             if grows and not is_bounded(place.file, place.line, f"self.{name}", by_index=False):
                 self._tell(place, workers, 0, 0, grows=True)
-            elif length_of(value) >= MIN_ELEMENTS and (nbytes := size_of(value)) >= MIN_BYTES:
-                self._tell(place, workers, length_of(value), nbytes, grows=False)
+            else:
+                self._weigh(value, place, workers)
         for place in (*unbounded_caches(dataset), *module_caches(dataset)):
             self._tell(place, workers, 0, 0, grows=True)
+
+    def _weigh(self, value: Any, place: Place, workers: int) -> None:
+        """Tells of many objects: elements, or what hangs below a few."""
+        length, nbytes = length_of(value), size_of(value)
+        if length < MIN_ELEMENTS:
+            length = objects_of(value)
+            nbytes = max(nbytes, length * OBJECT_BYTES)
+            if length < MIN_OBJECTS:
+                return
+        if nbytes >= MIN_BYTES:
+            self._tell(place, workers, length, nbytes, grows=False)
 
     def _tell(self, place: Any, workers: int, elements: int, nbytes: int, *, grows: bool) -> None:
         self.report(

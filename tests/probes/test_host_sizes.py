@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from memguard.probes.host_sizes import is_from_worker, newest_of, size_of
+from memguard.probes.host_sizes import is_from_worker, newest_of, objects_of, size_of
 
 
 class Sample:
@@ -62,3 +62,18 @@ def test_tensors_in_shared_memory_are_those_of_workers() -> None:
     shared = torch.zeros(8).share_memory_()
     assert is_from_worker({"x": [shared[2]]})
     assert not is_from_worker({"x": [torch.zeros(8)]})
+
+
+class Node:
+    """A tree of Python objects."""
+
+    def __init__(self, depth: int) -> None:
+        self.name, self.children = f"node {depth}", [Node(depth - 1) for _ in range(3)] if depth else []
+
+
+def test_objects_are_counted_below_what_is_short() -> None:
+    """Few trees of many nodes; an array or a tensor is one object, however much it holds."""
+    trees = [Node(4) for _ in range(20)]
+    nodes = 20 * sum(3**level for level in range(5))
+    assert nodes < objects_of(trees) < 5 * nodes
+    assert objects_of([torch.zeros(1000)] * 50) == 51
