@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import re
@@ -12,13 +13,15 @@ import sysconfig
 import time
 import traceback
 import warnings
-from collections.abc import Callable
-from typing import Any, TypeVar, final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar, final
 
 from memguard.errors import MemGuardError
 
 Result = TypeVar("Result")
 
+_MOST_AT_ONCE = 8
+"""Each takes a quarter of a gigabyte."""
 _NO_ENGINE = "Cannot access accelerator device when none is available"
 _OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _PYTHON = sysconfig.get_path("stdlib") + os.sep
@@ -28,6 +31,49 @@ _NO_FAKE = re.compile(r"(\S+): attempted to run this operator with Meta tensors"
 @final
 class StepError(MemGuardError):
     """The user's own code raised while it was traced; the text says what and where."""
+
+
+@final
+class _Child(Generic[Result]):
+    """One forked copy of this process at work."""
+
+    def __init__(self, work: Callable[[], Result], timeout_seconds: float | None, quiet: bool) -> None:
+        if not hasattr(os, "fork"):
+            raise MemGuardError("a forecast needs os.fork, which this platform does not have; run it on Linux or macOS")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._timeout_seconds = timeout_seconds
+        self._reader, writer = os.pipe()
+        with warnings.catch_warnings():
+            # Python warns of threads; the child starts none and takes no lock of theirs.
+            warnings.simplefilter("ignore")
+            self._process = os.fork()
+        if self._process == 0:
+            os.close(self._reader)
+            if timeout_seconds is not None:
+                os.setpgid(0, 0)  # so that all of it can be killed
+            _run(work, writer, quiet)
+        os.close(writer)
+
+    def result(self) -> Result:
+        """What it computed; waits for it."""
+        try:
+            answer = _read(self._reader, self._timeout_seconds)
+            if answer is None:
+                os.killpg(self._process, signal.SIGKILL)
+        finally:
+            os.close(self._reader)
+            _, status = os.waitpid(self._process, 0)
+        if answer is None:
+            raise MemGuardError(f"the trace was not done after {self._timeout_seconds:.0f} s and was given up")
+        if not answer:
+            code = os.waitstatus_to_exitcode(status)
+            reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            raise MemGuardError(f"the traced step ended its process ({reason}); the lines above may say why")
+        ok, value = pickle.loads(answer)
+        if ok:
+            return value  # type: ignore[no-any-return]
+        raise (StepError if value[0] else MemGuardError)(value[1])
 
 
 def in_child(work: Callable[[], Result], *, timeout_seconds: float | None = None, quiet: bool = False) -> Result:
@@ -45,38 +91,27 @@ def in_child(work: Callable[[], Result], *, timeout_seconds: float | None = None
         StepError: `work` raised.
         MemGuardError: The platform cannot fork, or the child died or was given up.
     """
-    if not hasattr(os, "fork"):
-        raise MemGuardError("a forecast needs os.fork, which this platform does not have; run it on Linux or macOS")
-    sys.stdout.flush()
-    sys.stderr.flush()
-    reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        # Python warns of threads; the child starts none and takes no lock of theirs.
-        warnings.simplefilter("ignore")
-        child = os.fork()
-    if child == 0:
-        os.close(reader)
-        if timeout_seconds is not None:
-            os.setpgid(0, 0)  # so that all of it can be killed
-        _run(work, writer, quiet)
-    os.close(writer)
-    try:
-        answer = _read(reader, timeout_seconds)
-        if answer is None:
-            os.killpg(child, signal.SIGKILL)
-    finally:
-        os.close(reader)
-        _, status = os.waitpid(child, 0)
-    if answer is None:
-        raise MemGuardError(f"the trace was not done after {timeout_seconds:.0f} s and was given up")
-    if not answer:
-        code = os.waitstatus_to_exitcode(status)
-        reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        raise MemGuardError(f"the traced step ended its process ({reason}); the lines above may say why")
-    ok, value = pickle.loads(answer)
-    if ok:
-        return value  # type: ignore[no-any-return]
-    raise (StepError if value[0] else MemGuardError)(value[1])
+    return _Child(work, timeout_seconds, quiet).result()
+
+
+def in_children(works: Iterable[Callable[[], Result]]) -> Iterator[Result | MemGuardError]:
+    """What each of several works returns, or how it failed, in their order; as many at once as there are processors.
+
+    Each is computed as by `in_child`, and what it prints to stdout is dropped.
+    """
+    waiting = iter(works)
+    running = [_Child(work, None, True) for work in itertools.islice(waiting, _processors())]
+    while running:
+        try:
+            yield running.pop(0).result()
+        except MemGuardError as error:
+            yield error
+        running += [_Child(work, None, True) for work in itertools.islice(waiting, 1)]
+
+
+def _processors() -> int:
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(count, _MOST_AT_ONCE)
 
 
 def _read(reader: int, timeout_seconds: float | None) -> bytes | None:

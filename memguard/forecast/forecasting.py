@@ -17,8 +17,9 @@ from memguard.forecast.cards import CARDS, Card, find_card
 from memguard.forecast.child import in_child
 from memguard.forecast.result import FITS, Forecast
 from memguard.forecast.session import Made
-from memguard.forecast.study import Make, Say, Study
+from memguard.forecast.study import Study
 from memguard.forecast.target import batch_parameter
+from memguard.forecast.variants import Make, Say
 from memguard.forecast.without_dynamo import warm_up
 from memguard.forecast.workspaces import version_of
 

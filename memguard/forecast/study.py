@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import final
 
 from memguard.errors import MemGuardError
 from memguard.forecast.cards import Card
-from memguard.forecast.changes import CHANGES, EXPANDABLE, HALF_BATCH
-from memguard.forecast.child import in_child
+from memguard.forecast.changes import CHANGES, EXPANDABLE, HALF_BATCH, Change
 from memguard.forecast.judging import judge, run_on, verdict_of
 from memguard.forecast.result import DOES_NOT_FIT, FITS, Forecast, Suggestion, TableRow
 from memguard.forecast.search import largest_fitting
-from memguard.forecast.session import Made, trace
 from memguard.forecast.setting import Setting
 from memguard.forecast.simulate import Simulation, simulate
-from memguard.forecast.trace import Trace
+from memguard.forecast.variants import Make, Say, Variant, Variants
 from memguard.forecast.workspaces import version_of, workspaces_for
 
 MARGIN = 0.02
 """Share of the GPU that a careful largest batch leaves free: the context and the driver's addresses vary."""
-Make = Callable[[int | None], Made]
-"""Builds model, optimizer and step for a batch size; None leaves it as the user wrote it."""
-Say = Callable[[str], None]
-"""Hears what is being done, for a progress line."""
 
 
 @final
@@ -56,14 +51,11 @@ class Study:
         takes_batch: bool,
         say: Say = lambda text: None,
     ) -> None:
-        self._make = make
         self._card = card
         self._batch = batch
         self._version = torch_version
         self._conf = alloc_conf
         self._others = reserved_by_others_bytes
-        self._takes_batch = takes_batch
-        self._say = say
         self._setting = Setting(
             steps=steps,
             compute_capability=card.compute_capability if card else (8, 0),
@@ -74,38 +66,18 @@ class Study:
             batch=batch,
             torch_version=version_of(torch_version),
         )
-        self._traces: dict[tuple[int | None, str | None, Card | None], Trace] = {}
+        self._variants = Variants(make, self._setting, takes_batch=takes_batch, say=say)
 
     def forecast(self, seconds: float = 0.0) -> Forecast:
         """The answer for the step as it is written."""
         return judge(
-            self.trace(),
+            self._variants.trace(Variant()),
             card=self._card,
             torch_version=self._version,
             alloc_conf=self._conf,
             reserved_by_others_bytes=self._others,
             seconds=seconds,
         )
-
-    def trace(self, *, batch: int | None = None, change: str | None = None, card: Card | None = None) -> Trace:
-        """The step's trace with another batch size, a change, or as another card runs it."""
-        other = card is not None and card.compute_capability != self._setting.compute_capability
-        key = (batch if batch != self._batch else None, change, card if other else None)
-        if key not in self._traces:
-            self._say(f"tracing{f' batch {batch}' if batch else ''}{f', {change}' if change else ''}")
-            setting = replace(self._setting, traced_batch=batch, change=change)
-            if card is not None and other:
-                setting = replace(
-                    setting,
-                    compute_capability=card.compute_capability,
-                    multiprocessors=card.multiprocessors,
-                    threads_per_multiprocessor=card.threads_per_multiprocessor,
-                )
-            made_for = (batch if batch is not None else self._batch) if self._takes_batch else None
-            if self._takes_batch:
-                setting = replace(setting, batch=made_for, traced_batch=None)
-            self._traces[key] = in_child(lambda: trace(lambda: self._make(made_for), setting), quiet=bool(self._traces))
-        return self._traces[key]
 
     def largest_batches(self) -> tuple[int, int, int]:
         """The largest batch that runs at all, that runs without retries, and that leaves `MARGIN` of the GPU free."""
@@ -124,7 +96,7 @@ class Study:
         card = replace(self._card, total_bytes=int(self._card.total_bytes * (1 - margin)))
 
         def trial(batch: int) -> tuple[int, bool]:
-            traced = self.trace(batch=batch)
+            traced = self._variants.trace(self._variants.variant(batch))
             unlimited = simulate(
                 traced,
                 conf=self._conf,
@@ -141,21 +113,12 @@ class Study:
         if self._card is None:
             return ()
         before = self.forecast()
+        tried = list(self._tried())
+        self._variants.make_all(variant for _, variant, _ in tried)
         found = []
-        for change in CHANGES:
-            conf = self._conf
+        for change, variant, conf in tried:
             try:
-                if change is EXPANDABLE:
-                    if "expandable_segments" in conf:
-                        continue
-                    conf = f"{conf},expandable_segments:True" if conf else "expandable_segments:True"
-                    traced = self.trace()
-                elif change is HALF_BATCH:
-                    if self._batch is None or self._batch < 2:
-                        continue
-                    traced = self.trace(batch=self._batch // 2, change=change.name)
-                else:
-                    traced = self.trace(change=change.name)
+                traced = self._variants.trace(variant)
             except MemGuardError:  # the step cannot be changed so
                 continue
             after = judge(
@@ -178,21 +141,33 @@ class Study:
                 )
         return tuple(found)
 
+    def _tried(self) -> Iterator[tuple[Change, Variant, str]]:
+        """The changes that can be made, what to trace for each, and its allocator's configuration."""
+        for change in CHANGES:
+            if change is EXPANDABLE:
+                if "expandable_segments" not in self._conf:
+                    conf = f"{self._conf},expandable_segments:True" if self._conf else "expandable_segments:True"
+                    yield change, self._variants.variant(), conf
+            elif change is not HALF_BATCH:
+                yield change, self._variants.variant(change=change.name), self._conf
+            elif self._batch is not None and self._batch >= 2:
+                yield change, self._variants.variant(self._batch // 2, change.name), self._conf
+
     def table(self, cards: Iterable[Card], batches: Iterable[int | None]) -> tuple[TableRow, ...]:
         """Every batch size on every card."""
+        wanted = list(itertools.product(cards, batches))
+        self._variants.make_all(self._variants.variant(batch, card=card) for card, batch in wanted)
         rows = []
-        batches = list(batches)
-        for card in cards:
-            for batch in batches:
-                traced = self.trace(batch=batch, card=card)
-                after = judge(traced, card=card, torch_version=self._version, alloc_conf=self._conf)
-                rows.append(
-                    TableRow(
-                        batch=batch if batch is not None else self._batch or 0,
-                        card=card.title,
-                        allocated_peak_bytes=after.allocated_peak_bytes,
-                        reserved_peak_bytes=after.reserved_peak_bytes,
-                        verdict=after.verdict or DOES_NOT_FIT,
-                    )
+        for card, batch in wanted:
+            traced = self._variants.trace(self._variants.variant(batch, card=card))
+            after = judge(traced, card=card, torch_version=self._version, alloc_conf=self._conf)
+            rows.append(
+                TableRow(
+                    batch=batch if batch is not None else self._batch or 0,
+                    card=card.title,
+                    allocated_peak_bytes=after.allocated_peak_bytes,
+                    reserved_peak_bytes=after.reserved_peak_bytes,
+                    verdict=after.verdict or DOES_NOT_FIT,
                 )
+            )
         return tuple(rows)

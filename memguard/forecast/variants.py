@@ -1,0 +1,89 @@
+"""The traces of one step: as it is written, with another batch size, with a change, on another card; each made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import NamedTuple, final
+
+from memguard.errors import MemGuardError
+from memguard.forecast.cards import Card
+from memguard.forecast.child import in_child, in_children
+from memguard.forecast.session import Made, trace
+from memguard.forecast.setting import Setting
+from memguard.forecast.trace import Trace
+
+Make = Callable[[int | None], Made]
+"""Builds model, optimizer and step for a batch size; None leaves it as the user wrote it."""
+Say = Callable[[str], None]
+"""Hears what is being done, for a progress line."""
+
+
+class Variant(NamedTuple):
+    """What a trace is made for, where that differs from the step as it is written."""
+
+    batch: int | None = None
+    change: str | None = None
+    card: Card | None = None
+
+
+@final
+class Variants:
+    """Traces by what they were made for.
+
+    Args:
+        make: Builds model, optimizer and step.
+        setting: That of the step as it is written; its batch size is the one for which it is written.
+        takes_batch: ``make`` builds the step for the batch size it is given; else inputs are given another size.
+        say: Told what is being traced.
+    """
+
+    def __init__(self, make: Make, setting: Setting, *, takes_batch: bool, say: Say) -> None:
+        self._make = make
+        self._setting = setting
+        self._takes_batch = takes_batch
+        self._say = say
+        self._made: dict[Variant, Trace | MemGuardError] = {}
+
+    def variant(self, batch: int | None = None, change: str | None = None, card: Card | None = None) -> Variant:
+        """What to trace for these: equal ones have one trace."""
+        other = card is not None and card.compute_capability != self._setting.compute_capability
+        return Variant(batch if batch != self._setting.batch else None, change, card if other else None)
+
+    def trace(self, variant: Variant) -> Trace:
+        """The trace of a variant.
+
+        Raises:
+            MemGuardError: It could not be made.
+        """
+        if variant not in self._made:
+            batch = f" batch {variant.batch}" if variant.batch else ""
+            self._say(f"tracing{batch}{f', {variant.change}' if variant.change else ''}")
+            self._made[variant] = in_child(self._work(variant), quiet=bool(self._made))
+        made = self._made[variant]
+        if isinstance(made, MemGuardError):
+            raise made
+        return made
+
+    def make_all(self, variants: Iterable[Variant]) -> None:
+        """Make the traces that will be asked for next, several at a time; one that fails says so when it is asked."""
+        new = [variant for variant in dict.fromkeys(variants) if variant not in self._made]
+        if new:
+            self._say(f"tracing {len(new)} variants")
+            self._made.update(zip(new, in_children(map(self._work, new)), strict=True))
+
+    def _work(self, variant: Variant) -> Callable[[], Trace]:
+        """What a child does to trace a variant."""
+        batch, card = variant.batch if variant.batch is not None else self._setting.batch, variant.card
+        setting = replace(self._setting, traced_batch=batch, change=variant.change)
+        if card is not None:
+            setting = replace(
+                setting,
+                compute_capability=card.compute_capability,
+                multiprocessors=card.multiprocessors,
+                threads_per_multiprocessor=card.threads_per_multiprocessor,
+            )
+        made_for = batch if self._takes_batch else None
+        if self._takes_batch:
+            setting = replace(setting, batch=made_for, traced_batch=None)
+        return lambda: trace(lambda: self._make(made_for), setting)
