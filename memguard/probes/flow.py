@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
-from memguard.probes.syntax import Accessor, Chain, Function, Source, chains_of, last_name
+from memguard.probes.chains import Accessor, Chain, chains_of, last_name
+from memguard.probes.functions import Function
+from memguard.probes.syntax import Source
 
 
 @final

@@ -6,20 +6,11 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import final
 
+from memguard.probes.chains import Accessor, Chain, chain_of, chains_of, last_name
 from memguard.probes.flow import Anchor, aliases_of, depends, expand, forwarded, is_inside
+from memguard.probes.functions import Function, Site, Store
 from memguard.probes.sought import Hints, Sought, Statement
-from memguard.probes.syntax import (
-    Accessor,
-    Chain,
-    Function,
-    Site,
-    Source,
-    Sources,
-    Store,
-    chain_of,
-    chains_of,
-    last_name,
-)
+from memguard.probes.syntax import Source, Sources
 from memguard.probes.values import may_carry
 
 _MUTATORS: dict[str, frozenset[str]] = {

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from memguard.probes.chains import chain_of
 from memguard.probes.search import Search
 from memguard.probes.sought import Hints, Sought, Statement
-from memguard.probes.syntax import Sources, chain_of
+from memguard.probes.syntax import Sources
 from memguard.probes.values import may_carry
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp)

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from memguard.facts import Place
-from memguard.probes.syntax import Function, Site, Source, Sources, last_name
+from memguard.probes.chains import last_name
+from memguard.probes.functions import Function, Site
+from memguard.probes.syntax import Source, Sources
 
 _CASTS = frozenset({"float", "cross_entropy", "log_softmax", "softmax"})
 _LOSSES = ("loss", "criterion", "crit", "objective")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from memguard.probes.syntax import Function, last_name
+from memguard.probes.chains import last_name
+from memguard.probes.functions import Function
 
 # fmt: off
 _NUMBERS = frozenset({
