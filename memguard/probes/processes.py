@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, final
 
 import torch
+from torch import nn
 
 from memguard.facts import NOWHERE, CompiledGraphs, Fact, OtherDevice
 from memguard.probes.compile_sites import compile_site
@@ -99,12 +100,12 @@ class OtherDevicesProbe(Probe):
             self.stop_hearing("on_batch_end")
         if not watch.device.startswith("cuda") or not torch.cuda.is_initialized() or not _is_rank():
             return
-        homes = {parameter.device for model in watch.models for parameter in model.parameters()}
-        indices = {device.index for device in homes if device.type == "cuda"}
+        indices, meant = _homes(watch.models), _device_of_rank()
         if len(indices) > 1:
-            return
+            if meant is None or meant not in indices or _ranks() < torch.cuda.device_count():
+                return
+            indices = {meant}  # each of the other devices belongs to another rank
         own = next(iter(indices), torch.cuda.current_device())  # where a model is, whatever the current device is
-        meant = _device_of_rank()
         if meant is not None and meant != own == torch.cuda.current_device() == 0:
             self.stop_hearing("on_batch_end")
             self.report(
@@ -137,15 +138,24 @@ class OtherDevicesProbe(Probe):
                 )
 
 
+def _homes(models: Iterable[nn.Module]) -> set[int]:
+    """The CUDA devices on which models lie."""
+    devices = {parameter.device for model in models for parameter in model.parameters()}
+    return {device.index for device in devices if device.type == "cuda"}
+
+
 def _device_of_rank() -> int | None:
     """The device that a launcher means for this process; None where the machine has not one for each of its ranks."""
-    local, ranks = (
-        os.environ.get("LOCAL_RANK", ""),
-        os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "")),
-    )
-    if not local.isdigit() or not ranks.isdigit() or not int(local) < int(ranks) <= torch.cuda.device_count():
+    local = os.environ.get("LOCAL_RANK", "")
+    if not local.isdigit() or not int(local) < _ranks() <= torch.cuda.device_count():
         return None
     return int(local)
+
+
+def _ranks() -> int:
+    """How many processes a launcher started on this machine, as far as it says so."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", ""))
+    return int(ranks) if ranks.isdigit() else 0
 
 
 def _is_rank() -> bool:

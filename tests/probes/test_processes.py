@@ -60,6 +60,21 @@ def test_a_rank_that_was_given_no_device_is_told(
 
 
 @pytest.mark.usefixtures("two_devices")
+@pytest.mark.parametrize(("ranks", "told"), [("2", ["cuda:0"]), ("1", [])])
+def test_a_model_on_the_device_of_another_rank_is_told(
+    monkeypatch: pytest.MonkeyPatch, ranks: str, told: list[str]
+) -> None:
+    """A second model there is no model in parts where every device has a rank of its own."""
+    for name, value in {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": ranks}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("memguard.probes.processes._homes", lambda models: {0, 1})
+    with Loop(nn.Linear(2, 2), kinds=[OtherDevicesProbe], device="cuda:1") as loop:
+        for _ in loop.batches(12):
+            pass
+    assert [fact.device for fact in loop.of(OtherDevice)] == told
+
+
+@pytest.mark.usefixtures("two_devices")
 def test_a_device_that_is_not_known_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """With device "auto" the look is not spent before a device was found."""
     monkeypatch.setenv("LOCAL_RANK", "1")
