@@ -84,11 +84,10 @@ def draw(
     recorder = session.recorder
     objects = _objects(error, view, request, snapshot, is_recent, recorder.optimizer_steps)
     del error
-    traced = snapshot is not None and any(snapshot["device_traces"])
+    trace = snapshot if snapshot is not None and any(snapshot["device_traces"]) else None
     replays: tuple[Replayed, ...] = ()
-    if traced and snapshot is not None:
-        batches = recorder.batch - traced_since + 1 if traced_since is not None else None
-        lines, replays = _from_trace(snapshot, view, request, batches)
+    if trace is not None:
+        lines, replays = _from_trace(trace, view, request, recorder.batch, traced_since)
         objects = replace(objects, lines=lines or objects.lines)
     scene = Scene(
         device="cpu" if of_host else view.device,
@@ -107,7 +106,7 @@ def draw(
         usual_forwards=forwards.usual,
         expandable=view.expandable,
         expandable_supported=view.expandable_supported,
-        traced=traced,
+        traced=trace is not None,
         validation=session.options.validation,
         host=HostBackend().read_slow() if of_host else None,
     )
@@ -146,7 +145,7 @@ def _objects(
 
 
 def _from_trace(
-    snapshot: dict[str, Any], view: OomView, request: Request, batches: int | None
+    snapshot: dict[str, Any], view: OomView, request: Request, batch: int, since: int | None
 ) -> tuple[tuple[TopLine, ...], tuple[Replayed, ...]]:
     """What the allocation history tells: the lines behind what is allocated, and whether other settings would do."""
     lines: tuple[TopLine, ...] = ()
@@ -154,7 +153,7 @@ def _from_trace(
         index = int(view.device.partition(":")[2]) if view.device[5:].isdigit() else 0
         lines = _lines(snapshot, index)
         if view.expandable is False and (request.pieces_bytes or 0) > PIECES * (request.reserved_bytes or 0):
-            return lines, replay_with(snapshot, index, batches=batches)
+            return lines, replay_with(snapshot, index, batches=batch - since + 1 if since is not None else None)
     except Exception as problem:
         logger.error("memguard: the allocator's trace could not be read: %r", problem)
     return lines, ()

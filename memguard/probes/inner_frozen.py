@@ -16,7 +16,9 @@ from memguard.probes.hook import Hook
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import tensors_in
 from memguard.probes.returned import graph_bytes
+from memguard.probes.call_stacks import name_in
 from memguard.probes.sites import call_site
+from memguard.probes.sizes import MOST_OWNED
 
 KEY = "memguard.inner"
 AFTER_STEPS = 4
@@ -115,13 +117,19 @@ class InnerFrozenProbe(Probe):
             for parameter in group["params"]
         }
         for model in self.watch.models:
-            if any(id(parameter) in held for parameter in model.parameters()):
-                for module in _unheld(model, held):
-                    if len(self._parts) < MAX_PARTS and not isinstance(module, torch.jit.ScriptModule):
-                        part = _Part(module)
-                        part.hook = Hook(functools.partial(self._called, part))
-                        part.handle = module.register_forward_hook(part.hook)
-                        self._parts.append(part)
+            if sum(len(part._parameters) for part in model.modules()) > MOST_OWNED:
+                continue
+            if not any(id(parameter) in held for parameter in model.parameters()):
+                continue
+            for module in _unheld(model, held):
+                if isinstance(module, torch.jit.ScriptModule):
+                    continue
+                if len(self._parts) == MAX_PARTS:
+                    return
+                part = _Part(module)
+                part.hook = Hook(functools.partial(self._called, part))
+                part.handle = module.register_forward_hook(part.hook)
+                self._parts.append(part)
 
     def _called(self, part: _Part, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         if not torch.is_grad_enabled() or part.calls >= CALLS or any(t.requires_grad for t in tensors_in(args)):
@@ -134,7 +142,9 @@ class InnerFrozenProbe(Probe):
         node.metadata[KEY] = graph
         node.register_prehook(used)
         part.graphs.append((weakref.ref(graph), used))
-        part.place = part.place or call_site()
+        if part.place is None:
+            name = next((name_in(frame, module) for frame in user_frames()), None)
+            part.place = replace(call_site(), holder=name)
         if part.bytes is None:
             part.bytes = graph_bytes(module, output)
 

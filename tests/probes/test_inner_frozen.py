@@ -3,11 +3,13 @@
 import copy
 import linecache
 
+import pytest
 import torch
 from torch import nn
 
 from memguard.facts import UnusedGraphs
-from memguard.probes.inner_frozen import InnerFrozenProbe
+from memguard.probes import inner_frozen
+from memguard.probes.inner_frozen import MAX_PARTS, InnerFrozenProbe
 from tests.probes.loop import Loop
 
 
@@ -59,3 +61,21 @@ def test_an_inner_teacher_without_a_graph_is_silent() -> None:
 def test_a_part_whose_optimizer_steps_later_is_silent() -> None:
     """A generator waits for several steps of its critic."""
     assert run(Pair(), late=True) == []
+
+
+def test_few_parts_are_hooked_and_none_of_a_model_with_too_many_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search ends with the last part that it hooks; a huge model is not gone through at all."""
+
+    class Teachers(Pair):
+        def __init__(self) -> None:
+            super().__init__()
+            for number in range(3 * MAX_PARTS):
+                self.add_module(f"teacher_{number}", copy.deepcopy(self.student))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            teachers = list(self.children())[2:]
+            return super().forward(x) + sum(teacher(x).detach().sum() for teacher in teachers)
+
+    assert len(run(Teachers())) == MAX_PARTS
+    monkeypatch.setattr(inner_frozen, "MOST_OWNED", 3)
+    assert run(Pair()) == []
