@@ -6,6 +6,7 @@ import sys
 from types import FrameType
 from typing import Any, Protocol, final
 
+import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
@@ -40,9 +41,13 @@ class RootHooks:
             Hook(listener.forward_end, listener.hook_failed),
         )
         # First in, last out: what other hooks do lies inside a guarded forward, and always_call undoes it on errors.
+        # A scripted module refuses hooks on itself, for it would lose them when saved; its call goes through them.
+        scripted = isinstance(model, torch.jit.ScriptModule)
+        before = nn.Module.register_forward_pre_hook if scripted else type(model).register_forward_pre_hook
+        after = nn.Module.register_forward_hook if scripted else type(model).register_forward_hook
         self._handles: list[RemovableHandle] = [
-            model.register_forward_pre_hook(start, prepend=True, with_kwargs=True),
-            model.register_forward_hook(end, always_call=True),
+            before(model, start, prepend=True, with_kwargs=True),
+            after(model, end, always_call=True),
         ]
 
     def stop(self) -> None:

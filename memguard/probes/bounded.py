@@ -37,6 +37,8 @@ def is_bounded(
     except (SyntaxError, ValueError, RecursionError):
         return True
     name = holder.partition("[")[0].rpartition(".")[2]
+    if name == "_trainer":
+        return True  # Lightning's own loop keeps it for its caller: what trainer.predict() returns
     attribute = "." in holder.partition("[")[0]
     if any(_shrinks(node, name) or _is_comprehension(node, name, line) for node in ast.walk(tree)):
         return True

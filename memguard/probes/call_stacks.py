@@ -49,7 +49,7 @@ def stack_of(module: nn.Module, frame: FrameType | None = None) -> Stack:
     """
     levels = []
     for found in user_frames(sys._getframe(1) if frame is None else frame):
-        levels.append(Level(replace(place_of(found), holder=_name_in(found, module)), _owner(found, module)))
+        levels.append(Level(replace(place_of(found), holder=name_in(found, module)), _owner(found, module)))
         if len(levels) == MAX_DEPTH:
             break
     return tuple(levels)
@@ -90,7 +90,7 @@ def _owner(frame: FrameType, module: nn.Module) -> weakref.ref[nn.Module] | None
     return weakref.ref(owner)
 
 
-def _name_in(frame: FrameType, module: nn.Module) -> str | None:
+def name_in(frame: FrameType, module: nn.Module) -> str | None:
     """What a frame calls a module: a variable, or an attribute of one; a loop's ``self`` is no name for it."""
     variables = read_locals(frame)
     seen = {name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals}

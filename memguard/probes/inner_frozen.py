@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, ClassVar, final
 
 import torch
@@ -12,11 +13,12 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from memguard.facts import Fact, Place, UnusedGraphs
+from memguard.probes.call_stacks import name_in
+from memguard.probes.frames import user_frames
 from memguard.probes.hook import Hook
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import tensors_in
 from memguard.probes.returned import graph_bytes
-from memguard.probes.call_stacks import name_in
 from memguard.probes.sites import call_site
 from memguard.probes.sizes import MOST_OWNED
 

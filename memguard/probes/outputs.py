@@ -25,6 +25,10 @@ AGAIN = 4
 VIEW_TIMES = 8
 PREVIOUS_SHARE, PREVIOUS_BYTES = 0.03, 64 * 1024**2
 PREVIOUS_LOOKS = 2
+_PREDICTIONS = (
+    "trainer.predict() keeps what predict_step returns: return x.cpu(), or pass return_predictions=False and "
+    "write them with a BasePredictionWriter."
+)
 CALM = 24
 """Training batches that left nothing behind, after which one in four is followed."""
 
@@ -175,6 +179,7 @@ class OutputsProbe(Probe):
                 bytes=held,
                 bytes_per_batch=held / len(batches),
                 bounded=bounded,
+                remedy=_PREDICTIONS if (place.holder or "").endswith("._trainer") else None,
             )
         )
 

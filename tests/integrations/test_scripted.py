@@ -1,0 +1,30 @@
+"""Scripted modules: they refuse hooks of their own, and are watched all the same."""
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+
+import memguard
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_scripted_model_is_watched_saved_and_copied() -> None:
+    """Its batches are counted, its file and copies are as without memguard, and the hooks go."""
+    plain = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    with memguard.watch(plain, optimizer, device="cpu") as guard:
+        for _ in range(3):
+            plain(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        buffer = io.BytesIO()
+        torch.jit.save(plain, buffer)
+        again = copy.deepcopy(plain)
+    assert len(guard.records) == 3
+    assert not plain._forward_hooks and not plain._forward_pre_hooks
+    loaded = torch.jit.load(io.BytesIO(buffer.getvalue()))
+    x = torch.randn(2, 4)
+    assert torch.equal(loaded(x), plain(x)) and torch.equal(again(x), plain(x))
