@@ -60,7 +60,7 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     if name == "MemGuard":  # not kept: it suits the Lightning packages that are imported at this moment
-        return importlib.import_module("memguard.integrations.lightning").memguard_class()
+        return importlib.import_module("memguard.integrations.lightning_class").memguard_class()
     if name == "forecast":  # the package is the function, see there
         return importlib.import_module("memguard.forecast")
     home = _HOMES.get(name)

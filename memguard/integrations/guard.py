@@ -203,7 +203,7 @@ class Guard:
                     recorder.shapes_once(lambda: describe_shapes(args or kwargs))
             except Exception as error:
                 recorder.failed("batch inference", error)
-        if not session.passes(model):
+        if not session.calm.passes(model):
             session.forward_start(model, args, kwargs)
 
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
@@ -211,7 +211,7 @@ class Guard:
         if self.session.is_foreign():
             return
         outermost = self._forwards_open.leave()
-        if not self.session.passed(model, output):
+        if not self.session.calm.passed(model, output):
             self.session.forward_end(model, args, output)
         if outermost and output is not None and self._loop.needs_backward:
             try:

@@ -1,17 +1,10 @@
-"""Lightning: the `MemGuard` callback, for lightning.pytorch and pytorch_lightning alike.
-
-The two packages have different Callback classes, and a Trainer accepts only its own. `memguard.MemGuard` is therefore
-made on demand from one mixin and whichever of the packages the program has imported; both, if it has both.
-"""
+"""Lightning's front door: what `memguard.MemGuard` does in each hook of a Trainer."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import logging
-import os
-import sys
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from memguard.errors import MemGuardError
 from memguard.integrations.answers import Answers
 from memguard.integrations.hooks import OpenForwards, RootHooks
 from memguard.integrations.hushed import Hushed
@@ -27,6 +19,7 @@ from memguard.integrations.progress import ProgressText
 from memguard.integrations.session import Session
 from memguard.integrations.shield import end_here, shielded
 from memguard.integrations.trackers import LightningLoggers
+from memguard.integrations.trainer import callable_parts, directory_of, known_length, positive, tensorboard_writer
 from memguard.options import Options, disabled, given_logdir
 from memguard.stats import Stage
 
@@ -35,9 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("memguard")
 
-_PACKAGES = ("lightning.pytorch", "pytorch_lightning")
-OPTIONS_VARIABLE = "MEMGUARD_OPTIONS"
-"""Options as JSON for the MemGuard that MEMGUARD=1 adds; `memguard run` sets it."""
 _MOST_ROOTS = 16
 _PLACELESS = "nothing is written to disk in a test suite, unless MEMGUARD_LOGDIR says where"
 
@@ -76,8 +66,10 @@ class MemGuardMixin(Answers):
         self._hushed: Hushed | None = None
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[dict[str, Any], bool]]:
+        from memguard.integrations.lightning_class import remake  # which makes the class of this mixin
+
         options = {**self._given, "quiet": self._quiet, "forecast": self._wants_forecast}
-        return _remake, (options, self._discreet)
+        return remake, (options, self._discreet)
 
     # Lightning's hooks, in the order of a run
 
@@ -87,7 +79,7 @@ class MemGuardMixin(Answers):
         Raises:
             ValueError: The device is not in this build of PyTorch.
         """
-        logdir = _directory(trainer)
+        logdir = directory_of(trainer)
         first = next((callback for callback in trainer.callbacks if isinstance(callback, MemGuardMixin)), self)
         if self._off or first is not self or self._session is not None:
             return
@@ -95,7 +87,7 @@ class MemGuardMixin(Answers):
         self._session = Session(
             self._options,
             default_logdir=logdir,
-            writer=None if self._discreet else functools.partial(_tensorboard_writer, weakref.ref(trainer)),
+            writer=None if self._discreet else functools.partial(tensorboard_writer, weakref.ref(trainer)),
             lightning=True,
             rank=trainer.global_rank,
             world_size=trainer.world_size,
@@ -130,9 +122,9 @@ class MemGuardMixin(Answers):
     @shielded
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Training begins."""
-        self._enter(Stage.TRAIN, trainer, batches=_length(trainer.num_training_batches))
+        self._enter(Stage.TRAIN, trainer, batches=known_length(trainer.num_training_batches))
         if self._session is not None:
-            self._session.plan(num_epochs=_known(trainer.max_epochs), max_steps=_known(trainer.max_steps))
+            self._session.plan(num_epochs=positive(trainer.max_epochs), max_steps=positive(trainer.max_steps))
 
     @shielded
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
@@ -152,7 +144,7 @@ class MemGuardMixin(Answers):
             self._end_checkpoint()
             session.batch_start(batch_idx, batch)
             if self._hushed is not None:
-                self._hushed.calm(session.is_calm and not session.probes.hears_backwards)
+                self._hushed.calm(session.calm.is_on and not session.probes.hears_backwards)
         except Exception as error:
             end_here(self, "on_train_batch_start", error)
 
@@ -304,7 +296,7 @@ class MemGuardMixin(Answers):
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A hooked module is called."""
         session = self._session
-        if session is None or session.passes(model) or session.is_foreign():
+        if session is None or session.calm.passes(model) or session.is_foreign():
             return
         if self._forwards_open.depth and self._forwards_open.interrupted(in_hook=True):
             session.validation.interrupted()
@@ -316,7 +308,7 @@ class MemGuardMixin(Answers):
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A hooked module has answered."""
         session = self._session
-        if session is None or session.passed(model, output) or session.is_foreign():
+        if session is None or session.calm.passed(model, output) or session.is_foreign():
             return
         self._forwards_open.leave()
         session.forward_end(model, args, output)
@@ -345,7 +337,7 @@ class MemGuardMixin(Answers):
             if getattr(pl_module, "_compiler_ctx", None) is not None:  # lightning 2.6: compiled as a whole
                 self._session.watch.compiled = True
                 return
-            roots = [pl_module, *_parts(pl_module)][:_MOST_ROOTS]
+            roots = [pl_module, *callable_parts(pl_module)][:_MOST_ROOTS]
             self._hooks = [(root, RootHooks(root, self)) for root in roots]
             self._sorting, self._nested = True, {}
             for root in roots:
@@ -416,100 +408,7 @@ class MemGuardMixin(Answers):
         self._conclude(session)
 
 
-def memguard_class() -> type[Any]:
-    """The MemGuard class that suits the Lightning packages imported so far.
-
-    Raises:
-        MemGuardError: No Lightning is installed.
-    """
-    bases = tuple(sys.modules[name].Callback for name in _PACKAGES if hasattr(sys.modules.get(name), "Callback"))
-    if not bases:
-        bases = (_import_callback(),)
-    return _make_class(bases)
-
-
-@functools.lru_cache(maxsize=4)
-def _make_class(bases: tuple[type[Any], ...]) -> type[Any]:
-    doc = {"__doc__": MemGuardMixin.__doc__, "__module__": "memguard"}
-    return type("MemGuard", (MemGuardMixin, *bases), doc)
-
-
-def callbacks_from_environment() -> list[Any]:
-    """What the Trainer adds by itself when MEMGUARD=1 is set: the entry point of group ``callbacks_factory``.
-
-    In a test suite it is discreet: a test may look at the progress bar, at what is printed, into any directory, and at
-    what a logger was told.
-
-    Raises:
-        ValueError: MEMGUARD holds something else than 0, 1, true, false or nothing.
-    """
-    value = os.environ.get("MEMGUARD", "").lower()
-    if value not in ("", "0", "1", "true", "false"):
-        raise ValueError(f"MEMGUARD must be 1 or 0 (or true, false), got {value!r}")
-    if value not in ("1", "true"):
-        return []
-    options = json.loads(os.environ.get(OPTIONS_VARIABLE, "{}"))
-    discreet = options.pop("discreet", "pytest" in sys.modules)
-    if discreet:
-        options = {"progress": False, "quiet": True, **options}
-    return [_remake(options, discreet)]
-
-
-def _remake(options: dict[str, Any], discreet: bool) -> Any:
-    guard = memguard_class()(**options)
-    guard._discreet = discreet
-    return guard
-
-
-def _import_callback() -> type[Any]:
-    for name in _PACKAGES:
-        try:
-            __import__(name)
-        except ImportError:
-            continue
-        callback: type[Any] = sys.modules[name].Callback
-        return callback
-    raise MemGuardError("MemGuard needs Lightning: pip install 'torch-memguard[lightning]'")
-
-
-def _directory(trainer: Any) -> str | os.PathLike[str] | None:
-    """The Trainer's own directory; every rank asks, once, since Lightning broadcasts it."""
-    logdir = trainer.log_dir
-    if not isinstance(logdir, (str, os.PathLike)):  # a logger may answer what it likes
-        return None
-    if "://" in os.fspath(logdir):  # a recording is appended to, which only a local file allows
-        return None
-    return logdir
-
-
 def _abandon(reference: weakref.ref[Session]) -> None:
     session = reference()
     if session is not None and session.is_open:
         session.close("its Trainer was thrown away")
-
-
-def _tensorboard_writer(reference: weakref.ref[Any]) -> Any:
-    trainer = reference()
-    for logger in trainer.loggers if trainer is not None else ():
-        if type(logger).__name__ == "TensorBoardLogger":
-            return logger.experiment
-    return None
-
-
-def _parts(module: nn.Module) -> list[nn.Module]:
-    """The children that can be called: containers of modules stand for what is in them."""
-    parts: list[nn.Module] = []
-    for child in module.children():
-        if isinstance(child, (nn.ModuleList, nn.ModuleDict)):
-            parts += _parts(child)
-        elif any(True for _ in child.parameters()):
-            parts.append(child)
-    return parts
-
-
-def _length(batches: object) -> int | None:
-    return batches if isinstance(batches, int) else None
-
-
-def _known(number: object) -> int | None:
-    return number if isinstance(number, int) and number > 0 else None

@@ -27,7 +27,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from memguard.integrations.backward_calls import BackwardCalls
 from memguard.integrations.guard import Guard
-from memguard.integrations.lightning import OPTIONS_VARIABLE
+from memguard.integrations.lightning_class import OPTIONS_VARIABLE
 from memguard.integrations.session import on_close, open_sessions
 from memguard.options import Options, disabled
 from memguard.probes.cache_calls import hear_calls, stop_hearing_calls

@@ -14,7 +14,6 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from sys import exc_info
 from threading import get_ident
 from typing import Any, final
 
@@ -37,8 +36,10 @@ from memguard.detectors import make_detectors
 from memguard.findings import Finding
 from memguard.forks import pid
 from memguard.guards.empty_cache import CacheGuard
+from memguard.integrations.calm import CalmForwards
 from memguard.integrations.devices import FurtherDevices
 from memguard.integrations.oom import OomWatch
+from memguard.integrations.peak_owners import PeakOwners
 from memguard.integrations.peer_watch import PeerWatch
 from memguard.integrations.peers import Peers
 from memguard.integrations.validation import ValidationGuard
@@ -47,7 +48,6 @@ from memguard.options import Options, choose_logdir
 from memguard.probes import PROBES
 from memguard.probes.hook import Hook
 from memguard.probes.interface import Watch
-from memguard.probes.owners import count_owners
 from memguard.probes.panel import Probes, in_eager_transform
 from memguard.probes.shapes import describe_shapes
 from memguard.recorder import Recorder
@@ -151,10 +151,8 @@ class Session:
         self._stages: list[Stage] = []
         self._planned: int | None = None
         self._train_batches = 0
-        self._explained_bytes = 0
-        self._calm = False
-        self._passed: list[int] = []
-        self._trained: set[int] = set()
+        self._owners = PeakOwners(self.recorder, self.watch, self.backend)
+        self.calm = CalmForwards(self)
         self._charged = self._settled = 0.0
         self.on_step: tuple[Callable[[], None], Callable[[], None]] | None = None
         """Called before and after each optimizer step, where a front door needs it."""
@@ -282,8 +280,11 @@ class Session:
             if self.oom.attentive:
                 self.oom.alive()
             self.probes.batch_start(batch=recorder.batch, stage=recorder.stage)
-            self._passed.clear()
-            self._calm = recorder.stage is Stage.TRAIN and self.probes.passes_over and not self._is_attentive()
+            self.calm.batch_start(
+                recorder.stage is Stage.TRAIN
+                and self.probes.passes_over
+                and not (self.oom.attentive or self.validation.owes)
+            )
         except Exception as error:
             recorder.failed("session", error)
 
@@ -292,8 +293,7 @@ class Session:
         recorder, probes = self.recorder, self.probes
         if not recorder.batch_is_open:
             return
-        self._calm = False
-        self._passed.clear()  # an interrupt leaves a forward without a word to its hooks
+        self.calm.batch_end()
         try:
             looks = probes.active
             recorder.batch_end(at_once=self.cache.counts_batches)
@@ -313,49 +313,15 @@ class Session:
 
     def add_model(self, model: nn.Module) -> None:
         """Watches one more root model."""
-        self._trained.clear()  # of those that are gone it may have the number of one
+        self.calm.add_model()
         with self.recorder.part("probes"):
             self.probes.add_model(model)
         with self.recorder.part("further devices"):
             self.devices.find([model])
 
-    @property
-    def is_calm(self) -> bool:
-        """Whether a training batch is open that nobody looks at."""
-        return self._calm
-
-    def passes(self, model: nn.Module) -> bool:
-        """Whether a forward that begins needs no `forward_start`, as most do: an ordinary one of a calm batch.
-
-        Ordinary is a forward in training mode, on the thread that trains, while no error is being handled, of a model
-        that was seen to be trained. Its end need not be told either: `passed` knows.
-        """
-        if not (self._calm and model.training) or exc_info()[1] is not None or get_ident() != self._thread:
-            return False
-        number = id(model)
-        if number not in self._trained:
-            if not self.validation.is_trained(model):
-                return False
-            self._trained.add(number)
-        self.oom.called(model, self.recorder.batch)
-        self._passed.append(number)
-        return True
-
-    def passed(self, model: nn.Module, output: object) -> bool:
-        """Whether the forward that ends was passed over at its start, and did not fail."""
-        passed = self._passed
-        if not passed or passed[-1] != id(model) or get_ident() != self._thread:
-            return False
-        passed.pop()
-        return output is not None
-
-    def _is_attentive(self) -> bool:
-        """Whether something waits for the next forward, so that none may be passed over."""
-        return self.oom.attentive or self.validation.owes
-
     def disturb(self) -> None:
         """Something happened: the rest of the open batch is not passed over."""
-        self._calm = False
+        self.calm.is_on = False
 
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A root model is called; the validation guard decides here whether it builds a graph.
@@ -516,9 +482,7 @@ class Session:
                 self.backend.settle()
             if self._planned is not None:
                 run.batches_left = max(self._planned - self._train_batches, 0)
-        highest = max(records, key=_peak_of)
-        if _peak_of(highest) > self._explained_bytes:
-            self._write_owners(highest.batch, _peak_of(highest))
+        self._owners.after_records(records)
         for record in records if self.cache.counts_batches else ():
             if (finding := self.cache.after_batch(record)) is not None:
                 self.recorder.add(finding)
@@ -527,28 +491,12 @@ class Session:
     def _newest_record(self) -> BatchRecord | None:
         return self.recorder.newest
 
-    def _write_owners(self, batch: int, peak_bytes: int) -> None:
-        """Writes whose a new highest peak is; the next one must be a twentieth higher to be worth another count."""
-        self._explained_bytes = peak_bytes + peak_bytes // 20
-        kind = self.backend.device.partition(":")[0]
-        owners = count_owners(
-            self.watch.models,
-            self.watch.optimizers,
-            allocated_bytes=peak_bytes,
-            device_type=kind if kind in ("cuda", "xpu", "mps") else None,
-        )
-        self.recorder.line("owners", {"batch": batch, **owners.to_json()})
-
     def _at_edge(self, stage: Stage, *, starts: bool) -> None:
         finding: Finding | None = self.cache.at_edge(
             stage, batch=self.recorder.batch, starts=starts, run=self.recorder.run
         )
         if finding is not None:
             self.recorder.add(finding)
-
-
-def _peak_of(record: BatchRecord) -> int:
-    return record.allocated_peak_bytes or 0
 
 
 def _launch(rank: int | None, world_size: int | None) -> Launch:

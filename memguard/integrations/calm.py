@@ -1,0 +1,70 @@
+"""Forwards in batches that nobody looks at: the ordinary ones are passed over, everything else is met as always."""
+
+from __future__ import annotations
+
+from sys import exc_info
+from threading import get_ident
+from typing import TYPE_CHECKING, final
+
+from torch import nn
+
+if TYPE_CHECKING:
+    from memguard.integrations.session import Session
+
+
+@final
+class CalmForwards:
+    """Tells the hooks on root models which forwards need no word.
+
+    Args:
+        session: Its validation guard knows which models are trained, its watch for out-of-memory errors hears of calls.
+
+    Attributes:
+        is_on: Whether a training batch is open that nobody looks at, and nothing out of the ordinary happened in it.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.is_on = False
+        self._passed: list[int] = []
+        self._trained: set[int] = set()
+        self._thread = get_ident()
+
+    def batch_start(self, calm: bool) -> None:
+        """A batch begins."""
+        self._passed.clear()
+        self.is_on = calm
+
+    def batch_end(self) -> None:
+        """A batch is over."""
+        self._passed.clear()  # an interrupt leaves a forward without a word to its hooks
+        self.is_on = False
+
+    def add_model(self) -> None:
+        """There is one more model: of those that are gone it may have the number of one."""
+        self._trained.clear()
+
+    def passes(self, model: nn.Module) -> bool:
+        """Whether a forward that begins needs no `Session.forward_start`: an ordinary one of a calm batch.
+
+        Ordinary is a forward in training mode, on the thread that trains, while no error is being handled, of a model
+        that was seen to be trained. Its end need not be told either: `passed` knows.
+        """
+        if not (self.is_on and model.training) or exc_info()[1] is not None or get_ident() != self._thread:
+            return False
+        number, session = id(model), self._session
+        if number not in self._trained:
+            if not session.validation.is_trained(model):
+                return False
+            self._trained.add(number)
+        session.oom.called(model, session.recorder.batch)
+        self._passed.append(number)
+        return True
+
+    def passed(self, model: nn.Module, output: object) -> bool:
+        """Whether the forward that ends was passed over at its start, and did not fail."""
+        passed = self._passed
+        if not passed or passed[-1] != id(model) or get_ident() != self._thread:
+            return False
+        passed.pop()
+        return output is not None

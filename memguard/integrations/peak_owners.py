@@ -1,0 +1,49 @@
+"""Whose the highest peak of a run is: counted and written down whenever it has become clearly higher."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+from memguard.backends.interface import Backend
+from memguard.probes.interface import Watch
+from memguard.probes.owners import count_owners
+from memguard.recorder import Recorder
+from memguard.stats import BatchRecord
+
+_HIGHER = 20  # the next count is for a peak that is higher by one part in so many
+
+
+@final
+class PeakOwners:
+    """Splits each new highest peak by owner, into the recording.
+
+    Args:
+        recorder: Where the line goes.
+        watch: Models and optimizers.
+        backend: The device.
+    """
+
+    def __init__(self, recorder: Recorder, watch: Watch, backend: Backend) -> None:
+        self._recorder, self._watch, self._backend = recorder, watch, backend
+        self._worth_bytes = 0
+
+    def after_records(self, records: Sequence[BatchRecord]) -> None:
+        """Records were made."""
+        highest = max(records, key=_peak_of)
+        peak_bytes = _peak_of(highest)
+        if peak_bytes <= self._worth_bytes:
+            return
+        self._worth_bytes = peak_bytes + peak_bytes // _HIGHER
+        kind = self._backend.device.partition(":")[0]
+        owners = count_owners(
+            self._watch.models,
+            self._watch.optimizers,
+            allocated_bytes=peak_bytes,
+            device_type=kind if kind in ("cuda", "xpu", "mps") else None,
+        )
+        self._recorder.line("owners", {"batch": highest.batch, **owners.to_json()})
+
+
+def _peak_of(record: BatchRecord) -> int:
+    return record.allocated_peak_bytes or 0

@@ -1,0 +1,49 @@
+"""What a Lightning Trainer and its module tell of themselves, for somebody who takes no answer for granted."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any
+
+from torch import nn
+
+
+def directory_of(trainer: Any) -> str | os.PathLike[str] | None:
+    """The Trainer's own directory; every rank asks, once, since Lightning broadcasts it."""
+    logdir = trainer.log_dir
+    if not isinstance(logdir, (str, os.PathLike)):  # a logger may answer what it likes
+        return None
+    if "://" in os.fspath(logdir):  # a recording is appended to, which only a local file allows
+        return None
+    return logdir
+
+
+def tensorboard_writer(reference: weakref.ref[Any]) -> Any:
+    """The SummaryWriter of the Trainer's TensorBoardLogger; None without one, or when the Trainer is gone."""
+    trainer = reference()
+    for logger in trainer.loggers if trainer is not None else ():
+        if type(logger).__name__ == "TensorBoardLogger":
+            return logger.experiment
+    return None
+
+
+def callable_parts(module: nn.Module) -> list[nn.Module]:
+    """The children that can be called: containers of modules stand for what is in them."""
+    parts: list[nn.Module] = []
+    for child in module.children():
+        if isinstance(child, (nn.ModuleList, nn.ModuleDict)):
+            parts += callable_parts(child)
+        elif any(True for _ in child.parameters()):
+            parts.append(child)
+    return parts
+
+
+def known_length(batches: object) -> int | None:
+    """A number of batches, which may also be infinite or a list of numbers: None then."""
+    return batches if isinstance(batches, int) else None
+
+
+def positive(number: object) -> int | None:
+    """A limit of epochs or steps; None where there is none, or -1."""
+    return number if isinstance(number, int) and number > 0 else None
