@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from memguard.forecast import fake_gpu
+from memguard.forecast.fake_streams import current_stream
 from memguard.forecast.trace import Event, Kind
 
 
@@ -56,7 +56,7 @@ class Blocks:
         block = len(self.owners)
         self.owners.append("")
         if nbytes:
-            self.events.append(Event(Kind.ALLOC, block, nbytes, fake_gpu.current_stream(), site))
+            self.events.append(Event(Kind.ALLOC, block, nbytes, current_stream(), site))
             self.allocated_bytes += nbytes
         self._live[key] = (block, nbytes, weakref.ref(storage, lambda _: self._free(key)))
         return block
@@ -114,7 +114,7 @@ class Blocks:
         """Memory that a kernel takes for itself; the function returned gives it back."""
         block = len(self.owners)
         self.owners.append("temporaries")
-        self.events.append(Event(Kind.ALLOC, block, nbytes, fake_gpu.current_stream(), site))
+        self.events.append(Event(Kind.ALLOC, block, nbytes, current_stream(), site))
         return lambda: self.events.append(Event(Kind.FREE, block, 0, 0, 0))
 
     def take(self, site: int, *sizes: int) -> None:
@@ -144,7 +144,7 @@ class Blocks:
         key = storage._cdata
         block = len(self.owners)
         self.owners.append("")
-        self.events.append(Event(Kind.ALLOC, block, nbytes, fake_gpu.current_stream(), site))
+        self.events.append(Event(Kind.ALLOC, block, nbytes, current_stream(), site))
         self.allocated_bytes += storage.nbytes()
         self._live[key] = (block, storage.nbytes(), weakref.ref(storage, lambda _: self._free(key)))
 
@@ -160,8 +160,8 @@ class Blocks:
     def library_call(self, kind: Kind, site: int, nbytes: int = 0) -> None:
         """A call of a matrix or convolution library, which may take a workspace of its thread."""
         on_engine = int(torch._C._current_autograd_node() is not None)
-        self.events.append(Event(kind, on_engine, nbytes, fake_gpu.current_stream(), site))
+        self.events.append(Event(kind, on_engine, nbytes, current_stream(), site))
 
     def mark(self, kind: Kind, site: int = 0, *, nbytes: int = 0, block: int = 0) -> None:
         """An event without memory of its own."""
-        self.events.append(Event(kind, block, nbytes, fake_gpu.current_stream(), site))
+        self.events.append(Event(kind, block, nbytes, current_stream(), site))

@@ -5,118 +5,13 @@ Changes the process for good, so it runs only in the child process of a trace. C
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, final
+from typing import Any
 
 import torch
 
-
-@final
-class FakeStream:
-    """A CUDA stream by number; 0 is the default stream."""
-
-    _made = 0
-
-    def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
-        """`device` and `priority` are accepted and ignored."""
-        FakeStream._made += 1
-        self.number = FakeStream._made
-        self.cuda_stream = self.stream_id = self.number
-        self.device = torch.device("cuda", 0)
-        self.priority = priority
-
-    def wait_stream(self, stream: Any) -> None:
-        """Nothing runs, so nothing is waited for."""
-
-    def wait_event(self, event: Any) -> None:
-        """Nothing runs, so nothing is waited for."""
-
-    def record_event(self, event: Any = None) -> Any:
-        """An event that has happened."""
-        return event if event is not None else FakeEvent()
-
-    def synchronize(self) -> None:
-        """Nothing runs, so nothing is waited for."""
-
-    def query(self) -> bool:
-        """All work is done."""
-        return True
-
-    def is_capturing(self) -> bool:
-        """No graph is being captured."""
-        return False
-
-    def __enter__(self) -> FakeStream:
-        self._previous = _current.stream
-        _current.stream = self
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _current.stream = self._previous
-
-
-@final
-class FakeEvent:
-    """A CUDA event that has happened."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        """All options are accepted and ignored."""
-
-    def record(self, stream: Any = None) -> None:
-        """Happened."""
-
-    def wait(self, stream: Any = None) -> None:
-        """Happened."""
-
-    def synchronize(self) -> None:
-        """Happened."""
-
-    def query(self) -> bool:
-        """Happened."""
-        return True
-
-    def elapsed_time(self, other: Any) -> float:
-        """No time passes."""
-        return 0.0
-
-
-class _Current:
-    def __init__(self) -> None:
-        self.stream = FakeStream()
-        self.stream.number = self.stream.cuda_stream = self.stream.stream_id = 0
-
-
-_current = _Current()
-
-
-def current_stream() -> int:
-    """The number of the stream that user code has chosen."""
-    return _current.stream.number
-
-
-@final
-class _DeviceContext:
-    """torch.cuda.device and device_of: there is one device, so nothing changes."""
-
-    def __init__(self, device: Any = None) -> None:
-        self.idx = self.prev_idx = 0
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-@contextlib.contextmanager
-def _stream_context(stream: Any) -> Iterator[None]:
-    if stream is None:
-        yield
-        return
-    with stream:
-        yield
+from memguard.forecast.fake_streams import DeviceContext, FakeEvent, FakeStream, current, stream_context
 
 
 def become_gpu(
@@ -128,7 +23,29 @@ def become_gpu(
     empty_cache: Callable[[], None],
 ) -> None:
     """Let `torch.cuda` in this process speak of one GPU with these properties."""
-    properties = SimpleNamespace(
+    device = _device(_properties(name, total_bytes, compute_capability))
+    random = _random()
+    memory = _memory(total_bytes, allocated_bytes, empty_cache)
+    for key, value in {**device, **random, **memory}.items():
+        setattr(torch.cuda, key, value)
+    for key, value in memory.items():
+        setattr(torch.cuda.memory, key, value)
+    for key in ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all", "manual_seed_all"):
+        setattr(torch.cuda.random, key, random[key])
+    for key in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+        setattr(torch.cuda.nvtx, key, _nothing)
+    accelerator: Any = getattr(torch, "accelerator", None)
+    if accelerator is not None:
+        for key, value in _accelerator().items():
+            setattr(accelerator, key, value)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _properties(name: str, total_bytes: int, compute_capability: tuple[int, int]) -> SimpleNamespace:
+    return SimpleNamespace(
         name=name,
         major=compute_capability[0],
         minor=compute_capability[1],
@@ -146,10 +63,60 @@ def become_gpu(
         uuid="fake",
     )
 
-    default_stream = _current.stream
 
-    def nothing(*_: Any, **__: Any) -> None:
-        return None
+def _device(properties: SimpleNamespace) -> dict[str, Any]:
+    """What torch.cuda says of the device and its streams."""
+    capability = (properties.major, properties.minor)
+    default_stream = current.stream
+    return {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "init": _nothing,
+        "_lazy_init": _nothing,
+        "_lazy_call": _nothing,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": _nothing,
+        "get_device_name": lambda *_: properties.name,
+        "get_device_capability": lambda *_: capability,
+        "get_device_properties": lambda *_: properties,
+        "get_arch_list": lambda: [f"sm_{capability[0]}{capability[1]}"],
+        "can_device_access_peer": lambda *_: False,
+        "is_bf16_supported": lambda *_, **__: capability >= (8, 0),
+        "is_tf32_supported": lambda *_: capability >= (8, 0),
+        "synchronize": _nothing,
+        "ipc_collect": _nothing,
+        "current_stream": lambda *_: current.stream,
+        "default_stream": lambda *_: default_stream,
+        "set_stream": lambda stream: setattr(current, "stream", stream),
+        "stream": stream_context,
+        "StreamContext": stream_context,
+        "Stream": FakeStream,
+        "Event": FakeEvent,
+        "device": DeviceContext,
+        "device_of": DeviceContext,
+        "_DeviceGuard": DeviceContext,
+        "is_current_stream_capturing": lambda: False,
+    }
+
+
+def _random() -> dict[str, Any]:
+    """What torch.cuda says of random numbers: none are drawn."""
+
+    def host_state(*_: Any, **__: Any) -> torch.Tensor:
+        return torch.empty(16, dtype=torch.uint8, device="cpu")
+
+    nothings = ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all")
+    return {
+        **dict.fromkeys(nothings, _nothing),
+        "initial_seed": lambda: 0,
+        "get_rng_state": host_state,
+        "get_rng_state_all": lambda: [host_state()],
+    }
+
+
+def _memory(total_bytes: int, allocated_bytes: Callable[[], int], empty_cache: Callable[[], None]) -> dict[str, Any]:
+    """What torch.cuda says of memory: what the trace has allocated so far."""
 
     def allocated(*_: Any, **__: Any) -> int:
         return allocated_bytes()
@@ -157,83 +124,28 @@ def become_gpu(
     def statistics(*_: Any, **__: Any) -> dict[str, int]:
         return {"allocated_bytes.all.current": allocated_bytes(), "allocated_bytes.all.peak": allocated_bytes()}
 
-    def host_state(*_: Any, **__: Any) -> torch.Tensor:
-        return torch.empty(16, dtype=torch.uint8, device="cpu")
-
-    answers: dict[str, Any] = {
-        "is_available": lambda: True,
-        "is_initialized": lambda: True,
-        "init": nothing,
-        "_lazy_init": nothing,
-        "_lazy_call": nothing,
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
-        "set_device": nothing,
-        "get_device_name": lambda *_: name,
-        "get_device_capability": lambda *_: compute_capability,
-        "get_device_properties": lambda *_: properties,
-        "get_arch_list": lambda: [f"sm_{compute_capability[0]}{compute_capability[1]}"],
-        "can_device_access_peer": lambda *_: False,
-        "is_bf16_supported": lambda *_, **__: compute_capability >= (8, 0),
-        "is_tf32_supported": lambda *_: compute_capability >= (8, 0),
-        "synchronize": nothing,
-        "ipc_collect": nothing,
-        "current_stream": lambda *_: _current.stream,
-        "default_stream": lambda *_: default_stream,
-        "set_stream": lambda stream: setattr(_current, "stream", stream),
-        "stream": _stream_context,
-        "StreamContext": _stream_context,
-        "Stream": FakeStream,
-        "Event": FakeEvent,
-        "device": _DeviceContext,
-        "device_of": _DeviceContext,
-        "_DeviceGuard": _DeviceContext,
-        "is_current_stream_capturing": lambda: False,
-        "manual_seed": nothing,
-        "manual_seed_all": nothing,
-        "seed": nothing,
-        "seed_all": nothing,
-        "initial_seed": lambda: 0,
-        "get_rng_state": host_state,
-        "get_rng_state_all": lambda: [host_state()],
-        "set_rng_state": nothing,
-        "set_rng_state_all": nothing,
-    }
-    memory: dict[str, Any] = {
+    amounts = ("allocated", "reserved", "cached")
+    resets = ("peak_memory_stats", "max_memory_allocated", "max_memory_cached", "accumulated_memory_stats")
+    return {
+        **{f"{most}memory_{amount}": allocated for most in ("", "max_") for amount in amounts},
+        **{f"reset_{what}": _nothing for what in resets},
         "empty_cache": lambda *_: empty_cache(),
-        "memory_allocated": allocated,
-        "max_memory_allocated": allocated,
-        "memory_reserved": allocated,
-        "max_memory_reserved": allocated,
-        "memory_cached": allocated,
-        "max_memory_cached": allocated,
         "memory_stats": statistics,
         "memory_stats_as_nested_dict": lambda *_: {},
         "memory_summary": lambda *_, **__: "",
         "mem_get_info": lambda *_: (max(total_bytes - allocated_bytes(), 0), total_bytes),
-        "reset_peak_memory_stats": nothing,
-        "reset_max_memory_allocated": nothing,
-        "reset_max_memory_cached": nothing,
-        "reset_accumulated_memory_stats": nothing,
-        "set_per_process_memory_fraction": nothing,
+        "set_per_process_memory_fraction": _nothing,
     }
-    for key, value in {**answers, **memory}.items():
-        setattr(torch.cuda, key, value)
-    for key, value in memory.items():
-        setattr(torch.cuda.memory, key, value)
-    for key in ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all", "manual_seed_all"):
-        setattr(torch.cuda.random, key, answers[key])
-    for key in ("range_push", "range_pop", "range_start", "range_end", "mark"):
-        setattr(torch.cuda.nvtx, key, nothing)
-    accelerator: Any = getattr(torch, "accelerator", None)
-    if accelerator is not None:
-        for key, value in {
-            "is_available": lambda: True,
-            "current_accelerator": lambda *_, **__: torch.device("cuda"),
-            "device_count": lambda: 1,
-            "current_device_index": lambda: 0,
-            "current_stream": lambda *_: _current.stream,
-            "set_stream": lambda stream: setattr(_current, "stream", stream),
-            "synchronize": nothing,
-        }.items():
-            setattr(accelerator, key, value)
+
+
+def _accelerator() -> dict[str, Any]:
+    """What torch.accelerator says."""
+    return {
+        "is_available": lambda: True,
+        "current_accelerator": lambda *_, **__: torch.device("cuda"),
+        "device_count": lambda: 1,
+        "current_device_index": lambda: 0,
+        "current_stream": lambda *_: current.stream,
+        "set_stream": lambda stream: setattr(current, "stream", stream),
+        "synchronize": _nothing,
+    }

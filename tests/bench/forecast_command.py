@@ -17,8 +17,12 @@ from typing import NamedTuple
 from tests.bench.rows import Row
 
 TARGETS = Path(__file__).with_name("forecast_targets.py")
-MODELS = (("GPT-2 124M", "gpt2_124m", 3.0), ("7 billion", "gpt_7b", 10.0))
-"""Name, function, and the most seconds on the clock of two free cores."""
+SUBJECTS = (
+    ("GPT-2 124M", "gpt2_124m", "40GiB", 3.0),
+    ("7 billion", "gpt_7b", "nvidia-h200", 10.0),
+    ("7 billion where they do not fit, and what would help", "gpt_7b", "40GiB", 10.0),
+)
+"""Name, function, device, and the most seconds on the clock of two free cores."""
 IMPORT = ("-c", "import torch")
 HOST_MEMORY = 2e9
 _ALONE = """
@@ -52,8 +56,8 @@ def run(*arguments: str) -> Taken:
 def measure(*, quick: bool = False) -> list[Row]:
     """Medians of the seconds; the host memory is that of the largest process."""
     rows = []
-    for name, function, aim in MODELS[:1] if quick else MODELS:
-        command = ("-m", "memguard", "forecast", f"{TARGETS}:{function}", "--device", "40GiB")
+    for name, function, device, aim in SUBJECTS[:1] if quick else SUBJECTS:
+        command = ("-m", "memguard", "forecast", f"{TARGETS}:{function}", "--device", device)
         turns = [(run(*IMPORT), run(*command)) for _ in range(2 if quick else 5)]
         alone, whole = (list(each) for each in zip(*turns, strict=True))
         rows += [
