@@ -31,6 +31,8 @@ from memguard.stats import BatchRecord, MemoryStats, Run, SlowStats, Stage
 from memguard.summary import Summary
 
 HISTORY = 4096
+LARGER = 2
+"""A cause that holds so many times what it held when it was told is told anew in the summary."""
 JUDGED_AT_ONCE = 64
 """First batches, each worked out and judged by the rules as it ends."""
 BLOCK = 64
@@ -338,7 +340,11 @@ class Recorder:
         if known is not None:
             count = known.count + finding.count
             worse = known.severity < finding.severity
-            self._findings[finding.cause] = replace(finding if worse else known, count=count)
+            newest = finding if worse else known
+            if known.severity is finding.severity and (finding.bytes or 0) >= LARGER * (known.bytes or 1):
+                # The summary tells how bad it has become, and still when it began.
+                newest = replace(finding, stage=known.stage, epoch=known.epoch, batch=known.batch)
+            self._findings[finding.cause] = replace(newest, count=count)
             if not worse:
                 return
         else:

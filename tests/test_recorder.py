@@ -111,6 +111,17 @@ def test_a_finding_that_becomes_worse_is_told_again() -> None:
     assert recorder.close().findings[0].count == 3
 
 
+def test_the_summary_tells_how_large_a_cause_has_become() -> None:
+    """Of findings of one severity the largest is told at the end, with the batch of the first; sinks hear of one."""
+    sink = ListSink()
+    recorder = make(sinks=[sink])
+    for batch, size in ((3, 100), (5, 150), (9, 1000), (12, 900)):
+        recorder.add(finding(message=f"{size} bytes", bytes=size, batch=batch))
+    (told,) = recorder.close().findings
+    assert (told.message, told.bytes, told.batch, told.count) == ("1000 bytes", 1000, 3, 4)
+    assert len(sink.findings) == 1
+
+
 def test_a_failing_detector_is_logged_once_with_its_traceback_and_switched_off(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
