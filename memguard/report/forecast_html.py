@@ -29,6 +29,8 @@ svg .limit-text{fill:var(--critical);font-weight:600}
 """
 _TONES: Final = {"fits": "good", "fits only with retries": "warning", "does not fit": "critical"}
 _MOST = 8
+_UNUSED_SHARE = 0.001
+"""Below it the owners' figures and the allocated peak, rounded as they are shown, agree."""
 
 
 def forecast_html(forecast: Forecast) -> str:
@@ -121,6 +123,12 @@ def _owners(forecast: Forecast) -> str:
             f'<tr><td><span class="key {name}"></span>{escape(share.name)}</td>'
             f'<td class="share"><i class="{name}" style="width:{wide:.1f}%"></i></td>'
             f'<td class="number">{format_bytes(share.bytes)}</td></tr>'
+        )
+    unused = forecast.allocated_peak_bytes - sum(share.bytes for share in forecast.owners)
+    if unused > _UNUSED_SHARE * forecast.allocated_peak_bytes:
+        rows += (
+            '<tr class="muted"><td colspan="2">ends of blocks that nothing uses, which the drawing leaves out</td>'
+            f'<td class="number">{format_bytes(unused)}</td></tr>'
         )
     where = ""
     if forecast.peak_line is not None:

@@ -91,6 +91,13 @@ def test_the_page_holds_all_that_the_text_says():
     assert "<script" not in page and "http" not in page
 
 
+@pytest.mark.parametrize(("peak", "said"), [(8 * GIB, False), (8 * GIB + GIB // 4, True)])
+def test_the_page_says_why_owners_do_not_add_up_to_the_allocated_peak(peak, said):
+    """The allocator's blocks end after what was asked for; where that makes a difference, it has a row of its own."""
+    page = forecast_html(told(allocated_peak_bytes=peak))
+    assert ("ends of blocks" in page and "256 MiB" in page) is said
+
+
 def test_the_drawing_names_phases_peak_and_what_the_gpu_has():
     """The limit is drawn only where it is near the peak."""
     near, far = forecast_svg(told()), forecast_svg(told(device_total_bytes=80 * GIB))
