@@ -9,12 +9,12 @@ from typing import Any, ClassVar, final
 
 import torch
 from torch import nn
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from memguard.facts import Fact, FreedByCollector
 from memguard.probes.cycles import look_at_garbage
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.returned import large_storages
+from memguard.probes.storage_refs import StorageRef
 
 MIN_BYTES = 1024
 """Of an output that is followed."""
@@ -62,11 +62,11 @@ class CollectedOutputsProbe(Probe):
         for storage, nbytes in islice(large_storages(args, MIN_BYTES), 1):
             if storage._cdata != self._input:
                 self._input = storage._cdata
-                self._refs.append((StorageWeakRef(storage), nbytes))
+                self._refs.append((StorageRef(storage), nbytes))
         if torch.is_grad_enabled():
             return
         for storage, nbytes in large_storages(output, MIN_BYTES):
-            self._refs.append((StorageWeakRef(storage), nbytes))
+            self._refs.append((StorageRef(storage), nbytes))
 
     def on_batch_end(self) -> None:
         """Looks for the circle when the collector freed enough."""

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, final
 
 import torch
 from torch import nn
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from memguard.facts import Fact, KeptOutputs, PreviousOutputsAlive, ViewsPinStorage
 from memguard.probes.bounded import is_bounded
@@ -16,6 +15,7 @@ from memguard.probes.interface import Probe, Watch
 from memguard.probes.lasting import outlives_its_turn
 from memguard.probes.returned import large_storages
 from memguard.probes.sizes import storage_key
+from memguard.probes.storage_refs import StorageRef
 from memguard.stats import Stage
 
 MIN_BYTES = 1024
@@ -40,7 +40,7 @@ class _Output:
     __slots__ = ("batch", "bytes", "key", "module", "ref", "stage")
 
     def __init__(self, storage: torch.UntypedStorage, nbytes: int, batch: int, stage: Stage, module: int) -> None:
-        self.ref: Any = StorageWeakRef(storage)
+        self.ref: Any = StorageRef(storage)
         self.key, self.bytes = storage._cdata, nbytes
         self.batch, self.stage, self.module = batch, stage, module
 
