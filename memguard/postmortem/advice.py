@@ -166,8 +166,9 @@ def _against_state(scene: Scene, verdict: Verdict) -> Iterator[Advice]:
         )
     if state:
         yield Advice(
-            text=f"use an optimizer with less state than {optimizer.name}: torch.optim.Adafactor keeps almost none; an "
-            f"8-bit one (bitsandbytes) keeps a quarter and saves {format_bytes(0.75 * state)}.",
+            text=f"use an optimizer with less state than {optimizer.name}: torch.optim.Adafactor (from torch 2.5 on) "
+            "keeps almost none; an 8-bit one (bitsandbytes) keeps a quarter and saves "
+            f"{format_bytes(0.75 * state)}.",
             gain_bytes=round(0.95 * state),
         )
     yield Advice(

@@ -18,7 +18,7 @@ from memguard.probes.frames import is_user_frame, read_locals
 from memguard.probes.ledger import tensors_in
 from memguard.probes.oom_stack import Stack
 from memguard.probes.sites import place_of
-from memguard.probes.sizes import saved_tensors, storage_key
+from memguard.probes.sizes import SHOWS_SAVED, saved_tensors, storage_key
 
 TOP = 10
 MAX_NODES = 200_000
@@ -44,6 +44,8 @@ class Census:
     size: dict[int, int] = field(default_factory=dict)
     told: dict[int, tuple[str, tuple[int, ...], str]] = field(default_factory=dict)
     """Name, shape and dtype of a tensor of that storage."""
+    results: dict[Any, list[torch.Tensor]] = field(default_factory=dict)
+    """Where torch does not show what graphs saved: what is alive of a node's results, which further ones saved."""
     nodes_left: int = MAX_NODES_IN_ALL
     """How many may still be looked at."""
 
@@ -103,7 +105,7 @@ class Census:
             if variable is not None and leaves is not None:
                 leaves.add(id(variable))
             name = ""
-            for tensor in saved_tensors(node):
+            for tensor in saved_tensors(node) if SHOWS_SAVED else self.results.get(node, ()):
                 name = name or node.name()
                 yield tensor, name
             for upstream, _ in node.next_functions:
@@ -129,6 +131,9 @@ def collect(census: Census) -> None:
             found = kinds[kind] = next((into for base, into in wanted if issubclass(kind, base)), None)
         if found is not None:
             found.append(thing)
+    for tensor in () if SHOWS_SAVED else census.tensors:
+        if not tensor.is_leaf and tensor.grad_fn is not None:
+            census.results.setdefault(tensor.grad_fn, []).append(tensor)
 
 
 def root_modules(modules: list[nn.Module]) -> list[nn.Module]:

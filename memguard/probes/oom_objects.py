@@ -1,6 +1,7 @@
 """Who owns the device's memory when it has run out: one pass over the live objects, no tensor operation, nothing kept.
 
 Tensors that only C++ holds are found through the autograd graphs that saved them; what no object shows is ``other``.
+Where torch does not show what graphs saved, it is taken for that: nothing else is as large.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from memguard.probes.oom_census import (
 from memguard.probes.oom_keepers import find_exceptions, find_hoards
 from memguard.probes.oom_stack import Stack
 from memguard.probes.oom_variables import holder_of
+from memguard.probes.sizes import SHOWS_SAVED
 
 _STATE_TENSORS = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "Rprop": 2, "Adagrad": 1}
 
@@ -68,7 +70,9 @@ def examine(
     for key, owner in census.owner.items():
         owners[owner] += census.size[key]
     if allocated_bytes is not None:
-        owners["other"] = max(allocated_bytes - sum(owners.values()), 0)
+        hidden = max(allocated_bytes - sum(owners.values()), 0)
+        has_graphs = any(tensor.grad_fn is not None for tensor in census.tensors)
+        owners["other" if SHOWS_SAVED or not has_graphs else "activations"] += hidden
     current = _current(stack, roots, is_recent)
     parameters = [
         parameter

@@ -15,6 +15,8 @@ MAX_NODES = 4000
 MOST_OWNED = 100_000
 """Parameters and buffers that are told from other tensors: half a second of work. Large models have 20,000."""
 
+SHOWS_SAVED = hasattr(torch._C._autograd.SavedTensor, "data")
+"""Whether this torch shows what a graph saved; torch 2.4 does not."""
 _RAW = "_raw_saved_"  # SavedTensor attributes of C++ nodes with .data and .unpack_hook; checked in torch 2.13
 
 
