@@ -18,14 +18,15 @@ def is_bounded(
 
     It is cleared, rebuilt in an outer loop, compared by length, or has a maxlen; or it is a local variable of one pass
     over the data, which ends with its function, a script's one pass of evaluation, or made by a comprehension; or a
-    dataset's cache by index, which has at most one element for each sample.
+    dataset's cache by index, which has at most one element for each sample, or one that is asked for a key before it is
+    filled: how many keys there are, only the run can show.
 
     Args:
         file: Where it grows.
         line: The statement that adds to it.
         holder: Its name, like ``preds`` or ``Trainer.outputs``.
         evaluates: Whether it grows in evaluation.
-        by_index: Whether a dataset's cache by index counts as limited; not where each worker fills one of its own.
+        by_index: Whether a cache by index or key counts as limited; not where each worker fills one of its own.
 
     Returns:
         True also where the source cannot be read: then nothing speaks against it.
@@ -44,6 +45,8 @@ def is_bounded(
         return True
     function, loops = _around(tree, line)
     if by_index and any(_is_by_index(node, name, line, function) for node in ast.walk(function)):
+        return True
+    if by_index and _is_asked_first(function, name, line):
         return True
     for scope in ast.walk(tree) if attribute else ast.walk(function):
         if isinstance(scope, _FUNCTIONS) and attribute and scope.name != "__init__":
@@ -148,6 +151,18 @@ def _is_comprehension(node: ast.AST, name: str, line: int) -> bool:
     if not node.lineno <= line <= (node.end_lineno or node.lineno):
         return False
     return isinstance(node.value, (ast.ListComp, ast.DictComp, ast.SetComp))
+
+
+def _is_asked_first(function: ast.AST, name: str, line: int) -> bool:
+    """Whether a function stores under a key, and looks for the key beforehand: ``if key not in self.cache: ...``."""
+    stores = asks = False
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            targets = [target for target in node.targets if isinstance(target, ast.Subscript)]
+            stores = stores or any(_last(target.value) == name for target in targets)
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            asks = asks or (node.lineno <= line and _last(node.comparators[0]) == name)
+    return stores and asks
 
 
 def _is_by_index(node: ast.AST, name: str, line: int, function: ast.AST) -> bool:

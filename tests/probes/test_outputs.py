@@ -149,6 +149,13 @@ class Cached:
             self.samples[index] = load(index)
             self.views[time()] = self.samples[index]
         return self.samples[index]
+class Sage:
+    def mean(self, key):
+        if key in self.means:
+            return self.means[key]
+        self.means[key] = mean_of(key)
+        self.last[key] = self.means[key]
+        return self.means[key]
 def one_pass(window):
     preds = []
     for batch in range(9):
@@ -179,6 +186,8 @@ def test_bounds_are_read_from_the_source(tmp_path: object) -> None:
     assert bounded("window", "window.append")
     assert bounded("Cached.samples", "self.samples[index] = load")
     assert not bounded("Cached.views", "self.views[time()]")
+    assert bounded("Sage.means", "self.means[key] = ")
+    assert not bounded("Sage.last", "self.last[key] = ")
 
 
 PASS = """
