@@ -100,8 +100,8 @@ def name_in(frame: FrameType, module: nn.Module) -> str | None:
     for name, value in variables.items():
         attributes = attributes_of(value)
         parts = attributes.get("_modules")
-        for held in (attributes, parts if type(parts) is dict else {}):
-            for attribute, part in list(held.items()):
+        for held in (attributes, parts if isinstance(parts, dict) else {}):  # an OrderedDict before torch 2.5
+            for attribute, part in list(dict.items(held)):
                 if part is module:
                     return f"{name}.{attribute}"
     return None
