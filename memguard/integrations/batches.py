@@ -34,7 +34,7 @@ class _BatchIterator(Generic[BatchT]):
     def __init__(self, loader: Iterable[BatchT], guard: Guard, epoch: int | None) -> None:
         self._guard: Guard | None = None
         self._index = 0
-        self._line = BatchLine(guard.session, _length(loader))
+        self._line = BatchLine(guard.session, length_of(loader))
         self._batches = iter(loader)
         guard.start_batches(epoch)
         self._guard = guard
@@ -66,7 +66,8 @@ class _BatchIterator(Generic[BatchT]):
             guard.show(self._line, None)
 
 
-def _length(loader: object) -> int | None:
+def length_of(loader: object) -> int | None:
+    """The batches of a loader; None where it does not tell."""
     try:
         return len(loader) if isinstance(loader, Sized) else None
     except Exception:  # a DataLoader over an iterable dataset has __len__, but no length

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import logging
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 from memguard.integrations.answers import Answers
+from memguard.integrations.batches import length_of
 from memguard.integrations.huggingface_batches import EVALUATIONS, TrainerBatches
 from memguard.integrations.huggingface_stack import Host, find_host
 from memguard.integrations.session import Session
@@ -82,7 +82,7 @@ class MemGuardCallback(Answers, TrainerCallback):  # type: ignore[misc]
         """An epoch begins; a resumed one in its middle."""
         if self._session is not None and self._batches is not None:
             epoch = int((state.epoch or 0) + 1e-6)
-            self._batches.index = round(((state.epoch or 0) - epoch) * (_length(train_dataloader) or 0))
+            self._batches.index = round(((state.epoch or 0) - epoch) * (length_of(train_dataloader) or 0))
             self._session.recorder.epoch(epoch)
 
     @shielded
@@ -180,7 +180,7 @@ class MemGuardCallback(Answers, TrainerCallback):  # type: ignore[misc]
             session = Session(
                 self._options,
                 default_logdir=args.output_dir,
-                writer=functools.partial(_tensorboard_writer, self._host),
+                writer=self._tensorboard_writer,
                 rank=args.process_index,
                 world_size=args.world_size,
             )
@@ -200,23 +200,14 @@ class MemGuardCallback(Answers, TrainerCallback):  # type: ignore[misc]
     def _takes_part(self) -> bool:
         self._host = self._find_host()
         _close_abandoned()
-        return self._is_first(self._host)
+        return self._host is None or self._host.puts_first(self, MemGuardCallback)
 
     @shielded
     def _find_host(self) -> Host | None:
         return find_host()
 
-    def _is_first(self, host: Host | None) -> bool:
-        """Whether this is the Trainer's first callback of this kind, which then hears before those that report."""
-        callbacks = host.callbacks if host is not None else []
-        if self not in callbacks:
-            return True
-        if next(callback for callback in callbacks if isinstance(callback, MemGuardCallback)) is not self:
-            return False
-        if callbacks.index(self) > 1:  # the first one decides what the Trainer does next, and stays first
-            callbacks.remove(self)
-            callbacks.insert(1, self)
-        return True
+    def _tensorboard_writer(self) -> Any:
+        return self._host.tensorboard_writer if self._host is not None else None
 
     @shielded
     def _attach(self, model: Any) -> None:
@@ -235,12 +226,12 @@ class MemGuardCallback(Answers, TrainerCallback):  # type: ignore[misc]
     @shielded
     def _evaluated(self, args: Any, dataloader: Any) -> None:
         if self._batches is not None:
-            self._batches.evaluated(_length(dataloader), keeps=args.eval_accumulation_steps is None)
+            self._batches.evaluated(length_of(dataloader), keeps=args.eval_accumulation_steps is None)
 
     @shielded
     def _start_training(self, args: Any, state: Any, train_dataloader: Any) -> None:
         if self._session is not None:
-            self._session.stage_start(Stage.TRAIN, epoch=int(state.epoch or 0), batches=_length(train_dataloader))
+            self._session.stage_start(Stage.TRAIN, epoch=int(state.epoch or 0), batches=length_of(train_dataloader))
             to_come = (state.max_steps - state.global_step) * args.gradient_accumulation_steps
             self._session.plan(num_epochs=state.num_train_epochs or None, max_steps=to_come or None)
 
@@ -303,17 +294,3 @@ def _close_abandoned() -> None:
 
 def _remake(options: dict[str, Any]) -> MemGuardCallback:
     return MemGuardCallback(**options)
-
-
-def _tensorboard_writer(host: Host | None) -> Any:
-    for callback in host.callbacks if host is not None else []:
-        if type(callback).__name__ == "TensorBoardCallback":
-            return getattr(callback, "tb_writer", None)
-    return None
-
-
-def _length(loader: object) -> int | None:
-    try:
-        return len(loader)  # type: ignore[arg-type]
-    except Exception:  # none, or of unknown length
-        return None

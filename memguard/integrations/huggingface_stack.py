@@ -39,6 +39,26 @@ class Host:
         found: list[Any] = handler.callbacks if handler is not None else []
         return found
 
+    def puts_first(self, callback: Any, kind: type[Any]) -> bool:
+        """Whether a callback is the first of its kind; if so it hears events before those that report."""
+        callbacks = self.callbacks
+        if callback not in callbacks:
+            return True
+        if next(other for other in callbacks if isinstance(other, kind)) is not callback:
+            return False
+        if callbacks.index(callback) > 1:  # the first one decides what the Trainer does next, and stays first
+            callbacks.remove(callback)
+            callbacks.insert(1, callback)
+        return True
+
+    @property
+    def tensorboard_writer(self) -> Any:
+        """The writer of the Trainer's own TensorBoard run, once it has one."""
+        for callback in self.callbacks:
+            if type(callback).__name__ == "TensorBoardCallback":
+                return getattr(callback, "tb_writer", None)
+        return None
+
     @property
     def wrapped_model(self) -> Any:
         """What the Trainer calls in training: its model, or DDP's or torch.compile's wrapper around it."""

@@ -22,6 +22,7 @@ import memguard
 from memguard.integrations import huggingface, huggingface_batches
 from memguard.integrations.huggingface import MemGuardCallback, _running
 from memguard.integrations.huggingface_batches import TrainerBatches
+from memguard.integrations.huggingface_stack import Host
 from memguard.integrations.trackers import Scalars
 from memguard.recording import Recording, find_recordings
 from tests.integrations.huggingface_trainers import Classifier, Numbers, guard, trainer
@@ -344,9 +345,10 @@ def busy(folder: Path, *callbacks: Any) -> Trainer:
 @pytest.mark.parametrize(
     ("home", "name"),
     [
-        *[(huggingface, name) for name in ("find_host", "_close_abandoned", "is_compiled", "_length", "Session")],
+        *[(huggingface, name) for name in ("find_host", "_close_abandoned", "is_compiled", "length_of", "Session")],
         *[(huggingface_batches, name) for name in ("is_predicting", "kept_predictions", "call_site", "RootHooks")],
-        *[(MemGuardCallback, name) for name in ("_is_first", "_expect_checkpoint", "_close", "part_failed")],
+        *[(MemGuardCallback, name) for name in ("_tensorboard_writer", "_expect_checkpoint", "_close", "part_failed")],
+        *[(Host, name) for name in ("puts_first", "callbacks", "tensorboard_writer")],
         *[
             (TrainerBatches, name)
             for name, method in vars(TrainerBatches).items()
