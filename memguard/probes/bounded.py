@@ -140,6 +140,8 @@ def _shrinks(node: ast.AST, name: str) -> bool:
         value = node.value
         if isinstance(value, ast.Call) and any(keyword.arg == "maxlen" for keyword in value.keywords):
             return True
+        if isinstance(value, ast.Call) and _last(value.func) == "deque" and len(value.args) > 1:
+            return True  # deque([], 1000)
         return isinstance(value, ast.Subscript) and _last(value.value) == name  # x = x[-k:]
     return False
 

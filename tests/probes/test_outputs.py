@@ -128,7 +128,9 @@ class Trainer:
     def __init__(self):
         self.kept, self.cleared = [], []
         self.replaced = []
+        self.ring = deque([], 1000)
     def step(self, out):
+        self.ring.append(out)
         self.kept.append(out)
         self.cleared.append(out)
         self.replaced.append(out)
@@ -179,6 +181,7 @@ def test_bounds_are_read_from_the_source(tmp_path: object) -> None:
     assert not bounded("Trainer.kept", "self.kept.append")
     assert bounded("Trainer.cleared", "self.cleared.append")
     assert bounded("Trainer.replaced", "self.replaced.append")
+    assert bounded("Trainer.ring", "self.ring.append")
     assert not bounded("LOG", "LOG.append")
     assert not bounded("outer", "outer.append")
     assert bounded("inner", "inner.append")
