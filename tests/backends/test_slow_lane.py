@@ -19,12 +19,12 @@ class Gate:
     def __call__(self, seconds: float) -> bool:
         self.asked.append(seconds)
         self._waiting.release()
-        self._go.acquire(timeout=10)
+        self._go.acquire(timeout=60)
         return self.stopped
 
     def await_wait(self) -> None:
         """Returns when the lane waits."""
-        assert self._waiting.acquire(timeout=10)
+        assert self._waiting.acquire(timeout=60)
 
     def open(self) -> None:
         self._go.release()
@@ -73,7 +73,7 @@ def test_a_failure_is_logged_once_and_ends_the_lane(caplog):
     with caplog.at_level(logging.WARNING, logger="memguard"):
         gate.open()
         assert thread is not None
-        thread.join(10)
+        thread.join(60)
     assert not lane.running
     assert lane.newest().open_files == 7
     assert len(caplog.records) == 1
@@ -91,6 +91,7 @@ def test_start_and_stop_may_be_called_twice():
     assert thread is lane._thread and thread is not None and thread.daemon
     lane.stop()
     lane.stop()
+    thread.join(60)
     assert not thread.is_alive()
     lane.start()
     assert lane.running
@@ -104,17 +105,17 @@ def test_stop_does_not_wait_for_a_reader_that_hangs():
 
     def read() -> SlowStats:
         reading.set()
-        hang.wait(30)
+        hang.wait(60)
         return SlowStats()
 
     lane = SlowLane(read)
     lane.start()
-    assert reading.wait(10)
+    assert reading.wait(60)
     thread = lane._thread
     lane.stop()
     assert thread is not None and thread.is_alive()
     hang.set()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 

@@ -59,7 +59,7 @@ class Visit:
         """The frame of the Memory tab at a TensorBoard's address, once it is ready."""
         self.page.goto(f"{url}/#memguard")
         self.page.wait_for_selector("iframe", state="attached")
-        for _ in range(200):
+        for _ in range(2400):  # a minute
             frames = [frame for frame in self.page.frames if "plugin_entry.html?name=memguard" in frame.url]
             if frames:
                 frames[0].wait_for_selector("body[data-ready]:not([data-ready=''])")

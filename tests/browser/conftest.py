@@ -37,6 +37,7 @@ def url(demo: Path) -> Iterator[str]:
 def visit(chromium: Any) -> Iterator[Visit]:
     """A fresh visitor; at the end of a test the page must not have complained about anything."""
     context = chromium.new_context(viewport={"width": 1440, "height": 1000})
+    context.set_default_timeout(120_000)
     made = Visit(context.new_page())
     yield made
     context.close()
