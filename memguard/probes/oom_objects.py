@@ -66,21 +66,9 @@ def examine(
     lines = claim_locals(census, stack)
     for tensor in census.tensors:
         census.claim(tensor, "outputs", "a kept tensor")
-    owners = dict.fromkeys(OWNERS, 0)
-    for key, owner in census.owner.items():
-        owners[owner] += census.size[key]
-    if allocated_bytes is not None:
-        hidden = max(allocated_bytes - sum(owners.values()), 0)
-        has_graphs = any(tensor.grad_fn is not None for tensor in census.tensors)
-        owners["other" if SHOWS_SAVED or not has_graphs else "activations"] += hidden
+    owners = _owners(census, allocated_bytes)
     current = _current(stack, roots, is_recent)
-    parameters = [
-        parameter
-        for root in roots
-        if id(root) in current
-        for parameter in root.parameters()
-        if parameter.requires_grad and census.key_of(parameter) is not None
-    ]
+    parameters = list(_trained(census, [root for root in roots if id(root) in current]))
     reached = sum(id(parameter) in leaves for parameter in parameters)
     census.nodes_left = max(census.nodes_left, MAX_NODES_IN_ALL // 2)
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -103,8 +91,29 @@ def examine(
         grad_enabled=grad_enabled,
         layers=sum(1 for part in model.modules() if part._parameters) if model is not None else 0,
         site=stack.site,
+        call_site=stack.call_site,
         phase=stack.phase,
     )
+
+
+def _owners(census: Census, allocated_bytes: int | None) -> dict[str, int]:
+    """Bytes by owner; what no object shows is told apart by whether graphs can show what they saved."""
+    owners = dict.fromkeys(OWNERS, 0)
+    for key, owner in census.owner.items():
+        owners[owner] += census.size[key]
+    if allocated_bytes is not None:
+        hidden = max(allocated_bytes - sum(owners.values()), 0)
+        has_graphs = any(tensor.grad_fn is not None for tensor in census.tensors)
+        owners["other" if SHOWS_SAVED or not has_graphs else "activations"] += hidden
+    return owners
+
+
+def _trained(census: Census, roots: list[nn.Module]) -> Iterator[nn.Parameter]:
+    """The parameters on the device that want gradients."""
+    for root in roots:
+        for parameter in root.parameters():
+            if parameter.requires_grad and census.key_of(parameter) is not None:
+                yield parameter
 
 
 def _current(stack: Stack, roots: list[nn.Module], is_recent: Callable[[nn.Module], bool]) -> set[int]:
