@@ -31,8 +31,7 @@ MIN_TEXT = 64 * 1024
 _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, frozenset, collections.deque)
 _PLAIN = (bytes, bytearray, str, int, float, complex, io.BytesIO)
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
-_TEXTS = frozenset({str, bytes, bytearray})
-_BLOCKS = _TEXTS | {io.BytesIO}
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 def size_of(value: object) -> int:
@@ -69,16 +68,22 @@ def newest_of(container: object) -> object:
 def block_of(value: object) -> int:
     """Bytes of an object that is one block of memory and can be replaced by a larger one: an array, a text; else 0."""
     kind = type(value)
-    if kind in _BLOCKS:
+    if kind is str or kind is bytes or kind is bytearray or kind is io.BytesIO:  # by identity: a metaclass may hash
         return sys.getsizeof(value)
-    if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
+    if type.__dict__["__flags__"].__get__(kind) & _HEAP_TYPE:
+        return 0  # made by a class statement
+    module, name = type.__dict__["__module__"].__get__(kind), type.__dict__["__name__"].__get__(kind)
+    if module == "numpy" and name == "ndarray":
         return int(kind.nbytes.__get__(value))  # type: ignore[attr-defined]
     return 0
 
 
 def is_large_text(value: object) -> bool:
     """Whether it is a text so long that it may be one to which every batch adds."""
-    return type(value) in _TEXTS and len(value) >= MIN_TEXT  # type: ignore[arg-type]
+    kind = type(value)
+    if kind is str or kind is bytes or kind is bytearray:
+        return len(value) >= MIN_TEXT  # type: ignore[arg-type]
+    return False
 
 
 def is_from_worker(value: object, depth: int = 3) -> bool:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from memguard.facts import KeptOnHost
+from memguard.probes.host_sizes import block_of, is_large_text
 from memguard.probes.scans import ScansProbe
 from tests.probes.loop import Loop
 
@@ -111,3 +112,23 @@ def test_what_does_not_tell_its_size_is_counted() -> None:
     pictures: list[Handle] = []
     (fact,) = told(lambda: pictures.append(Handle()))
     assert fact.place.holder == "pictures" and fact.bytes_per_batch < 1024
+
+
+class Hostile(type):
+    """A class of classes that must not be asked anything."""
+
+    def __hash__(cls) -> int:
+        raise AssertionError("a metaclass was asked for its hash")
+
+    def __eq__(cls, other: object) -> bool:
+        raise AssertionError("a metaclass was compared")
+
+    def __getattribute__(cls, name: str) -> object:
+        raise AssertionError(f"a metaclass was asked for {name}")
+
+
+def test_a_class_is_asked_nothing() -> None:
+    """Whether an object is an array or a text is seen by its type itself."""
+    thing = type.__call__(Hostile("Thing", (), {}))
+    assert block_of(thing) == 0 and not is_large_text(thing)
+    assert block_of(np.zeros(1000)) == 8000 and block_of("x" * 1000) > 1000
