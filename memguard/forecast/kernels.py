@@ -11,6 +11,7 @@ import torch
 from memguard.forecast.packed_sequences import pack_kernel
 from memguard.forecast.scratch_convolution import convolution_backward_kernel, convolution_kernel
 from memguard.forecast.scratch_norms import group_norm_backward_kernel, group_norm_kernel
+from memguard.forecast.scratch_products import grouped_mm_kernel
 
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer
@@ -157,3 +158,5 @@ KERNELS.update(
     if (packet := getattr(aten, name, None)) is not None
     for overload in packet.overloads()
 )
+if hasattr(aten, "_grouped_mm"):
+    KERNELS[aten._grouped_mm.default] = grouped_mm_kernel

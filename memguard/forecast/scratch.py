@@ -233,6 +233,9 @@ _SCRATCH: dict[Any, Scratch] = {
     _aten._embedding_bag_backward.default: _embedding_bag_backward,
 }
 
+if hasattr(_aten, "_grouped_mm"):
+    _SCRATCH[_aten._grouped_mm.default] = scratch_products.grouped_mm
+
 
 def scratch_of(func: Any) -> Scratch | None:
     """How the operator's CUDA kernel takes memory, or None if its outputs are all."""

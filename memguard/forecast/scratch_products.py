@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from memguard.forecast.scratch_parts import nbytes_of
 from memguard.forecast.trace import Kind
 
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer
+
+_GROUP_BYTES = 60
+"""Of ``_grouped_mm``: the addresses, strides and size of a group's product."""
+_TILE_BYTES = {9: 512, 10: 5376}
+"""Of ``_grouped_mm`` by major compute capability: what each multiprocessor has for the descriptions of its tiles."""
 
 
 def gemm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -56,3 +63,36 @@ def trilinear(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str
     """bilinear: products through cuBLAS, one output feature after the other."""
     tracer.outputs(out, site)
     tracer.library_call(Kind.GEMM, site)
+
+
+def grouped_mm_kernel(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The output of ``_grouped_mm``: PyTorch's fake kernel knows bf16 only and pads rows in CUDA builds only."""
+    left, right = args[:2]
+    groups = _argument(args, kwargs, 2, "offs")
+    dtype = _argument(args, kwargs, 4, "out_dtype") or left.dtype
+    flat_left, flat_right = left.dim() == 2, right.dim() == 2
+    shape = [left.shape[-2], right.shape[-1]]
+    if flat_left == flat_right:
+        shape = [groups.shape[0] if flat_left else left.shape[0], *shape]
+    align = 16 // dtype.itemsize
+    row = -(-shape[-1] // align) * align
+    stride = [shape[-2] * row, row, 1][-len(shape) :]
+    return torch.empty_strided(shape, stride, dtype=dtype, device=left.device)
+
+
+def grouped_mm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """bf16 is one kernel where there is one, with a table of the groups; all else is products of cuBLAS in turn."""
+    tracer.outputs(out, site)
+    left, right = args[:2]
+    tile_bytes = _TILE_BYTES.get(tracer.compute_capability[0])
+    if left.dtype != torch.bfloat16 or tile_bytes is None:
+        tracer.library_call(Kind.GEMM, site)
+        return
+    groups = next((factor.shape[0] for factor in (left, right) if factor.dim() == 3), None)
+    if groups is None:
+        groups = _argument(args, kwargs, 2, "offs").shape[0]
+    tracer.take(site, groups * _GROUP_BYTES, tracer.setting.multiprocessors * tile_bytes)
+
+
+def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name: str) -> Any:
+    return args[position] if len(args) > position else kwargs.get(name)

@@ -66,6 +66,40 @@ def test_an_operator_takes_what_its_cuda_kernel_takes(name):
     assert found == seen
 
 
+@pytest.mark.parametrize(
+    ("dtype", "capability", "seen"),
+    [
+        (torch.bfloat16, (9, 0), [32768, 240, 67584, -67584, -240]),
+        (torch.bfloat16, (10, 0), [32768, 240, 709632, -709632, -240]),
+        (torch.bfloat16, (8, 0), [32768]),
+        (torch.float32, (9, 0), [65536]),
+    ],
+)
+def test_products_of_groups_are_one_kernel_in_bf16_from_hopper_on(dtype, capability, seen):
+    """Routed experts: other types are products in turn, which PyTorch's fake kernel refuses; gradients work too."""
+    if not hasattr(F, "grouped_mm"):
+        pytest.skip("this PyTorch has no grouped_mm")
+
+    def build():
+        x = torch.zeros(256, 128, device="cuda", dtype=dtype, requires_grad=True)
+        weight = torch.zeros(4, 128, 64, device="cuda", dtype=dtype, requires_grad=True)
+        ends = torch.tensor([64, 128, 192, 256], device="cuda", dtype=torch.int32)
+
+        def step():
+            out = F.grouped_mm(x, weight, offs=ends)
+            out.backward(torch.ones_like(out))
+            assert x.grad.shape == x.shape and weight.grad.shape == weight.shape
+
+        return None, None, step
+
+    found = in_child(lambda: trace(build, Setting(steps=1, multiprocessors=132, compute_capability=capability)))
+    events = found.events[next(i for i, event in enumerate(found.events) if event.kind == Kind.STEP) :]
+    sizes = {event.block: event.nbytes for event in events if event.kind == Kind.ALLOC}
+    signs = {Kind.ALLOC: 1, Kind.FREE: -1}
+    listed = [signs[event.kind] * sizes[event.block] for event in events if event.kind in signs]
+    assert listed[: len(seen)] == seen
+
+
 @pytest.mark.parametrize("literal", [False, True])
 def test_packed_sequences_hold_as_many_numbers_as_their_lengths_say(literal):
     """Lengths that the step brings along or writes down are known; the packed tensor has no padding."""
