@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.detectors.interface import Detector
-from memguard.detectors.kept_storage import LARGE_SHARE
 from memguard.detectors.ratchet import Outlook, Ratchet
 from memguard.detectors.telling import at, from_fact, from_post_mortem, from_record, holder, limit_of
 from memguard.detectors.training_floor import TrainingFloor
@@ -53,12 +52,7 @@ class SteadyGrowth(Detector):
         if isinstance(fact, RetainedGraphs) and fact.bytes is not None:
             self._named = max(self._named, fact.bytes / fact.graphs)
         elif isinstance(fact, KeptOutputs):
-            if fact.bounded and fact.bytes < LARGE_SHARE * (limit_of(run) or 0):
-                self._lead = (
-                    fact  # MG301 told it without alarm: should it reach the limit all the same, it is named here
-                )
-            else:
-                self._named = max(self._named, fact.bytes_per_batch)
+            self._named = max(self._named, fact.bytes_per_batch)
         elif isinstance(fact, (SurvivingAllocations, GrowingContainer)):
             if self._lead is None or isinstance(fact, GrowingContainer):
                 self._lead = fact
@@ -101,9 +95,7 @@ class SteadyGrowth(Detector):
                 nbytes=nbytes,
                 bytes_per_batch=growth.rate,
             )
-        if isinstance(lead, KeptOutputs):
-            message += f" {holder(lead.place)} keeps them."
-        elif isinstance(lead, GrowingContainer):
+        if isinstance(lead, GrowingContainer):
             message += f" {holder(lead.place)} grows by {lead.elements_per_batch:.3g} elements a batch."
         else:
             message += f" Allocations made at {at(lead.place)} survive their batches."

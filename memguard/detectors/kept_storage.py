@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import ClassVar, final
 
 from memguard.detectors.interface import Detector
+from memguard.detectors.ratchet import Ratchet
 from memguard.detectors.telling import Room, from_fact, holder, limit_of, plural
-from memguard.facts import Fact, KeptOutputs, ViewsPinStorage
+from memguard.detectors.training_floor import TrainingFloor
+from memguard.facts import Fact, KeptOutputs, RanOutOfMemory, ViewsPinStorage
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run, Stage
 from memguard.units import format_bytes
@@ -24,6 +27,8 @@ MIN_BYTES_PER_BATCH = 1024
 MIN_SHARE_PER_BATCH = 1e-6
 """Of the device: less with every batch is a log of losses or labels, and never fills it."""
 
+EXPLAINED = 0.5
+"""Share of a growth towards the limit for which what is kept must account."""
 LARGE_SHARE = 0.2
 """Of the device, held by outputs that are kept."""
 _REMEDY = "keep them on the CPU (x.cpu()), or update a metric instead, and clear what is kept when the epoch ends."
@@ -49,15 +54,49 @@ class OutputsAccumulate(Detector):
     def __init__(self) -> None:
         self._room = Room()
         self._newest: dict[Stage, BatchRecord] = {}
+        self._mild: KeptOutputs | None = None
+        """What was only remarked on in training, for something seems to bound it."""
+        self._floor: TrainingFloor | None = None
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
-        """Learns how much room is left, and how far this pass is."""
+        """Learns how much room is left, and how far this pass is; a remark may turn out to be more than that."""
         self._room.observe(record)
         self._newest[record.stage] = record
-        return ()
+        fact, end = self._mild, record.allocated_end_bytes
+        if fact is None or self._floor is None or record.stage is not Stage.TRAIN or end is None:
+            return ()
+        peak = record.allocated_peak_bytes or end
+        found = self._floor.observe(record, run, end=end, peak=peak, limit=limit_of(run))
+        if found is None or fact.bytes_per_batch < EXPLAINED * found.growth.rate:
+            return ()
+        message = (
+            f"{holder(fact.place)} keeps tensors of every batch on the device, {format_bytes(fact.bytes_per_batch)} "
+            f"each: at this rate memory reaches the limit of {format_bytes(limit_of(run))} in about "
+            f"{found.batches_to_limit} batches."
+        )
+        return (self._worse(fact, run, message, record.batch, round(found.growth.observed)),)
+
+    def _worse(self, fact: KeptOutputs, run: Run, message: str, batch: int, nbytes: int | None) -> Finding:
+        """What was remarked on is critical after all."""
+        self._mild = self._floor = None
+        remedy = fact.remedy or _REMEDY
+        return from_fact(
+            self,
+            replace(fact, batch=batch),
+            run,
+            Severity.CRITICAL,
+            message,
+            remedy,
+            nbytes=nbytes,
+            bytes_per_batch=fact.bytes_per_batch,
+        )
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Concludes: critical if it will not fit, a warning if it never stops, else only told."""
+        mild = self._mild
+        if isinstance(fact, RanOutOfMemory) and fact.cause == "leak" and not fact.caught and mild is not None:
+            if fact.holder in (None, mild.place.holder):
+                yield self._worse(mild, run, f"memory ran out. {fact.why}", fact.batch, fact.bytes)
         if not isinstance(fact, KeptOutputs) or fact.tensors < MIN_BATCHES:
             return
         left = fact.batches_left
@@ -70,6 +109,8 @@ class OutputsAccumulate(Detector):
             severity = Severity.WARNING
         elif fact.bytes >= LARGE_SHARE * (limit_of(run) or float("inf")):
             severity = Severity.WARNING  # it may end with the pass, yet the device is a good part full of it
+        if severity is Severity.INFO and fact.stage is Stage.TRAIN:
+            self._mild, self._floor = fact, self._floor or TrainingFloor(Ratchet())
         what = fact.what or (f"the states of {fact.metric}" if fact.metric else plural(fact.tensors, "tensor"))
         more = ""
         if left:

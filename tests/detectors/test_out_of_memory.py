@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from memguard.detectors import DETECTORS
-from memguard.facts import OptimizerStateAhead, RanOutOfMemory
+from memguard.facts import KeptOutputs, OptimizerStateAhead, RanOutOfMemory
 from memguard.findings import Severity
 from tests.detectors.evidence import AT, GIB, MIB, judge, record
 
@@ -51,3 +51,14 @@ def test_one_reading_of_the_driver_proves_nobody_else() -> None:
     readings = [12 * GIB, 19 * GIB, 12 * GIB + MIB, 12 * GIB + 2 * MIB]
     records = [record(i, device_used_bytes=readings[max(0, i - 6)]) for i in range(10)]
     assert judge(RULES["MG601"](), *records) == []
+
+
+def test_a_leak_that_was_only_remarked_on_becomes_critical() -> None:
+    """Memory ran out of what MG301 took for bounded: the same cause, now with the error's words."""
+    remarked = KeptOutputs(**AT, tensors=20, first_batch=0, bytes=GIB, bytes_per_batch=38.0 * MIB, bounded=True)
+    leak = replace(ERROR, cause="leak", why="A leak.", holder=remarked.place.holder)
+    mild, critical = judge(RULES["MG301"](), remarked, leak, leak)
+    assert (mild.severity, critical.severity, critical.cause) == (Severity.INFO, Severity.CRITICAL, mild.cause)
+    assert "A leak." in critical.message
+    for other in (replace(leak, caught=True), replace(leak, holder="another"), ERROR):
+        assert len(judge(RULES["MG301"](), remarked, other)) == 1

@@ -153,20 +153,22 @@ def test_a_guarded_evaluation_is_still_told() -> None:
 def test_growth_that_was_named_is_not_told_twice() -> None:
     """Where kept outputs account for the growth, MG501 leaves the word to MG301."""
     growth = [record(i, allocated_end_bytes=4 * GIB + 40 * i * MIB) for i in range(300)]
-    named = KeptOutputs(**AT, tensors=20, first_batch=0, bytes=GIB, bytes_per_batch=38.0 * MIB, bounded=False)
+    named = KeptOutputs(**AT, tensors=20, first_batch=0, bytes=GIB, bytes_per_batch=38.0 * MIB)
     assert judge(RULES["MG501"](), *growth) != []
     assert judge(RULES["MG501"](), named, *growth) == []
-    large = replace(named, bytes=8 * GIB, bounded=True)  # which MG301 warns of as well
-    assert judge(RULES["MG501"](), large, *growth) == []
 
 
-def test_growth_that_was_told_as_bounded_is_told_when_it_will_not_fit() -> None:
-    """What MG301 only remarked on, for something seemed to end it, is named as the cause once the limit is in sight."""
+def test_what_was_told_as_bounded_is_critical_when_it_will_not_fit() -> None:
+    """What MG301 only remarked on, for something seemed to end it, is told anew once the limit is in sight."""
     growth = [record(i, allocated_end_bytes=4 * GIB + 40 * i * MIB) for i in range(300)]
     remarked = KeptOutputs(**AT, tensors=20, first_batch=0, bytes=GIB, bytes_per_batch=38.0 * MIB, bounded=True)
-    (finding,) = judge(RULES["MG501"](), remarked, *growth)
-    assert (finding.severity, finding.line) == (Severity.CRITICAL, remarked.place.line)
-    assert "keeps them" in finding.message
+    mild, critical = judge(RULES["MG301"](), remarked, *growth)
+    assert (mild.severity, critical.severity) == (Severity.INFO, Severity.CRITICAL)
+    assert (critical.line, critical.cause) == (remarked.place.line, mild.cause)
+    other = replace(remarked, bytes_per_batch=0.5 * MIB)  # not what makes it grow
+    assert len(judge(RULES["MG301"](), other, *growth)) == 1
+    flat = [record(i, allocated_end_bytes=4 * GIB + 40 * min(i, 60) * MIB) for i in range(300)]
+    assert len(judge(RULES["MG301"](), remarked, *flat)) == 1
 
 
 def test_a_peak_far_above_the_logits_is_not_theirs() -> None:
