@@ -34,7 +34,7 @@ test-oldest: # the core of the suite with the oldest packages that are accepted;
 		tests/test_recorder.py tests/test_recording.py tests/test_units.py tests/backends tests/guards tests/sinks \
 		tests/report tests/detectors tests/probes tests/postmortem tests/integrations/test_torch.py \
 		tests/integrations/test_lightning.py tests/integrations/test_loop.py tests/integrations/test_unchanged.py \
-		tests/chaos/test_hostile_programs.py
+		tests/chaos/test_hostile_programs.py tests/chaos/test_guards_come_and_go.py
 
 test-cuda: null-gpu
 	$(BIN)/python -m tests.nullgpu.run --total 24GiB --devices 2 -- python -m pytest tests/cuda -m cuda
