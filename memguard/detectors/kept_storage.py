@@ -93,10 +93,11 @@ class OutputsAccumulate(Detector):
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Concludes: critical if it will not fit, a warning if it never stops, else only told."""
-        mild = self._mild
-        if isinstance(fact, RanOutOfMemory) and fact.cause == "leak" and not fact.caught and mild is not None:
-            if fact.holder in (None, mild.place.holder):
+        if isinstance(fact, RanOutOfMemory):
+            mild, leaked = self._mild, fact.cause == "leak" and not fact.caught
+            if mild is not None and leaked and fact.holder in (None, mild.place.holder):
                 yield self._worse(mild, run, f"memory ran out. {fact.why}", fact.batch, fact.bytes)
+            return
         if not isinstance(fact, KeptOutputs) or fact.tensors < MIN_BATCHES:
             return
         left = fact.batches_left
