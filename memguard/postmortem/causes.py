@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memguard.facts import NOWHERE
 from memguard.postmortem.evidence import find_spike
 from memguard.postmortem.fragmentation import find_fragmentation
 from memguard.postmortem.inputs import batch_shape
@@ -97,7 +98,7 @@ def _validation_graph(scene: Scene) -> Verdict | None:
         text=f"Validation builds an autograd graph: the model is in eval mode, gradients are enabled, and "
         f"{format_bytes(graph)} of activations are kept for a backward that does not come.",
         bytes=graph,
-        place=objects.site,
+        place=objects.call_site if objects.call_site is not NOWHERE else objects.site,
         finding=strongest_finding(scene, ("MG201",)),
     )
 

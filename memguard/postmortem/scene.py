@@ -157,6 +157,8 @@ class Objects:
     """Leaf modules with parameters in the current model."""
     site: Place = NOWHERE
     """The line that asked."""
+    call_site: Place = NOWHERE
+    """The user's line that called the model whose forward asked."""
     phase: str | None = None
     """"forward", "backward" or "optimizer step"."""
 

@@ -28,6 +28,8 @@ class Stack:
     running: set[int] = field(default_factory=set)
     """Ids of all frames that run, or belong to the failing error."""
     site: Place = NOWHERE
+    call_site: Place = NOWHERE
+    """The user's line that called the outermost module."""
     phase: str | None = None
     model: nn.Module | None = None
     """The outermost module whose forward failed."""
@@ -65,15 +67,19 @@ def stack_of(error: BaseException | None) -> Stack:
 
 
 def _read(stack: Stack) -> None:
+    wants_caller = False
     for frame in stack.frames:
         code = frame.f_code
-        if stack.site is NOWHERE and is_user_frame(frame):
-            stack.site = place_of(frame)
+        if (stack.site is NOWHERE or wants_caller) and is_user_frame(frame):
+            place = place_of(frame)
+            stack.site = place if stack.site is NOWHERE else stack.site
+            stack.call_site, wants_caller = place if wants_caller else stack.call_site, False
         file, name = code.co_filename.replace("\\", "/"), code.co_name
         if name in _CALLS and "/torch/nn/modules/module.py" in file:
             module = read_locals(frame).get("self")
             if issubclass(type(module), nn.Module):
                 stack.model = module  # type: ignore[assignment]
+                wants_caller = True
                 stack.phase = stack.phase or "forward"
         elif name == "step" and stack.optimizer is None:  # of torch.optim, or of a class of the user's
             optimizer = read_locals(frame).get("self")
