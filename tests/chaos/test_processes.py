@@ -138,3 +138,12 @@ def test_trainers_inside_trainers(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     guarded = nested_fit(tmp_path, lambda: [memguard.MemGuard(logdir=tmp_path, quiet=True, device="cpu")] * 2)
     assert_same(guarded, truth)
     assert first_lines(caplog.records) == []
+
+
+def test_trainers_inside_trainers_share_one_callback(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The same MemGuard is entered again while it is in use: the numbers are the same, and nothing of it fails."""
+    truth = nested_fit(tmp_path, list)
+    shared = memguard.MemGuard(logdir=tmp_path, quiet=True, device="cpu")
+    assert_same(nested_fit(tmp_path, lambda: [shared]), truth)
+    assert first_lines(caplog.records) == []
+    assert all(Recording.open(path).end is not None for path in find_recordings(tmp_path))
