@@ -196,3 +196,9 @@ def test_missing_stacks_and_history_are_said() -> None:
     assert "No history" in advice
     assert "No stacks" in advice
     assert "_record_memory_history" in advice
+
+
+def test_a_line_is_one_line_whatever_its_frame_is_called() -> None:
+    """Names come from the file; one with an end of a line in it must not look like another entry."""
+    line = Line("train.py", 3, "step\n900 GiB  other.py:1 in \x1b[2Jgone")
+    assert str(line) == "train.py:3 in step\\n900 GiB  other.py:1 in \\x1b[2Jgone"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from memguard.allocator.snapshot import Frame, Stack
+from memguard.printable import one_line
 
 _PYTHON_FILE = re.compile(r"\.pyw?$|^<ipython-input|^<stdin>$|ipykernel_\d+|^<string>$")
 _LIBRARY = re.compile(
@@ -29,8 +30,8 @@ class Line(NamedTuple):
 
     def __str__(self) -> str:
         if self.file is None:
-            return self.function or UNKNOWN
-        return f"{self.file}:{self.line} in {self.function}"
+            return one_line(self.function or UNKNOWN)
+        return one_line(f"{self.file}:{self.line} in {self.function}")  # a stranger's file may hold ends of lines
 
 
 UNKNOWN = "(no Python frames recorded, as in the backward pass)"
