@@ -130,13 +130,14 @@ ALONE = """
 import subprocess
 import sys
 from memguard.cli import main
-assert main(["forecast", "train.py:build", "--device", "1GiB", "--steps", "1", "--json"]) == 0
+assert main(["forecast", sys.argv[1], "--device", "1GiB", "--steps", "1", "--json"]) == 0
 assert "torch" not in sys.modules, "unloading it takes longer than the step"
 """
 
 
 def test_pytorch_is_loaded_by_the_child_alone(script):
     """The command's own process never loads it, and gets the whole answer from one that did."""
-    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=False, cwd=script.parent)
+    command = [sys.executable, "-c", ALONE, f"{script}:build"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout)["verdict"] == "fits"
