@@ -57,7 +57,9 @@ def in_process() -> list[str]:
 
 
 def inside(value: Any) -> list[Any]:
-    """What a table or a list holds."""
+    """What a table or a list holds; of the table of modules, those of others."""
+    if value is sys.modules:
+        return [module for name, module in list(sys.modules.items()) if name.partition(".")[0] != "memguard"]
     if issubclass(type(value), dict):
         return list(dict.values(value))
     return list(value) if type(value) in (list, tuple, set) else []
