@@ -238,7 +238,7 @@ def answer(make: Make, question: Question) -> Forecast:
                 largest_batch_with_margin=careful,
             )
         if question.suggest or (question.suggest is None and found.verdict not in (None, FITS)):
-            found = replace(found, suggestions=study.suggestions())
+            found = replace(found, suggestions=study.suggestions(found))
         cards = question.table_cards
         if cards or (batch is not None and card is not None):
             found = replace(found, table=study.table(cards or ([card] if card else []), _sizes(batch)))

@@ -9,7 +9,7 @@ from typing import final
 
 from memguard.errors import MemGuardError
 from memguard.forecast.cards import Card
-from memguard.forecast.changes import CHANGES, EXPANDABLE, HALF_BATCH, Change
+from memguard.forecast.changes import BFLOAT16, CHANGES, EXPANDABLE, HALF_BATCH, Change
 from memguard.forecast.judging import judge, run_on, verdict_of
 from memguard.forecast.result import DOES_NOT_FIT, FITS, Forecast, Suggestion, TableRow
 from memguard.forecast.search import largest_fitting
@@ -108,11 +108,14 @@ class Study:
 
         return largest_fitting(trial, start, card.usable_bytes - self._others)
 
-    def suggestions(self) -> tuple[Suggestion, ...]:
-        """Every change, re-forecast, cheapest first; those that change nothing are left out."""
+    def suggestions(self, before: Forecast) -> tuple[Suggestion, ...]:
+        """Every change, re-forecast, cheapest first; those that change nothing are left out.
+
+        Args:
+            before: The forecast of the step as it is written.
+        """
         if self._card is None:
             return ()
-        before = self.forecast()
         tried = list(self._tried())
         self._variants.make_all(variant for _, variant, _ in tried)
         found = []
@@ -144,6 +147,8 @@ class Study:
     def _tried(self) -> Iterator[tuple[Change, Variant, str]]:
         """The changes that can be made, what to trace for each, and its allocator's configuration."""
         for change in CHANGES:
+            if change is BFLOAT16 and self._variants.trace(Variant()).in_bf16:
+                continue
             if change is EXPANDABLE:
                 if "expandable_segments" not in self._conf:
                     conf = f"{self._conf},expandable_segments:True" if self._conf else "expandable_segments:True"

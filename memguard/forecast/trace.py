@@ -80,6 +80,8 @@ class Trace:
     """What recurrent layers that cuDNN would run keep for one backward."""
     batch: int | None = None
     """The batch size at which it was traced, when the caller named one."""
+    in_bf16: bool = False
+    """Whether every forward ran under bf16 autocast."""
 
     @property
     def blocks(self) -> int:

@@ -63,6 +63,8 @@ class Tracer(Blocks, TorchDispatchMode):
         self.recurrent_bytes = 0
         """What recurrent layers kept, over all steps."""
         self.resized = False
+        self.autocasts: set[bool] = set()
+        """Whether forwards of whole models ran under bf16 autocast: yes, no, or both."""
         """Whether an input was found that has the batch size in its shape."""
         self.notes: dict[str, None] = {}
         self._values_read: dict[int, int] = {}
@@ -284,6 +286,7 @@ class Tracer(Blocks, TorchDispatchMode):
             notes=tuple(self.notes),
             recurrent_bytes=self.recurrent_bytes // max(steps, 1),
             batch=batch,
+            in_bf16=self.autocasts == {True},
         )
 
 

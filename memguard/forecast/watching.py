@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules import module as module_hooks
@@ -19,6 +20,9 @@ def watch(tracer: Tracer, model: nn.Module | None, optimizers: list[Optimizer]) 
     stack = tracer.sites.modules
 
     def enter(module: nn.Module, inputs: Any) -> None:
+        if not stack:
+            in_bf16 = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") is torch.bfloat16
+            tracer.autocasts.add(in_bf16)
         stack.append(names.get(id(module), type(module).__name__))
 
     def leave(module: nn.Module, inputs: Any, output: Any) -> None:

@@ -8,8 +8,10 @@ from torch import nn
 import memguard.forecast
 from memguard.errors import MemGuardError
 from memguard.forecast import forecast, forecast_of
+from memguard.forecast.cards import find_card
 from memguard.forecast.changes import accumulated_twice
 from memguard.forecast.child import StepError, in_child
+from memguard.forecast.study import Study
 
 
 def make():
@@ -93,6 +95,34 @@ def test_a_step_that_does_not_fit_says_so_and_what_would_help():
     assert found.verdict == "does not fit" and found.fits is False
     assert "out of memory" in (found.out_of_memory or "")
     assert "fused optimizer" in [suggestion.name for suggestion in found.suggestions]
+
+
+@pytest.mark.parametrize("in_bf16", [True, False])
+def test_what_the_step_does_already_is_not_tried(in_bf16):
+    """A forward that runs under bf16 autocast is not traced once more under it; another one is, and is smaller."""
+    model = nn.Sequential(*[layer for _ in range(6) for layer in (nn.Linear(64, 64), nn.ReLU())])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs = torch.randn(1 << 16, 64)
+
+    def step():
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=in_bf16):
+            loss = model(inputs).float().sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    study = Study(
+        lambda batch: (model, optimizer, step),
+        card=find_card("64MiB"),
+        steps=2,
+        batch=None,
+        torch_version=torch.__version__,
+        alloc_conf="",
+        reserved_by_others_bytes=0,
+        takes_batch=False,
+    )
+    found = in_child(lambda: [change.name for change, _, _ in study._tried()])
+    assert ("bf16 autocast" in found) is not in_bf16
 
 
 def test_cuda_in_the_step_is_believed():
