@@ -9,6 +9,8 @@ from memguard.probes.gradients import GradientsProbe
 from memguard.stats import MemoryStats
 from tests.probes.loop import Loop
 
+pytestmark = pytest.mark.filterwarnings("ignore:Using backward")  # torch says it once, to whichever test comes first
+
 
 def make() -> tuple[nn.Module, torch.Tensor]:
     torch.manual_seed(0)
@@ -24,7 +26,7 @@ def test_gradients_with_a_graph_are_told() -> None:
     """backward(create_graph=True) leaves gradients that carry a graph into the next forward."""
     model, x = make()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with Loop(model, kinds=[GradientsProbe]) as loop, pytest.warns(UserWarning, match="create_graph"):
+    with Loop(model, kinds=[GradientsProbe]) as loop:
         for _ in loop.batches(4):
             loss = model(x).square().mean()
             optimizer.zero_grad()
@@ -87,7 +89,6 @@ def test_the_state_of_the_first_step_is_known_before_it() -> None:
         assert [fact.state_bytes for fact in facts] == ([tensors * nbytes] if tensors else [])
 
 
-@pytest.mark.filterwarnings("ignore:Using backward")
 def test_gradients_with_a_graph_that_wait_for_the_next_zero_grad_are_told() -> None:
     """The cycle stands from the step to the beginning of the next batch, and whatever runs in between."""
     model, x = make()
