@@ -1,4 +1,7 @@
-"""The CUDA caching allocator of PyTorch as a model: the same addresses, statistics and failures, without a GPU."""
+"""The CUDA caching allocator of PyTorch as a model: the same addresses, statistics and failures, without a GPU.
+
+One long class on purpose: every method changes the same pools and counters, as in the allocator that it mirrors.
+"""
 
 from __future__ import annotations
 
