@@ -1,9 +1,9 @@
 """What a callback costs within one run of one Trainer: ``python -m tests.bench in_run``.
 
 Two runs differ by more than a callback costs: by where memory lies, by the clock of the processor, by what else runs.
-So here the callback is taken out of a running Trainer every `SPAN` batches, with every hook that stands on the model and
-on the optimizers, and put back after as many. By the wall clock: most batches by their median, and all of them, with the
-looks and with the working out of many records at once, by their mean.
+So here the callback is taken out of a running Trainer every `SPAN` batches, with every hook that stands on the model
+and the optimizers, and put back after as many. By the wall clock: most batches by their median, and all of them, with looks
+and with the working out of many records at once, by their mean.
 
 Beside MemGuard stand the least that can be: torch's own reading and reset of its peaks, and the smallest callback that
 keeps a record of each batch. No callback that tells every batch's peak can cost less than the first.
@@ -27,7 +27,7 @@ from tests.bench import peers
 from tests.bench.lightning_loop import NEVER, fit
 from tests.bench.rows import Row
 
-SPAN, WARM_UP, BATCHES = 20, 400, 6400
+SPAN, WARM_UP, BATCHES = 20, 1000, 7000
 AIM_US = 30.0
 EDGE = 2
 """Batches at each end of a span that are left out: the first ones after a change are colder than the others."""
@@ -82,7 +82,7 @@ def measure(*, quick: bool = False) -> list[Row]:
         kinds = {"torch's reading and reset, nothing else": (peers.OnlyTorch, None), **kinds}
     rows, means = [], {}
     for name, (make, aim) in kinds.items():
-        bare, median, mean = _costs(make(), BATCHES // 4 if quick else BATCHES, gpu)
+        bare, median, mean = _costs(make(), BATCHES // 3 if quick else BATCHES, gpu)
         rows += [Row(f"{name}: the median batch", median, "us", aim), Row(f"{name}: all batches, mean", mean, "us")]
         rows.append(Row(f"{name}: a batch without it in that run", bare, "us"))
         means[name] = mean

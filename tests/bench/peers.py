@@ -36,7 +36,7 @@ class StatsEachBatch(Callback):
 
 
 class OnlyTorch(Callback):
-    """What torch itself takes to tell a batch's peak: its nested statistics and the reset of the peaks, nothing kept."""
+    """What torch itself takes to tell a batch's peak: its nested statistics and a reset of the peaks."""
 
     def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
         torch._C._cuda_memoryStats(0)
