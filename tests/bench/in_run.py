@@ -2,8 +2,8 @@
 
 Two runs differ by more than a callback costs: by where memory lies, by the clock of the processor, by what else runs.
 So here the callback is taken out of a running Trainer every `SPAN` batches, with every hook that stands on the model
-and the optimizers, and put back after as many. By the wall clock: most batches by their median, and all of them, with looks
-and with the working out of many records at once, by their mean.
+and the optimizers, and put back after as many. By the wall clock: most batches by their median, and all of them, with
+looks and the working out of many records at once, by their mean.
 
 Beside MemGuard stand the least that can be: torch's own reading and reset of its peaks, and the smallest callback that
 keeps a record of each batch. No callback that tells every batch's peak can cost less than the first.
