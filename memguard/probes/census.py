@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 import torch
 
@@ -16,6 +17,8 @@ from memguard.probes.ledger import tensors_in
 from memguard.probes.names import NAMES, innermost, text_of
 from memguard.probes.sizes import storage_key
 from memguard.probes.walk import Link
+
+_FAILURES: Final = (BaseException, types.TracebackType)
 
 
 @final
@@ -137,7 +140,7 @@ def _counted(survey: Survey) -> dict[str, tuple[Link, Count]]:
     seen: dict[int, set[int]] = {}
     for leaf in survey.tensors:
         key = storage_key(leaf.value)
-        for link in leaf.trail()[:-1]:
+        for link in _kept_without_failure(leaf):
             if container_of(type(link.value)) is None:
                 continue
             tensors, size, met = below.setdefault(id(link.value), [0, 0, 0])
@@ -160,6 +163,13 @@ def _counted(survey: Survey) -> dict[str, tuple[Link, Count]]:
             path = f"{base}#{number}"
         found[path] = (link, Count(length, tensors, int(size * scale)))
     return found
+
+
+def _kept_without_failure(leaf: Link) -> list[Link]:
+    """What keeps a tensor, down to it; of what an exception keeps with the frames of its traceback, MG307 tells."""
+    trail = leaf.trail()[:-1]
+    last = max((at for at, link in enumerate(trail) if issubclass(type(link.value), _FAILURES)), default=-1)
+    return trail[last + 1 :]
 
 
 def _path(link: Link) -> str:

@@ -1,5 +1,7 @@
 """Two counts of the containers in reach name what grows."""
 
+import sys
+
 import torch
 from torch import nn
 
@@ -41,6 +43,27 @@ def test_nothing_grows_in_a_steady_program() -> None:
     for _ in range(3):
         last["out"] = model(torch.ones(1, 4))
     assert find_growth(Survey(models=[model]), before) == ()
+
+
+def test_what_a_traceback_keeps_is_not_the_lists() -> None:
+    """A list of sys.exc_info() grows in elements; the tensors belong to the frames of the failed steps."""
+    failures: list[object] = []
+
+    def step() -> None:
+        hidden = torch.ones(256)
+        raise ValueError(hidden.shape)
+
+    def fail() -> None:
+        try:
+            step()
+        except ValueError:
+            failures.append((len(failures), sys.exc_info()))
+
+    fail()
+    before = take_census(Survey())
+    fail()
+    assert [(found.elements, found.bytes) for found in find_growth(Survey(), before)] == [(1, 0)]
+    failures.clear()
 
 
 def test_only_the_inner_list_is_told() -> None:
