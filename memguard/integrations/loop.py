@@ -2,8 +2,8 @@
 
 The rules, in words. A forward in training mode opens a training batch. Further forwards belong to it until something
 came between: after a backward, the next forward is another (micro-)batch; so it is after an optimizer step, which
-closes the batch at once. Forwards inside a step's closure belong to the step's batch. A forward in eval mode is a
-batch of evaluation, unless it is another model's beside one in training (a teacher, a frozen encoder): then it is part
+closes the batch at once. Forwards inside a step's closure belong to the step's batch, which the first of them opens
+where none is open. A forward in eval mode is a batch of evaluation, unless it is another model's beside one in training (a teacher, a frozen encoder): then it is part
 of that batch. `guard.batches(loader)` says it exactly, and then nothing is inferred.
 """
 
@@ -66,6 +66,9 @@ class BatchInference:
         if training:
             self._trained.add(model)
         if self._stepping:
+            if training and not self.explicit and not (self._open and self._stage is Stage.TRAIN):
+                self.end()
+                self._begin_in(Stage.TRAIN)  # all of the batch happens in the step's closure
             return
         if not training and self._is_teacher(model):
             return
@@ -125,9 +128,7 @@ class BatchInference:
         if self.explicit or (self._stepping and self._open):
             return
         self.end()
-        if self._stage is not Stage.TRAIN:
-            self._change(Stage.TRAIN)
-        self.begin(None)
+        self._begin_in(Stage.TRAIN)
 
     def step_start(self) -> None:
         """An optimizer begins its step."""
@@ -150,6 +151,11 @@ class BatchInference:
         if self._open:
             self._open = False
             self._listener.finish()
+
+    def _begin_in(self, stage: Stage) -> None:
+        if stage is not self._stage:
+            self._change(stage)
+        self.begin(None)
 
     def _change(self, stage: Stage) -> None:
         self._stage = stage

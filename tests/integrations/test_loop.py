@@ -60,6 +60,11 @@ def test_a_closure_belongs_to_its_step() -> None:
     assert infer("T [TbTbTb] T [Tb]") == "train ( ) ( )"
 
 
+def test_a_loop_of_closures_alone_has_a_batch_a_step() -> None:
+    """The first forward of a closure opens the batch where none is open; the step closes it."""
+    assert infer("[Tb] [TbTb] EE [Tb]") == "train ( ) ( ) validation ( ) ( ) train ( )"
+
+
 def test_two_optimizers_that_step_one_after_the_other_make_two_batches_at_most() -> None:
     """A step without a forward before it opens nothing."""
     assert infer("Ttb[][] Ttb[][]") == "train ( ) ( )"
