@@ -1,4 +1,4 @@
-"""The heart: events in, one record a batch, then detectors, findings, sinks. No torch.
+"""The heart: events in, one record a batch, which `memguard.judging` judges and tells. No torch.
 
 Everything memguard does inside a training step passes through here or through `Recorder.part`, and here alone its
 failures end: a part that fails is logged once with its traceback and switched off; the run goes on.
@@ -10,29 +10,24 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
-from memguard.allowing import allowed, allowed_lately
+from memguard.allowing import allowed_lately
 from memguard.backends.interface import Backend
 from memguard.clocks import now, perf_counter
-from memguard.detectors.hearing import Hearing
 from memguard.detectors.interface import Detector
 from memguard.facts import Fact
 from memguard.findings import Finding
 from memguard.forks import pid
+from memguard.judging import Judging
 from memguard.marks import Mark, make_record
-from memguard.parts import Parts
 from memguard.recording_writer import RecordingWriter
-from memguard.shape_table import ShapeTable
 from memguard.sinks.interface import Sink
 from memguard.stats import BatchRecord, MemoryStats, Run, SlowStats, Stage
 from memguard.summary import Summary
 
 HISTORY = 4096
-LARGER = 2
-"""A cause that holds so many times what it held when it was told is told anew in the summary."""
 JUDGED_AT_ONCE = 64
 """First batches, each worked out and judged by the rules as it ends."""
 BLOCK = 64
@@ -86,25 +81,18 @@ class Recorder:
     ) -> None:
         self.run = run
         self._records: deque[BatchRecord] = deque(maxlen=HISTORY)
-        self.recording: RecordingWriter | None = None
-        self.listeners: list[Callable[[Sequence[BatchRecord]], object]] = []
-        """Called with the records as they are made, one or some at a time, before the rules are."""
         self._backend = backend
         self._logdir = logdir
-        self._findings: dict[tuple[str, str | None, int | None, str | None], Finding] = {}
-        self._summary = Summary(device=run.device, rank=run.rank, world_size=run.world_size)
+        self._judging = Judging(
+            run, detectors=detectors, sinks=sinks, silenced=silenced, switched_off=self._switched_off
+        )
         self._marks: list[Mark] = []
         self._rss_time, self._rss_seconds, self._rss_readings = float("-inf"), RSS_SECONDS, 0
         self._rss_bytes: int | None = None
         self._judged_at_once = JUDGED_AT_ONCE
-        self._sinks = list(sinks)
-        self._use(detectors)
         self._slow, self._rss, self._clock = slow, rss, clock
-        self._silenced = frozenset(silenced)
-        self._allowed: frozenset[str] = frozenset()
         self._pid = pid()
         self._open = False
-        self._parts = Parts(self._summary.notes.append, self._switched_off)
         self._blind = False
         self._stages: list[tuple[Stage, int | None]] = []
         self.batch = 0
@@ -114,7 +102,6 @@ class Recorder:
         self._optimizer_steps = 0
         self._index: int | None = None
         self._shapes: int | None = None
-        self._shape_table = ShapeTable(self._tell_shapes)
         self._last = MemoryStats()
         self._last_time = self._judged_time = 0.0
         self._began = 0.0
@@ -138,13 +125,23 @@ class Recorder:
     def findings(self) -> dict[tuple[str, str | None, int | None, str | None], Finding]:
         """All findings so far, by their cause."""
         self.judge()
-        return self._findings
+        return self._judging.causes.findings
 
     @property
     def summary(self) -> Summary:
         """What the run comes to so far."""
         self.judge()
-        return self._summary
+        return self._judging.summary
+
+    @property
+    def recording(self) -> RecordingWriter | None:
+        """The recording on disk, as long as there is one."""
+        return self._judging.recording
+
+    @property
+    def listeners(self) -> list[Callable[[Sequence[BatchRecord]], object]]:
+        """Called with the records as they are made, one or some at a time, before the rules are."""
+        return self._judging.listeners
 
     @property
     def optimizer_steps(self) -> int:
@@ -154,12 +151,14 @@ class Recorder:
     @property
     def shape_texts(self) -> Sequence[list[Any]]:
         """The run's table of input shapes: a record's `shapes` is a position in it."""
-        return self._shape_table.texts
+        return self._judging.shape_table.texts
 
     @property
     def open_shapes(self) -> list[Any] | None:
         """Input shapes of the open batch, where they are known."""
-        return self._shape_table.texts[self._shapes] if self.batch_is_open and self._shapes is not None else None
+        return (
+            self._judging.shape_table.texts[self._shapes] if self.batch_is_open and self._shapes is not None else None
+        )
 
     # The life of a run
 
@@ -181,22 +180,15 @@ class Recorder:
         self._learn_device()
         if self._logdir is not None:
             described = {name: getattr(self.run, name) for name in _DESCRIBED}
-            try:
-                self.recording = RecordingWriter(self._logdir, {**session, **described})
-                self.summary.recording = str(self.recording.path)
-                self.batch = self.recording.first_batch
-            except Exception as error:
-                self._recording_failed(error)
+            self.batch = self._judging.begin_recording(self._logdir, {**session, **described})
 
     def close(self, reason: str = "finished") -> Summary:
         """The run is over: detectors conclude, sinks and recording close. A second call only returns the summary."""
         if not self._open or pid() != self._pid:
             return self.summary
         with contextlib.ExitStack() as last:  # from the bottom up; an interrupt stops none of them
-            last.callback(self._close_recording)
-            last.callback(self._safely, "backend", self._backend.remove)
-            for sink in self._sinks:
-                last.callback(self._safely, _name(sink), sink.close)
+            last.callback(self._remove_backend)
+            last.callback(self._judging.close)
             last.callback(self._conclude, reason)
             if self.batch_is_open:
                 self.batch_end()
@@ -205,32 +197,13 @@ class Recorder:
     def _conclude(self, reason: str) -> None:
         self._open = False
         self.judge()
-        for detector in self._detectors:
-            with self.part(f"rule {detector.code}"):
-                for finding in detector.finish(self.run):
-                    self.add(finding)
-        wall = perf_counter() - self._began
-        self.summary.ended = reason
-        self.summary.overhead_seconds = self._spent
-        self.summary.overhead_share = self._spent / wall if wall > 0 else 0.0
-        self.summary.findings = list(self.findings.values())
-        for finding in self.summary.findings:
-            if finding.count > 1:
-                self.line("finding", finding.to_json())
-        self.line("end", {"reason": reason, "batches": self.batch, "overhead": self.overhead()})
+        self._judging.conclude(reason, batches=self.batch, overhead=self.overhead())
 
-    def _close_recording(self) -> None:
-        if self.recording is not None:
-            try:
-                self.recording.close()
-            except Exception as error:
-                self._recording_failed(error)
-
-    def _safely(self, name: str, act: Callable[[], object]) -> None:
+    def _remove_backend(self) -> None:
         try:
-            act()
+            self._backend.remove()
         except Exception as error:
-            self.failed(name, error)
+            self.failed("backend", error)
 
     def overhead(self) -> dict[str, float]:
         """Seconds that memguard spent in the loop so far, and their share of the wall time."""
@@ -295,12 +268,12 @@ class Recorder:
         if self.batch_is_open:
             self.batch_end()
         self.batch_is_open, self._index = True, index
-        self._shapes = self._shape_table.number_of(shapes) if shapes is not None else None
+        self._shapes = self._judging.shape_table.number_of(shapes) if shapes is not None else None
 
     def shapes_once(self, describe: Callable[[], Any]) -> None:
         """The input shapes of the open batch, where they come later than its start; the first ones count."""
         if self.batch_is_open and self._shapes is None:
-            self._shapes = self._shape_table.number_of(describe())
+            self._shapes = self._judging.shape_table.number_of(describe())
 
     def batch_end(self, *, at_once: bool = False) -> None:
         """The open batch ends; its record is made and judged, now or with those of the next batches.
@@ -324,81 +297,37 @@ class Recorder:
         if not self._active():
             return
         self.judge()
-        for fact in facts:
-            for code, learn in self._learners:
-                with self.part(f"rule {code}"):
-                    for finding in learn(fact, self.run):
-                        self.add(finding)
+        self._judging.learn(facts)
 
     def add(self, finding: Finding) -> None:
         """A finding of a detector or an act of a guard; one of a cause already told counts that up."""
-        if any(
-            name in self._silenced or name in self._allowed or allowed(name) for name in (finding.code, finding.name)
-        ):
-            return
-        known = self._findings.get(finding.cause)
-        if known is not None:
-            count = known.count + finding.count
-            worse = known.severity < finding.severity
-            newest = finding if worse else known
-            if known.severity is finding.severity and (finding.bytes or 0) >= LARGER * (known.bytes or 1):
-                # The summary tells how bad it has become, and still when it began.
-                newest = replace(finding, stage=known.stage, epoch=known.epoch, batch=known.batch)
-            self._findings[finding.cause] = replace(newest, count=count)
-            if not worse:
-                return
-        else:
-            self._findings[finding.cause] = finding
-        told = self._findings[finding.cause]
-        self.line("finding", told.to_json())
-        for sink in self._sinks:
-            with self.part(_name(sink)):
-                sink.finding(told)
+        self._judging.add(finding)
 
     def out_of_memory(self, told: dict[str, Any]) -> None:
         """A post-mortem as JSON data; the one that the program did not catch is the run's."""
-        self.line("oom", told)
-        if told["caught"]:
-            return
-        self.summary.oom = told
-        for sink in self._sinks:
-            with self.part(_name(sink)):
-                sink.out_of_memory(str(told["text"]), int(told["batch"]))
+        self.judge()
+        self._judging.out_of_memory(told)
 
     def line(self, kind: str, data: dict[str, Any]) -> None:
         """Writes a rare thing into the recording."""
-        if self.recording is None or pid() != self._pid:
-            return
-        try:
-            self.recording.line(kind, data)
-        except Exception as error:
-            self._recording_failed(error)
+        self._judging.line(kind, data)
 
     # Failures of ours
 
     def part(self, name: str) -> AbstractContextManager[None]:
         """A context in which an exception of memguard's own switches the named part off (`memguard.parts`)."""
-        return self._parts.part(name)
+        return self._judging.parts.part(name)
 
     def is_off(self, name: str) -> bool:
         """Whether a part failed and was switched off."""
-        return self._parts.is_off(name)
+        return self._judging.parts.is_off(name)
 
     def failed(self, name: str, error: BaseException) -> None:
         """Logs a part's failure with its traceback, once, and switches it off."""
-        self._parts.failed(name, error)
+        self._judging.parts.failed(name, error)
 
     def _switched_off(self, name: str) -> None:
-        self._use([d for d in self._detectors if f"rule {d.code}" != name])
-        self._sinks = [sink for sink in self._sinks if _name(sink) != name]
         self._blind = self._blind or name == "backend"
-
-    def _recording_failed(self, error: BaseException) -> None:
-        recording, self.recording = self.recording, None
-        if recording is not None:
-            with contextlib.suppress(Exception):
-                recording.close()
-        self._parts.recording_failed(error)
 
     # Records
 
@@ -415,15 +344,15 @@ class Recorder:
             peak = now.allocated_peak_bytes
             if peak is not None and peak > max(before.allocated_bytes or 0, now.allocated_bytes or 0):
                 self.run.slow = self._slow()
-                self._judge([self._record_of(self._new_mark(Stage.OTHER, None), now)])
+                self._tell([self._record_of(self._new_mark(Stage.OTHER, None), now)])
             self._last, self._last_time = now, self._clock()
 
     def _mark(self, stage: Stage, at_once: bool) -> None:
         """What every batch pays for: the device's counters as they stand, and what only now is known."""
         allowances = allowed_lately()
-        if allowances != self._allowed:
+        if allowances != self._judging.causes.allowed:
             self.judge()
-            self._allowed = allowances
+            self._judging.causes.allowed = allowances
         if self._blind:
             return
         try:
@@ -468,7 +397,7 @@ class Recorder:
                 records.append(self._record_of(mark, now))
         except Exception as error:
             self.failed("backend", error)
-        self._judge(records)
+        self._tell(records)
 
     def _record_of(self, mark: Mark, now: MemoryStats) -> BatchRecord:
         """The record between the last look and this one, which is the last then."""
@@ -476,41 +405,13 @@ class Recorder:
         began, self._last_time = self._last_time, mark.time
         return make_record(mark, before, now, seconds=max(mark.time - began, 0.0), slow=self.run.slow)
 
-    def _judge(self, records: list[BatchRecord]) -> None:
+    def _tell(self, records: list[BatchRecord]) -> None:
         self._records.extend(records)
-        if self.recording is not None:
-            try:
-                self.recording.record(*records)
-            except Exception as error:
-                self._recording_failed(error)
-        run, count, texts = self.run, self._summary.count, self._shape_table.texts
-        for listener in tuple(self.listeners):
-            with self.part("probes"):
-                listener(records)
-        for record in records:
-            part = "summary"
-            try:
-                count(record, texts[record.shapes] if record.shapes is not None else None)
-                for code, observe in self._hearing.of(record, run):
-                    part = f"rule {code}"
-                    for finding in observe(record, run):
-                        self.add(finding)
-            except Exception as error:
-                self.failed(part, error)
-        for sink in tuple(self._sinks):
-            with self.part(_name(sink)):
-                for record in records:
-                    sink.record(record, run)
-
-    def _use(self, detectors: Sequence[Detector]) -> None:
-        """Takes these rules, and knows who hears of what."""
-        self._detectors = list(detectors)
-        self._hearing = Hearing(detectors)
-        self._learners = [(d.code, d.learn) for d in detectors if type(d).learn is not Detector.learn]
+        self._judging.records(records)
 
     def _learn_device(self) -> None:
         """Asks the backend who it is; a device that the user initialises late answers late."""
-        run, summary = self.run, self.summary
+        run, summary = self.run, self._judging.summary
         with self.part("backend"):
             run.device, run.device_name, total = self._backend.device, self._backend.name, self._backend.total_bytes
             summary.device, summary.device_name = run.device, run.device_name
@@ -519,10 +420,3 @@ class Recorder:
                 run.device_total_bytes = summary.device_total_bytes = total
                 run.limit_bytes = self._backend.limit_bytes
                 self.line("device", {name: getattr(run, name) for name in _DESCRIBED})
-
-    def _tell_shapes(self, number: int, shapes: list[Any]) -> None:
-        self.line("shapes", {"id": number, "shapes": shapes})
-
-
-def _name(sink: Sink) -> str:
-    return type(sink).__name__

@@ -344,7 +344,7 @@ def test_sinks_hear_of_it(tmp_path: Path) -> None:
     """The end goes to every sink as Markdown; a caught error does not."""
     sink = Sentences()
     guard = memguard.watch(device=DEVICE, logdir=str(tmp_path), quiet=True)
-    guard.session.recorder._sinks.append(sink)
+    guard.session.recorder._judging.sinks.append(sink)
     with pytest.raises(torch.OutOfMemoryError), guard:
         try:
             big()

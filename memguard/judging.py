@@ -1,0 +1,195 @@
+"""What is made of records: the rules judge them, and summary, recording and sinks are told. No torch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, final
+
+from memguard.causes import Causes
+from memguard.detectors.hearing import Hearing
+from memguard.detectors.interface import Detector
+from memguard.facts import Fact
+from memguard.findings import Finding
+from memguard.forks import pid
+from memguard.parts import Parts
+from memguard.recording_writer import RecordingWriter
+from memguard.shape_table import ShapeTable
+from memguard.sinks.interface import Sink
+from memguard.stats import BatchRecord, Run
+from memguard.summary import Summary
+
+
+@final
+class Judging:
+    """The rules of a run, and everything that is told of it: findings, summary, recording and sinks.
+
+    Args:
+        run: What is known of the run; shared with the rules.
+        detectors: The rules to judge by.
+        sinks: Where records and findings go.
+        silenced: Rule codes and names whose findings are dropped.
+        switched_off: Told the name of each part that failed.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        detectors: Sequence[Detector],
+        sinks: Sequence[Sink],
+        silenced: Iterable[str],
+        switched_off: Callable[[str], None],
+    ) -> None:
+        self.summary = Summary(device=run.device, rank=run.rank, world_size=run.world_size)
+        self.parts = Parts(self.summary.notes.append, self._drop)
+        self.causes = Causes(silenced)
+        self.shape_table = ShapeTable(self._tell_shapes)
+        self.recording: RecordingWriter | None = None
+        self.listeners: list[Callable[[Sequence[BatchRecord]], object]] = []
+        """Called with the records, one or some at a time, before the rules are."""
+        self.sinks = list(sinks)
+        self._run = run
+        self._switched_off = switched_off
+        self._pid = pid()
+        self._use(detectors)
+
+    def begin_recording(self, logdir: Path, session: dict[str, Any]) -> int:
+        """Creates the recording on disk, where that is possible; returns the number of its first batch."""
+        try:
+            self.recording = RecordingWriter(logdir, session)
+        except Exception as error:
+            self._recording_failed(error)
+            return 0
+        self.summary.recording = str(self.recording.path)
+        return self.recording.first_batch
+
+    def records(self, records: Sequence[BatchRecord]) -> None:
+        """Writes records down, judges them, and shows them to the sinks."""
+        if self.recording is not None:
+            try:
+                self.recording.record(*records)
+            except Exception as error:
+                self._recording_failed(error)
+        run, count, texts = self._run, self.summary.count, self.shape_table.texts
+        for listener in tuple(self.listeners):
+            with self.parts.part("probes"):
+                listener(records)
+        for record in records:
+            part = "summary"
+            try:
+                count(record, texts[record.shapes] if record.shapes is not None else None)
+                for code, observe in self._hearing.of(record, run):
+                    part = f"rule {code}"
+                    for finding in observe(record, run):
+                        self.add(finding)
+            except Exception as error:
+                self.parts.failed(part, error)
+        for sink in tuple(self.sinks):
+            with self.parts.part(_name(sink)):
+                for record in records:
+                    sink.record(record, run)
+
+    def learn(self, facts: Iterable[Fact]) -> None:
+        """Facts that probes saw; the rules judge them."""
+        for fact in facts:
+            for code, learn in self._learners:
+                with self.parts.part(f"rule {code}"):
+                    for finding in learn(fact, self._run):
+                        self.add(finding)
+
+    def add(self, finding: Finding) -> None:
+        """A finding of a rule or an act of a guard; one of a cause already told counts that up."""
+        told = self.causes.add(finding)
+        if told is None:
+            return
+        self.line("finding", told.to_json())
+        for sink in self.sinks:
+            with self.parts.part(_name(sink)):
+                sink.finding(told)
+
+    def out_of_memory(self, told: dict[str, Any]) -> None:
+        """A post-mortem as JSON data; the one that the program did not catch is the run's."""
+        self.line("oom", told)
+        if told["caught"]:
+            return
+        self.summary.oom = told
+        for sink in self.sinks:
+            with self.parts.part(_name(sink)):
+                sink.out_of_memory(str(told["text"]), int(told["batch"]))
+
+    def line(self, kind: str, data: dict[str, Any]) -> None:
+        """Writes a rare thing into the recording."""
+        if self.recording is None or pid() != self._pid:
+            return
+        try:
+            self.recording.line(kind, data)
+        except Exception as error:
+            self._recording_failed(error)
+
+    def conclude(self, reason: str, *, batches: int, overhead: dict[str, float]) -> None:
+        """The run is over: the rules say their last, and the summary gets its end.
+
+        Args:
+            reason: Why it is over, like ``"finished"``.
+            batches: How many there were.
+            overhead: What memguard spent in the loop: its seconds, and their share of the wall time.
+        """
+        for detector in self._detectors:
+            with self.parts.part(f"rule {detector.code}"):
+                for finding in detector.finish(self._run):
+                    self.add(finding)
+        self.summary.ended = reason
+        self.summary.overhead_seconds, self.summary.overhead_share = overhead["seconds"], overhead["share"]
+        self.summary.findings = list(self.causes.findings.values())
+        for finding in self.summary.findings:
+            if finding.count > 1:
+                self.line("finding", finding.to_json())
+        self.line("end", {"reason": reason, "batches": batches, "overhead": overhead})
+
+    def close(self) -> None:
+        """Sinks and recording close; an interrupt in one of them stops none of the others."""
+        with contextlib.ExitStack() as last:  # from the bottom up
+            last.callback(self._close_recording)
+            for sink in self.sinks:
+                last.callback(self._close_sink, sink)
+
+    def _close_recording(self) -> None:
+        if self.recording is not None:
+            try:
+                self.recording.close()
+            except Exception as error:
+                self._recording_failed(error)
+
+    def _close_sink(self, sink: Sink) -> None:
+        try:
+            sink.close()
+        except Exception as error:
+            self.parts.failed(_name(sink), error)
+
+    def _recording_failed(self, error: BaseException) -> None:
+        recording, self.recording = self.recording, None
+        if recording is not None:
+            with contextlib.suppress(Exception):
+                recording.close()
+        self.parts.recording_failed(error)
+
+    def _use(self, detectors: Sequence[Detector]) -> None:
+        """Takes these rules, and knows who hears of what."""
+        self._detectors = list(detectors)
+        self._hearing = Hearing(detectors)
+        self._learners = [(d.code, d.learn) for d in detectors if type(d).learn is not Detector.learn]
+
+    def _drop(self, part: str) -> None:
+        """A part failed: the rule or sink of that name is asked no more."""
+        self._use([d for d in self._detectors if f"rule {d.code}" != part])
+        self.sinks = [sink for sink in self.sinks if _name(sink) != part]
+        self._switched_off(part)
+
+    def _tell_shapes(self, number: int, shapes: list[Any]) -> None:
+        self.line("shapes", {"id": number, "shapes": shapes})
+
+
+def _name(sink: Sink) -> str:
+    return type(sink).__name__
