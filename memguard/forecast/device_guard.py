@@ -36,7 +36,10 @@ def install_device_guard() -> None:
     folder = Path(torch.__file__).parent / "lib"
     library = next((path for name in ("libc10.so", "libc10.dylib") if (path := folder / name).exists()), None)
     if ensure is None or library is None:
-        raise MemGuardError(f"torch {torch.__version__} on this platform cannot trace a CUDA step without CUDA")
+        raise MemGuardError(
+            f"torch {torch.__version__} on this platform cannot trace a CUDA step without CUDA: "
+            "forecasts need a newer one (made with torch 2.13 and 2.15)"
+        )
     try:
         registry = (ctypes.c_void_p * _SLOTS).in_dll(ctypes.CDLL(str(library)), _REGISTRY)
     except ValueError:

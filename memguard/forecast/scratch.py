@@ -198,7 +198,6 @@ _SCRATCH: dict[Any, Scratch] = {
     _aten.embedding_dense_backward.default: _embedding_backward,
     _aten.index_put_.default: _index_put,
     _aten._index_put_impl_.default: _index_put,
-    _aten._safe_softmax.default: _safe_softmax,
     _aten.convolution.default: scratch_convolution.convolution,
     _aten.convolution_backward.default: scratch_convolution.convolution_backward,
     _aten.native_batch_norm.default: scratch_norms.batch_norm,
@@ -233,6 +232,8 @@ _SCRATCH: dict[Any, Scratch] = {
     _aten._embedding_bag_backward.default: _embedding_bag_backward,
 }
 
+if hasattr(_aten, "_safe_softmax"):  # torch 2.4 has neither of the two
+    _SCRATCH[_aten._safe_softmax.default] = _safe_softmax
 if hasattr(_aten, "_grouped_mm"):
     _SCRATCH[_aten._grouped_mm.default] = scratch_products.grouped_mm
 
