@@ -23,7 +23,7 @@ def make():
 
 @pytest.fixture(autouse=True)
 def old_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without what the forecast needs of torch, which looks for it there; the child that traces is forked, and inherits."""
+    """Without what the forecast needs of torch; the child that traces is forked, and inherits it."""
     old = SimpleNamespace(__version__="2.4.0", __file__=torch.__file__, _C=SimpleNamespace())
     monkeypatch.setattr("memguard.forecast.device_guard.torch", old)
 
