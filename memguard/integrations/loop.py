@@ -3,8 +3,9 @@
 The rules, in words. A forward in training mode opens a training batch. Further forwards belong to it until something
 came between: after a backward, the next forward is another (micro-)batch; so it is after an optimizer step, which
 closes the batch at once. Forwards inside a step's closure belong to the step's batch, which the first of them opens
-where none is open. A forward in eval mode is a batch of evaluation, unless it is another model's beside one in training (a teacher, a frozen encoder): then it is part
-of that batch. `guard.batches(loader)` says it exactly, and then nothing is inferred.
+where none is open. A forward in eval mode is a batch of evaluation, unless it is another model's beside one in
+training (a teacher, a frozen encoder): then it is part of that batch. `guard.batches(loader)` says it exactly, and
+then nothing is inferred.
 """
 
 from __future__ import annotations
