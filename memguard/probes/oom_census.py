@@ -131,9 +131,18 @@ def collect(census: Census) -> None:
             found = kinds[kind] = next((into for base, into in wanted if issubclass(kind, base)), None)
         if found is not None:
             found.append(thing)
+    census.tensors[:] = filter(_answers, census.tensors)
     for tensor in () if SHOWS_SAVED else census.tensors:
         if not tensor.is_leaf and tensor.grad_fn is not None:
             census.results.setdefault(tensor.grad_fn, []).append(tensor)
+
+
+def _answers(tensor: torch.Tensor) -> bool:
+    """Whether a tensor can be asked at all; torch 2.4 leaves emptied ones to the collector, which nobody refers to."""
+    try:
+        return tensor.is_leaf is not None
+    except RuntimeError:
+        return False
 
 
 def root_modules(modules: list[nn.Module]) -> list[nn.Module]:
