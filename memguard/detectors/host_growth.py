@@ -24,6 +24,8 @@ FLOOR_BATCHES, FLOORS = 16, 9
 MIN_GROWN_BYTES = 64 * 1024**2
 MIN_KEPT_BYTES = 16 * 1024
 """Kept with every batch; less is a log of numbers."""
+SOON_BATCHES = 10_000
+"""A buffer that is full of memory before so many batches is a warning."""
 
 
 @final
@@ -54,6 +56,10 @@ class HostGrowth(Detector):
         """A container that was seen to grow: as bad as what it will have taken when the run is over."""
         if not isinstance(fact, KeptOnHost):
             return
+        if fact.bounded and fact.capacity is not None and not fact.pinned and _overflows(fact, run):
+            self._named = True
+            yield self._too_large(fact, fact.capacity, run)
+            return
         if fact.bounded or fact.bytes_per_batch < MIN_KEPT_BYTES:
             before = self._suspect
             if not fact.from_workers and (before is None or fact.bytes_per_batch > before.bytes_per_batch):
@@ -79,6 +85,24 @@ class HostGrowth(Detector):
             f"{holder(fact.place)} keeps {format_bytes(fact.bytes_per_batch)} more in host memory with every batch, "
             f"and nothing in the source empties it{room}.",
             "keep a number of each batch instead of all of it, write it to disk, or bound how many are kept.",
+            nbytes=fact.bytes,
+            bytes_per_batch=fact.bytes_per_batch,
+        )
+
+    def _too_large(self, fact: KeptOnHost, capacity: int, run: Run) -> Finding:
+        """A buffer whose bound is beyond what there is."""
+        free = free_bytes(run.slow) or 0
+        batches = int(free / fact.bytes_per_batch)
+        full = format_bytes(_bytes_when_full(fact))
+        return from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if batches <= SOON_BATCHES else Severity.INFO,
+            f"{holder(fact.place)} is bounded at {capacity:,} elements, which will take about {full}; "
+            f"{format_bytes(free)} are free, enough for {plural(batches, 'batch')} more.",
+            "choose a bound that fits, or keep less of each element: pictures as uint8, one frame instead of the stack "
+            "of which it is a part, half precision, a file that is mapped into memory.",
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
         )
@@ -148,3 +172,14 @@ class HostGrowth(Detector):
         if self._suspect is None:
             return ""
         return f"; {holder(self._suspect.place)} got longer with every batch meanwhile"
+
+
+def _bytes_when_full(fact: KeptOnHost) -> int:
+    return round((fact.capacity or 0) * fact.bytes / max(fact.elements, 1))
+
+
+def _overflows(fact: KeptOnHost, run: Run) -> bool:
+    """Whether a bounded container fills the memory before it is full."""
+    free = free_bytes(run.slow)
+    enough = fact.bytes_per_batch >= MIN_KEPT_BYTES
+    return free is not None and enough and _bytes_when_full(fact) - fact.bytes > free

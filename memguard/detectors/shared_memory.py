@@ -22,13 +22,14 @@ class SharedMemory(Detector):
     """Shared memory is nearly full, or tensors of workers are kept.
 
     What: less than a tenth of ``/dev/shm`` is free, the number of open files rises with every batch, or a container
-    keeps more than a hundred of the tensors that workers handed over, like ``list(loader)``.
+    keeps the tensors that workers handed over batch after batch, or arrays made of them with ``numpy()``, which keep
+    the tensors: ``list(loader)``, ``targets.append(batch["y"].numpy())``.
 
     Why it matters: workers hand their batches over through shared memory. When it is full, the next batch ends the
     worker with a bus error; each kept tensor of a worker also keeps a file open, until their number is exhausted.
 
     How to fix: start the container with a larger ``--shm-size``, use fewer workers or a smaller ``prefetch_factor``;
-    clone what is kept of a batch instead of keeping the batch's own tensors.
+    clone or copy what is kept of a batch instead of keeping the batch's own tensors.
     """
 
     code: ClassVar[str] = "MG704"
@@ -43,8 +44,8 @@ class SharedMemory(Detector):
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """A container that keeps tensors in shared memory of batch after batch."""
-        if not isinstance(fact, KeptOnHost) or not fact.from_workers or fact.bounded:
-            return
+        if not isinstance(fact, KeptOnHost) or not fact.from_workers:
+            return  # a bound in bytes is none in open files: those of one epoch are enough
         files = f", {run.slow.open_files} files are open" if run.slow.open_files else ""
         kept = "tensors as DataLoader workers handed them over, more with every batch"
         if not fact.bytes_per_batch:
@@ -55,7 +56,8 @@ class SharedMemory(Detector):
             run,
             Severity.INFO,
             f"{holder(fact.place)} keeps {kept}: each keeps its shared memory and an open file{files}.",
-            "clone what is kept of a batch (x.clone(), or .tolist() for labels), instead of the worker's own tensor.",
+            "keep a copy of what is needed of a batch (x.clone(), x.numpy().copy(), .tolist() for labels) instead of "
+            "the worker's own tensor.",
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
         )

@@ -22,6 +22,8 @@ class KeptOnHost(Fact):
     """Whether tensors in shared memory are among them, as DataLoader workers hand them over."""
     pinned: bool = False
     """Whether tensors in pinned memory are among them."""
+    capacity: int | None = None
+    """How many elements it holds when it is full, where that is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

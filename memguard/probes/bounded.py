@@ -12,7 +12,13 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def is_bounded(
-    file: str | None, line: int | None, holder: str | None, *, evaluates: bool = False, by_index: bool = True
+    file: str | None,
+    line: int | None,
+    holder: str | None,
+    *,
+    evaluates: bool = False,
+    by_index: bool = True,
+    by_length: bool = True,
 ) -> bool:
     """Whether something limits a container that grows.
 
@@ -27,6 +33,7 @@ def is_bounded(
         holder: Its name, like ``preds`` or ``Trainer.outputs``.
         evaluates: Whether it grows in evaluation.
         by_index: Whether a cache by index or key counts as limited; not where each worker fills one of its own.
+        by_length: Whether a comparison of its length counts; not where it is longer already.
 
     Returns:
         True also where the source cannot be read: then nothing speaks against it.
@@ -42,6 +49,8 @@ def is_bounded(
         return True  # Lightning's own loop keeps it for its caller: what trainer.predict() returns
     attribute = "." in holder.partition("[")[0]
     if any(_shrinks(node, name) or _is_comprehension(node, name, line) for node in ast.walk(tree)):
+        return True
+    if by_length and any(_is_measured(node, name) for node in ast.walk(tree)):
         return True
     function, loops = _around(tree, line)
     if by_index and any(_is_by_index(node, name, line, function) for node in ast.walk(function)):
@@ -130,12 +139,6 @@ def _shrinks(node: ast.AST, name: str) -> bool:
             return True
     if isinstance(node, ast.Delete):
         return any(_last(target) == name for target in node.targets)
-    if isinstance(node, ast.Compare):
-        sides = [node.left, *node.comparators]
-        return any(
-            isinstance(side, ast.Call) and _last(side.func) == "len" and side.args and _last(side.args[0]) == name
-            for side in sides
-        )
     if isinstance(node, (ast.Assign, ast.AnnAssign)) and _assigns(node, name):
         value = node.value
         if isinstance(value, ast.Call) and any(keyword.arg == "maxlen" for keyword in value.keywords):
@@ -144,6 +147,14 @@ def _shrinks(node: ast.AST, name: str) -> bool:
             return True  # deque([], 1000)
         return isinstance(value, ast.Subscript) and _last(value.value) == name  # x = x[-k:]
     return False
+
+
+def _is_measured(node: ast.AST, name: str) -> bool:
+    """Whether the length of a name is compared with something."""
+    return isinstance(node, ast.Compare) and any(
+        isinstance(side, ast.Call) and _last(side.func) == "len" and side.args and _last(side.args[0]) == name
+        for side in (node.left, *node.comparators)
+    )
 
 
 def _is_comprehension(node: ast.AST, name: str, line: int) -> bool:

@@ -10,6 +10,7 @@ from typing import Final, final
 import torch
 
 from memguard.facts import Place
+from memguard.probes.capacities import capacity_of
 from memguard.probes.contents import container_of, length_of
 from memguard.probes.holders import Survey
 from memguard.probes.host_sizes import is_from_worker, is_unknown, newest_of, size_of
@@ -54,6 +55,10 @@ class Growth:
     """Whether all its tensors lie in host memory."""
     pinned: bool = False
     """Whether one of them is pinned."""
+    length: int = 0
+    """How many it has now."""
+    capacity: int | None = None
+    """How many it can have, as far as its maxlen or the source tells."""
 
 
 Census = Mapping[str, Count]
@@ -105,9 +110,10 @@ def find_growth(
         kind = container_of(type(link.value)) or "object"
         of_newest, from_worker = newest.get(id(link), (0, False))
         tensors = list(tensors_in(newest_of(link.value), 3))
+        place = survey.cause(link)
         growths.append(
             Growth(
-                survey.cause(link),
+                place,
                 kind,
                 longer,
                 size,
@@ -116,6 +122,8 @@ def find_growth(
                 graph=any(tensor.grad_fn is not None for tensor in tensors),
                 on_cpu=bool(tensors) and all(tensor.device.type == "cpu" for tensor in tensors),
                 pinned=torch.cuda.is_initialized() and any(tensor.is_pinned() for tensor in tensors),
+                length=length_of(link.value),
+                capacity=capacity_of(link, place.file, place.holder),
             )
         )
     return tuple(growths)

@@ -70,12 +70,21 @@ def block_of(value: object) -> int:
     kind = type(value)
     if kind is str or kind is bytes or kind is bytearray or kind is io.BytesIO:  # by identity: a metaclass may hash
         return sys.getsizeof(value)
+    return int(kind.nbytes.__get__(value)) if _is_array(kind) else 0  # type: ignore[attr-defined]
+
+
+def _is_array(kind: type) -> bool:
+    """Whether it is numpy's own array, told without numpy."""
     if type.__dict__["__flags__"].__get__(kind) & _HEAP_TYPE:
-        return 0  # made by a class statement
+        return False  # made by a class statement
     module, name = type.__dict__["__module__"].__get__(kind), type.__dict__["__name__"].__get__(kind)
-    if module == "numpy" and name == "ndarray":
-        return int(kind.nbytes.__get__(value))  # type: ignore[attr-defined]
-    return 0
+    return bool(module == "numpy" and name == "ndarray")
+
+
+def _below(value: object) -> object:
+    """What an array's memory belongs to, if it is not its own."""
+    kind = type(value)
+    return kind.base.__get__(value) if _is_array(kind) else None  # type: ignore[attr-defined]
 
 
 def is_large_text(value: object) -> bool:
@@ -92,6 +101,8 @@ def is_from_worker(value: object, depth: int = 3) -> bool:
         return value.device.type == "cpu" and value.is_shared()
     if depth == 0:
         return False
+    if (below := _below(value)) is not None:
+        return is_from_worker(below, depth - 1)  # tensor.numpy() keeps the tensor
     return any(is_from_worker(child, depth - 1) for child in islice(_children(value), 8))
 
 

@@ -10,12 +10,14 @@ from torch import nn
 
 from memguard.facts import Fact, KeptOutputs, PreviousOutputsAlive, ViewsPinStorage
 from memguard.probes.bounded import is_bounded
+from memguard.probes.capacities import capacity_of, outgrew
 from memguard.probes.host_copies import is_on_host
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.lasting import outlives_its_turn
 from memguard.probes.returned import large_storages
 from memguard.probes.sizes import storage_key
 from memguard.probes.storage_refs import StorageRef
+from memguard.probes.worth import LEAST, least_of_device, least_of_peak
 from memguard.stats import Stage
 
 MIN_BYTES = 1024
@@ -23,7 +25,6 @@ MAX_OUTPUTS = 2048
 MIN_BATCHES = 8
 AGAIN = 4
 VIEW_TIMES = 8
-PREVIOUS_SHARE, PREVIOUS_BYTES = 0.03, 64 * 1024**2
 PREVIOUS_LOOKS = 2
 _PREDICTIONS = (
     "trainer.predict() keeps what predict_step returns: return x.cpu(), or pass return_predictions=False and "
@@ -67,14 +68,13 @@ class OutputsProbe(Probe):
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Looks whether the last batch's outputs are still there."""
         watch = self.watch
-        total = watch.device_total_bytes
-        least = PREVIOUS_SHARE * total if total else PREVIOUS_BYTES
-        if self._new_bytes < least:
+        least = least_of_device(watch.device_total_bytes)
+        if self._new_bytes < min(least, LEAST):
             return
         number = id(module)
         last = [o for o in self._new if o.module == number and o.batch == watch.batch - 1 and not o.ref.expired()]
         held = sum({output.key: output.bytes for output in last}.values())
-        if held < least:
+        if held < least and (held < LEAST or held < (least_of_peak(watch.record) or least)):
             return
         self._previous_looks += 1
         if self._previous_looks == PREVIOUS_LOOKS:
@@ -147,7 +147,13 @@ class OutputsProbe(Probe):
             return
         held = sum({output.key: output.bytes for output in old}.values())
         place = holder.place
-        bounded = is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates)
+        bounded = is_bounded(
+            place.file,
+            place.line,
+            place.holder,
+            evaluates=watch.stage.evaluates,
+            by_length=not outgrew(holder.length, capacity_of(None, place.file, place.holder)),
+        )
         if not bounded:
             again = _Kept({output.key for output in old}, graph=False)
             extra = watch.roots()
@@ -187,11 +193,14 @@ class OutputsProbe(Probe):
 
     def _tell_previous(self, held: int, place: Any, peak: int | None) -> None:
         record = self.watch.record
-        in_forward = None
-        if record is not None and record.allocated_peak_bytes is not None and peak is not None:
-            in_forward = peak >= record.allocated_peak_bytes
+        highest = record.allocated_peak_bytes if record is not None else None
         fact = PreviousOutputsAlive(
-            batch=self.watch.batch, stage=self.watch.stage, bytes=held, graph=False, peak_in_forward=in_forward
+            batch=self.watch.batch,
+            stage=self.watch.stage,
+            bytes=held,
+            graph=False,
+            peak_in_forward=None if highest is None or peak is None else peak >= highest,
+            peak_bytes=highest,
         )
         self.report(fact if place is None else _at(fact, place))
 

@@ -16,6 +16,7 @@ from memguard.facts import (
     ViewsPinStorage,
 )
 from memguard.probes.bounded import is_bounded
+from memguard.probes.capacities import outgrew
 from memguard.probes.census import Census, Growth, count_back, find_growth
 from memguard.probes.copies import find_copies
 from memguard.probes.frames import user_frames
@@ -170,7 +171,7 @@ class ScansProbe(Probe):
                     first_batch=max(watch.batch - batches, 0),
                     bytes=growth.bytes,
                     bytes_per_batch=growth.bytes / batches,
-                    bounded=is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates),
+                    bounded=self._is_bounded(growth),
                 )
             )
 
@@ -207,10 +208,21 @@ class ScansProbe(Probe):
                 bytes=nbytes,
                 bytes_per_batch=nbytes / batches,
                 kind=growth.kind,
-                bounded=is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates),
+                bounded=self._is_bounded(growth),
                 from_workers=growth.from_worker,
                 pinned=growth.pinned,
+                capacity=growth.capacity if growth.length <= (growth.capacity or 0) else None,
             )
+        )
+
+    def _is_bounded(self, growth: Growth) -> bool:
+        place = growth.place
+        return is_bounded(
+            place.file,
+            place.line,
+            place.holder,
+            evaluates=self.watch.stage.evaluates,
+            by_length=not outgrew(growth.length, growth.capacity),
         )
 
     def _tell_pins(self, pins: tuple[Pin, ...], known: frozenset[int]) -> None:

@@ -122,6 +122,24 @@ def test_a_growth_of_the_process_is_put_down_to_what_got_longer() -> None:
     assert judge(HostGrowth(), kept) == []
 
 
+@pytest.mark.parametrize(
+    ("capacity", "per_batch", "told"),
+    [
+        (1_000_000, 8.0 * MIB, [Severity.WARNING]),
+        (1_000_000, 0.25 * MIB, [Severity.INFO]),
+        (1_000, 8.0 * MIB, []),
+        (None, 8.0 * MIB, []),
+    ],
+)
+def test_a_bound_beyond_the_memory_is_told(capacity: int | None, per_batch: float, told: list[Severity]) -> None:
+    """A replay buffer of a million frames: a warning where the memory is full soon, silence where the bound fits."""
+    kept = KeptOnHost(**AT, elements=128, bytes=16 * MIB, bytes_per_batch=per_batch, bounded=True, capacity=capacity)
+    run = run_of(slow=SlowStats(host_available_bytes=20 * GIB))
+    found = judge(HostGrowth(), kept, run=run)
+    assert [finding.severity for finding in found] == told
+    assert all("1,000,000 elements" in f.message and "122 GiB" in f.message for f in found)
+
+
 def test_host_memory_that_holds_a_virtual_gpu_may_grow_with_it() -> None:
     """A growth at the end of a run is told on a real device; a virtual one's tensors lie in host memory."""
     records = [record(i, host_rss_bytes=GIB + i * MIB) for i in range(200)]
