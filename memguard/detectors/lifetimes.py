@@ -16,11 +16,19 @@ MIN_BYTES = 64 * 1024**2
 MIN_SHARE = 0.03
 LITTLE_ROOM = 0.10
 PEAK_SHARE = 0.10
+PEAK_MUCH, LEAST_OF_PEAK = 0.2, 1024**2
+"""Of the highest peak: so much larger a batch could be, however large the device is."""
 
 
-def _matters(nbytes: int, run: Run) -> bool:
-    """Whether so many bytes are worth a word: 3 % of the device, or 64 MiB where its size is unknown."""
+def _matters(nbytes: int, run: Run, peak: int) -> bool:
+    """Whether so many bytes are worth a word: a fifth of the peak, 3 % of the device, or 64 MiB of an unknown one."""
     total = limit_of(run)
+    if peak and nbytes >= max(PEAK_MUCH * peak, LEAST_OF_PEAK):
+        return True
+    return _much_of_device(nbytes, total)
+
+
+def _much_of_device(nbytes: int, total: int | None) -> bool:
     return nbytes >= (min(MIN_BYTES, MIN_SHARE * total) if total and total < MIN_BYTES / MIN_SHARE else MIN_BYTES) and (
         not total or nbytes >= MIN_SHARE * total
     )
@@ -55,18 +63,19 @@ class PreviousBatchAlive(Detector):
         """Concludes where it is much, in more than one batch, and the peak comes where it adds to it."""
         if not isinstance(fact, PreviousOutputsAlive) or fact.peak_in_forward is False:
             return
-        if not _matters(fact.bytes, run):
+        limit = limit_of(run)
+        if not _matters(fact.bytes, run, fact.peak_bytes or 0):
             return
         self._seen += 1
         if self._seen < 2:
             return
-        left, limit = self._room.left(run), limit_of(run)
+        left = self._room.left(run)
         near = left is not None and limit is not None and left < LITTLE_ROOM * limit
         yield from_fact(
             self,
             fact,
             run,
-            Severity.WARNING if near or fact.graph else Severity.INFO,
+            Severity.WARNING if _much_of_device(fact.bytes, limit) and (near or fact.graph) else Severity.INFO,
             f"{holder(fact.place)} still holds {format_bytes(fact.bytes)} of the last batch while the next forward runs"
             f"{', with the graph' if fact.graph else ''}: both stand side by side at the peak.",
             f"del {fact.place.holder or 'it'} at the end of the loop's body, or put the step into a function.",
@@ -91,16 +100,18 @@ class LocalsAlive(Detector):
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Concludes where it is much."""
-        if not isinstance(fact, LargeLocals) or not _matters(fact.bytes, run):
+        if not isinstance(fact, LargeLocals) or not _matters(fact.bytes, run, fact.peak_bytes or 0):
             return
         names = ", ".join(fact.names[:5])
+        of_peak = f", of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
         yield from_fact(
             self,
             fact,
             run,
             Severity.INFO,
-            f"{names} ({format_bytes(fact.bytes)}) are alive in {fact.place.function or 'the function'}() at the "
-            "optimizer step, and nothing below reads them.",
+            f"{names} ({format_bytes(fact.bytes)}{of_peak}) {'is' if len(fact.names) == 1 else 'are'} alive in "
+            f"{fact.place.function or 'the function'}() at the optimizer step, and nothing below reads "
+            f"{'it' if len(fact.names) == 1 else 'them'}.",
             f"del {names} after the last use, or split the function.",
             nbytes=fact.bytes,
             name=names,

@@ -49,6 +49,8 @@ class PreviousOutputsAlive(Fact):
     """Whether a graph with saved tensors hangs on them."""
     peak_in_forward: bool | None = None
     """Whether the batch's peak came in the forward, where they add to it; None where peaks cannot be told apart."""
+    peak_bytes: int | None = None
+    """The batch's highest allocated bytes; None where nobody counts them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,8 @@ class LargeLocals(Fact):
 
     names: tuple[str, ...]
     bytes: int
+    peak_bytes: int | None = None
+    """The highest allocated bytes of the batch, if nothing read them since before its forward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

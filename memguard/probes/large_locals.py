@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import final
 
@@ -31,7 +31,11 @@ class LargeLocal:
 
 
 def find_large_locals(
-    min_bytes: int, *, ignore: Callable[[int], bool] = lambda key: False, frame: types.FrameType | None = None
+    min_bytes: int,
+    *,
+    ignore: Callable[[int], bool] = lambda key: False,
+    frame: types.FrameType | None = None,
+    since: Mapping[types.CodeType, int] | None = None,
 ) -> tuple[LargeLocal, ...]:
     """Local variables of the functions on the stack that hold large tensors directly, the largest first.
 
@@ -39,13 +43,15 @@ def find_large_locals(
         min_bytes: Smallest storage that counts.
         ignore: Told a storage's key; whether it belongs to parameters, gradients or optimizer state.
         frame: Where the stack begins; the caller's frame if not given.
+        since: Of each function, the line from which on reads count; by default the one that runs. Others are left out.
     """
     sources = Sources()
     found = []
     seen: set[int] = set()
     for user_frame in user_frames(sys._getframe(1) if frame is None else frame):
-        if is_module_level(user_frame.f_code):
+        if is_module_level(user_frame.f_code) or (since is not None and user_frame.f_code not in since):
             continue
+        line = user_frame.f_lineno if since is None else since[user_frame.f_code]
         for name, value in read_locals(user_frame).items():
             if not issubclass(type(value), torch.Tensor) or not isinstance(value, torch.Tensor):
                 continue
@@ -53,12 +59,12 @@ def find_large_locals(
             if key is None or key[1] < min_bytes or key[0] in seen or ignore(key[0]):
                 continue
             seen.add(key[0])
-            found.append(_local(name, key[1], user_frame, sources))
+            found.append(_local(name, key[1], user_frame, sources, line))
     return tuple(sorted(found, key=lambda local: -local.bytes))
 
 
-def _local(name: str, size: int, frame: types.FrameType, sources: Sources) -> LargeLocal:
-    code, line = frame.f_code, frame.f_lineno
+def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line: int) -> LargeLocal:
+    code = frame.f_code
     source = sources.get(code.co_filename)
     function = source.function_at(code.co_firstlineno, code.co_name) if source is not None else None
     set_on, text = None, None

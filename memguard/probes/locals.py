@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import ClassVar, final
+from types import CodeType
+from typing import Any, ClassVar, final
 
 import torch
+from torch import nn
 
 from memguard.facts import Fact, LargeLocals
+from memguard.probes.frames import user_frames
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.large_locals import find_large_locals
+from memguard.probes.large_locals import LargeLocal, find_large_locals
 from memguard.probes.owners import state_of
 from memguard.probes.sizes import owned_storages, storages_of
+from memguard.probes.worth import least_of_device, least_of_peak
 
 LOOKS = frozenset({4, 40})
 """Optimizer steps at which it is asked."""
-MIN_SHARE, MIN_BYTES = 0.03, 64 * 1024**2
 
 
 @final
@@ -29,35 +33,56 @@ class LocalsProbe(Probe):
         super().__init__(watch, report)
         self._steps = 0
         self._told: set[str] = set()
+        self._forward: dict[CodeType, int] = {}
+        """Lines of the user's functions from which the model was called, before the step at which it is asked."""
+        self.stop_hearing("on_forward_start")
+
+    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Notes where the first forward before a look begins: the peak comes after it."""
+        if module.training and not self._forward:
+            self._forward = {frame.f_code: frame.f_lineno for frame in user_frames(sys._getframe(1))}
+            self.stop_hearing("on_forward_start")
 
     def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
         """Looks at two of the steps."""
         self._steps += 1
+        if self._steps in LOOKS:
+            self._look(optimizer)
         if self._steps >= max(LOOKS):
-            self.stop_hearing("on_optimizer_step_start")
-        if self._steps not in LOOKS:
-            return
-        watch = self.watch
-        owned = owned_storages(watch.models)
+            self.stop_hearing("on_optimizer_step_start", "on_forward_start")
+        elif self._steps + 1 in LOOKS:
+            self._forward = {}
+            self.hear("on_forward_start")
+
+    def _look(self, optimizer: torch.optim.Optimizer) -> None:
+        owned = owned_storages(self.watch.models)
         owned.update(storages_of(state_of(optimizer)))
-        total = watch.device_total_bytes
-        least = int(MIN_SHARE * total) if total else MIN_BYTES
-        found = [
-            local
-            for local in find_large_locals(max(least // 4, 1), ignore=owned.__contains__)
-            if local.read_again is False and local.name not in self._told
-        ]
-        nbytes = sum(local.bytes for local in found)
-        if nbytes < least:
+        least = least_of_device(self.watch.device_total_bytes)
+        found = find_large_locals(max(least // 4, 1), ignore=owned.__contains__)
+        if self._tell(found, least, None):
             return
-        names = tuple(local.name for local in found)
+        record = self.watch.record
+        below = least_of_peak(record)
+        if below is not None and record is not None and self._forward:
+            since = {code: line - 1 for code, line in self._forward.items()}
+            found = find_large_locals(max(below // 4, 1), ignore=owned.__contains__, since=since)
+            self._tell(found, below, record.allocated_peak_bytes)
+
+    def _tell(self, found: Iterable[LargeLocal], least: int, peak_bytes: int | None) -> bool:
+        idle = [local for local in found if local.read_again is False and local.name not in self._told]
+        nbytes = sum(local.bytes for local in idle)
+        if not idle or nbytes < least:
+            return False
+        names = tuple(local.name for local in idle)
         self._told.update(names)
         self.report(
             LargeLocals(
-                batch=watch.batch,
-                stage=watch.stage,
-                place=replace(found[0].place, holder=", ".join(names[:5])),
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=replace(idle[0].place, holder=", ".join(names[:5])),
                 names=names,
                 bytes=nbytes,
+                peak_bytes=peak_bytes,
             )
         )
+        return True

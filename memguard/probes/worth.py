@@ -1,0 +1,21 @@
+"""From how many bytes on a variable that lives too long is worth a word."""
+
+from __future__ import annotations
+
+from memguard.stats import BatchRecord
+
+DEVICE_SHARE, WITHOUT_DEVICE = 0.03, 64 * 1024**2
+"""Of the device; where its size is unknown, so many bytes."""
+PEAK_SHARE, LEAST = 0.2, 1024**2
+"""Of a batch's peak: there the batch could be so much larger, however large the device is."""
+
+
+def least_of_device(total_bytes: int | None) -> int:
+    """Bytes from which on it is worth a word on a device of that size."""
+    return int(DEVICE_SHARE * total_bytes) if total_bytes else WITHOUT_DEVICE
+
+
+def least_of_peak(record: BatchRecord | None) -> int | None:
+    """Bytes from which on it is worth a word for what it adds to a batch's peak; None where that is unknown."""
+    peak = record.allocated_peak_bytes if record is not None else None
+    return None if peak is None else max(int(PEAK_SHARE * peak), LEAST)

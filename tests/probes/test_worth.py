@@ -1,0 +1,67 @@
+"""Variables that live too long on a device that is far from full: told for what they add to a batch's peak."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from memguard.detectors.lifetimes import LocalsAlive, PreviousBatchAlive
+from memguard.facts import LargeLocals, PreviousOutputsAlive
+from memguard.findings import Severity
+from memguard.probes.locals import LocalsProbe
+from memguard.probes.outputs import OutputsProbe
+from memguard.stats import BatchRecord, MemoryStats, Stage
+from tests.detectors.evidence import AT, MIB, judge
+from tests.probes.loop import Loop
+
+WIDTH = 64
+
+
+def trained(peak: int, kinds: list[Any], **kwargs: Any) -> Loop:
+    """Six steps, each with a table of 4 MiB that is read before the forward alone, and outputs of 2 MiB kept."""
+    model = nn.Linear(WIDTH, WIDTH)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch = {"device_total_bytes": 1024 * MIB, "read": lambda: MemoryStats(allocated_peak_bytes=peak)}
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        table = torch.ones(MIB)
+        scale = table.sum() / MIB
+        out: torch.Tensor = model(x * scale)
+        out.sum().backward()
+        optimizer.step()
+        return out.detach()
+
+    with Loop(model, kinds=kinds, **watch) as loop:
+        loop.record = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=peak)
+        for _ in loop.batches(6):
+            out = step(torch.randn(MIB // 2 // WIDTH, WIDTH))
+        assert out is not None
+    return loop
+
+
+@pytest.mark.parametrize(("peak", "told"), [(8 * MIB, 1), (40 * MIB, 0)])
+def test_a_local_that_is_much_of_the_peak_is_told(peak: int, told: int) -> None:
+    """Nothing reads it after the forward begins; the input, which the forward reads, is none of them."""
+    facts = trained(peak, [LocalsProbe]).of(LargeLocals)
+    assert [fact.names for fact in facts] == [("table", "out")] * told  # the last batch's, until the step returns
+    assert all(fact.peak_bytes == peak and fact.bytes == 6 * MIB for fact in facts)
+
+
+@pytest.mark.parametrize(("peak", "told"), [(8 * MIB, 2), (40 * MIB, 0)])
+def test_outputs_that_are_much_of_the_peak_are_told(peak: int, told: int) -> None:
+    """The last batch's outputs add to it, however large the device is."""
+    facts = trained(peak, [OutputsProbe]).of(PreviousOutputsAlive)
+    assert [fact.place.holder for fact in facts] == ["out"] * told
+    assert all(fact.peak_in_forward and fact.peak_bytes == peak for fact in facts)
+
+
+def test_much_of_a_small_peak_is_no_warning() -> None:
+    """It is told; a warning is for what is much of the device."""
+    fact = PreviousOutputsAlive(**AT, bytes=4 * MIB, graph=True, peak_in_forward=True, peak_bytes=10 * MIB)
+    assert [finding.severity for finding in judge(PreviousBatchAlive(), fact, fact)] == [Severity.INFO]
+    local = LargeLocals(**AT, names=("table",), bytes=4 * MIB, peak_bytes=10 * MIB)
+    (finding,) = judge(LocalsAlive(), local)
+    assert "table (4.00 MiB, of a peak of 10.0 MiB) is alive" in finding.message
