@@ -79,7 +79,7 @@ class MemGuardMixin(Answers):
         Raises:
             ValueError: The device is not in this build of PyTorch.
         """
-        logdir = directory_of(trainer)
+        logdir = None if self._discreet else directory_of(trainer)  # a logger fixes its version when it is asked
         first = next((callback for callback in trainer.callbacks if isinstance(callback, MemGuardMixin)), self)
         if self._off or first is not self or self._session is not None:
             return

@@ -404,6 +404,21 @@ def test_the_directory_holds_what_lightning_writes(tmp_path: Path) -> None:
     ]
 
 
+def test_a_logger_is_asked_for_its_directory_by_the_trainer_alone() -> None:
+    class Asked(TensorBoardLogger):
+        times = 0
+
+        @property
+        def log_dir(self) -> str:
+            Asked.times += 1
+            return super().log_dir
+
+    loop = trainer(logger=Asked(Path.cwd()), max_steps=2)
+    with mock.patch.object(loop.strategy, "broadcast", wraps=loop.strategy.broadcast) as told:
+        loop.fit(Losses())
+    remember(Asked.times, told.call_count)
+
+
 @pytest.mark.parametrize("top", [-1, 0, 1])
 def test_nothing_but_checkpoints_in_their_directory(top: int, recwarn: pytest.WarningsRecorder) -> None:
     keeper = ModelCheckpoint(Path.cwd(), filename="{epoch}", save_top_k=top, save_last=True)

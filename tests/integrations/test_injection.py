@@ -5,7 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from lightning.pytorch import Trainer
+from lightning.pytorch.demos.boring_classes import BoringModel
+from lightning.pytorch.loggers import CSVLogger
 
+import memguard
 from memguard.recording import Recording, find_recordings
 
 SUITE = Path(__file__).with_name("lightning_suite.py")
@@ -41,3 +45,29 @@ def test_a_suite_of_lightning_tests_does_not_notice_memguard(tmp_path: Path) -> 
         assert [kept[0] for kept, same in zip(plain, other, strict=True) if kept != same] == []
     recordings = [Recording.open(path) for path in find_recordings(runs)]
     assert len(recordings) >= 55 and all(recording.end is not None for recording in recordings)
+
+
+class Asked(CSVLogger):
+    """Counts who asks where it writes: the first to ask fixes the version, and on several ranks it is broadcast."""
+
+    times = 0
+
+    @property
+    def log_dir(self) -> str:
+        self.times += 1
+        return super().log_dir
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_in_a_suite_the_guard_asks_no_logger_where_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test may count how often its logger is asked for the directory: as often as without memguard."""
+    times = []
+    for value in ("0", "1"):
+        monkeypatch.setenv("MEMGUARD", value)
+        trainer = Trainer(
+            logger=Asked(tmp_path), max_steps=1, limit_val_batches=0, accelerator="cpu",
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        )  # fmt: skip
+        trainer.fit(BoringModel())
+        times.append((any(isinstance(each, memguard.MemGuard) for each in trainer.callbacks), trainer.logger.times))
+    assert times == [(False, times[0][1]), (True, times[0][1])] and times[0][1]
