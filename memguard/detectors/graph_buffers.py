@@ -24,7 +24,8 @@ class RetainGraph(Detector):
     batch stands beside the one that is being built: the peak holds two.
 
     How to fix: add the losses up and call backward once, or leave ``retain_graph=True`` out of the last backward of
-    each batch; ``del loss`` before the next forward helps too.
+    each batch; ``del loss`` before the next forward helps too. Where it stands there because a state is carried over
+    the batches (MG102), detach the state first.
     """
 
     code: ClassVar[str] = "MG103"
@@ -42,6 +43,18 @@ class RetainGraph(Detector):
             return
         size = f"{format_bytes(fact.bytes)} in {plural(fact.tensors, 'tensor')}" if fact.bytes else "its saved tensors"
         where = at(fact.place)
+        if fact.carried:
+            yield from_fact(
+                self,
+                fact,
+                run,
+                Severity.INFO,
+                f"the backward{f' at {where}' if where else ''} keeps its graph, and the next batch's backward runs "
+                f"through it again: a state is carried over without detach ({size} are still held).",
+                "detach the state where the batch ends; then retain_graph=True can go.",
+                nbytes=fact.bytes or None,
+            )
+            return
         yield from_fact(
             self,
             fact,
@@ -61,11 +74,12 @@ class CreateGraphCycle(Detector):
     What: gradients carry a graph of their own at the end of a batch, so a parameter holds its gradient, whose graph
     holds the parameter.
 
-    Why it matters: reference counting cannot free that cycle. The graphs of many batches wait for the garbage
-    collector, which does not know how large they are.
+    Why it matters: parameter and gradient hold each other in C++, where neither reference counting nor the garbage
+    collector frees them. While the model is in use, its graph stays until the gradients are taken away; of a model that
+    is thrown away with its gradients (a copy for each task), the graphs stay to the end of the process.
 
     How to fix: use ``torch.autograd.grad(loss, parameters, create_graph=True)`` instead, or set every ``.grad`` to None
-    when the batch is done.
+    when the batch is done, and before the model goes.
     """
 
     code: ClassVar[str] = "MG104"
@@ -76,6 +90,19 @@ class CreateGraphCycle(Detector):
         if not isinstance(fact, GradientsWithGraph):
             return
         where = at(fact.place)
+        if fact.graphs:
+            yield from_fact(
+                self,
+                fact,
+                run,
+                Severity.WARNING,
+                f"the backward at {where} with create_graph=True leaves gradients that carry a graph on a model that "
+                f"is thrown away: parameter and gradient hold each other, and so the graphs of "
+                f"{plural(fact.graphs, 'batch')} are alive, which not even the garbage collector frees.",
+                "use torch.autograd.grad(loss, parameters, create_graph=True) there, or set p.grad = None for all "
+                "parameters before the model goes.",
+            )
+            return
         yield from_fact(
             self,
             fact,
@@ -83,7 +110,7 @@ class CreateGraphCycle(Detector):
             Severity.WARNING,
             f"the gradients of {plural(fact.parameters, 'parameter')} carry a graph at the end of the batch"
             f"{f' (the backward at {where})' if where else ''}: create_graph=True ties parameter and gradient into a "
-            f"cycle that only the garbage collector frees ({format_bytes(fact.bytes)} of gradients, and their graphs).",
+            f"cycle that nothing frees while it stands ({format_bytes(fact.bytes)} of gradients, and their graphs).",
             "use torch.autograd.grad(..., create_graph=True), or set p.grad = None for all parameters after the step "
             "(optimizer.zero_grad() does).",
             nbytes=fact.bytes,

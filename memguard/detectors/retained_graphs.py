@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.detectors.interface import PEAKS, Detector
-from memguard.detectors.telling import Room, from_fact, holder, plural
+from memguard.detectors.telling import Room, at, from_fact, holder, plural
 from memguard.facts import Fact, RetainedGraphs
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run
@@ -99,7 +99,7 @@ class CarriedState(Detector):
         if not isinstance(fact, RetainedGraphs) or not fact.carried:
             return
         per_batch = fact.bytes / fact.graphs if fact.bytes is not None else None
-        name = fact.place.holder or "the state"
+        name, backward = fact.place.holder or "the state", at(fact.retained_by)
         yield from_fact(
             self,
             fact,
@@ -108,7 +108,8 @@ class CarriedState(Detector):
             f"{_who(fact)} carries the graph from batch to batch: the graph of this forward reaches back over "
             f"{plural(fact.graphs, 'batch')}{_cost(fact)}.",
             f"cut the graph between batches: {name} = {name}.detach() (of a tuple, each part)"
-            f"{'' if fact.backward else '; if it is evaluation, run it under torch.no_grad()'}.",
+            f"{'' if fact.backward else '; if it is evaluation, run it under torch.no_grad()'}"
+            f"{f'; then drop retain_graph=True from the backward at {backward}' if backward else ''}.",
             nbytes=fact.bytes,
             bytes_per_batch=per_batch,
         )

@@ -32,9 +32,12 @@ class EvalGraph(Detector):
     code: ClassVar[str] = "MG201"
     name: ClassVar[str] = "eval-graph"
 
+    def __init__(self) -> None:
+        self._told = _Told()
+
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Concludes from graphs of the evaluated model."""
-        if not isinstance(fact, UnusedGraphs) or fact.frozen:
+        if not isinstance(fact, UnusedGraphs) or fact.frozen or self._told.differently(fact):
             return
         where = at(fact.place)
         called = f"{fact.module}{f', called at {where},' if where else ''}"
@@ -95,9 +98,12 @@ class FrozenModelGraph(Detector):
     code: ClassVar[str] = "MG202"
     name: ClassVar[str] = "frozen-model-graph"
 
+    def __init__(self) -> None:
+        self._told = _Told()
+
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Concludes from graphs of a model that others are trained beside."""
-        if not isinstance(fact, UnusedGraphs) or not fact.frozen:
+        if not isinstance(fact, UnusedGraphs) or not fact.frozen or self._told.differently(fact):
             return
         where, called = at(fact.place), fact.place.holder or fact.module
         freeze = f"{fact.place.holder or fact.module.lower()}.requires_grad_(False)"
@@ -127,3 +133,18 @@ class FrozenModelGraph(Detector):
             nbytes=fact.bytes,
             name=called,
         )
+
+
+@final
+class _Told:
+    """The lines that were told, each for one model: parts that one call runs through are one cause."""
+
+    __slots__ = ("_lines",)
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[str | None, int | None], tuple[str, str | None]] = {}
+
+    def differently(self, fact: UnusedGraphs) -> bool:
+        """Whether a fact's line was told for another model."""
+        place, who = fact.place, (fact.module, fact.place.holder)
+        return place.file is not None and self._lines.setdefault((place.file, place.line), who) != who

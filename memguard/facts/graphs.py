@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memguard.facts.fact import Fact
+from memguard.facts.fact import NOWHERE, Fact, Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,8 @@ class RetainedGraphs(Fact):
     """Whether each new graph reaches the older ones: a state goes from batch to batch."""
     node: str | None = None
     """Name of a graph node where they were found; all that is known of something held from C++."""
+    retained_by: Place = NOWHERE
+    """The backward with ``retain_graph=True`` that a carried state made necessary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,8 @@ class SavedAfterBackward(Fact):
 
     bytes: int
     tensors: int
+    carried: bool = False
+    """Whether the next batch's backward ran through it again: a state leads back into it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,8 @@ class GradientsWithGraph(Fact):
 
     parameters: int
     bytes: int
+    graphs: int = 0
+    """Batches whose graphs such gradients keep though their model is gone; 0 where they are those of a model in use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

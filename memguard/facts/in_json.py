@@ -34,9 +34,13 @@ def from_json(data: dict[str, Any]) -> Fact | None:
         return None
     known = {field.name: _tuples(data[field.name]) for field in fields(kind) if field.name in data}
     known["stage"] = Stage(known.get("stage", Stage.OTHER.value))
-    place = data.get("place") or {}
-    known["place"] = Place(**{key: value for key, value in place.items() if key in Place.__dataclass_fields__})
-    return kind(**known)
+    known["place"] = known.get("place") or {}
+    values: dict[str, Any] = {name: _place(v) if isinstance(v, dict) else v for name, v in known.items()}
+    return kind(**values)
+
+
+def _place(data: dict[str, Any]) -> Place:
+    return Place(**{key: value for key, value in data.items() if key in Place.__dataclass_fields__})
 
 
 def _tuples(value: Any) -> Any:

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
-from memguard.facts import NOWHERE, Fact, Place, RetainedGraphs, SavedAfterBackward
+from memguard.facts import NOWHERE, Fact, Place, RetainedGraphs
+from memguard.probes.after_backward import SavedTensors, tied_gradients
 from memguard.probes.holders import Holder
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import KEY, Mark, Sentinel, tensors_in
@@ -24,8 +25,6 @@ MIN_STEPS = 3
 """Optimizer steps that each must have survived."""
 AGAIN = 4
 """A cause is looked at again when so many times more graphs are alive."""
-RETAINED_LOOKS = 3
-"""How often a graph whose saved tensors outlived the backward is sized."""
 
 
 @final
@@ -45,7 +44,7 @@ class GraphsProbe(Probe):
         """Training (or not): whose holder only the collector may know; it is asked in the next batch."""
         self._carried = False
         self._last: dict[int, Mark] = {}
-        self._retained_told = 0
+        self._saved = SavedTensors(watch, report)
         self._idle: bool | None = None
         self._trained = False
 
@@ -55,7 +54,7 @@ class GraphsProbe(Probe):
         if last is None or not last.alive or last.kept is None:
             return
         if last.batch != self.watch.batch and last.steps < self.watch.optimizer_steps:
-            self._look_at_retained(last)
+            self._saved.look(last)
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Where old graphs are about to be told: asks whether this one reaches them."""
@@ -74,6 +73,7 @@ class GraphsProbe(Probe):
 
     def on_batch_end(self) -> None:
         """Concludes."""
+        self._saved.conclude()
         if len(self._last) > 64:
             self._last.clear()
         if not self._trained:
@@ -90,6 +90,7 @@ class GraphsProbe(Probe):
 
     def on_stage_end(self, stage: Stage) -> None:
         """What was to be asked in the next batch is asked now."""
+        self._saved.conclude()
         for training in tuple(self._unnamed):
             old = self._old(training)
             if old:
@@ -168,6 +169,10 @@ class GraphsProbe(Probe):
         self._again[training] = AGAIN * len(batches)
         if holders and all(holder.exception for holder in holders):
             return  # kept errors and their tracebacks: another rule's
+        tied = tied_gradients(old, watch) if not holders else None
+        if tied is not None:
+            self.report(tied)
+            return
         held = judge.total()
         del judge, reach
         steps = watch.optimizer_steps - max(mark.steps for mark in old)
@@ -193,35 +198,9 @@ class GraphsProbe(Probe):
                     backward=used,
                     carried=self._carried or (chained and "+=" not in (place.source or "")),
                     node=None if holders else old[0].node,
+                    retained_by=self._saved.carried_by or NOWHERE,
                 )
             )
-
-    # Saved tensors after backward
-
-    def _look_at_retained(self, last: Mark) -> None:
-        """Sizes what a backward with retain_graph left behind: it stands beside the graph that is now built."""
-        place, last.kept = last.kept, None
-        marks = (*list(self.watch.ledger.live.values()), *self.watch.ledger.died)
-        if any(m.batch == last.batch and m.module != last.module and m.used and m.kept is None for m in marks):
-            return  # one of several losses on a shared graph, which the last of them freed
-        output = last.output() if last.output is not None else None
-        if self._retained_told >= RETAINED_LOOKS or place is None:
-            return
-        self._retained_told += 1
-        saved: dict[int, int] = {}
-        if output is not None and output.grad_fn is not None:
-            saved = saved_storages(output.grad_fn)
-            for key in owned_storages(self.watch.models):
-                saved.pop(key, None)
-        self.report(
-            SavedAfterBackward(
-                batch=self.watch.batch,
-                stage=last.stage,
-                place=place,
-                bytes=sum(saved.values()),
-                tensors=len(saved),
-            )
-        )
 
 
 @final

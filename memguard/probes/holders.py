@@ -16,7 +16,9 @@ from memguard.probes.causes import find_cause
 from memguard.probes.collector import roots_by_collector
 from memguard.probes.contents import Contents, Via, container_of, length_of
 from memguard.probes.frames import user_frames
-from memguard.probes.names import NAMES, cells_of, growing, innermost, place_of, text_of
+from memguard.probes.groups import Group, aliases_among, grouped, ranked
+from memguard.probes.names import NAMES, cells_of, innermost, place_of, text_of
+from memguard.probes.passing import passes_on
 from memguard.probes.roots import roots_of
 from memguard.probes.sought import Hints, Statement
 from memguard.probes.statements import find_collecting
@@ -57,20 +59,6 @@ class Holder:
         if self.kind == "local":
             text = f"{place.function}() {place.holder!r}" if place.function else repr(place.holder)
         return f"{place.file}:{place.line} {text}" if place.file else text
-
-
-@final
-class _Group:
-    """Candidates under one name."""
-
-    def __init__(self, link: Link) -> None:
-        self.link = link
-        """The innermost name."""
-        self.name = link
-        """The name to tell: not a mere alias."""
-        self.leaves: list[Link] = []
-        self.bytes = 0
-        self.statement: Statement | None = None
 
 
 @final
@@ -124,7 +112,7 @@ class Survey:
     def by_holder(self, found: Sequence[tuple[Link, int]], *, plain: bool = False) -> list[tuple[Holder, list[Link]]]:
         """Each holder with the links to what it holds; nothing is ranked or dropped. Arrays and texts are plain."""
         named = []
-        for group in _group(found)[:MAX_GROUPS]:
+        for group in grouped(found)[:MAX_GROUPS]:
             trail = group.leaves[-1].trail()
             self._set_cause(group, trail, Hints(graph=False, numbers=plain, cells=self.cells))
             named.append((_holder(group), group.leaves))
@@ -134,12 +122,12 @@ class Survey:
         """The name to tell for any object that was met, and the statement that puts it there, or fills it."""
         filled = container_of(type(link.value)) is not None
         leaf = Link(None, Via.ITEM, None, link) if filled else link
-        group = _Group(innermost(link))
+        group = Group(innermost(link))
         group.leaves.append(leaf)
         self._set_cause(group, leaf.trail(), Hints(graph=False, numbers=filled, cells=self.cells))
         return _holder(group).place
 
-    def _set_cause(self, group: _Group, trail: list[Link], hints: Hints) -> None:
+    def _set_cause(self, group: Group, trail: list[Link], hints: Hints) -> None:
         files = [
             *(frame.f_code.co_filename for frame in self.frames),
             *(file for cells in self.cells for file in sorted(cells)),
@@ -184,13 +172,14 @@ class Survey:
             graph: Whether it is their graphs that matter.
             passes: Tells whether a tensor's graph goes through those of others.
         """
-        groups = _group(found)
+        groups = grouped(found)
         running = frozenset((f.f_code.co_filename, f.f_code.co_firstlineno) for f in self.frames)
         evaluates = None if stage is None or stage is Stage.OTHER else stage.evaluates
-        hints = Hints(graph, running=running, cells=self.cells, names=_aliases(found, groups), evaluates=evaluates)
+        hints = Hints(graph, running=running, cells=self.cells, names=aliases_among(found, groups), evaluates=evaluates)
         for group in groups[:MAX_GROUPS]:
             self._set_cause(group, group.leaves[-1].trail(), hints)
-        return _merged(_holder(group) for group in _ranked(groups[:MAX_GROUPS], passes))
+        is_passing = functools.partial(passes_on, frames=self.frames, sources=self.sources)
+        return _merged(_holder(group) for group in ranked(groups[:MAX_GROUPS], passes, is_passing))
 
 
 def find_holders(
@@ -233,7 +222,8 @@ def find_holders(
     )
     found = survey.judged(judge)
     if not found:
-        running = [(frame.f_code.co_filename, frame.f_lineno) for frame in survey.frames]
+        inner = [None, *(frame.f_code.co_name for frame in survey.frames)]
+        running = [(f.f_code.co_filename, f.f_lineno, name) for f, name in zip(survey.frames, inner, strict=False)]
         statement = find_collecting(running, survey.sources, graph=graph)
         if statement is not None:
             return (_collected(statement),)
@@ -243,67 +233,7 @@ def find_holders(
     return survey.holders(found, stage=stage, graph=graph, passes=passes)
 
 
-def _group(found: Iterable[tuple[Link, int]]) -> list[_Group]:
-    groups: dict[tuple[int, object], _Group] = {}
-    for leaf, size in found:
-        named = innermost(growing(leaf))
-        owner = named.parent.value if named.parent is not None else named.value
-        key = (id(owner), named.key)
-        if key not in groups:
-            groups[key] = _Group(named)
-        groups[key].leaves.append(leaf)
-        groups[key].bytes += size
-    return list(groups.values())
-
-
-def _aliases(found: Iterable[tuple[Link, int]], groups: Sequence[_Group]) -> frozenset[str]:
-    """Plain variables that refer to a tensor which some container holds as well."""
-    kept = {id(leaf.value) for group in groups for leaf in group.leaves if leaf is not group.link}
-    return frozenset(
-        str(leaf.key) for leaf, _ in found if leaf.via in (Via.LOCAL, Via.GLOBAL) and id(leaf.value) in kept
-    )
-
-
-def _ranked(
-    groups: Sequence[_Group], passes: Callable[[torch.Tensor, Collection[torch.Tensor]], bool] | None
-) -> list[_Group]:
-    """The causes among the groups, the likeliest first.
-
-    Where something grows or is carried over, what is merely assigned anew in each turn is a bystander, like a loss that
-    was made from the carried state. Where nothing does, those are dropped whose graph goes through another's.
-    """
-    kept = [group for group in groups if group.statement is not None and group.statement.grows]
-    explained = {_owner(group) for group in kept if group.name is group.link}
-    # What an object computes from its own attribute that grows (sum and average of a meter) is the same cause.
-    kept = [group for group in kept if not (_is_outside(group) and _owner(group) in explained)]
-    if not kept:
-        for group in groups:
-            others = [leaf.value for other in groups if other is not group for leaf in other.leaves]
-            if passes is None or not passes(group.leaves[-1].value, others):
-                kept.append(group)
-
-    def rank(group: _Group) -> tuple[float, ...]:
-        statement = group.statement
-        return (
-            -float(statement is not None and statement.grows),
-            -float(statement is not None),
-            -float(min(len(group.leaves), 8)),
-            -(statement.score if statement is not None else 0.0),
-        )
-
-    return sorted(kept or groups, key=rank)
-
-
-def _owner(group: _Group) -> int:
-    return id(group.link.parent.value if group.link.parent is not None else group.link.value)
-
-
-def _is_outside(group: _Group) -> bool:
-    """Whether its statement was only found for a name around it."""
-    return group.name is not group.link and group.name in group.link.trail()
-
-
-def _holder(group: _Group) -> Holder:
+def _holder(group: Group) -> Holder:
     link, name, statement = group.link, group.name, group.statement
     trail = group.leaves[-1].trail()
     length = max(length_of(item.value) for item in trail[trail.index(link) :])

@@ -54,6 +54,7 @@ class Mark:
         "alive",
         "batch",
         "collected",
+        "created",
         "fed",
         "kept",
         "module",
@@ -87,6 +88,8 @@ class Mark:
         """Where the last backward through it was called, if that one kept the saved tensors."""
         self.collected = False
         """Whether the garbage collector freed it."""
+        self.created: Place | None = None
+        """Where the last backward through it was called, if that one built a graph of its own (``create_graph``)."""
         self.fed = False
         """Whether the model's input had a graph already, as far as somebody looked."""
         self.node: str | None = None
@@ -215,7 +218,10 @@ class _Used:
         if _keep_graph is not None:
             try:
                 # With create_graph the engine runs with gradients on: then the graph is kept to be used again.
-                mark.kept = call_site() if _keep_graph() and not torch.is_grad_enabled() else None
+                kept, created = _keep_graph(), torch.is_grad_enabled()
+                mark.kept = call_site() if kept and not created else None
+                if kept and created:
+                    mark.created = call_site()
             except Exception:
                 mark.kept = None
 

@@ -111,6 +111,8 @@ class Search:
         if target is None or (store.from_loop and sight.anchor.attribute):
             return
         own = len(target) == 1  # a plain name is the variable itself, not what it stands for
+        if own and sight.hops and not store.augmented:
+            return  # a parameter that gets another value: the caller's name keeps its own
         for chain, rest in self._matches(target, sight, aliases=store.augmented or not own):
             level = self._level(rest)
             if level is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from memguard.probes.chains import chain_of
+from memguard.probes.chains import chain_of, last_name
 from memguard.probes.search import Search
 from memguard.probes.sought import Hints, Sought, Statement
 from memguard.probes.syntax import Sources
@@ -40,15 +40,17 @@ def is_alias(sought: Sought, sources: Sources) -> bool:
     )
 
 
-def find_collecting(running: Iterable[tuple[str, int]], sources: Sources, *, graph: bool = True) -> Statement | None:
+def find_collecting(
+    running: Iterable[tuple[str, int, str | None]], sources: Sources, *, graph: bool = True
+) -> Statement | None:
     """A comprehension or generator expression that is being evaluated: what it has collected has no name yet.
 
     Args:
-        running: (file, line) of the frames on the stack, innermost first.
+        running: (file, line, name of the function that is called there) of the frames on the stack, innermost first.
         sources: The parsed files.
         graph: Whether a graph is kept, else any tensor.
     """
-    for file, line in running:
+    for file, line, called in running:
         source = sources.get(file)
         for function in source.functions if source is not None else ():
             if source is None:
@@ -57,7 +59,16 @@ def find_collecting(running: Iterable[tuple[str, int]], sources: Sources, *, gra
                 if not store.line <= line <= store.end_line or store.from_loop or (graph and store.no_grad):
                     continue
                 parts = [node for node in ast.walk(store.value) if isinstance(node, _COMPREHENSIONS)]
+                if called is not None and _calls_outside(store.value, called, parts):
+                    continue  # they are the arguments of a call that is running
                 if parts and any(may_carry(part.elt, function, graph=graph) for part in parts):
                     text = source.text(store.line, store.end_line)
                     return Statement(file, store.line, function.name, text, True, loops=True, score=1.0)
     return None
+
+
+def _calls_outside(value: ast.expr, called: str, comprehensions: Iterable[ast.expr]) -> bool:
+    """Whether an expression calls a function of some name, and not within its comprehensions."""
+    inside = {id(node) for part in comprehensions for node in ast.walk(part)}
+    calls = (node for node in ast.walk(value) if isinstance(node, ast.Call) and id(node) not in inside)
+    return any(last_name(call.func) == called for call in calls)

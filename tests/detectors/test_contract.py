@@ -116,7 +116,7 @@ def test_an_unknown_rule_is_refused_with_the_valid_ones() -> None:
 def test_facts_survive_a_file() -> None:
     """Every kind of fact comes back from JSON data as it was."""
     place = Place(file="/train.py", line=3, function="main", holder="x", source="x += y")
-    examples = {"int": 3, "float": 1.5, "bool": True, "str": "a", "tuple": ("a", "b")}
+    examples = {"int": 3, "float": 1.5, "bool": True, "str": "a", "tuple": ("a", "b"), "Place": place}
     for kind in KINDS.values():
         values = {}
         for name, field in kind.__dataclass_fields__.items():

@@ -4,10 +4,11 @@ import copy
 import pickle
 from collections import deque
 
+import pytest
 import torch
 from torch import nn
 
-from memguard.facts import RetainedGraphs, SavedAfterBackward
+from memguard.facts import GradientsWithGraph, RetainedGraphs, SavedAfterBackward
 from memguard.probes.graphs import GraphsProbe
 from memguard.stats import Stage
 from tests.probes.loop import Loop, sees_saved_tensors
@@ -150,6 +151,39 @@ def test_saved_tensors_after_backward_are_told() -> None:
     facts = loop.of(SavedAfterBackward)
     assert facts and facts[0].place.line == line_of("retained")
     assert facts[0].bytes >= 8 * 16 * 4
+
+
+def test_a_graph_that_the_next_backward_runs_through_again_is_a_carried_states() -> None:
+    """Where `retain_graph=True` only serves a state that is not detached, the fact says so, and the state's too."""
+    model, _, x = make()
+    readout, bystander = nn.Linear(4, 16), torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        state = torch.zeros(8, 16)
+        for _ in loop.batches(14):
+            state = readout(model(x + state))  # stateful
+            state.mean().backward(retain_graph=True)  # for the state's sake
+            bystander.step()
+    saved, retained = loop.of(SavedAfterBackward), loop.of(RetainedGraphs)
+    assert saved and all(fact.carried for fact in saved)
+    assert retained[0].carried and retained[0].place.line == line_of("stateful")
+    assert retained[0].retained_by.line == line_of("for the state's sake")
+
+
+@pytest.mark.filterwarnings("ignore:Using backward")
+def test_gradients_with_a_graph_on_weights_that_are_thrown_away() -> None:
+    """Nothing in Python holds those graphs; the line of the backward with create_graph is told instead."""
+    model, _, x = make()
+    assert isinstance(model, nn.Sequential)
+    bystander = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(14):
+            for part in (model[0], model[2]):
+                part.weight, part.bias = (nn.Parameter(old.detach().clone()) for old in (part.weight, part.bias))
+            model(x).square().mean().backward(create_graph=True)  # tied
+            bystander.step()
+    assert loop.of(RetainedGraphs) == []
+    (fact,) = loop.of(GradientsWithGraph)
+    assert fact.graphs >= 8 and fact.place.line == line_of("tied")
 
 
 def test_two_backwards_on_one_graph_are_healthy_when_the_last_one_frees() -> None:

@@ -199,9 +199,32 @@ def test_running_comprehension_is_named(tmp_path: Path) -> None:
     """A comprehension that is being evaluated has no name for what it collected."""
     path = tmp_path / "case.py"
     path.write_text("def f(xs):\n    a = [x.item() for x in xs]\n    b = [g(\n        x) for x in xs]\n")
-    found = find_collecting([(str(path), 4)], Sources())
+    found = find_collecting([(str(path), 4, None)], Sources())
     assert found is not None and (found.line, found.source) == (3, "b = [g( x) for x in xs]")
-    assert find_collecting([(str(path), 2)], Sources()) is None
+    assert find_collecting([(str(path), 2, None)], Sources()) is None
+
+
+def test_a_comprehension_among_the_arguments_of_a_running_call_is_over(tmp_path: Path) -> None:
+    """`step([draw() for ...])`: while `step` runs, nothing is being collected; while `draw` runs, it is."""
+    path = tmp_path / "case.py"
+    path.write_text("for i in range(9):\n    value = meta.step([draw(i) for _ in range(3)])\n")
+    assert find_collecting([(str(path), 2, "step")], Sources()) is None
+    assert find_collecting([(str(path), 2, "draw")], Sources()) is not None
+
+
+def test_a_parameter_that_is_assigned_anew_leaves_the_callers_variable_alone(tmp_path: Path) -> None:
+    """What carries the state is the caller's assignment, not the callee's of the same name."""
+    text = """
+    def f(batches, h):
+        for x in batches:
+            h, loss = step(h, x)
+
+    def step(h, xs):
+        for x in xs:
+            out, h = cell(x, h)
+        return h, out.sum()
+    """
+    assert line_for(text, tmp_path, "h", "tensor") == 4
 
 
 def test_alias_is_told_from_owner(tmp_path: Path) -> None:

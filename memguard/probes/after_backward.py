@@ -1,0 +1,88 @@
+"""What a backward left behind: saved tensors that its graph still holds, and gradients that carry a graph."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import final
+
+from memguard.facts import Fact, GradientsWithGraph, Place, SavedAfterBackward
+from memguard.probes.interface import Watch
+from memguard.probes.ledger import Mark
+from memguard.probes.sizes import owned_storages, saved_storages
+
+LOOKS = 3
+"""How often a graph whose saved tensors outlived the backward is sized."""
+
+
+@final
+class SavedTensors:
+    """Follows what a backward with ``retain_graph=True`` left behind: it stands beside the graph that is built next.
+
+    Where the backward of that next batch runs through it again, a carried state leads back into it, and is the cause.
+    """
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        self._watch, self._report = watch, report
+        self._told = 0
+        self._open: list[tuple[Mark, int, Place, dict[int, int]]] = []
+        self.carried_by: Place | None = None
+        """The backward whose graph the next one ran through again."""
+
+    def look(self, last: Mark) -> None:
+        """Sizes the graph of a model's last forward, where a backward kept it, as the next forward begins."""
+        place, last.kept = last.kept, None
+        marks = (*list(self._watch.ledger.live.values()), *self._watch.ledger.died)
+        if any(m.batch == last.batch and m.module != last.module and m.used and m.kept is None for m in marks):
+            return  # one of several losses on a shared graph, which the last of them freed
+        if self._told >= LOOKS or place is None:
+            return
+        self._told += 1
+        output = last.output() if last.output is not None else None
+        saved: dict[int, int] = {}
+        if output is not None and output.grad_fn is not None:
+            saved = saved_storages(output.grad_fn)
+            for key in owned_storages(self._watch.models):
+                saved.pop(key, None)
+        self._open.append((last, last.uses, place, saved))
+
+    def conclude(self) -> None:
+        """Tells what was seen, now that the next backward has been."""
+        for last, uses, place, saved in self._open:
+            carried = last.uses > uses
+            if carried:
+                self.carried_by = place
+            self._report(
+                SavedAfterBackward(
+                    batch=self._watch.batch,
+                    stage=last.stage,
+                    place=place,
+                    bytes=sum(saved.values()),
+                    tensors=len(saved),
+                    carried=carried,
+                )
+            )
+        self._open.clear()
+
+
+def tied_gradients(marks: Collection[Mark], watch: Watch) -> GradientsWithGraph | None:
+    """What keeps graphs that nothing in Python holds, if ``backward(create_graph=True)`` ran through most of them.
+
+    A parameter and its gradient hold each other there, in C++, where the garbage collector does not look.
+    """
+    calls = Counter(mark.created for mark in marks if mark.created is not None)
+    place, count = next(iter(calls.most_common(1)), (None, 0))
+    if place is None or 2 * count <= len(marks) or place.file is None or place.line is None:
+        return None
+    if not re.search(r"\b(manual_)?backward\s*\(", linecache.getline(place.file, place.line)):
+        return None  # autograd.grad(create_graph=True) gives its gradients back
+    return GradientsWithGraph(
+        batch=watch.batch,
+        stage=watch.stage,
+        place=place,
+        parameters=0,
+        bytes=0,
+        graphs=len({mark.batch for mark in marks if mark.created == place}),
+    )

@@ -1,0 +1,43 @@
+"""What the graph rules say where two of them could tell one cause, or one rule could tell it twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from memguard.detectors.graph_buffers import CreateGraphCycle, RetainGraph
+from memguard.detectors.retained_graphs import CarriedState
+from memguard.detectors.unused_graphs import EvalGraph, FrozenModelGraph
+from memguard.facts import GradientsWithGraph, Place, RetainedGraphs, SavedAfterBackward, UnusedGraphs
+from memguard.findings import Severity
+from tests.detectors.evidence import AT, MIB, PLACE, judge
+
+BACKWARD = Place(file="/home/me/train.py", line=52, function="main")
+
+
+def test_retain_graph_for_a_carried_state_is_no_second_warning() -> None:
+    """MG103 is information there, and MG102 says that `retain_graph=True` can go once the state is detached."""
+    saved = [SavedAfterBackward(**AT, bytes=MIB, tensors=3, carried=carried) for carried in (False, True)]
+    (plain,) = judge(RetainGraph(), saved[0], saved[0])
+    (carried,) = judge(RetainGraph(), saved[1], saved[1])
+    assert (plain.severity, carried.severity) == (Severity.WARNING, Severity.INFO)
+    state = RetainedGraphs(
+        **AT, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3, carried=True, retained_by=BACKWARD
+    )
+    (told,) = judge(CarriedState(), state)
+    assert told.advice.endswith("then drop retain_graph=True from the backward at train.py:52 in main().")
+
+
+def test_gradients_of_models_that_are_gone_are_told_by_their_graphs() -> None:
+    """There is nothing to count on the model then: the backward and the batches are named."""
+    (told,) = judge(CreateGraphCycle(), GradientsWithGraph(**AT, parameters=0, bytes=0, graphs=9))
+    assert "thrown away" in told.message and "9 batches" in told.message and "0 parameters" not in told.message
+
+
+def test_parts_that_one_call_runs_through_are_one_finding() -> None:
+    """A second model at the same line is the same cause; one at another line is another, and a growing count is not."""
+    fact = UnusedGraphs(**AT, module="Linear", count=4, forwards=4)
+    same = [fact, replace(fact, module="Sequential"), replace(fact, count=64)]
+    other = replace(fact, module="Sequential", place=replace(PLACE, line=99))
+    assert [f.line for f in judge(EvalGraph(), *same, other)] == [41, 41, 99]
+    frozen = [replace(one, frozen=True) for one in (*same, other)]
+    assert [f.line for f in judge(FrozenModelGraph(), *frozen)] == [41, 41, 99]
