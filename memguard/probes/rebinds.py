@@ -1,6 +1,6 @@
-"""A large tensor made again under its name before the old one is dropped: read from the history of three batches.
+"""A large tensor made again under its name before the old one is dropped: read from the history of a few batches.
 
-Where memory is tight enough for it to matter, and only there: the history costs microseconds an allocation.
+On a real device where memory is tight enough for it to matter, and only there: it costs microseconds an allocation.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from memguard.probes.assignments import assigned_at
 from memguard.probes.frames import is_user_file
 from memguard.probes.history import MAX_ENTRIES
 from memguard.probes.interface import AllocationHistory, Probe, Watch
+from memguard.probes.worth import LEAST, PEAK_SHARE, least_of_device
 from memguard.stats import Stage
 
-BEGIN, BATCHES = 12, 3
-"""The training batch after which the history begins, and how long it goes on."""
+BEGIN = 12
+"""The batch of a stage after which the history begins."""
+BATCHES = {Stage.TRAIN: 3, Stage.VALIDATION: 96, Stage.TEST: 96}
+"""How long it goes on: an evaluation in windows makes its canvas once in many calls of the model."""
 TIGHT = 0.25
-"""Share of the device that the peak takes, from which on it is worth a look."""
-MIN_SHARE = 0.03
-"""Of the device: smaller tensors are not looked at."""
+"""Share of the device that the peak takes, from which on it is worth what a look costs."""
 ALIKE = 0.75
 """How near the sizes of the old and the new one are."""
 
@@ -30,67 +31,82 @@ Site = tuple[str, int, str]
 
 @final
 class RebindsProbe(Probe):
-    """Looks once, for three batches."""
+    """Looks once at training, and once at evaluation."""
 
     name: ClassVar[str] = "rebinds"
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._count = 0
+        self._counts = dict.fromkeys(BATCHES, 0)
+        """Batches of each stage that is still to be looked at."""
         self._peak = 0
-        self._on = self._mine = False
+        self._on: Stage | None = None
+        """The stage whose history is written."""
+        self._mine = False
 
     def install(self) -> None:
         """Where nobody can write a history, there is nothing to look at."""
         if self.watch.history is None:
-            self.stop_hearing("on_batch_end")
+            self.stop_hearing("on_batch_end", "on_stage_end")
 
     def on_batch_end(self) -> None:
-        """Begins the history after some batches, and reads it three batches later."""
-        watch, history = self.watch, self.watch.history
-        if watch.stage is not Stage.TRAIN or history is None:
+        """Begins the history after some batches, and reads it some batches later."""
+        watch, history, stage = self.watch, self.watch.history, self.watch.stage
+        if stage not in self._counts or history is None or self._on not in (None, stage):
             return
-        self._count += 1
-        if (record := watch.record) is not None:
+        count = self._counts[stage] = self._counts[stage] + 1
+        if count <= BEGIN and (record := watch.record) is not None:
             self._peak = max(self._peak, record.allocated_peak_bytes or 0)
-        if self._count == BEGIN and self._is_worth_it(history):
-            self._on = True
+        if count == BEGIN:
+            if not self._is_worth_it(history):
+                self._leave(stage)
+                return
+            self._on = stage
             self._mine = not history.records_history  # on a virtual GPU stacks come with any history
             if self._mine:
                 history.record_history(True, MAX_ENTRIES)
-        elif self._count >= BEGIN + BATCHES * self._on:
-            self.stop_hearing("on_batch_end")
-            if self._on:
-                self._conclude(history)
+        elif count >= BEGIN + BATCHES[stage]:
+            self._conclude(history, stage)
+
+    def on_stage_end(self, stage: Stage) -> None:
+        """An evaluation may end before its history is long enough."""
+        if self._on is stage and stage is not Stage.TRAIN and self.watch.history is not None:
+            self._conclude(self.watch.history, stage)
 
     def remove(self) -> None:
         """Switches off a history that is still on."""
         if self.watch.history is not None:
             self._end(self.watch.history)
 
+    def _leave(self, stage: Stage) -> None:
+        self._counts.pop(stage)
+        if not self._counts:
+            self.stop_hearing("on_batch_end", "on_stage_end")
+
     def _end(self, history: AllocationHistory) -> None:
-        if self._on and self._mine:
+        if self._on is not None and self._mine:
             history.record_history(False, MAX_ENTRIES)
-        self._on = False
+        self._on = None
 
     def _is_worth_it(self, history: AllocationHistory) -> bool:
+        if self.watch.device.startswith("virtual"):
+            return self._peak > 0  # where all is slow, a history adds little
         total = self.watch.device_total_bytes
-        if not total or self._peak < TIGHT * total:
-            return False
-        return self.watch.device.startswith("virtual") or not history.records_history  # the user's own: hands off
+        return bool(total) and self._peak >= TIGHT * (total or 0) and not history.records_history  # the user's own
 
-    def _conclude(self, history: AllocationHistory) -> None:
+    def _conclude(self, history: AllocationHistory, stage: Stage) -> None:
+        self._leave(stage)
         try:
             trace = [event for events in history.snapshot().get("device_traces", ()) for event in events]
         finally:
             self._end(history)
-        least = int(MIN_SHARE * (self.watch.device_total_bytes or 0))
+        least = min(least_of_device(self.watch.device_total_bytes), max(int(PEAK_SHARE * self._peak), LEAST))
         for (file, line, function), nbytes in sorted(rebound(trace, min_bytes=least).items(), key=lambda it: -it[1]):
             target = assigned_at(file, line)
             if target is not None:
                 holder, source = target
                 place = Place(file=file, line=line, function=function, holder=holder, source=source)
-                self.report(ReboundTensor(batch=self.watch.batch, stage=Stage.TRAIN, place=place, bytes=nbytes))
+                self.report(ReboundTensor(batch=self.watch.batch, stage=stage, place=place, bytes=nbytes))
 
 
 def rebound(trace: list[dict[str, Any]], *, min_bytes: int) -> dict[Site, int]:

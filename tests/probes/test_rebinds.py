@@ -82,3 +82,25 @@ def test_a_program_is_told_of_its_name_and_line(tmp_path: Path, elements: int, s
     _, (summary,) = run_script(str(script), [], options, module=False)
     assert [f.holder for f in summary.findings if f.code == "MG305"] == told
     assert all(f.line == 12 for f in summary.findings if f.code == "MG305")
+
+
+EVALUATION = """
+import torch
+from torch import nn
+segment = nn.Linear(64, 64).eval()
+with torch.no_grad():
+    for volume in range(6):
+        canvas = torch.zeros(500_000)
+        for window in range(12):
+            canvas[:4096] += segment(torch.ones(64, 64)).flatten()
+        print(canvas.sum().item())
+"""
+
+
+def test_a_canvas_made_once_in_many_windows_is_told(tmp_path: Path) -> None:
+    """It is most of the evaluation's peak, though little of the device."""
+    script = tmp_path / "segment.py"
+    script.write_text(EVALUATION)
+    options = {"device": "virtual:1GiB", "logdir": str(tmp_path), "validation": "warn"}
+    _, (summary,) = run_script(str(script), [], options, module=False)
+    assert [(f.holder, f.line) for f in summary.findings if f.code == "MG305"] == [("canvas", 7)]
