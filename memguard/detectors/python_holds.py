@@ -45,7 +45,7 @@ class ReferenceCycle(Detector):
         self._graphs += fact.graphs
         total = limit_of(run)
         much = fact.bytes is not None and total is not None and fact.bytes >= MIN_SHARE * total
-        if self._graphs < MIN_GRAPHS and not fact.outputs and not (much and self._looks >= 2):
+        if self._graphs < MIN_GRAPHS and not fact.outputs and not fact.models and not (much and self._looks >= 2):
             return
         size = f" and {format_bytes(fact.bytes)}" if fact.bytes else ""
         cycle = f": {fact.cycle}" if fact.cycle else ""
@@ -53,6 +53,8 @@ class ReferenceCycle(Detector):
         what = f"the graphs of {plural(max(self._graphs, fact.graphs), 'forward')}"
         if fact.outputs:
             what = plural(fact.outputs, "tensor")
+        if fact.models:
+            what = f"{plural(fact.models, 'model')} made one after the other"
         off = "" if fact.collector_enabled else " The collector is switched off in this process: they pile up for good."
         yield from_fact(
             self,

@@ -17,6 +17,8 @@ class FreedByCollector(Fact):
     """The cycle in words, like ``Trainer.loss <- Trainer``."""
     outputs: int = 0
     """Inputs, and outputs without a graph, among them."""
+    models: int = 0
+    """Models among them, each made after the other."""
     collector_enabled: bool = True
 
 

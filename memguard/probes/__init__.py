@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memguard.probes.cache_calls import CacheCallsProbe
+from memguard.probes.collected_models import CollectedModelsProbe
 from memguard.probes.collected_outputs import CollectedOutputsProbe
 from memguard.probes.contexts import ContextsProbe
 from memguard.probes.cycles import CyclesProbe
@@ -35,6 +36,7 @@ PROBES: tuple[type[Probe], ...] = (
     StemProbe,
     ManualStepsProbe,
     CyclesProbe,
+    CollectedModelsProbe,
     CollectedOutputsProbe,
     GraphsProbe,
     EvaluationProbe,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import linecache
 import re
@@ -208,18 +209,27 @@ def _circle_of(obj: object) -> str | None:
     if type(attributes) is not dict:
         return None
     for name, value in attributes.items():
-        held = [value]
-        if type(value) is types.FunctionType:
-            held += [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
-        elif type(value) is types.MethodType:
-            held.append(value.__self__)
-        elif type(value) in (list, tuple):
-            held += value[:16]
-        inside: list[Any] = [inner for one in held[:16] for inner in _instance_values(one)]
+        held = _behind(value)
+        inside: list[Any] = [inner for one in held for inner in _instance_values(one)]
         held += inside + [one for inner in inside if type(inner) in (list, tuple) for one in inner[:16]]
         if any(one is obj for one in held):
             return str(name)
     return None
+
+
+def _behind(value: Any, *, deep: bool = True) -> list[Any]:
+    """A value and what it stands for: a closure's variables, a method's object, what a short container holds."""
+    held = [value]
+    if type(value) is types.FunctionType:
+        held += [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
+    elif type(value) is types.MethodType:
+        held.append(value.__self__)
+    elif type(value) is functools.partial:
+        held += [inner for part in (value.func, *value.args) for inner in _behind(part, deep=False)]
+    elif deep and type(value) in (list, tuple, dict):
+        parts = list(value.values() if type(value) is dict else value)[:16]
+        held += [inner for part in parts for inner in _behind(part, deep=False)]
+    return held[:64]
 
 
 def _instance_values(obj: object) -> list[object]:
