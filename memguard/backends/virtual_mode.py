@@ -6,6 +6,7 @@ torch 2.13 and 2.15, older versions do not ask for them.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any, final
@@ -28,6 +29,27 @@ _TRACERS: tuple[Any, ...] = tuple(
 def _is_traced() -> bool:
     """Whether torch.export or the like runs operators on stand-ins: then their modes, below ours, must see them."""
     return any(key is not None and torch._C._get_dispatch_mode(key) is not None for key in _TRACERS)
+
+
+def _left_alone(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What torch.compile does not follow; newer versions of torch leave a mode's code alone by themselves.
+
+    Torch 2.4 compiles whatever Python code operators lead to, also outside what it was asked to compile, and fails in
+    ours. ``set_eval_frame`` and ``skip_code`` are private, checked in torch 2.4.
+    """
+    frames: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+    if frames is None or hasattr(TorchDispatchMode, "is_infra_mode"):
+        return function
+
+    def unfollowed(*args: Any, **kwargs: Any) -> Any:
+        callback = frames.set_eval_frame(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            frames.set_eval_frame(callback)
+
+    frames.skip_code(unfollowed.__code__)
+    return functools.wraps(function)(unfollowed)
 
 
 @final
@@ -68,6 +90,7 @@ class VirtualMode(TorchDispatchMode):
         """From now on every operator passes through."""
         self.is_open = False
 
+    @_left_alone
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
