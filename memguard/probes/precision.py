@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, final
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 
 from memguard.facts import AutocastOpen, Fact, LargeLogits, Place
+from memguard.probes.autocast_spans import spans_batches
 from memguard.probes.frames import user_frames
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import tensors_in
@@ -26,6 +28,8 @@ LOOKS = frozenset({2, 3, 40})
 NARROW = 16
 """Forwards in a row without a wide output, after which outputs are not looked at until something changes."""
 OPEN_BATCHES = 3
+MOST_OTHERS = 8
+"""Times that a region turned out to be one batch's own, after which none is asked for."""
 
 _any_autocast: Callable[[], bool] | None = getattr(torch._C, "_is_any_autocast_enabled", None)  # checked in torch 2.13
 
@@ -128,7 +132,7 @@ class AutocastProbe(Probe):
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._open = 0
+        self._open = self._others = 0
         if watch.lightning:  # precision plugins open a region around each step
             self.stop_hearing("on_batch_end")
         own = watch.device.partition(":")[0]
@@ -145,6 +149,11 @@ class AutocastProbe(Probe):
             return
         self._open += 1
         if self._open < OPEN_BATCHES:
+            return
+        if not spans_batches(sys._getframe(1)):
+            self._open, self._others = 0, self._others + 1
+            if self._others >= MOST_OTHERS:
+                self.stop_hearing("on_batch_end")
             return
         self.stop_hearing("on_batch_end")
         dtype = torch.get_autocast_dtype(kind)

@@ -4,10 +4,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-from memguard.facts import AutocastOpen, EmptyCacheCalls, ExceptionHolds, LargeLogits
+from memguard.facts import AutocastOpen, EmptyCacheCalls, ExceptionHolds, Fact, LargeLogits
 from memguard.probes.cache_calls import CacheCallsProbe
 from memguard.probes.exceptions import ExceptionsProbe
+from memguard.probes.interface import Watch
 from memguard.probes.precision import AutocastProbe, LogitsProbe
 from memguard.stats import BatchRecord, MemoryStats, Stage
 from tests.probes.loop import Loop
@@ -92,3 +94,30 @@ def test_an_autocast_region_over_batches_is_told() -> None:
     (fact,) = loop.of(AutocastOpen)
     assert fact.bytes == (8 * 8 + 8) * 2
     assert fact.place.line == line_of("around")
+
+
+def test_a_region_of_each_batch_that_begins_with_the_models_call_is_not_told() -> None:
+    """Where the first that is heard of a batch is the forward, the last one ends inside the next one's region."""
+    facts: list[Fact] = []
+    probe = AutocastProbe(Watch(), facts.append)
+    for _ in range(5):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            probe.on_batch_end()
+    assert facts == []
+
+
+def test_a_checkpointed_block_computed_again_is_no_open_region() -> None:
+    """Backward computes it under the autocast of its forward."""
+    facts: list[Fact] = []
+    probe, x = AutocastProbe(Watch(), facts.append), torch.ones(2, requires_grad=True)
+
+    def block(x: torch.Tensor) -> torch.Tensor:
+        if torch._C._current_graph_task_id() != -1:  # computed again
+            probe.on_batch_end()
+        return x * 2
+
+    for _ in range(5):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = checkpoint(block, x, use_reentrant=False)
+        y.sum().backward()
+    assert facts == []
