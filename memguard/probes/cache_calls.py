@@ -33,25 +33,26 @@ def hear_calls(hearer: Hearer) -> None:
 
     A program that imports the function by its name keeps the stand-in, so `memguard run` hears before it starts.
     """
-    if not _hearers:
-        for owner in _owners():
-            original = getattr(owner, "empty_cache", None)
-            if original is not None:
-                counted = _counted(original)
-                _replaced.append((owner, original, counted))
-                owner.empty_cache = counted
-    _hearers.append(hearer)
+    _hearers.append(hearer)  # first, so that whoever is interrupted below is one who can leave
+    if _replaced:
+        return
+    for owner in _owners():
+        original = getattr(owner, "empty_cache", None)
+        if original is not None:
+            counted = _counted(original)
+            _replaced.append((owner, original, counted))
+            owner.empty_cache = counted
 
 
 def stop_hearing_calls(hearer: Hearer) -> None:
     """The last one to leave puts the originals back, unless somebody else replaced them since."""
-    if hearer not in _hearers:
-        return
-    _hearers.remove(hearer)
+    if hearer in _hearers:
+        _hearers.remove(hearer)
     while _replaced and not _hearers:
-        owner, original, counted = _replaced.pop()
+        owner, original, counted = _replaced[-1]
         if owner.empty_cache is counted:
             owner.empty_cache = original
+        _replaced.pop()
 
 
 def _owners() -> list[Any]:

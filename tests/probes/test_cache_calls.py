@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 import torch
@@ -55,3 +56,27 @@ def test_a_hearer_that_fails_hears_no_more() -> None:
     stop_hearing_calls(fails)
     assert len(calls) == 1
     assert torch.cuda.empty_cache is original
+
+
+def test_an_interrupt_between_two_replacements_leaves_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who was interrupted on the way in has only to leave; twice is as good as once."""
+    before = torch.cuda.empty_cache, torch.cuda.memory.empty_cache
+    made: list[Any] = []
+
+    def counted(original: Any) -> Any:
+        if made:
+            raise KeyboardInterrupt
+        made.append(original)
+        return lambda: original()
+
+    monkeypatch.setattr("memguard.probes.cache_calls._counted", counted)
+
+    def hearer(caller: FrameType | None, seconds: float) -> None:
+        """Hears nothing."""
+
+    with pytest.raises(KeyboardInterrupt):
+        hear_calls(hearer)
+    assert torch.cuda.empty_cache is not before[0]
+    stop_hearing_calls(hearer)
+    stop_hearing_calls(hearer)
+    assert (torch.cuda.empty_cache, torch.cuda.memory.empty_cache) == before
