@@ -30,9 +30,13 @@ def count_recurrent_layers(tracer: Tracer) -> None:
 def _counted(tracer: Tracer, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def layer(*args: Any, **kwargs: Any) -> Any:
-        before = tracer.allocated_bytes
-        found = function(*args, **kwargs)
-        if torch.backends.cudnn.enabled and torch.is_grad_enabled():
+        before, on_gpu = tracer.allocated_bytes, torch.backends.cudnn.enabled
+        torch._C._set_cudnn_enabled(False)  # or a CUDA build would ask a driver, which need not be there
+        try:
+            found = function(*args, **kwargs)
+        finally:
+            torch._C._set_cudnn_enabled(on_gpu)
+        if on_gpu and torch.is_grad_enabled():
             tracer.recurrent_bytes += max(tracer.allocated_bytes - before, 0)
             tracer.note(
                 "recurrent layers are counted as PyTorch's own kernels keep them; on a GPU cuDNN runs them, and "
