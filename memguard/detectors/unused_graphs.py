@@ -73,8 +73,9 @@ class EvalGraph(Detector):
             fact,
             run,
             Severity.WARNING,
-            f"{called} built {plural(fact.count, 'graph')} in eval mode that died without a backward{size}: gradients "
-            "are enabled there, and every activation was saved for nothing.",
+            f"{called} built {plural(fact.count, 'graph')} in eval mode that "
+            f"{'something keeps though no backward used them' if fact.kept else 'died without a backward'}{size}: "
+            "gradients are enabled there, and every activation was saved for nothing.",
             advice,
             nbytes=fact.bytes,
             name=fact.module,

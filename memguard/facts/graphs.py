@@ -74,6 +74,8 @@ class UnusedGraphs(Fact):
     """What one such graph held."""
     frozen: bool = False
     """Whether the model serves a training step from the side: a teacher, a reference model."""
+    kept: bool = False
+    """Whether somebody keeps them, so that they do not even die."""
     prevented: bool = False
     """Whether the validation guard ran it without a graph from then on."""
     training: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,12 +11,14 @@ from typing import ClassVar, final
 from torch import nn
 
 from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.probes.answering import asking_frame
 from memguard.probes.call_stacks import Stack, line_to_change, stack_of
+from memguard.probes.captive import keeps_graph
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import Mark, tensors_in
 from memguard.probes.returned import graph_bytes
 from memguard.probes.roots import submodules_of
-from memguard.probes.sites import call_site
+from memguard.probes.sites import place_of
 from memguard.stats import Stage
 
 MIN_UNUSED = 3
@@ -43,6 +46,11 @@ class _Model:
     bytes: int | None = None
     sized: bool = False
     place: Place = NOWHERE
+    asked: Place = NOWHERE
+    captive: Place | None = None
+    """A line that asks, in a function that keeps the graph to itself: no backward can come any more."""
+    kept: bool = False
+    """Whether graphs of its evaluation were met that somebody keeps."""
     told: int = 0
     optimized: bool | None = None
     stacks: list[Stack] = field(default_factory=list)
@@ -65,6 +73,8 @@ class EvaluationProbe(Probe):
         self._models: dict[tuple[int, bool], _Model] = {}
         self._inner: list[Mark] = []
         self._used_batches: dict[int, int] = {}
+        self._kept: set[int] = set()
+        """Models whose graphs of evaluation are kept, once that was told here too."""
 
     def on_forward_end(self, module: nn.Module, args: tuple[object, ...], output: object) -> None:
         """Notes who called; sizes one graph for each model."""
@@ -80,9 +90,9 @@ class EvaluationProbe(Probe):
         if mark.outer is not None:  # the line that matters is the one that called the outermost model
             self._inner.append(mark)
         else:
-            mark.site = call_site()
+            mark.site, mark.asked = _place(strict=True), self._asked(model)
             for inner in self._inner:
-                inner.site = mark.site
+                inner.site, inner.asked = mark.site, mark.asked
             self._inner.clear()
             if len(model.stacks) < STACKS:
                 model.stacks.append(stack_of(module))
@@ -103,7 +113,7 @@ class EvaluationProbe(Probe):
         self._settle(ended=True)
 
     def _settle(self, *, ended: bool = False) -> None:
-        marks = self.watch.ledger.died
+        marks = [*self.watch.ledger.died, *self._kept_marks()]
         if not marks or (len(self._models) == 1 and all(model.used for model in self._models.values())):
             return  # of a model that is alone and trained there is nothing to tell
         changed: dict[tuple[int, bool], _Model] = {}
@@ -115,8 +125,8 @@ class EvaluationProbe(Probe):
                     model.used += 1
         for mark in marks:
             model = self._models.get((mark.module, mark.training))
-            if model is None or (mark.module in self.watch.retained and not mark.training):
-                continue
+            if model is None or (mark.module in self._kept and not mark.training and mark.alive <= 0):
+                continue  # it was counted while it was kept
             if mark.site is not None and not mark.fed:
                 model.sites.setdefault(mark.site, [0, 0])[not mark.used] += 1
             if mark.used or mark.fed:
@@ -124,8 +134,9 @@ class EvaluationProbe(Probe):
                     self._conclude_sites(model, training=mark.training)
                 continue
             model.unused += 1
+            model.kept = model.kept or mark.alive > 0
             if mark.site is not None and mark.site.file is not None:
-                model.place = mark.site
+                model.place, model.asked = mark.site, mark.asked or mark.site
             if any(self._used_batches.get(mark.batch + near, mark.module) != mark.module for near in (0, 1)):
                 model.beside += 1
             changed[(mark.module, mark.training)] = model
@@ -134,6 +145,37 @@ class EvaluationProbe(Probe):
                 del self._used_batches[batch]
         for key, model in changed.items():
             self._conclude(key, model, ended)
+
+    def _asked(self, model: _Model) -> Place:
+        """Where the model is asked; notes whether its graph can leave the function that asks."""
+        frame = asking_frame(sys._getframe(1), strict=False)
+        if frame is None:
+            return NOWHERE
+        place = place_of(frame)
+        if model.captive is None and keeps_graph(frame.f_code, frame.f_lineno):
+            model.captive = place
+        return place
+
+    def _kept_marks(self) -> list[Mark]:
+        """Once for each model, its graphs of evaluation that somebody keeps: no backward will use them either."""
+        watch = self.watch
+        captive = {number: model.captive for (number, training), model in self._models.items() if not training}
+        kept: dict[int, list[Mark]] = {}
+        if not watch.retained and not any(captive.values()):
+            return []
+        for mark in list(watch.ledger.live.values()):
+            if mark.training or mark.used or mark.module in self._kept or mark.batch >= watch.batch:
+                continue
+            if mark.module in watch.retained or (mark.asked is not None and mark.asked == captive.get(mark.module)):
+                kept.setdefault(mark.module, []).append(mark)
+        enough = [n for n, marks in kept.items() if n in watch.retained or self._is_evaluated(n, marks)]
+        self._kept.update(enough)
+        return [mark for number in enough for mark in kept[number]]
+
+    def _is_evaluated(self, number: int, marks: list[Mark]) -> bool:
+        """Whether graphs that one function keeps are evaluation's: of a model that is trained in training mode."""
+        trained = self._models.get((number, True))
+        return trained is not None and trained.used > 0 and len({mark.batch for mark in marks}) >= MIN_UNUSED
 
     def _conclude(self, key: tuple[int, bool], model: _Model, ended: bool) -> None:
         number, training = key
@@ -153,8 +195,11 @@ class EvaluationProbe(Probe):
         enough = MIN_FROZEN if frozen else MIN_UNUSED
         if (model.beside if frozen else model.unused) < (enough if model.told == 0 else 16 * enough):
             return
+        if not frozen and model.asked != model.place and model.told == 0:
+            self._tell_method(model)
+            return
         model.told += 1
-        self._tell(model, self._line(model) if frozen else model.place, model.unused, frozen=frozen)
+        self._tell(model, self._line(model) if frozen else model.asked, model.unused, frozen=frozen)
 
     def _conclude_sites(self, model: _Model, *, training: bool) -> None:
         """Of a model that serves a training step from the side, and is called twice, one call may be used alone."""
@@ -166,9 +211,20 @@ class EvaluationProbe(Probe):
                 self._tell(model, site, unused, frozen=True)
                 return
 
+    def _tell_method(self, model: _Model) -> None:
+        """Tells of a method of a model that was evaluated by itself: its parts are one."""
+        parts = [part for part in self._models.values() if part.asked == model.asked]
+        for part in parts:
+            part.told = 2
+        model.name = model.place.function or model.name
+        model.bytes = max((part.bytes or 0 for part in parts), default=0) or None
+        self._tell(model, model.asked, model.unused, frozen=False)
+
     def _line(self, model: _Model) -> Place:
         """The line of the calls of a frozen model that is to be changed."""
-        stack = next((s for s in model.stacks if s and s[0].line == (model.place.file, model.place.line)), None)
+        where = (model.place.file, model.place.line)
+        ways = (s[i:] for s in model.stacks for i in range(len(s)) if s[i].line == where)
+        stack = next(ways, None)
         if stack is None:
             return model.place
         trained = [other for other in self._models.values() if other.used]
@@ -187,6 +243,7 @@ class EvaluationProbe(Probe):
                 forwards=model.forwards,
                 bytes=model.bytes,
                 frozen=frozen,
+                kept=model.kept and not frozen,
             )
         )
 
@@ -202,3 +259,9 @@ class EvaluationProbe(Probe):
         if model is None or model.ref() is not module:
             model = self._models[key] = _Model(weakref.ref(module), type(module).__name__)
         return model
+
+
+def _place(*, strict: bool) -> Place:
+    """Where the model is asked."""
+    frame = asking_frame(sys._getframe(1), strict=strict)
+    return NOWHERE if frame is None else place_of(frame)

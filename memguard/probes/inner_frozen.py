@@ -12,14 +12,15 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from memguard.facts import Fact, Place, UnusedGraphs
+from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.probes.answering import asking_frame
 from memguard.probes.call_stacks import name_in
 from memguard.probes.frames import user_frames
 from memguard.probes.hook import Hook
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import tensors_in
 from memguard.probes.returned import graph_bytes
-from memguard.probes.sites import call_site
+from memguard.probes.sites import place_of
 from memguard.probes.sizes import MOST_OWNED
 
 KEY = "memguard.inner"
@@ -146,7 +147,8 @@ class InnerFrozenProbe(Probe):
         part.graphs.append((weakref.ref(graph), used))
         if part.place is None:
             name = next((name_in(frame, module) for frame in user_frames()), None)
-            part.place = replace(call_site(), holder=name)
+            frame = asking_frame(strict=True)
+            part.place = replace(NOWHERE if frame is None else place_of(frame), holder=name)
         if part.bytes is None:
             part.bytes = graph_bytes(module, output)
 

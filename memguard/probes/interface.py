@@ -88,7 +88,7 @@ class Watch:
     dense_until: int = 0
     """Batch number up to which every batch is looked at, whatever the sampling says."""
     retained: set[int] = field(default_factory=set)
-    """Models whose graphs of evaluation were told as kept alive: they need not be told as unused when they die."""
+    """Models whose graphs of evaluation were told as kept alive: nobody will use them, though they do not die."""
     told: set[tuple[str | None, int | None]] = field(default_factory=set)
     """Lines (file, line) that were told as keeping tensors: another probe that comes upon them stays silent."""
     ledger: Ledger = field(default_factory=Ledger)

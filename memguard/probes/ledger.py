@@ -52,6 +52,7 @@ class Mark:
     __slots__ = (
         "__weakref__",
         "alive",
+        "asked",
         "batch",
         "collected",
         "created",
@@ -95,6 +96,8 @@ class Mark:
         self.node: str | None = None
         self.site: Place | None = None
         """Where the model was called."""
+        self.asked: Place | None = None
+        """Where the method of the model was called that gave back its answer with the graph; else the same place."""
         self.outer: Mark | None = None
         """The forward that this one is a part of."""
         self.output: weakref.ref[torch.Tensor] | None = None

@@ -17,7 +17,10 @@ _NUMBER_FUNCTIONS = frozenset({
     "float", "int", "len", "str", "bool", "repr", "format", "range", "time", "perf_counter", "monotonic", "print",
     "isinstance", "id", "hash", "type", "ord", "open",
 })
-_DETACHES = frozenset({"detach", "detach_", "numpy", "argmax", "argmin", "argsort", "no_grad", "requires_grad_"})
+_DETACHES = frozenset({
+    "detach", "detach_", "numpy", "argmax", "argmin", "argsort", "multinomial", "bernoulli", "no_grad",
+    "requires_grad_",
+})
 """Methods and functions whose result has no graph."""
 _CREATES = frozenset({
     "tensor", "zeros", "ones", "empty", "full", "rand", "randn", "randint", "randperm", "arange", "linspace",

@@ -3,8 +3,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from memguard.facts import UnusedGraphs
+from memguard.facts import RetainedGraphs, UnusedGraphs
 from memguard.probes.evaluation import EvaluationProbe
+from memguard.probes.graphs import GraphsProbe
 from memguard.stats import Stage
 from tests.probes.loop import Loop, sees_saved_tensors
 
@@ -190,3 +191,88 @@ def test_a_method_of_the_frozen_model_is_not_the_line_to_change() -> None:
             optimizer.step()
     (fact,) = loop.of(UnusedGraphs)
     assert fact.frozen and fact.place.line == line_of("encodes")
+
+
+class Sampler(nn.Module):
+    """A model with methods of its own, of which the parts alone are watched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def decode(self, z: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(z).relu()
+        result: torch.Tensor = self.second(hidden)
+        return result
+
+    def choose(self, z: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(z)).argmax(1)  # chooses
+
+
+def test_a_method_that_answers_with_its_parts_is_one_model() -> None:
+    """The line is where it is called, and its parts are one finding; what keeps the graph to itself is the line."""
+    model = Sampler().eval()
+    with Loop(model.first, model.second, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(6, Stage.VALIDATION):
+            images = model.decode(torch.randn(4, 8))  # decodes
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.place.line == line_of("decodes") and fact.module.endswith("decode")
+    assert images.shape == (4, 4)
+    model = Sampler().eval()
+    with Loop(model.first, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(6, Stage.VALIDATION):
+            model.choose(torch.randn(4, 8))
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.place.line == line_of("chooses") and fact.module == "Linear"
+
+
+def train(model: nn.Module, loop: Loop) -> None:
+    """A few plain steps, that make it a model which is trained in training mode."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in loop.batches(5):
+        optimizer.zero_grad()
+        model(torch.randn(4, 8)).mean().backward()
+        optimizer.step()
+
+
+def evaluate(model: nn.Module, loop: Loop, count: int) -> float:
+    """An evaluation that adds up its losses with their graphs."""
+    total = torch.zeros(())
+    for _ in loop.batches(count, Stage.VALIDATION):
+        loss = model(torch.randn(4, 8)).square().mean()  # evaluates
+        total = total + loss
+    return total.item()
+
+
+def losses_of(model: nn.Module, loop: Loop, count: int) -> torch.Tensor:
+    """Likewise, but the caller gets them and may call backward."""
+    total = torch.zeros(())
+    for _ in loop.batches(count, Stage.VALIDATION):
+        total = total + model(torch.randn(4, 8)).square().mean()
+    return total
+
+
+def test_evaluation_that_keeps_its_graphs_is_told_once_no_backward_can_come() -> None:
+    """In four batches where the function gives back a number; where it gives back the sum, a backward may come."""
+    model = make()
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        train(model, loop)
+        model.eval()
+        evaluate(model, loop, 4)
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.kept and not fact.frozen and fact.place.line == line_of("evaluates")
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        train(model.train(), loop)
+        losses_of(model.eval(), loop, 6).backward()
+    assert loop.of(UnusedGraphs) == []
+
+
+def test_evaluation_whose_graphs_are_told_as_kept_is_told_as_well() -> None:
+    """What one fault keeps is there because of the other: without a graph nothing would be kept."""
+    model = make()
+    with Loop(model, kinds=[GraphsProbe, EvaluationProbe]) as loop:
+        train(model, loop)
+        losses_of(model.eval(), loop, 14)
+    assert len(loop.of(RetainedGraphs)) == 1
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.kept and fact.count >= 8

@@ -13,7 +13,7 @@ class Denoiser(L.LightningModule):
         self.net = nn.Sequential(nn.Linear(17, 64), nn.SiLU(), nn.Linear(64, 16))
 
     def denoise(self, x, t):
-        return self.net(torch.cat([x, torch.full((len(x), 1), t)], 1))  # !MG201 -
+        return self.net(torch.cat([x, torch.full((len(x), 1), t)], 1))
 
     def training_step(self, x, _):
         noise, t = torch.randn_like(x), float(torch.rand(()))
@@ -26,7 +26,7 @@ class Denoiser(L.LightningModule):
         for _ in range(6):
             x = torch.randn(8, 16)
             for i in range(self.steps):
-                eps = self.denoise(x, 1 - i / self.steps)
+                eps = self.denoise(x, 1 - i / self.steps)  # !MG201 -
                 x = (x - eps / self.steps).detach()
         self.train()
 

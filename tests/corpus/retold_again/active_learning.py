@@ -1,4 +1,5 @@
 # device: virtual:256MiB
+# MG201 by batch 12: the scores are returned with their graphs, so that a backward might still come.
 """Active learning: the pool is scored in eval mode with gradients, and all probabilities are kept till the end."""
 
 import torch
@@ -24,7 +25,7 @@ class Learner:
         self.model.eval()
         found = []
         for chunk in self.pool.split(size):
-            p = self.model(chunk).softmax(-1)
+            p = self.model(chunk).softmax(-1)  # !MG201 -
             found.append(-(p * p.log()).sum(-1))  # !MG101 found
         return torch.cat(found)
 

@@ -1,0 +1,129 @@
+"""Methods of a model that answer with what its parts answer: the line that matters is the one that asks them."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import linecache
+import sys
+import textwrap
+from collections.abc import Iterator
+from types import CodeType, FrameType
+
+from torch import nn
+
+from memguard.probes.chains import last_name
+from memguard.probes.frames import is_user_frame, read_locals, user_frames
+from memguard.probes.function_index import functions_of
+from memguard.probes.functions import Function
+from memguard.probes.values import may_carry
+
+_ACTS = frozenset({"eval", "train", "backward", "manual_backward", "step", "zero_grad", "toggle_optimizer"})
+"""Calls of a function that does more than to answer."""
+_JUDGES = ("loss", "entropy", "criterion", "nll")
+"""Parts of the names of calls that judge an answer."""
+
+
+def asking_frame(frame: FrameType | None = None, *, strict: bool) -> FrameType | None:
+    """The user's innermost frame that is no method of a model which only answers; None without the user's code.
+
+    ``return self.decoder(z)`` in a method of the model is a part of it: the line is where that method is called.
+
+    Args:
+        frame: Where to begin; the caller's frame if not given.
+        strict: Whether to pass over methods alone that return what the call gives as it is, else all whose answer has
+            its graph.
+    """
+    found = next(user_frames(sys._getframe(1) if frame is None else frame), None)
+    while found is not None:
+        code, above = found.f_code, found.f_back
+        if not code.co_argcount or code.co_varnames[0] != "self" or above is None or not is_user_frame(above):
+            break
+        if not answers(code, found.f_lineno, strict=strict):
+            break
+        if not issubclass(type(read_locals(found).get("self")), nn.Module):
+            break
+        found = above
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def answers(code: CodeType, line: int, *, strict: bool) -> bool:
+    """Whether what is called on a line of a function is what it returns.
+
+    Args:
+        code: The function.
+        line: The line.
+        strict: As it is; else what is made from it with its graph counts as well.
+    """
+    function = function_of_code(code)
+    called = [last_name(site.node.func) or "" for site in function.calls] if function is not None else []
+    if function is None or any(name in _ACTS or any(word in name for word in _JUDGES) for name in called):
+        return False
+    at = line - code.co_firstlineno + 1
+    for returned in function.returns:
+        if returned.lineno <= at <= (returned.end_lineno or returned.lineno):
+            return flows(returned, function, set(), at) and (not strict or _is_one_call(returned))
+    stored = [store for store in function.stores if store.line <= at <= store.end_line and not store.from_loop]
+    if strict:
+        stored = [s for s in stored if _is_one_call(s.value) and flows(s.value, function, set(), at)]
+        plain = {store.target.id for store in stored if isinstance(store.target, ast.Name)}
+        return bool(function.returns) and all(isinstance(r, ast.Name) and r.id in plain for r in function.returns)
+    held: set[str] = set()
+    for store in sorted(function.stores, key=lambda store: store.line):
+        if store in stored or store.line >= at:
+            held.update(names_in(store.target) if flows(store.value, function, held, at) else ())
+    return any(flows(returned, function, held) for returned in function.returns)
+
+
+def flows(node: ast.AST, function: Function, held: set[str], at: int | None = None) -> bool:
+    """Whether the value of an expression has the graph of what some variables hold.
+
+    Args:
+        node: The expression.
+        function: Where it stands.
+        held: The variables.
+        at: A line on which calls of parts of ``self`` give such a graph as well.
+    """
+    if isinstance(node, ast.Name):
+        return node.id in held
+    if isinstance(node, ast.Compare):
+        return False
+    if isinstance(node, ast.Call):
+        if at is not None and node.lineno <= at <= (node.end_lineno or at) and _is_own(node.func):
+            return True
+        if not may_carry(node, function, graph=True):
+            return False
+    if isinstance(node, ast.Attribute) and not may_carry(node, function, graph=True):
+        return False
+    return any(flows(part, function, held, at) for part in ast.iter_child_nodes(node))
+
+
+def function_of_code(code: CodeType) -> Function | None:
+    """The syntax of one function alone; None where it cannot be had."""
+    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
+    try:
+        functions = functions_of(ast.parse(textwrap.dedent("".join(inspect.getblock(lines)))))
+    except (SyntaxError, ValueError, RecursionError, IndexError):
+        return None
+    return next((function for function in functions if function.name == code.co_name), None)
+
+
+def _is_one_call(value: ast.expr) -> bool:
+    """Whether an expression is one call of a part of ``self``, or what is picked out of its answer."""
+    calls = [node for node in ast.walk(value) if isinstance(node, ast.Call) and _is_own(node.func)]
+    while value not in calls and isinstance(value, (ast.Call, ast.Attribute, ast.Subscript)):
+        value = value.func if isinstance(value, ast.Call) else value.value
+    return calls == [value]
+
+
+def _is_own(node: ast.expr) -> bool:
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def names_in(node: ast.expr) -> Iterator[str]:
+    """The variables that an expression mentions."""
+    return (part.id for part in ast.walk(node) if isinstance(part, ast.Name))
