@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+from collections.abc import Iterator
 
 from memguard.facts import Place
 
@@ -39,17 +40,37 @@ def is_on_host(place: Place) -> bool:
 
 def _brings(node: ast.AST, function: ast.AST, depth: int) -> bool:
     """Whether a call in it brings something to the host, or a variable in it was set by such a call."""
-    if any(isinstance(part, ast.Call) and _is_to_host(part) for part in ast.walk(node)):
+    parts = list(_kept(node))
+    if any(isinstance(part, ast.Call) and _is_to_host(part) for part in parts):
         return True
     if depth == 0:
         return False
-    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+    names = {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
     for part in ast.walk(function):
         if isinstance(part, ast.Assign) and part is not node:
             set_here = {item.id for target in part.targets for item in ast.walk(target) if isinstance(item, ast.Name)}
             if names & set_here and _brings(part.value, function, depth - 1):
                 return True
     return False
+
+
+def _kept(node: ast.AST) -> Iterator[ast.AST]:
+    """The parts of a statement whose value is stored: keys, indices and conditions are not."""
+    yield node
+    inner: list[ast.AST | None]
+    if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Subscript)):
+        inner = [node.value]
+    elif isinstance(node, ast.Dict):
+        inner = list(node.values)
+    elif isinstance(node, (ast.If, ast.While, ast.IfExp)):
+        inner = [child for child in ast.iter_child_nodes(node) if child is not node.test]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setdefault":
+        inner = [node.func, *node.args[1:]]
+    else:
+        inner = list(ast.iter_child_nodes(node))
+    for child in inner:
+        if child is not None:
+            yield from _kept(child)
 
 
 def _mentions(node: ast.AST, name: str) -> bool:

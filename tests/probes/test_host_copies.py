@@ -17,6 +17,10 @@ from memguard.probes.host_copies import is_on_host
         ("kept += out.tolist()", True),
         ("kept.append(on_host)", True),
         ("kept.append(on_device)", False),
+        ("kept[tuple(out.tolist())] = on_device", False),
+        ("kept.setdefault(out.item(), on_device)", False),
+        ("kept.append({out.item(): on_device[out.item()]})", False),
+        ("kept[out] = on_host", True),
     ],
 )
 def test_what_was_brought_to_the_host_is_told_from_the_statement(tmp_path: Path, text: str, host: bool) -> None:
