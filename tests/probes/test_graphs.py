@@ -153,6 +153,7 @@ def test_saved_tensors_after_backward_are_told() -> None:
     assert facts[0].bytes >= 8 * 16 * 4
 
 
+@sees_saved_tensors
 def test_a_graph_that_the_next_backward_runs_through_again_is_a_carried_states() -> None:
     """Where `retain_graph=True` only serves a state that is not detached, the fact says so, and the state's too."""
     model, _, x = make()
@@ -169,6 +170,7 @@ def test_a_graph_that_the_next_backward_runs_through_again_is_a_carried_states()
     assert retained[0].retained_by.line == line_of("for the state's sake")
 
 
+@sees_saved_tensors  # where they are not shown, the graphs are told as kept ones, without a line
 @pytest.mark.filterwarnings("ignore:Using backward")
 def test_gradients_with_a_graph_on_weights_that_are_thrown_away() -> None:
     """Nothing in Python holds those graphs; the line of the backward with create_graph is told instead."""
