@@ -27,6 +27,9 @@ MIN_BYTES_PER_BATCH = 1024
 MIN_SHARE_PER_BATCH = 1e-6
 """Of the device: less with every batch is a log of losses or labels, and never fills it."""
 
+MIN_SHARE_OF_NUMBERS = 1e-4
+"""The same of numbers that look harmless: a log of losses, each with the storage of its elements (``mse_loss``)."""
+_REMEDY_OF_NUMBERS = "store loss.item(), or a copy of the number alone: loss.detach().clone()."
 EXPLAINED = 0.5
 """Share of a growth towards the limit for which what is kept must account."""
 LARGE_SHARE = 0.2
@@ -106,13 +109,15 @@ class OutputsAccumulate(Detector):
         severity = Severity.INFO
         if left is not None and self._room.severity(run, fact.bytes_per_batch, left) is Severity.CRITICAL:
             severity = Severity.CRITICAL
-        elif (fact.survived_epochs or not fact.bounded) and _matters(fact.bytes_per_batch, run):
+        elif (fact.survived_epochs or not fact.bounded) and _matters(fact, run):
             severity = Severity.WARNING
         elif fact.bytes >= LARGE_SHARE * (limit_of(run) or float("inf")):
             severity = Severity.WARNING  # it may end with the pass, yet the device is a good part full of it
         if severity is Severity.INFO and fact.stage is Stage.TRAIN:
             self._mild, self._floor = fact, self._floor or TrainingFloor(Ratchet())
         what = fact.what or (f"the states of {fact.metric}" if fact.metric else plural(fact.tensors, "tensor"))
+        if fact.numbers:
+            what = f"{plural(fact.tensors, 'number')}, each with the storage it was computed in,"
         more = ""
         if left:
             more = f"; {plural(left, 'batch')} to come bring {format_bytes(left * fact.bytes_per_batch)} more"
@@ -126,7 +131,7 @@ class OutputsAccumulate(Detector):
             f"{holder(fact.place)} keeps {what} since batch {fact.first_batch} on the device: "
             f"{format_bytes(fact.bytes)} so "
             f"far, {format_bytes(fact.bytes_per_batch)} more with every batch{more}.",
-            fact.remedy or _REMEDY,
+            fact.remedy or (_REMEDY_OF_NUMBERS if fact.numbers else _REMEDY),
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
         )
@@ -139,8 +144,9 @@ class OutputsAccumulate(Detector):
         return max(length - newest.index - 1, 0)
 
 
-def _matters(bytes_per_batch: float, run: Run) -> bool:
-    return bytes_per_batch >= max(MIN_BYTES_PER_BATCH, MIN_SHARE_PER_BATCH * (limit_of(run) or 0))
+def _matters(fact: KeptOutputs, run: Run) -> bool:
+    share = MIN_SHARE_OF_NUMBERS if fact.numbers else MIN_SHARE_PER_BATCH
+    return fact.bytes_per_batch >= max(MIN_BYTES_PER_BATCH, share * (limit_of(run) or 0))
 
 
 @final

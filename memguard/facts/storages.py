@@ -27,6 +27,8 @@ class KeptOutputs(Fact):
     """What they are, where a library keeps them: in words."""
     remedy: str | None = None
     """How to have the library keep them elsewhere."""
+    numbers: bool = False
+    """Whether each is one number, with the storage of what it was computed from: as ``mse_loss`` gives it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

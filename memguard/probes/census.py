@@ -51,6 +51,8 @@ class Growth:
     """Whether that holds a tensor in shared memory: what a DataLoader's worker handed over."""
     graph: bool = False
     """Whether a tensor in it carries an autograd graph."""
+    numbers: bool = False
+    """Whether each of its tensors is one number, whatever the storage behind it takes."""
     on_cpu: bool = False
     """Whether all its tensors lie in host memory."""
     pinned: bool = False
@@ -120,6 +122,7 @@ def find_growth(
                 newest_bytes=of_newest,
                 from_worker=from_worker,
                 graph=any(tensor.grad_fn is not None for tensor in tensors),
+                numbers=bool(tensors) and all(tensor.numel() == 1 for tensor in tensors),
                 on_cpu=bool(tensors) and all(tensor.device.type == "cpu" for tensor in tensors),
                 pinned=torch.cuda.is_initialized() and any(tensor.is_pinned() for tensor in tensors),
                 length=length_of(link.value),

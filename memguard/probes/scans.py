@@ -172,6 +172,7 @@ class ScansProbe(Probe):
                     bytes=growth.bytes,
                     bytes_per_batch=growth.bytes / batches,
                     bounded=self._is_bounded(growth),
+                    numbers=growth.numbers,
                 )
             )
 

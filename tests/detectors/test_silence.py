@@ -108,6 +108,18 @@ def test_a_near_miss_is_silent(code: str) -> None:
     assert SILENT[code](RULES[code]()) == []
 
 
+@pytest.mark.parametrize(("kib", "severity"), [(100, Severity.INFO), (4096, Severity.WARNING)])
+def test_losses_with_the_storage_of_their_elements_warn_where_it_is_much(kib: int, severity: Severity) -> None:
+    """`mse_loss` gives a number in a storage as large as its input: 4 MiB a batch fill a device, 100 KiB do not."""
+    fact = KeptOutputs(
+        **AT, tensors=12, first_batch=0, bytes=12 * kib << 10, bytes_per_batch=kib << 10, bounded=False, numbers=True
+    )
+    (finding,) = judge(RULES["MG301"](), fact, run=run_of(batches_left=None))
+    assert finding.severity is severity
+    assert "12 numbers" in finding.message
+    assert "clone()" in finding.advice
+
+
 def test_mild_cases_are_remarks() -> None:
     """An average of weights, bounded outputs, small gradients, Lightning's order and evaluation's autocast are INFO."""
     mild = {
