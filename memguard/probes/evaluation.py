@@ -208,7 +208,9 @@ class EvaluationProbe(Probe):
         for site, (used, unused) in model.sites.items():
             if not used and unused >= MIN_FROZEN and not self._optimized(model):
                 model.told = 2
-                self._tell(model, site, unused, frozen=True)
+                levels = (level for stack in model.stacks for level in stack)
+                named = next((level.place for level in levels if level.line == (site.file, site.line)), site)
+                self._tell(model, named, unused, frozen=True)
                 return
 
     def _tell_method(self, model: _Model) -> None:
