@@ -55,7 +55,7 @@ def is_bounded(
     function, loops = _around(tree, line)
     if by_index and any(_is_by_index(node, name, line, function) for node in ast.walk(function)):
         return True
-    if by_index and _is_asked_first(function, name, line):
+    if by_index and _is_asked_first(function, line):
         return True
     for scope in ast.walk(tree) if attribute else ast.walk(function):
         if isinstance(scope, _FUNCTIONS) and attribute and scope.name != "__init__":
@@ -166,16 +166,31 @@ def _is_comprehension(node: ast.AST, name: str, line: int) -> bool:
     return isinstance(node.value, (ast.ListComp, ast.DictComp, ast.SetComp))
 
 
-def _is_asked_first(function: ast.AST, name: str, line: int) -> bool:
-    """Whether a function stores under a key, and looks for the key beforehand: ``if key not in self.cache: ...``."""
-    stores = asks = False
+def _is_asked_first(function: ast.AST, line: int) -> bool:
+    """Whether a function stores under a key, and looks for the key beforehand: ``if key not in self.cache: ...``.
+
+    By the name that the statement itself uses, which may be a parameter or another name of what it fills.
+    """
+    stored: set[str | None] = set()
+    asked: set[str | None] = set()
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and node.lineno <= line <= (node.end_lineno or node.lineno):
-            targets = [target for target in node.targets if isinstance(target, ast.Subscript)]
-            stores = stores or any(_last(target.value) == name for target in targets)
-        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
-            asks = asks or (node.lineno <= line and _last(node.comparators[0]) == name)
-    return stores and asks
+            stored |= {_last(target.value) for target in node.targets if isinstance(target, ast.Subscript)}
+        elif getattr(node, "lineno", line + 1) <= line:
+            asked.add(_asked(node))
+    return bool(stored & (asked - {None}))
+
+
+def _asked(node: ast.AST) -> str | None:
+    """Whose keys are asked for: ``key in cache``, ``cache.get(key)``, ``cache[key]`` where KeyError is caught."""
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+        return _last(node.comparators[0])
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+        return _last(node.func.value)
+    if isinstance(node, ast.Try) and any(_last(h.type) == "KeyError" for h in node.handlers if h.type is not None):
+        reads = (part for statement in node.body for part in ast.walk(statement) if isinstance(part, ast.Subscript))
+        return next((_last(part.value) for part in reads), None)
+    return None
 
 
 def _is_by_index(node: ast.AST, name: str, line: int, function: ast.AST) -> bool:

@@ -78,7 +78,7 @@ def find_cause(
             continue
         own = [name for name, what in known if what.attribute or not is_alias(what, sources)]
         cause = Cause(own[0] if own else link, best)
-        if best.grows and best.certain:
+        if best.grows and best.certain and is_user_file(best.file):
             break
     return cause
 
@@ -102,8 +102,10 @@ def _better(new: Statement, old: Statement | None, *, outside: bool) -> bool:
         old: The best so far.
         outside: Whether the further name lies around those before, not between them and the tensor.
     """
-    if old is None:
-        return True
+    if old is None or is_user_file(new.file) > is_user_file(old.file):
+        return True  # a library's own list is filled by whoever calls the library
+    if is_user_file(new.file) < is_user_file(old.file):
+        return False
     if outside:  # a constructor says how an element is made, not who keeps it
         return new.grows and new.certain and not old.grows and (new.loops or (old.quiet and not new.quiet))
     return new.grows > old.grows or (new.grows == old.grows and new.certain >= old.certain and not new.quiet)

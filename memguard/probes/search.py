@@ -307,7 +307,8 @@ class Search:
     ) -> None:
         """Notes a statement, its score raised or lowered by the circumstances."""
         sought, hints = self.sought, self.hints
-        if grows and level < sought.grows and "object" in sought.kinds[level + 1 : sought.grows]:
+        asks = isinstance(what, Site) and self._kind(level) == "object"  # metrics.update(x): its parts may take it
+        if grows and level < sought.grows and "object" in sought.kinds[level + 1 : sought.grows] and not asks:
             return  # it only puts the object in its place whose container grows
         source, function = sight.source, sight.function
         score -= 0.1 * sight.hops

@@ -246,3 +246,15 @@ def test_file_that_cannot_be_parsed_is_passed_over(tmp_path: Path) -> None:
     path.write_text("def f(:\n")
     sought = Sought("kept", file=str(path), first_line=1, function="f", kinds=("list", "tensor"))
     assert find_statement(sought, [str(path), str(tmp_path / "missing.py")], Sources(), Hints()) is None
+
+
+def test_a_call_on_a_collection_of_metrics_fills_their_lists(tmp_path: Path) -> None:
+    """``metrics.update(x)`` may reach the list inside one of its parts; the constructor is only an assignment."""
+    text = """
+    def f(loader):
+        metrics = Collection({"auroc": Auroc(), "ap": Ap()})
+        for x in loader:
+            metrics.update(model(x))
+    """
+    kinds = ("object", "object", "list", "tensor")
+    assert line_for(text, tmp_path, "metrics", *kinds, graph=False, keys=(None,) * 3, grows=2) == 5
