@@ -35,7 +35,7 @@ def capacity_of(container: Link | None, file: str | None, name: str | None) -> i
         name: What it is called there, like ``items`` or ``Memory.items``.
     """
     if container is not None and issubclass(type(container.value), collections.deque):
-        maxlen = collections.deque.maxlen.__get__(container.value)  # type: ignore[attr-defined]
+        maxlen = collections.deque.maxlen.__get__(container.value)
         return maxlen if maxlen is None or maxlen < _MOST else None
     if file is None or not name:
         return None
@@ -89,7 +89,10 @@ def _number(node: ast.expr, container: Link | None, tree: ast.Module) -> int | N
 def _literal(node: ast.expr) -> int | None:
     """The value of ``50_000``, ``10 ** 6``, ``1024 * 64`` or ``int(1e6)``."""
     if isinstance(node, ast.Constant):
-        return int(node.value) if type(node.value) in (int, float) and abs(node.value) < _MOST else None
+        number = node.value
+        if not isinstance(number, (int, float)) or isinstance(number, bool):
+            return None
+        return int(number) if abs(number) < _MOST else None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int" and len(node.args) == 1:
         return _literal(node.args[0])
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Pow)):

@@ -56,7 +56,10 @@ def test_an_attribute_of_the_owner_is_read(tmp_path: Path) -> None:
 
 def test_a_deque_knows_its_own(tmp_path: Path) -> None:
     """Whatever the source says; without a maxlen there is none."""
-    bounded, free = Link(collections.deque([1], maxlen=7), Via.GLOBAL, "d"), Link(collections.deque([1]), Via.GLOBAL, "d")
+    bounded, free = (
+        Link(collections.deque([1], maxlen=7), Via.GLOBAL, "d"),
+        Link(collections.deque([1]), Via.GLOBAL, "d"),
+    )
     assert capacity_of(bounded, None, None) == 7
     assert capacity_of(free, source(tmp_path, "len(d) > 3"), "d") is None
 
