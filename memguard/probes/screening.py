@@ -119,7 +119,7 @@ class Screening:
     def conclude(self) -> Suspicions:
         """What is suspect so far; of pinned storages that can only be told once the walk is complete."""
         grown, self._grown = self._grown, {}
-        least = COPY_SHARE * min(self._parameters.values(), default=0)
+        least = COPY_SHARE * min(filter(None, self._parameters.values()), default=0)  # a loss has none
         copies = {number for number, (length, keys) in self._lists.items() if least and length >= least and keys}
         copies = {number for number in copies if not self._owned.issuperset(self._lists[number][1])}
         if least and sum(self._foreign.values()) >= least and not self._owned.issuperset(self._foreign_storages):

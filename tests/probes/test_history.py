@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -87,12 +88,13 @@ def test_a_history_that_is_on_is_switched_off_at_the_end() -> None:
     assert history.calls == [True, False]
 
 
-def test_copies_of_the_weights_are_counted() -> None:
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside a loss without weights"])
+def test_copies_of_the_weights_are_counted(others: int) -> None:
     """A list of cloned state dicts is told with its size; a live state_dict is no copy."""
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 32))
     live = model.state_dict()
     best: list[dict[str, torch.Tensor]] = []
-    with Loop(model, kinds=[ScansProbe]) as loop:
+    with Loop(*[nn.MSELoss()] * others, model, kinds=[ScansProbe]) as loop:
         for index in loop.batches(14):
             if index == 3:
                 best += [{name: value.clone() for name, value in model.state_dict().items()}]
