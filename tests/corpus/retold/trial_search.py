@@ -27,7 +27,7 @@ def run_trial(cfg, x, y, steps=5):
     optim = torch.optim.SGD(net.parameters(), lr=cfg["lr"])
     n = len(x) // steps
     for i in range(steps):
-        xb, yb = x[i * n:(i + 1) * n], y[i * n:(i + 1) * n]
+        xb, yb = x[i * n : (i + 1) * n], y[i * n : (i + 1) * n]
         optim.zero_grad(set_to_none=True)
         loss = F.cross_entropy(net(xb), yb)
         loss.backward()

@@ -8,7 +8,9 @@ class Net(nn.Module):
     def __init__(self, d=96, depth=4):
         super().__init__()
         self.emb = nn.Embedding(500, d)
-        self.layers = nn.ModuleList(nn.Sequential(nn.LayerNorm(d), nn.Linear(d, 2 * d), nn.GELU(), nn.Linear(2 * d, d)) for _ in range(depth))
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(d), nn.Linear(d, 2 * d), nn.GELU(), nn.Linear(2 * d, d)) for _ in range(depth)
+        )
         self.out = nn.Linear(d, 500)
 
     def forward(self, ids):

@@ -10,7 +10,9 @@ N_REF, DIM, CLASSES, K = 24000, 64, 20, 15
 reference = F.normalize(torch.randn(N_REF, DIM, device=device), dim=1)
 reference_labels = torch.randint(0, CLASSES, (N_REF,), device=device)
 
-projector = nn.Sequential(nn.Linear(DIM, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, CLASSES)).to(device)
+projector = nn.Sequential(nn.Linear(DIM, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, CLASSES)).to(
+    device
+)
 optimizer = torch.optim.AdamW(projector.parameters(), lr=1e-3)
 
 

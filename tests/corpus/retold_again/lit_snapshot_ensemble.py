@@ -31,8 +31,12 @@ class Tabular(LightningModule):
     def __init__(self, n_features=512, width=768, n_classes=10):
         super().__init__()
         self.net = nn.Sequential(
-            nn.Linear(n_features, width), nn.ReLU(), nn.Dropout(0.1),
-            nn.Linear(width, width), nn.ReLU(), nn.Linear(width, n_classes),
+            nn.Linear(n_features, width),
+            nn.ReLU(),
+            nn.Dropout(0.1),
+            nn.Linear(width, width),
+            nn.ReLU(),
+            nn.Linear(width, n_classes),
         )
 
     def training_step(self, batch, batch_idx):
@@ -52,8 +56,14 @@ if __name__ == "__main__":
     x, y = torch.randn(512, 512), torch.randint(0, 10, (512,))
     loader = DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True)
     model, ensemble = Tabular(), SnapshotEnsemble()
-    trainer = Trainer(max_epochs=8, callbacks=[ensemble], logger=False, enable_checkpointing=False,
-                      enable_progress_bar=False, enable_model_summary=False)
+    trainer = Trainer(
+        max_epochs=8,
+        callbacks=[ensemble],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
     trainer.fit(model, loader)
     model.eval()
     probs = ensemble.predict(model.net, x[:64].to(model.device))
