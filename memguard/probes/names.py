@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from memguard.probes.contents import (
     Scope,
     Via,
     attributes_of,
+    container_of,
     function_behind,
     is_user_class,
     length_of,
@@ -27,6 +29,8 @@ NAMES = (Via.LOCAL, Via.GLOBAL, Via.CLOSURE, Via.DEFAULT, Via.ATTRIBUTE)
 """Ways of holding that go by a name."""
 MIN_LENGTH = 3
 """Elements from which on a container may be one that grows."""
+MIN_PARTS = 8
+"""The same for a dict of objects of the user's, by name."""
 
 
 def innermost(leaf: Link) -> Link:
@@ -40,11 +44,17 @@ def innermost(leaf: Link) -> Link:
 def growing(leaf: Link) -> Link:
     """The longest container on the way to a tensor, if it is long enough to be what grows; else the tensor."""
     best, longest = leaf, MIN_LENGTH - 1
-    for link in leaf.trail()[:-1]:
+    for link, below in itertools.pairwise(leaf.trail()):
         length = length_of(link.value)
-        if length > longest and link.via is not Via.ROOT:
+        if length > longest and link.via is not Via.ROOT and not _is_table_of_parts(link, below, length):
             best, longest = link, length
     return best
+
+
+def _is_table_of_parts(link: Link, part: Link, length: int) -> bool:
+    """Whether a container is a short dict of objects, like ``{"loss": Meter(), "acc": Meter()}``: they grow, not it."""
+    is_dict = container_of(type(link.value)) == "dict"
+    return is_dict and length < MIN_PARTS and type(part.key) is str and is_user_class(type(part.value))
 
 
 def text_of(link: Link) -> str:
