@@ -159,6 +159,7 @@ class EvaluationProbe(Probe):
     def _kept_marks(self) -> list[Mark]:
         """Once for each model, its graphs of evaluation that somebody keeps: no backward will use them either."""
         watch = self.watch
+        self._kept |= watch.carried
         captive = {number: model.captive for (number, training), model in self._models.items() if not training}
         kept: dict[int, list[Mark]] = {}
         if not watch.retained and not any(captive.values()):

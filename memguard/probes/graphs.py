@@ -181,6 +181,7 @@ class GraphsProbe(Probe):
         chained = old[0].uses >= 2 * old[-1].uses and old[0].uses >= old[-1].uses + len(old) // 2
         if not training:
             watch.retained.update(mark.module for mark in old)
+            watch.carried.update(mark.module for mark in old if self._carried)
         # What only collects is a bystander of the state that is made from itself.
         carriers = [h for h in holders if h.grows and h.length < MIN_BATCHES] if self._carried else []
         for place in _places(tuple(carriers[:1]) or holders):
