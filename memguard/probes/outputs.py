@@ -25,7 +25,8 @@ MAX_OUTPUTS = 2048
 MIN_BATCHES = 8
 AGAIN = 4
 VIEW_TIMES = 8
-PREVIOUS_LOOKS = 2
+PREVIOUS_LOOKS, PREVIOUS_TRIES = 2, 8
+"""Looks that came to an end, and how many are begun for them: a batch may be left out between."""
 _PREDICTIONS = (
     "trainer.predict() keeps what predict_step returns: return x.cpu(), or pass return_predictions=False and "
     "write them with a BasePredictionWriter."
@@ -61,7 +62,7 @@ class OutputsProbe(Probe):
         """Those of earlier batches that were alive at the last batch's end."""
         self._again: dict[Stage, int] = {}
         self._previous: tuple[int, Any, int | None] | None = None
-        self._previous_looks = 0
+        self._previous_looks = self._previous_tries = 0
         self._last_kept = 0
         """The last batch that left an output behind."""
 
@@ -69,15 +70,15 @@ class OutputsProbe(Probe):
         """Looks whether the last batch's outputs are still there."""
         watch = self.watch
         least = least_of_device(watch.device_total_bytes)
-        if self._new_bytes < min(least, LEAST):
+        if self._new_bytes < min(least, LEAST) or self._previous is not None:
             return
         number = id(module)
         last = [o for o in self._new if o.module == number and o.batch == watch.batch - 1 and not o.ref.expired()]
         held = sum({output.key: output.bytes for output in last}.values())
         if held < least and (held < LEAST or held < (least_of_peak(watch.record) or least)):
             return
-        self._previous_looks += 1
-        if self._previous_looks == PREVIOUS_LOOKS:
+        self._previous_tries += 1
+        if self._previous_tries == PREVIOUS_TRIES:
             self.stop_hearing("on_forward_start")
         keys = {output.key for output in last}
         holders = self.holders(_Kept(keys, graph=True), graph=False, collector=False, stage=watch.stage)
@@ -192,6 +193,9 @@ class OutputsProbe(Probe):
     # The previous batch
 
     def _tell_previous(self, held: int, place: Any, peak: int | None) -> None:
+        self._previous_looks += 1
+        if self._previous_looks == PREVIOUS_LOOKS:
+            self.stop_hearing("on_forward_start")
         record = self.watch.record
         highest = record.allocated_peak_bytes if record is not None else None
         fact = PreviousOutputsAlive(
