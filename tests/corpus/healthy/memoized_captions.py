@@ -15,7 +15,9 @@ def memoize_on(store):
             if text not in store:
                 store[text] = fn(self, text)
             return store[text]
+
         return inner
+
     return deco
 
 

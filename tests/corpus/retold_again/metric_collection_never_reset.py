@@ -10,15 +10,17 @@ torch.manual_seed(1)
 device = "cuda" if torch.cuda.is_available() else "cpu"
 
 N_FEAT, N_LABELS = 40, 24
-schedule = partial(lambda step, warm, total: min(1.0, step / warm) * 0.5 * (1 + math.cos(math.pi * step / total)),
-                   warm=6, total=80)
+schedule = partial(
+    lambda step, warm, total: min(1.0, step / warm) * 0.5 * (1 + math.cos(math.pi * step / total)), warm=6, total=80
+)
 
 
 class TabularNet(nn.Module):
     def __init__(self):
         super().__init__()
-        self.net = nn.Sequential(nn.BatchNorm1d(N_FEAT), nn.Linear(N_FEAT, 64), nn.SiLU(),
-                                 nn.Dropout(0.1), nn.Linear(64, N_LABELS))
+        self.net = nn.Sequential(
+            nn.BatchNorm1d(N_FEAT), nn.Linear(N_FEAT, 64), nn.SiLU(), nn.Dropout(0.1), nn.Linear(64, N_LABELS)
+        )
 
     def forward(self, x):
         return self.net(x)
@@ -37,10 +39,12 @@ opt = torch.optim.AdamW(model.parameters(), lr=3e-3)
 sched = torch.optim.lr_scheduler.LambdaLR(opt, schedule)
 criterion = nn.BCEWithLogitsLoss()
 
-val_metrics = MetricCollection({
-    "auroc": MultilabelAUROC(num_labels=N_LABELS),
-    "ap": MultilabelAveragePrecision(num_labels=N_LABELS),
-}).to(device)
+val_metrics = MetricCollection(
+    {
+        "auroc": MultilabelAUROC(num_labels=N_LABELS),
+        "ap": MultilabelAveragePrecision(num_labels=N_LABELS),
+    }
+).to(device)
 val_loss = MeanMetric().to(device)
 
 for epoch in range(4):
