@@ -48,10 +48,21 @@ def _brings(node: ast.AST, function: ast.AST, depth: int) -> bool:
     names = {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
     for part in ast.walk(function):
         if isinstance(part, ast.Assign) and part is not node:
-            set_here = {item.id for target in part.targets for item in ast.walk(target) if isinstance(item, ast.Name)}
+            set_here = {name for target in part.targets for name in _names_set(target)}
             if names & set_here and _brings(part.value, function, depth - 1):
                 return True
     return False
+
+
+def _names_set(target: ast.expr) -> Iterator[str]:
+    """Variables that an assignment gives a value, or an element: not ``state`` of ``state.best = loss.item()``."""
+    if isinstance(target, ast.Name):
+        yield target.id
+    elif isinstance(target, (ast.Subscript, ast.Starred)):
+        yield from _names_set(target.value)
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        for element in target.elts:
+            yield from _names_set(element)
 
 
 def _kept(node: ast.AST) -> Iterator[ast.AST]:

@@ -30,6 +30,17 @@ def test_what_was_brought_to_the_host_is_told_from_the_statement(tmp_path: Path,
     assert is_on_host(Place(file=str(file), line=4)) is host
 
 
+def test_an_attribute_that_is_set_says_nothing_of_its_object(tmp_path: Path) -> None:
+    """``state.best = loss.item()`` brings no ``state`` to the host; an element that is set does."""
+    file = tmp_path / "program.py"
+    file.write_text(
+        "def f(out, state, row):\n    state.best = out.item()\n    state.kept.append(out)\n"
+        "    row['loss'] = out.item()\n    state.rows.append(row)\n"
+    )
+    assert not is_on_host(Place(file=str(file), line=3, holder="state.kept"))
+    assert is_on_host(Place(file=str(file), line=5, holder="state.rows"))
+
+
 @pytest.mark.parametrize(("holder", "host"), [("kept", True), ("Trainer.other[0]", False)])
 def test_of_statements_on_one_line_the_holders_own_counts(holder: str, host: bool, tmp_path: Path) -> None:
     """``n += 1; kept.append(x.cpu()); print(n)``."""
