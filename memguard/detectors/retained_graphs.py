@@ -8,7 +8,7 @@ from typing import ClassVar, final
 
 from memguard.detectors.interface import PEAKS, Detector
 from memguard.detectors.telling import Room, at, from_fact, holder, plural
-from memguard.facts import Fact, Place, RetainedGraphs
+from memguard.facts import Fact, FunctionContextHolds, Place, RetainedGraphs
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run
 from memguard.units import format_bytes
@@ -36,6 +36,8 @@ class RetainedGraph(Detector):
 
     def __init__(self) -> None:
         self._room = Room()
+        self._cycle = False
+        """Whether a context that keeps its own output was told (MG105): a circle through C++, without a name."""
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Learns how much room is left."""
@@ -44,7 +46,11 @@ class RetainedGraph(Detector):
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Concludes from retained graphs that no recurrent state carries."""
+        if isinstance(fact, FunctionContextHolds):
+            self._cycle = self._cycle or fact.cycle
         if not isinstance(fact, RetainedGraphs) or fact.carried:
+            return
+        if self._cycle and fact.place.holder is None and fact.place.line is None:
             return
         per_batch = fact.bytes / fact.graphs if fact.bytes is not None else None
         message = f"{_who(fact)} keeps the graphs of {plural(fact.graphs, 'batch')} alive{_since(fact)}{_cost(fact)}."

@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memguard.detectors.graph_buffers import CreateGraphCycle, RetainGraph
-from memguard.detectors.retained_graphs import CarriedState
+from memguard.detectors.retained_graphs import CarriedState, RetainedGraph
 from memguard.detectors.unused_graphs import EvalGraph, FrozenModelGraph
-from memguard.facts import GradientsWithGraph, Place, RetainedGraphs, SavedAfterBackward, UnusedGraphs
+from memguard.facts import (
+    FunctionContextHolds,
+    GradientsWithGraph,
+    Place,
+    RetainedGraphs,
+    SavedAfterBackward,
+    UnusedGraphs,
+)
 from memguard.findings import Severity
 from tests.detectors.evidence import AT, MIB, PLACE, judge
 
@@ -28,6 +35,17 @@ def test_retain_graph_for_a_carried_state_is_no_second_warning() -> None:
     own = Place(file="/home/me/train.py", line=41, holder="Net.trend", source="self.trend = 0.9 * self.trend + h")
     (told,) = judge(CarriedState(), replace(state, place=own))
     assert "self.trend = self.trend.detach()" in told.advice
+
+
+def test_a_circle_through_a_context_is_not_told_as_somebody_out_of_sight() -> None:
+    """Where MG105 named the context that keeps its own output, graphs that nobody seems to keep are its own."""
+    when = {name: value for name, value in AT.items() if name != "place"}
+    nobody = RetainedGraphs(**when, graphs=9, first_batch=0, last_batch=8, optimizer_steps=3)
+    context = FunctionContextHolds(**AT, function_name="Swish", attributes=("y",), bytes=MIB, cycle=True, count=1)
+    assert [finding.code for finding in judge(RetainedGraph(), nobody)] == ["MG101"]
+    assert judge(RetainedGraph(), context, nobody) == []
+    assert len(judge(RetainedGraph(), replace(context, cycle=False), nobody)) == 1
+    assert len(judge(RetainedGraph(), context, replace(nobody, place=PLACE))) == 1
 
 
 def test_gradients_of_models_that_are_gone_are_told_by_their_graphs() -> None:
