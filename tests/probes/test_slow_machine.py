@@ -37,8 +37,9 @@ def test_a_walk_goes_as_far_as_on_a_fast_one(monkeypatch: pytest.MonkeyPatch) ->
     slow = reached()
     monkeypatch.setattr("memguard.probes.walk.thread_time", lambda: 0.0)
     fast = reached()
-    assert slow[0] == pytest.approx(fast[0], rel=0.01), "this frame has a few more locals by now"
-    assert slow[1] == fast[1]
+    # This frame has a few more locals by now, which leave room for as many fewer others under the bound.
+    assert slow[0] == pytest.approx(fast[0], rel=0.01)
+    assert slow[1] == pytest.approx(fast[1], rel=0.02)
     assert slow[0] > 1_000
 
 
