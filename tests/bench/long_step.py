@@ -29,6 +29,8 @@ BUFFER_BYTES = 8 << 20
 WARM_UP, BATCHES, TURNS = 70, 130, 7
 LATER = 2200
 """Short batches after which looks are as rare as they become."""
+ROUNDS_OVER = 230
+"""Looks after which those over everything in reach, made a few times in a run, are over: they would drown the rest."""
 LAYERS, WIDTH = 8, 64
 
 
@@ -56,7 +58,13 @@ def _seconds(variant: str) -> float:
             patch.setattr("memguard.probes.pace.FIRST_BATCHES", 1 << 60)
         guarding = memguard.watch(model, optimizer, logdir=folder, quiet=True)
         with contextlib.nullcontext() if variant == BARE else guarding:
-            return _loop(model, optimizer, device, LATER if variant.endswith("later on") else WARM_UP)
+            return _loop(model, optimizer, device, _warm_up(variant))
+
+
+def _warm_up(variant: str) -> int:
+    if variant.startswith("all"):
+        return ROUNDS_OVER
+    return LATER if variant.endswith("later on") else WARM_UP
 
 
 def _loop(model: nn.Module, optimizer: torch.optim.Optimizer, device: str, warm_up: int) -> float:
