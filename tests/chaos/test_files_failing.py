@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +43,14 @@ def failing(real: Callable[..., Any], number: int, error: OSError) -> Callable[.
 
 
 def open_files() -> list[str]:
-    """What this process holds open, sorted; the folders of other tests left out, which pytest is about to delete."""
+    """What this process holds open, sorted; the folders of other tests left out, which pytest is about to delete.
+
+    A closing guard waits a second for its slow lane. On a busy machine that may still be at its last words by then, the
+    text of a traceback, for which Python reads source files.
+    """
+    for thread in threading.enumerate():
+        if thread.name == "memguard-slow-lane":
+            thread.join(60)
     targets = []
     for number in os.listdir("/proc/self/fd"):
         try:
