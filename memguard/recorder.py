@@ -2,6 +2,8 @@
 
 Everything memguard does inside a training step passes through here or through `Recorder.part`, and here alone its
 failures end: a part that fails is logged once with its traceback and switched off; the run goes on.
+
+Long because all events of the loop share one state: the open batch, the stages around it, the marks that wait.
 """
 
 from __future__ import annotations

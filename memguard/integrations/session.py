@@ -1,6 +1,7 @@
 """One guarded process, assembled from the options: backend, slow lane, recorder, probes, guards and sinks.
 
 Front doors translate their host's hooks to the methods here; each method survives every fault of memguard's own.
+Long because each event of a loop has its method here, and each part its place in opening and closing.
 """
 
 from __future__ import annotations
