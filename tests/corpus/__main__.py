@@ -1,23 +1,28 @@
-"""Prints how well memguard does on the corpus: ``python -m tests.corpus [--device DEVICE] [NAME ...]``."""
+"""Prints how well memguard does on the corpus: ``python -m tests.corpus [--device DEVICE] [NAME ...]``.
+
+Programs of another corpus are given as paths: ``python -m tests.corpus blind/faulty/*.py``. Each runs in a process of
+its own, so that what one leaves behind is no matter of the next.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-from tests.corpus.runner import marks_of, programs, run
+from tests.corpus.forked import run_forked
+from tests.corpus.runner import Outcome, marks_of, programs
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the programs whose names contain one of the given texts, all of them without one, on one device or both."""
+    """Runs the programs given as paths, or those of the corpus whose names contain one of the texts, or all of them."""
     parser = argparse.ArgumentParser(prog="python -m tests.corpus")
-    parser.add_argument("names", nargs="*", help="parts of programs' names")
+    parser.add_argument("names", nargs="*", help="paths of programs, or parts of the names of the corpus's own")
     parser.add_argument("--device", choices=["virtual", "cpu", "auto"], help="virtual and cpu without it")
     options = parser.parse_args(arguments)
-    paths = [p for p in programs() if not options.names or any(name in p.name for name in options.names)]
+    given = [Path(name).resolve() for name in options.names if Path(name).exists()]
+    paths = given or [p for p in programs() if not options.names or any(name in p.name for name in options.names)]
     for device in [options.device] if options.device else ["virtual", "cpu"]:
         _table(paths, device)
     return 0
@@ -28,8 +33,11 @@ def _table(paths: list[Path], device: str) -> None:
     delays: dict[str, list[tuple[int, str]]] = {}
     began = time.monotonic()
     for path in paths:
-        with tempfile.TemporaryDirectory() as folder:
-            outcome = run(path, Path(folder), device=None if device == "virtual" else device)
+        outcome = run_forked(path, device=None if device == "virtual" else device)
+        name = f"{path.parent.name}/{path.name}"
+        if isinstance(outcome, str):
+            print(f"{name}: no outcome: {outcome}", flush=True)
+            continue
         for mark in outcome.marks:
             counts["faults"] += 1
             counts["found"] += outcome.found(mark)
@@ -37,21 +45,36 @@ def _table(paths: list[Path], device: str) -> None:
             counts["right holder"] += outcome.right_holder(mark)
             if (delay := outcome.delay(mark)) is not None:
                 delays.setdefault(mark.code, []).append((delay, path.name))
-            if not (outcome.right_line(mark) and outcome.right_holder(mark)):
-                told = [(f.code, f.line, f.holder) for f in outcome.findings]
-                print(f"{path.name}: wanted {mark.code} line {mark.line} {mark.holder}, told {told}")
-        if outcome.exit_code:
-            print(f"{path.name}: exit code {outcome.exit_code}\n{outcome.output[-2000:]}")
         counts["healthy"] += not marks_of(path)
         counts["false alarms"] += len(outcome.alarms)
-        for finding in outcome.alarms:
-            told_at = f"{finding.code} {finding.severity.value} line {finding.line}"
-            print(f"{path.name}: false alarm {told_at}: {finding.message}")
+        for line in _said(outcome):
+            print(f"{name}: {line}", flush=True)
     for code, found in sorted(delays.items()):
         found.sort()
         late = ", ".join(f"{name} {delay}" for delay, name in found[-3:])
         print(f"{device}: {code} told after {found[len(found) // 2][0]} batches (median), the latest: {late}")
     print(f"{device}: {', '.join(f'{name} {n}' for name, n in counts.items())}, {time.monotonic() - began:.0f} s")
+
+
+def _said(outcome: Outcome) -> list[str]:
+    """What is not as marked, a line each."""
+    lines = []
+    for mark in outcome.marks:
+        wanted = f"{mark.code} line {mark.line} {mark.holder}"
+        told = [(f.code, f.severity.value, f.line, f.holder) for f in outcome.findings]
+        if not outcome.found(mark):
+            lines.append(f"MISSED {wanted}, told {told}")
+        elif not outcome.right_line(mark):
+            lines.append(f"LINE {wanted}, told {told}")
+        elif not outcome.right_holder(mark):
+            lines.append(f"HOLDER {wanted}, told {told}")
+        if (delay := outcome.delay(mark) or 0) > (bound := outcome.bounds.get(mark.code, 0)):
+            lines.append(f"LATE {wanted}: told after {delay} batches, not {bound}")
+    for finding in outcome.alarms:
+        lines.append(f"ALARM {finding.code} {finding.severity.value} line {finding.line}: {finding.message}")
+    if outcome.exit_code:
+        lines.append(f"exit code {outcome.exit_code}\n{outcome.output[-2000:]}")
+    return lines
 
 
 if __name__ == "__main__":

@@ -1,0 +1,49 @@
+"""Runs a program of a corpus in a forked process: as alone as in one of its own, without its start-up."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import tempfile
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from tests.corpus.runner import Outcome, run
+
+SECONDS = 300
+"""A program that takes longer is ended."""
+_IMPORTED_ONCE = ("torch", "torch.utils.data", "torch._dynamo", "lightning.pytorch", "memguard.integrations.script")
+
+
+def run_forked(path: Path, *, device: str | None = None) -> Outcome | str:
+    """The outcome of one program, or in words why there is none.
+
+    Args:
+        path: The program: a file, or a folder with a main.py.
+        device: As in `tests.corpus.runner.run`.
+    """
+    for name in _IMPORTED_ONCE:
+        importlib.import_module(name)
+    forked = multiprocessing.get_context("fork")
+    ours, theirs = forked.Pipe(duplex=False)
+    process = forked.Process(target=_run, args=(path, device, theirs), daemon=False)
+    process.start()
+    theirs.close()
+    try:
+        answer: Outcome | str = ours.recv() if ours.poll(SECONDS) else f"took more than {SECONDS} s"
+    except EOFError:
+        answer = "its process died"
+    process.kill()
+    process.join()
+    return answer
+
+
+def _run(path: Path, device: str | None, answer: Connection) -> None:
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])  # its workers'
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            answer.send(run(path, Path(folder), device=device))
+        except BaseException:
+            answer.send(traceback.format_exc())
