@@ -110,7 +110,8 @@ class CarriedState(Detector):
             self,
             fact,
             run,
-            max(self._room.severity(run, per_batch, None), Severity.WARNING),
+            # A roll-out that nobody trains on lacks a no_grad rather than a detach: MG201 tells that.
+            Severity.INFO if fact.rolled_out else max(self._room.severity(run, per_batch, None), Severity.WARNING),
             f"{_who(fact)} carries the graph from batch to batch: the graph of this forward reaches back over "
             f"{plural(fact.graphs, 'batch')}{_cost(fact)}.",
             f"cut the graph between batches: {name} = {name}.detach() (of a tuple, each part)"

@@ -23,6 +23,8 @@ class RetainedGraphs(Fact):
     """Whether a backward ran through them (then their saved tensors are gone, and what is left is mostly host RAM)."""
     carried: bool = False
     """Whether each new graph reaches the older ones: a state goes from batch to batch."""
+    rolled_out: bool = False
+    """Whether a trained model was asked in a row, each time for its own last answer, and no backward used it."""
     node: str | None = None
     """Name of a graph node where they were found; all that is known of something held from C++."""
     retained_by: Place = NOWHERE

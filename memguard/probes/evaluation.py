@@ -15,10 +15,11 @@ from memguard.probes.answering import asking_frame
 from memguard.probes.call_stacks import Stack, line_to_change, stack_of
 from memguard.probes.captive import keeps_graph
 from memguard.probes.interface import Probe, Watch, is_optimized
-from memguard.probes.ledger import Mark, tensors_in
+from memguard.probes.ledger import KEY, Mark, Sentinel, tensors_in
 from memguard.probes.returned import graph_bytes
 from memguard.probes.roots import submodules_of
 from memguard.probes.sites import place_of
+from memguard.probes.sizes import walk
 from memguard.stats import Stage
 
 MIN_UNUSED = 3
@@ -27,6 +28,8 @@ MIN_FROZEN = 4
 """Unused graphs of a model beside another that is trained."""
 STACKS = 4
 """Calls of each model whose whole way is noted."""
+NEAR = 64
+"""Nodes up an input's graph among which the model is looked for that answered last."""
 SITED = 32
 """Forwards of a model, of which one graph was used, that are told apart by the line that called it."""
 
@@ -86,7 +89,7 @@ class EvaluationProbe(Probe):
         if model.told >= 2 or (model.used and (module.training or model.forwards > SITED)):
             return
         # What evaluation builds on another model's graph has one for that reason alone: the other is to be told.
-        mark.fed = mark.stage is not Stage.TRAIN and any(tensor.grad_fn is not None for tensor in tensors_in(args, 2))
+        mark.fed = mark.stage is not Stage.TRAIN and _is_fed(args, mark.module)
         if mark.outer is not None:  # the line that matters is the one that called the outermost model
             self._inner.append(mark)
         else:
@@ -262,6 +265,17 @@ class EvaluationProbe(Probe):
         if model is None or model.ref() is not module:
             model = self._models[key] = _Model(weakref.ref(module), type(module).__name__)
         return model
+
+
+def _is_fed(args: tuple[object, ...], module: int) -> bool:
+    """Whether an input has a graph that is not of this model's own last answer, as in a roll-out."""
+    for tensor in tensors_in(args, 2):
+        if tensor.grad_fn is not None:
+            nearest = (node.metadata.get(KEY) for node in walk(tensor.grad_fn, NEAR))
+            sentinel = next((found for found in nearest if type(found) is Sentinel), None)
+            if sentinel is None or sentinel.mark.module != module:
+                return True
+    return False
 
 
 def _place(*, strict: bool) -> Place:

@@ -179,9 +179,10 @@ class GraphsProbe(Probe):
         used = sum(mark.used for mark in old) * 2 > len(old)
         # Where later backwards ran through the oldest graph too, a state goes from batch to batch outside the model.
         chained = old[0].uses >= 2 * old[-1].uses and old[0].uses >= old[-1].uses + len(old) // 2
+        rolled_out = not training and self._carried and self._trained and _is_local(holders)
         if not training:
             watch.retained.update(mark.module for mark in old)
-            watch.carried.update(mark.module for mark in old if self._carried)
+            watch.carried.update(mark.module for mark in old if self._carried and not rolled_out)
         # What only collects is a bystander of the state that is made from itself.
         carriers = [h for h in holders if h.grows and h.length < MIN_BATCHES] if self._carried else []
         for place in _places(tuple(carriers[:1]) or holders):
@@ -198,6 +199,7 @@ class GraphsProbe(Probe):
                     bytes=held,
                     backward=used,
                     carried=self._carried or (chained and "+=" not in (place.source or "")),
+                    rolled_out=rolled_out,
                     node=None if holders else old[0].node,
                     retained_by=self._saved.carried_by or NOWHERE,
                 )
@@ -227,6 +229,12 @@ class _Judge:
     def total(self) -> int:
         """Bytes held by all of them together."""
         return sum(self._held.values())
+
+
+def _is_local(holders: tuple[Holder, ...]) -> bool:
+    """Whether what holds most is a variable of a function: its state is gone when the roll-out is over."""
+    place = holders[0].place if holders else NOWHERE
+    return place.function not in (None, "<module>") and "." not in (place.holder or ".")
 
 
 def _places(holders: tuple[Holder, ...]) -> list[Place]:
