@@ -1,5 +1,5 @@
 # device: virtual:256MiB
-# MG201 by batch 9: each answer keeps the one before it, until eight of them tell a roll-out from a window.
+# MG201 by batch 10: each answer keeps the one before it, until eight of them tell a roll-out from a window.
 """A forecaster is validated by an autoregressive roll-out of 60 steps in eval mode; gradients are on all the way."""
 
 import torch
