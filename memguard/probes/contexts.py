@@ -80,7 +80,8 @@ class ContextsProbe(Probe):
         if not sizes:
             return
         self._told.add(function.__qualname__)
-        cycle = any(tensor.grad_fn is node for name in sizes for tensor in held[name])
+        names = sorted(sizes, key=lambda name: all(tensor.grad_fn is not node for tensor in held[name]))
+        cycle = any(tensor.grad_fn is node for tensor in held[names[0]])  # an output of its own is the worst of them
         total: dict[int, int] = {}
         for kept in sizes.values():
             total.update(kept)
@@ -88,9 +89,9 @@ class ContextsProbe(Probe):
             FunctionContextHolds(
                 batch=self.watch.batch,
                 stage=self.watch.stage,
-                place=place_of_context(function, next(iter(sizes))),
+                place=place_of_context(function, names[0]),
                 function_name=function.__name__,
-                attributes=tuple(sizes),
+                attributes=tuple(names),
                 bytes=sum(size for key, size in total.items() if key not in owned),
                 cycle=cycle,
             )

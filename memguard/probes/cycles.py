@@ -163,7 +163,8 @@ def _describe(garbage: list[Any]) -> Garbage:
     for obj in garbage:
         kind = type(obj)
         if issubclass(kind, torch.autograd.function.BackwardCFunction) and best > 0:
-            names = tuple(name for name, value in vars(obj).items() if issubclass(type(value), torch.Tensor))
+            kept = {name: value for name, value in vars(obj).items() if issubclass(type(value), torch.Tensor)}
+            names = tuple(sorted(kept, key=lambda name: kept[name].grad_fn is not obj))  # its own output closes it
             if names:
                 best, function = 0, function_of(kind) or kind
                 found.text = f"{function.__name__} ctx.{names[0]} <- {kind.__name__}"
