@@ -66,7 +66,7 @@ class PreviousBatchAlive(Detector):
         limit = limit_of(run)
         if not _matters(fact.bytes, run, fact.peak_bytes or 0):
             return
-        self._seen += 1
+        self._seen += 2 if fact.steady else 1
         if self._seen < 2:
             return
         left = self._room.left(run)

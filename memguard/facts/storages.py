@@ -53,6 +53,8 @@ class PreviousOutputsAlive(Fact):
     """Whether the batch's peak came in the forward, where they add to it; None where peaks cannot be told apart."""
     peak_bytes: int | None = None
     """The batch's highest allocated bytes; None where nobody counts them."""
+    steady: bool = False
+    """Whether the source shows that it is so in every batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ def is_bounded(
     evaluates: bool = False,
     by_index: bool = True,
     by_length: bool = True,
+    by_function: bool = True,
 ) -> bool:
     """Whether something limits a container that grows.
 
@@ -34,6 +35,8 @@ def is_bounded(
         evaluates: Whether it grows in evaluation.
         by_index: Whether a cache by index or key counts as limited; not where each worker fills one of its own.
         by_length: Whether a comparison of its length counts; not where it is longer already.
+        by_function: Whether the end of its function counts where that is called once and trains: it lasts as long as
+            the run.
 
     Returns:
         True also where the source cannot be read: then nothing speaks against it.
@@ -67,7 +70,20 @@ def is_bounded(
             return True
     if attribute or not any(_assigns(node, name) for node in ast.walk(function)):
         return False  # an attribute or a global, and nothing ever empties it
+    if not by_function and _trains(loops) and _runs_once(tree, function):
+        return False
     return len(loops) <= 1 and (isinstance(function, _FUNCTIONS) or (evaluates and not _trains(loops)))
+
+
+def _runs_once(tree: ast.Module, function: ast.AST, *, depth: int = 3) -> bool:
+    """Whether a function is called at one place, and neither that place nor what leads to it stands in a loop."""
+    if not isinstance(function, _FUNCTIONS) or not depth:
+        return function is tree
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _last(node.func) == function.name]
+    if len(calls) != 1:
+        return False
+    caller, loops = _around(tree, calls[0].lineno)
+    return not loops and caller is not function and _runs_once(tree, caller, depth=depth - 1)
 
 
 def _begins_anew(node: ast.AST, name: str) -> bool:

@@ -28,6 +28,8 @@ class LargeLocal:
     """Where the variable got its value."""
     read_again: bool | None
     """Whether the function reads it before it gets a new value; None if its source is not at hand."""
+    last_turns: bool = False
+    """Whether it is the loop's last turn's: what sets it stands below the line that runs."""
 
 
 def find_large_locals(
@@ -67,15 +69,17 @@ def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line:
     code = frame.f_code
     source = sources.get(code.co_filename)
     function = source.function_at(code.co_firstlineno, code.co_name) if source is not None else None
-    set_on, text = None, None
+    set_on, text, last_turns = None, None, False
     if function is not None and source is not None:
         lines = [store for store in function.stores if name in _targets(store.target)]
         before = [store for store in lines if store.line <= line] or lines
+        last_turns = bool(lines) and line < min(store.line for store in lines)
         if before:
             last = max(before, key=lambda store: store.line)
             set_on, text = last.line, source.text(last.line, last.end_line)
     place = Place(file=code.co_filename, line=set_on or line, function=code.co_name, holder=name, source=text)
-    return LargeLocal(name, size, place, is_read_again(source, code.co_firstlineno, code.co_name, name, line))
+    read_again = is_read_again(source, code.co_firstlineno, code.co_name, name, line)
+    return LargeLocal(name, size, place, read_again, last_turns)
 
 
 def _targets(target: ast.expr) -> set[str]:

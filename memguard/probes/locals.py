@@ -11,7 +11,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
-from memguard.facts import Fact, LargeLocals
+from memguard.facts import Fact, LargeLocals, PreviousOutputsAlive
 from memguard.probes.frames import user_frames
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.large_locals import LargeLocal, find_large_locals
@@ -59,14 +59,34 @@ class LocalsProbe(Probe):
         owned.update(storages_of(state_of(optimizer)))
         least = least_of_device(self.watch.device_total_bytes)
         found = find_large_locals(max(least // 4, 1), ignore=owned.__contains__)
-        if self._tell(found, least, None):
-            return
         record = self.watch.record
+        peak = record.allocated_peak_bytes if record is not None else None
+        if self._tell_last_turns(found, least, peak) or self._tell(found, least, None):
+            return
         below = least_of_peak(record)
         if below is not None and record is not None and self._forward:
             since = {code: line - 1 for code, line in self._forward.items()}
             found = find_large_locals(max(below // 4, 1), ignore=owned.__contains__, since=since)
             self._tell(found, below, record.allocated_peak_bytes)
+
+    def _tell_last_turns(self, found: Iterable[LargeLocal], least: int, peak_bytes: int | None) -> bool:
+        """What stood below the step is the last batch's, and was there all through this one."""
+        idle = [local for local in found if local.last_turns and local.read_again is False]
+        for local in idle:
+            if local.bytes >= least and local.name not in self._told:
+                self._told.add(local.name)
+                self.report(
+                    PreviousOutputsAlive(
+                        batch=self.watch.batch,
+                        stage=self.watch.stage,
+                        place=local.place,
+                        bytes=local.bytes,
+                        graph=False,
+                        steady=True,
+                        peak_bytes=peak_bytes,
+                    )
+                )
+        return bool(idle)
 
     def _tell(self, found: Iterable[LargeLocal], least: int, peak_bytes: int | None) -> bool:
         idle = [local for local in found if local.read_again is False and local.name not in self._told]

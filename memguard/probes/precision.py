@@ -15,6 +15,7 @@ from torch import nn
 from memguard.facts import AutocastOpen, Fact, LargeLogits, Place
 from memguard.probes.autocast_spans import spans_batches
 from memguard.probes.frames import user_frames
+from memguard.probes.inner_logits import InnerLogits, cast_in, inner_logits
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import tensors_in
 from memguard.probes.sites import call_site, find_call, place_of
@@ -27,6 +28,8 @@ LOOKS = frozenset({2, 3, 40})
 """Forwards with wide outputs that are followed to the end of their batch."""
 NARROW = 16
 """Forwards in a row without a wide output, after which outputs are not looked at until something changes."""
+AT_PEAK, SETS_PEAK = 2, 0.4
+"""Float32 copies of inner logits that a backward begins with, and their share of the peak at which they set it."""
 OPEN_BATCHES = 3
 MOST_OTHERS = 8
 """Times that a region turned out to be one batch's own, after which none is asked for."""
@@ -44,6 +47,7 @@ class LogitsProbe(Probe):
         super().__init__(watch, report)
         self._forwards = self._narrow = 0
         self._open: tuple[int, int, int, str, int, Place] | None = None
+        self._inner: tuple[InnerLogits, Place] | None = None
         self.stop_hearing("on_batch_start", "on_batch_end")
 
     def on_model(self, model: nn.Module) -> None:
@@ -66,6 +70,8 @@ class LogitsProbe(Probe):
         for tensor in tensors_in(output, 2):
             if tensor.is_floating_point() and tensor.dim() >= 2 and tensor.shape[-1] >= MIN_WIDTH:
                 widest = tensor if widest is None or tensor.numel() > widest.numel() else widest
+        if widest is None and not self._inner and self._look_inside(module, output):
+            return
         if widest is None:
             self._narrow += 1
             if self._narrow >= NARROW:
@@ -90,10 +96,44 @@ class LogitsProbe(Probe):
         )
         self.hear("on_batch_start", "on_batch_end")
 
+    def _look_inside(self, module: nn.Module, output: object) -> bool:
+        """Whether the model answers with a loss over wide logits of its own: told at the end of its second batch."""
+        found = inner_logits(output, MIN_WIDTH)
+        if found is None:
+            return False
+        self._forwards += 1
+        if self._forwards in LOOKS:
+            self._inner = (found, cast_in(module))
+            self.stop_hearing("on_forward_end")
+            self.hear("on_batch_start", "on_batch_end")
+        return True
+
+    def _tell_inner(self, found: InnerLogits, place: Place) -> None:
+        """Log-softmax and its gradient stand side by side as backward begins: the peak, if they are much of it."""
+        record = self.watch.record
+        peak = record.allocated_peak_bytes if record is not None else None
+        float32 = 4 * found.numel
+        self.report(
+            LargeLogits(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=place,
+                logits_bytes=2 * found.numel if found.was_cast else float32,
+                float32_bytes=float32,
+                width=found.width,
+                dtype="half precision" if found.was_cast else "float32",
+                peak_after_forward=None if peak is None else AT_PEAK * float32 >= SETS_PEAK * peak,
+                extra_bytes=AT_PEAK * float32,
+            )
+        )
+
     def on_batch_end(self) -> None:
         """Tells how far the peak rose above the forward's."""
-        record, found = self.watch.record, self._open
+        record, found, inner = self.watch.record, self._open, self._inner
         self._close()
+        if inner is not None:
+            self._tell_inner(*inner)
+            return
         if found is None or record is None or record.allocated_peak_bytes is None:
             return
         logits, float32, width, dtype, before, site = found

@@ -209,14 +209,14 @@ class ScansProbe(Probe):
                 bytes=nbytes,
                 bytes_per_batch=nbytes / batches,
                 kind=growth.kind,
-                bounded=self._is_bounded(growth),
+                bounded=self._is_bounded(growth, by_function=False),
                 from_workers=growth.from_worker,
                 pinned=growth.pinned,
                 capacity=growth.capacity if growth.length <= (growth.capacity or 0) else None,
             )
         )
 
-    def _is_bounded(self, growth: Growth) -> bool:
+    def _is_bounded(self, growth: Growth, *, by_function: bool = True) -> bool:
         place = growth.place
         return is_bounded(
             place.file,
@@ -224,6 +224,7 @@ class ScansProbe(Probe):
             place.holder,
             evaluates=self.watch.stage.evaluates,
             by_length=not outgrew(growth.length, growth.capacity),
+            by_function=by_function,
         )
 
     def _tell_pins(self, pins: tuple[Pin, ...], known: frozenset[int]) -> None:

@@ -43,6 +43,18 @@ def find_upcast(site: Place) -> Place | None:
     return replace(site, line=line, function=path, source=source.lines[line - 1].strip(), holder=None)
 
 
+def first_cast(function: Function) -> int | None:
+    """The line of a function that first casts something wide to float32, or takes the loss of it; None without one.
+
+    A cast to float32 counts before a loss: without it there would be one copy less.
+    """
+    calls = sorted(function.calls, key=lambda site: (site.line, site.node.col_offset))
+    named = [(site.line, last_name(site.node.func) or "") for site in calls]
+    casts = [line for line, called in named if called == "float"]
+    losses = [line for line, called in named if called in _CASTS or any(word in called.lower() for word in _LOSSES)]
+    return next(iter([*casts[-1:], *losses]), None)
+
+
 def _around(source: Source, line: int) -> Function:
     inside = [
         function

@@ -24,3 +24,28 @@ def test_a_cache_that_is_asked_first_is_limited_by_its_keys(body: str, tmp_path:
     file.write_text(text)
     line = next(n for n, line in enumerate(text.splitlines(), 1) if "store[key] = " in line)
     assert is_bounded(str(file), line, "CACHE") == CACHES[body]
+
+
+ONCE = (
+    "def main():\n    rows = []\n    for x in data:\n        loss(x).backward()\n        rows.append(x)\n\n\n{call}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "once"),
+    [
+        ("main()", True),
+        ("def run():\n    main()\n\n\nif __name__ == '__main__':\n    run()", True),
+        ("for epoch in range(3):\n    main()", False),
+        ("def fold():\n    main()\n\n\nfold()\nfold()", False),
+        ("", False),
+    ],
+)
+def test_a_list_of_the_function_that_runs_once_and_trains_lasts_as_long_as_the_run(
+    call: str, once: bool, tmp_path: Path
+) -> None:
+    """Where its end is asked not to count; by default a variable ends with its function."""
+    path = tmp_path / "script.py"
+    path.write_text(ONCE.format(call=call))
+    assert is_bounded(str(path), 5, "rows")
+    assert is_bounded(str(path), 5, "rows", by_function=False) is not once

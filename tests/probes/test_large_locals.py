@@ -45,6 +45,25 @@ def test_storages_of_the_model_are_left_out() -> None:
     assert found == []
 
 
+def test_what_is_set_below_the_line_that_runs_is_the_last_turns() -> None:
+    """A loop's variable of the batch before, alive all through this one."""
+    found: list[LargeLocal] = []
+
+    def loop() -> None:
+        for turn in range(2):
+            first = torch.zeros(MIB)
+            if turn:
+                found.extend(find_large_locals(MIB))
+            second = first + 1
+            second.sum()
+
+    loop()
+    assert {local.name: (local.last_turns, local.read_again) for local in found} == {
+        "first": (False, True),
+        "second": (True, False),
+    }
+
+
 CASES = {
     "read later": ("def f(m):\n    x = m()\n    here()\n    return x\n", True),
     "never read": ("def f(m):\n    x = m()\n    here()\n    return 1\n", False),

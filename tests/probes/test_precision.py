@@ -80,6 +80,34 @@ def test_wide_logits_whose_loss_sets_the_peak_are_measured() -> None:
     assert fact.float32_bytes == 4 * 5000 * 4
 
 
+class AnswersWithItsLoss(nn.Module):
+    """As many language models do in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 8), nn.Linear(8, 5000)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        logits = self.head(self.body(x))
+        logits = logits.float()  # upcast
+        return nn.functional.cross_entropy(logits, labels)
+
+
+def test_wide_logits_inside_a_model_that_answers_with_its_loss_are_told_at_their_cast() -> None:
+    """They are seen in the loss's graph; the peak is theirs where two copies are a good part of it."""
+    model = AnswersWithItsLoss().bfloat16()
+    x, labels = torch.randn(4, 8, dtype=torch.bfloat16), torch.zeros(4, dtype=torch.long)
+    for peak, theirs in ((100_000 * 4, True), (100_000 * 40, False)):
+        with Loop(model, kinds=[LogitsProbe]) as loop:
+            loop.record = record(peak)
+            for _ in loop.batches(3):
+                model(x, labels).backward()
+        (fact,) = loop.of(LargeLogits)
+        assert (fact.width, fact.logits_bytes, fact.float32_bytes) == (5000, 4 * 5000 * 2, 4 * 5000 * 4)
+        assert fact.peak_after_forward is theirs
+        assert fact.place.line == line_of("upcast")
+
+
 def test_an_autocast_region_over_batches_is_told() -> None:
     """One region around the loop is told after three batches; one for each forward never."""
     model, x = nn.Linear(8, 8), torch.randn(4, 8)
