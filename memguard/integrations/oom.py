@@ -11,18 +11,18 @@ import logging
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from torch import nn
 
 from memguard.backends.auto import AutoBackend
 from memguard.backends.oom_view import OomView, view_of
-from memguard.integrations.cell_errors import KEPT, CellErrors
+from memguard.integrations.cell_errors import KEPT
 from memguard.integrations.forward_count import ForwardCount
+from memguard.integrations.last_exits import LastExits
 from memguard.integrations.oom_files import write_report
 from memguard.integrations.oom_scene import Seen, draw
 from memguard.integrations.trace_window import TraceWindow
@@ -40,8 +40,6 @@ MOST_CAUGHT = 3
 """Caught errors of a run that are examined; a program that lives on them must not be slowed down."""
 _TOLD = "_memguard_told"
 """Marks an exception that was told: most cannot be referenced weakly, and none may be kept."""
-
-
 _MOST_MODELS = 1024
 
 
@@ -67,10 +65,7 @@ class OomWatch:
         self._forwards = ForwardCount()
         self._window = TraceWindow()
         self._called: dict[int, int] = {}
-        self._program_hook: Callable[..., Any] | None = None
-        self._thread_hook: Callable[..., Any] | None = None
-        self._our_program_hook, self._our_thread_hook = self._program_failed, self._thread_failed
-        self._cells = CellErrors(self._cell_failed)
+        self._exits = LastExits(self.failed)
 
     # Put in place and taken away
 
@@ -79,9 +74,7 @@ class OomWatch:
         if not self._enabled or self._installed:
             return
         self._installed = self._searches = True
-        self._program_hook, sys.excepthook = sys.excepthook, self._our_program_hook
-        self._thread_hook, threading.excepthook = threading.excepthook, self._our_thread_hook
-        self._cells.install()
+        self._exits.install()
         self._listen()
 
     def remove(self) -> None:
@@ -95,12 +88,7 @@ class OomWatch:
             self._unhook()
 
     def _unhook(self) -> None:
-        self._cells.remove()
-        # Runs that overlap may end in any order: one that ended underneath another goes with the last.
-        while (top := _closed(sys.excepthook)) is not None and top._program_hook is not None:
-            sys.excepthook = top._program_hook
-        while (top := _closed(threading.excepthook)) is not None and top._thread_hook is not None:
-            threading.excepthook = top._thread_hook
+        self._exits.remove()
         session = self._session()
         if session is not None and self._after_records in session.recorder.listeners:
             session.recorder.listeners.remove(self._after_records)
@@ -294,21 +282,6 @@ class OomWatch:
         scene = replace(pending.scene, findings=tuple(session.recorder.findings.values()))
         return conclude(scene, seconds=pending.seconds)
 
-    # The last ways out
-
-    def _program_failed(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        self.failed(error)
-        hook = self._program_hook or sys.__excepthook__
-        hook(kind, error, trace)
-
-    def _cell_failed(self, error: BaseException) -> None:
-        self.failed(error, shown=True)
-
-    def _thread_failed(self, args: Any) -> None:
-        if args.exc_value is not None:
-            self.failed(args.exc_value)
-        (self._thread_hook or threading.__excepthook__)(args)
-
 
 def _was_told(error: BaseException) -> bool:
     return _TOLD in vars(error)
@@ -318,9 +291,3 @@ def _is_of(pending: Seen, message: str) -> bool:
     """Whether a failure that was seen is the one that an error tells of."""
     seen, told = pending.scene.request.requested_bytes, requested_bytes(message)
     return seen is None or told is None or abs(seen - told) <= 0.01 * max(seen, told)
-
-
-def _closed(hook: object) -> OomWatch | None:
-    """The watch that a hook belongs to, if it is one of ours and no longer in use."""
-    watch = getattr(hook, "__self__", None)
-    return watch if type(watch) is OomWatch and not watch._installed else None

@@ -15,6 +15,7 @@ from memguard.detectors import DETECTORS
 from memguard.guards.empty_cache import CacheGuard
 from memguard.guards.no_grad import NoGradGuard
 from memguard.integrations.guard import Guard
+from memguard.integrations.last_exits import LastExits
 from memguard.integrations.loop import BatchInference
 from memguard.integrations.oom import OomWatch
 from memguard.integrations.progress import BatchLine
@@ -32,7 +33,7 @@ from tests.chaos.training import Numbers, assert_same, first_lines, train, ungua
 
 PARTS = (
     *(Guard, BatchInference, Session, Recorder, RecordingWriter, Summary, Probes, ValidationGuard, NoGradGuard),
-    *(CacheGuard, OomWatch, ConsoleSink, TensorBoardSink, SlowLane, HostMemory, BatchLine),
+    *(CacheGuard, OomWatch, LastExits, ConsoleSink, TensorBoardSink, SlowLane, HostMemory, BatchLine),
     *PROBES,
     *DETECTORS,
 )

@@ -1,0 +1,69 @@
+"""Errors that nobody caught, on the last way out of the program, of a thread, or of a notebook's cell."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Protocol, final
+
+from memguard.integrations.cell_errors import CellErrors
+
+
+class Failed(Protocol):
+    """Told of an error; must not keep it."""
+
+    def __call__(self, error: BaseException, *, shown: bool = False) -> None:
+        """``shown``: its traceback is on the screen already."""
+
+
+@final
+class LastExits:
+    """Stands in front of the hooks for uncaught errors, and hands each error on to the hook that was there.
+
+    Args:
+        failed: Told of each error first.
+    """
+
+    def __init__(self, failed: Failed) -> None:
+        self._failed = failed
+        self._installed = False
+        self._program_hook: Callable[..., Any] | None = None
+        self._thread_hook: Callable[..., Any] | None = None
+        self._cells = CellErrors(self._cell_failed)
+
+    def install(self) -> None:
+        """Takes its place before the hooks that are there."""
+        self._installed = True
+        self._program_hook, sys.excepthook = sys.excepthook, self._program_failed
+        self._thread_hook, threading.excepthook = threading.excepthook, self._thread_failed
+        self._cells.install()
+
+    def remove(self) -> None:
+        """Puts back the hooks that were there; a second call does nothing."""
+        self._installed = False
+        self._cells.remove()
+        # Runs that overlap may end in any order: one that ended underneath another goes with the last.
+        while (top := _closed(sys.excepthook)) is not None and top._program_hook is not None:
+            sys.excepthook = top._program_hook
+        while (top := _closed(threading.excepthook)) is not None and top._thread_hook is not None:
+            threading.excepthook = top._thread_hook
+
+    def _program_failed(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        self._failed(error)
+        (self._program_hook or sys.__excepthook__)(kind, error, trace)
+
+    def _thread_failed(self, args: Any) -> None:
+        if args.exc_value is not None:
+            self._failed(args.exc_value)
+        (self._thread_hook or threading.__excepthook__)(args)
+
+    def _cell_failed(self, error: BaseException) -> None:
+        self._failed(error, shown=True)
+
+
+def _closed(hook: object) -> LastExits | None:
+    """Whose hook this is, if it is one of ours and no longer in use."""
+    exits = getattr(hook, "__self__", None)
+    return exits if type(exits) is LastExits and not exits._installed else None
