@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
+from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from memguard.allocator import CachingAllocator
@@ -66,24 +67,31 @@ def forecast(
         ValueError: The device, the version or the allocator's configuration is not known.
         MemGuardError: The step could not be traced; the text says why.
     """
-    if not isinstance(model, torch.nn.Module):
+    if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    make, takes_batch = _make_of(step, model, optimizer)
+    return forecast_of(
+        make,
+        device=device,
+        steps=steps,
+        batch=batch,
+        torch_version=torch_version,
+        alloc_conf=alloc_conf,
+        reserved_by_others_bytes=reserved_by_others_bytes,
+        takes_batch=takes_batch,
+        suggest=suggest,
+        cards=cards,
+    )
+
+
+def _make_of(step: Callable[..., Any] | None, model: nn.Module, optimizer: Any) -> tuple[Make, bool]:
+    """What gives model, optimizer and step for a batch size, and whether it heeds that."""
     if step is None:
         from memguard.forecast.lightning import lightning_made
 
         if not hasattr(model, "training_step"):
             raise TypeError("the step must be a function that does one training step, got None")
-        return forecast_of(
-            lambda wanted: lightning_made(model),
-            device=device,
-            steps=steps,
-            batch=batch,
-            torch_version=torch_version,
-            alloc_conf=alloc_conf,
-            reserved_by_others_bytes=reserved_by_others_bytes,
-            suggest=suggest,
-            cards=cards,
-        )
+        return lambda wanted: lightning_made(model), False
     if not callable(step):
         raise TypeError(f"the step must be a function that does one training step, got {type(step).__name__}")
     name = batch_parameter(step)
@@ -93,18 +101,7 @@ def forecast(
             return model, optimizer, step
         return model, optimizer, lambda: step(**{name: wanted})
 
-    return forecast_of(
-        make,
-        device=device,
-        steps=steps,
-        batch=batch,
-        torch_version=torch_version,
-        alloc_conf=alloc_conf,
-        reserved_by_others_bytes=reserved_by_others_bytes,
-        takes_batch=name is not None,
-        suggest=suggest,
-        cards=cards,
-    )
+    return make, name is not None
 
 
 def forecast_of(
@@ -192,9 +189,8 @@ def asked(
         raise ValueError(f"batch must be at least 1, got {batch}")
     card = find_card(device) if device is not None else _this_machine()
     names = list(cards)
-    version = str(
-        torch_version or torch.__version__
-    )  # not its own type, which would load PyTorch where it is unpickled
+    # Not torch's own type of text, which would load PyTorch where it is unpickled.
+    version = str(torch_version or torch.__version__)
     version_of(version)
     conf = alloc_conf if alloc_conf is not None else environment_conf()
     CachingAllocator(1 << 30, conf, version)  # refuses what it does not know, or what is no caching allocator

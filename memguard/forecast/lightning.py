@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -58,40 +58,70 @@ def lightning_made(
         optimizers = module.configure_optimizers()
     found = list(_optimizers(optimizers))
     _stand_in_for_trainer(module, found)
-    scaler = torch.amp.GradScaler("cuda", enabled=precision == "16-mixed")
-    numbered = _takes_number(module.training_step)
+    loop = _Loop(
+        module,
+        batch,
+        found,
+        precision=precision,
+        accumulate_grad_batches=accumulate_grad_batches,
+        gradient_clip_val=gradient_clip_val,
+        gradient_clip_algorithm=gradient_clip_algorithm,
+    )
+    return module, found, loop.automatic if getattr(module, "automatic_optimization", True) else loop.manual
 
-    def training_step(number: int) -> Any:
-        autocast = contextlib.nullcontext()
-        if precision in _MIXED:
-            autocast = torch.autocast("cuda", dtype=_MIXED[precision])  # type: ignore[assignment]
-        on_gpu = _to_gpu(batch)
-        with autocast:
-            result = module.training_step(on_gpu, number) if numbered else module.training_step(on_gpu)
-        return result.get("loss") if isinstance(result, Mapping) else result
 
-    def manual_step() -> None:
-        for number in range(accumulate_grad_batches):
-            training_step(number)
+@final
+class _Loop:
+    """One step of Lightning's loop on one batch; the options are those of `lightning_made`."""
 
-    def automatic_step() -> None:
-        for number in range(accumulate_grad_batches):
-            loss = training_step(number)
+    def __init__(
+        self,
+        module: Any,
+        batch: Any,
+        optimizers: list[Optimizer],
+        *,
+        precision: str,
+        accumulate_grad_batches: int,
+        gradient_clip_val: float | None,
+        gradient_clip_algorithm: str | None,
+    ) -> None:
+        self._module, self._batch, self._optimizers = module, batch, optimizers
+        self._mixed = _MIXED.get(precision)
+        self._times = accumulate_grad_batches
+        self._clip_val, self._clip_algorithm = gradient_clip_val, gradient_clip_algorithm
+        self._scaler = torch.amp.GradScaler("cuda", enabled=precision == "16-mixed")
+        self._numbered = _takes_number(module.training_step)
+
+    def manual(self) -> None:
+        """The training step does all by itself."""
+        for number in range(self._times):
+            self._training_step(number)
+
+    def automatic(self) -> None:
+        """Backward and the optimizers follow the training step."""
+        for number in range(self._times):
+            loss = self._training_step(number)
             if loss is None:
                 return
-            loss = loss / accumulate_grad_batches  # a new tensor, as in Lightning: what the step returned is let go
+            loss = loss / self._times  # a new tensor, as in Lightning: what the step returned is let go
             if number == 0:
-                for optimizer in found:
+                for optimizer in self._optimizers:
                     optimizer.zero_grad()
-            scaler.scale(loss).backward()
-        for optimizer in found:
-            if gradient_clip_val:
-                scaler.unscale_(optimizer)
-                _clip(optimizer, gradient_clip_val, gradient_clip_algorithm)
-            scaler.step(optimizer)
-        scaler.update()
+            self._scaler.scale(loss).backward()
+        for optimizer in self._optimizers:
+            if self._clip_val:
+                self._scaler.unscale_(optimizer)
+                _clip(optimizer, self._clip_val, self._clip_algorithm)
+            self._scaler.step(optimizer)
+        self._scaler.update()
 
-    return module, found, automatic_step if getattr(module, "automatic_optimization", True) else manual_step
+    def _training_step(self, number: int) -> Any:
+        """The loss, or None."""
+        on_gpu = _to_gpu(self._batch)
+        args = (on_gpu, number) if self._numbered else (on_gpu,)
+        with torch.autocast("cuda", dtype=self._mixed) if self._mixed else contextlib.nullcontext():
+            result = self._module.training_step(*args)
+        return result.get("loss") if isinstance(result, Mapping) else result
 
 
 def _stand_in_for_trainer(module: Any, optimizers: list[Optimizer]) -> None:

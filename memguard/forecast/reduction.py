@@ -43,28 +43,9 @@ def reduction_scratch(
     if outputs == 0 or inputs <= 1:
         return 0, 0
     on_fastest = not kept or reduced[0][0] < kept[0][0]
-    fastest_stride = reduced[0][0] if on_fastest else kept[0][0]
-    dim0, dim1 = (inputs, outputs) if on_fastest else (outputs, inputs)
-    output_vector = 1
-    if fastest_stride == 1:
-        if on_fastest and dim0 > 128 and not kept and len(reduced) == 1:
-            dim0 //= _INPUT_VECTOR
-        elif not on_fastest:
-            output_vector = _OUTPUT_VECTOR
-            for number in [kept[0][1], *(stride for stride, _ in (*reduced, *kept[1:]))]:
-                while number % output_vector:
-                    output_vector //= 2
-            dim0 //= output_vector
-    most = _MAX_THREADS // output_vector
-    pow0, pow1 = (most if dim >= most else _last_power(dim) for dim in (dim0, dim1))
-    width = min(pow0, _WARP)
-    height = min(pow1, most // width)
-    width = min(pow0, most // height)
-    step_input = step_output = 1
-    if on_fastest:
-        step_input *= width
-    else:
-        step_output *= width
+    output_vector, (dim0, dim1) = _vectorized(reduced, kept, inputs, outputs, on_fastest=on_fastest)
+    width, height = _block(dim0, dim1, _MAX_THREADS // output_vector)
+    step_input, step_output = (width, 1) if on_fastest else (1, width)
     values = _ceil(inputs, step_input)
     split_height = values >= height * 16 or values >= _MAX_VALUES
     if split_height:
@@ -83,6 +64,31 @@ def reduction_scratch(
     if not on_fastest:
         nbytes *= width * output_vector
     return nbytes, 4 * grid
+
+
+def _vectorized(
+    reduced: list[tuple[int, int]], kept: list[tuple[int, int]], inputs: int, outputs: int, *, on_fastest: bool
+) -> tuple[int, tuple[int, int]]:
+    """How many results a thread works out at once, and how many threads the two dimensions of a block could use."""
+    dim0, dim1 = (inputs, outputs) if on_fastest else (outputs, inputs)
+    fastest_stride = reduced[0][0] if on_fastest else kept[0][0]
+    if fastest_stride != 1:
+        return 1, (dim0, dim1)
+    if on_fastest:
+        alone = dim0 > 128 and not kept and len(reduced) == 1
+        return 1, (dim0 // _INPUT_VECTOR if alone else dim0, dim1)
+    output_vector = _OUTPUT_VECTOR
+    for number in [kept[0][1], *(stride for stride, _ in (*reduced, *kept[1:]))]:
+        while number % output_vector:
+            output_vector //= 2
+    return output_vector, (dim0 // output_vector, dim1)
+
+
+def _block(dim0: int, dim1: int, most: int) -> tuple[int, int]:
+    """Width and height of a block of threads: powers of two, a warp wide first, then as high as there is use for."""
+    pow0, pow1 = (most if dim >= most else _last_power(dim) for dim in (dim0, dim1))
+    height = min(pow1, most // min(pow0, _WARP))
+    return min(pow0, most // height), height
 
 
 def _coalesce(dims: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 from memguard.allocator import CachingAllocator, OutOfMemory
 from memguard.forecast.trace import Event, Kind, Trace
@@ -96,8 +96,33 @@ def simulate(
         context_bytes=context_bytes,
         reserved_by_others_bytes=others_bytes,
     )
-    malloc, free = allocator.malloc, allocator.free
     events = list(expand(trace.events, torch_version, workspaces))
+    played = _play(allocator, events)
+    return Simulation(
+        steps=played.steps,
+        allocated_peak_bytes=played.allocated_peak_bytes,
+        reserved_peak_bytes=allocator.reserved_peak_bytes,
+        peak_event=played.peak_event,
+        events=events,
+        num_alloc_retries=allocator.stats()["num_alloc_retries"],
+        out_of_memory=played.out_of_memory,
+        failed_event=played.failed_event,
+    )
+
+
+class _Played(NamedTuple):
+    """What came of the events, under the names that a `Simulation` has for it."""
+
+    steps: tuple[StepMemory, ...]
+    allocated_peak_bytes: int
+    peak_event: int
+    out_of_memory: str | None
+    failed_event: int | None
+
+
+def _play(allocator: CachingAllocator, events: list[Event]) -> _Played:
+    """Gives the events to an allocator, up to the one for which it has no memory."""
+    malloc, free = allocator.malloc, allocator.free
     addresses: dict[int, int] = {}
     steps: list[StepMemory] = []
     peak = peak_event = step_peak = step_start = 0
@@ -129,16 +154,7 @@ def simulate(
             allocator.empty_cache()
     if failed is not None and started:
         steps.append(_step(allocator, step_start, step_peak))
-    return Simulation(
-        steps=tuple(steps),
-        allocated_peak_bytes=peak,
-        reserved_peak_bytes=allocator.reserved_peak_bytes,
-        peak_event=peak_event,
-        events=events,
-        num_alloc_retries=allocator.stats()["num_alloc_retries"],
-        out_of_memory=text,
-        failed_event=failed,
-    )
+    return _Played(tuple(steps), peak, peak_event, text, failed)
 
 
 def _step(allocator: CachingAllocator, start: int, peak: int) -> StepMemory:

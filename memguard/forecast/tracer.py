@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Iterable
 from types import FrameType
 from typing import Any, final
@@ -13,18 +12,15 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from memguard.errors import MemGuardError
-from memguard.forecast.blocks import Blocks
 from memguard.forecast.device_guard import engine_code
+from memguard.forecast.fakes import CPU, CUDA, Fakes
 from memguard.forecast.in_place import IN_PLACE, REUSING, reuses_its_operand
 from memguard.forecast.kernels import KERNELS
 from memguard.forecast.outcomes import Outcomes
 from memguard.forecast.scratch import scratch_of
 from memguard.forecast.setting import Setting
-from memguard.forecast.sites import Sites
 from memguard.forecast.trace import Trace
 
-_CPU = torch.device("cpu")
-_CUDA = torch.device("cuda", 0)
 _ENGINE = engine_code()
 _PRIM_DEVICE = torch.ops.prim.device.default
 _ADD = torch.ops.aten.add.Tensor
@@ -39,7 +35,7 @@ _SELECT = torch.ops.aten.select.int
 
 
 @final
-class Tracer(Blocks, TorchDispatchMode):
+class Tracer(Fakes, TorchDispatchMode):
     """Everything that a step allocates on the fake GPU, in order.
 
     Storages are followed by weak reference, so that a free is recorded when PyTorch would free. Enter it inside its
@@ -53,9 +49,7 @@ class Tracer(Blocks, TorchDispatchMode):
 
     def __init__(self, fake_mode: FakeTensorMode, setting: Setting, *, everything_on_gpu: bool = False) -> None:
         TorchDispatchMode.__init__(self)
-        Blocks.__init__(self)
-        self.sites = Sites()
-        self.fake_mode = fake_mode
+        Fakes.__init__(self, fake_mode)
         self.setting = setting
         self.compute_capability = setting.compute_capability
         self.everything_on_gpu = everything_on_gpu
@@ -63,18 +57,11 @@ class Tracer(Blocks, TorchDispatchMode):
         self.recurrent_bytes = 0
         """What recurrent layers kept, over all steps."""
         self.resized = False
+        """Whether an input was found that has the batch size in its shape."""
         self.autocasts: set[bool] = set()
         """Whether forwards of whole models ran under bf16 autocast: yes, no, or both."""
-        """Whether an input was found that has the batch size in its shape."""
         self.notes: dict[str, None] = {}
         self._values_read: dict[int, int] = {}
-        self._copies: dict[int, tuple[Any, FakeTensor]] = {}
-        """Real or host tensor -> its fake on the GPU."""
-        self._literals: dict[int, tuple[Any, torch.Tensor]] = {}
-        """Short lists of whole numbers that the step wrote down: fake, by weak reference, and its values."""
-        self._known: dict[int, Any] = {}
-        """Real tensors on the host whose values count, by weak reference."""
-        self._meta_storages: dict[int, torch.UntypedStorage] = {}
         self._last_call = (0, 0)
         changed = setting.batch is not None and setting.traced_batch not in (None, setting.batch)
         self._other_batch = setting.traced_batch if changed else None
@@ -98,7 +85,7 @@ class Tracer(Blocks, TorchDispatchMode):
             return self._device_of(args[0], frame)
         kwargs = kwargs or {}
         self.operators += 1
-        if func is _SELECT and self._is_known(args[0]):
+        if func is _SELECT and self.is_known(args[0]):
             with _disable_current_modes():
                 return func(*args)
         if frame.f_code is _ENGINE:
@@ -118,7 +105,7 @@ class Tracer(Blocks, TorchDispatchMode):
         else:
             out = kernel(self, site, func, args, kwargs)
         if literal is not None:
-            self._literals[id(out)] = (weakref.ref(out), literal)
+            self.know_literal(out, literal)
         scratch = scratch_of(func)
         if scratch is None:
             self.outputs(out, site)
@@ -138,7 +125,7 @@ class Tracer(Blocks, TorchDispatchMode):
 
     def _device_of(self, tensor: Any, frame: FrameType) -> torch.device:
         if frame.f_code is _ENGINE or not isinstance(tensor, FakeTensor):
-            return _CPU
+            return CPU
         if tensor.fake_mode.in_kernel_invocation:
             return torch.device("meta")
         return tensor.fake_device
@@ -152,7 +139,7 @@ class Tracer(Blocks, TorchDispatchMode):
         for value in args:
             kind = type(value)
             if kind is FakeTensor:
-                if value.fake_device is not _CUDA and self.everything_on_gpu and value.fake_device.type == "cpu":
+                if value.fake_device is not CUDA and self.everything_on_gpu and value.fake_device.type == "cpu":
                     break
                 continue
             if (isinstance(value, torch.Tensor)) or kind is list or kind is tuple:
@@ -163,14 +150,14 @@ class Tracer(Blocks, TorchDispatchMode):
         if self.everything_on_gpu and not self.sites.in_host_code(frame):
             args = tuple(self.moved(value) for value in args)
             if "device" in kwargs and (kwargs["device"] is None or kwargs["device"].type == "cpu"):
-                kwargs = {**kwargs, "device": _CUDA}
+                kwargs = {**kwargs, "device": CUDA}
         else:
-            args = tuple(self._fake(value) for value in args)
+            args = tuple(self.faked(value) for value in args)
         device = kwargs.get("device")
         if device is not None and frame.f_code is _ENGINE and func is not _TO_COPY:
-            device = _CUDA  # the engine was told "cpu" of every tensor, and now makes one like them
+            device = CUDA  # the engine was told "cpu" of every tensor, and now makes one like them
         if device is not None and device.type == "cuda":
-            kwargs = {**kwargs, "device": _CUDA}
+            kwargs = {**kwargs, "device": CUDA}
             for value in args:
                 if isinstance(value, FakeTensor):
                     value.constant = None
@@ -185,78 +172,6 @@ class Tracer(Blocks, TorchDispatchMode):
                 self.resized = True
                 return (*args[:position], [self._other_batch, *value[1:]], *args[position + 1 :])
         return args
-
-    def _fake(self, value: Any) -> Any:
-        if isinstance(value, FakeTensor):
-            return value
-        if isinstance(value, torch.Tensor):
-            return self.copy_of(value, _CUDA if value.is_cuda else _CPU)
-        if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
-            return [self._fake(item) for item in value]
-        return value
-
-    def moved(self, value: Any) -> Any:
-        """The same on the fake GPU: a tensor, or a list that holds some; anything else as it is."""
-        if isinstance(value, torch.Tensor):
-            if isinstance(value, FakeTensor) and value.fake_device.type == "cuda":
-                return value
-            if value.device.type == "meta":
-                return value
-            return self.copy_of(value, _CUDA)
-        if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
-            return [self.moved(item) for item in value]
-        return value
-
-    def copy_of(self, tensor: torch.Tensor, device: torch.device) -> FakeTensor:
-        """The fake of a real (or host) tensor on `device`; the same one as long as the tensor lives."""
-        known = self._copies.get(id(tensor))
-        if known is not None and known[0]() is tensor:
-            return known[1]
-        fake = self.fake_of(tensor, device)
-        identity = id(tensor)
-
-        def forget(_: object) -> None:
-            self._copies.pop(identity, None)
-
-        self._copies[identity] = (weakref.ref(tensor, forget), fake)
-        return fake
-
-    def know(self, tensor: torch.Tensor) -> None:
-        """A real tensor on the host whose values may be read: it is not made a fake."""
-        self._known[id(tensor)] = weakref.ref(tensor)
-
-    def _is_known(self, tensor: Any) -> bool:
-        known = self._known.get(id(tensor))
-        return known is not None and known() is tensor
-
-    def original_of(self, fake: torch.Tensor) -> torch.Tensor | None:
-        """The tensor with values whose fake this is: the user's own, or a literal; None if it has none."""
-        known = self._literals.get(id(fake))
-        if known is not None and known[0]() is fake:
-            return known[1]
-        return next((real() for real, known in self._copies.values() if known is fake), None)
-
-    def forget(self, tensor: torch.Tensor) -> None:
-        """The tensor is about to become another one: no reference to it may be left."""
-        self._copies.pop(id(tensor), None)
-
-    def fake_of(self, tensor: torch.Tensor, device: torch.device) -> FakeTensor:
-        """A new fake of a real (or host) tensor on `device`; tensors that share memory go on doing so."""
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        with _disable_current_modes():
-            meta_storage = self._meta_storages.get(key)
-            if meta_storage is None:
-                meta_storage = torch.UntypedStorage(storage.nbytes(), device="meta")
-                self._meta_storages[key] = meta_storage
-            meta = torch.empty(0, dtype=tensor.dtype, device="meta")
-            meta.set_(meta_storage, tensor.storage_offset(), tensor.size(), tensor.stride())
-            fake = FakeTensor(self.fake_mode, meta, device)
-            if device.type == "cpu" and not isinstance(tensor, FakeTensor) and tensor.numel() <= 1:
-                fake.constant = tensor.detach()
-        if device.type == "cuda":
-            self.outputs(fake, self.sites.setup)
-        return fake
 
     def note(self, text: str) -> None:
         """Something that the trace had to assume, said once."""

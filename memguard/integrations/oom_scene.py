@@ -85,10 +85,7 @@ def draw(
     objects = _objects(error, view, request, snapshot, is_recent, recorder.optimizer_steps)
     del error
     trace = snapshot if snapshot is not None and any(snapshot["device_traces"]) else None
-    replays: tuple[Replayed, ...] = ()
-    if trace is not None:
-        lines, replays = _from_trace(trace, view, request, recorder.batch, traced_since)
-        objects = replace(objects, lines=lines or objects.lines)
+    objects, replays = _with_history(objects, trace, view, request, recorder.batch, traced_since)
     scene = Scene(
         device="cpu" if of_host else view.device,
         rank=recorder.run.rank,
@@ -144,19 +141,20 @@ def _objects(
         del stack, error
 
 
-def _from_trace(
-    snapshot: dict[str, Any], view: OomView, request: Request, batch: int, since: int | None
-) -> tuple[tuple[TopLine, ...], tuple[Replayed, ...]]:
-    """What the allocation history tells: the lines behind what is allocated, and whether other settings would do."""
-    lines: tuple[TopLine, ...] = ()
+def _with_history(
+    objects: Objects, trace: dict[str, Any] | None, view: OomView, request: Request, batch: int, since: int | None
+) -> tuple[Objects, tuple[Replayed, ...]]:
+    """The objects with the lines that the allocation history tells of, and whether other settings would do."""
+    if trace is None:
+        return objects, ()
     try:
         index = int(view.device.partition(":")[2]) if view.device[5:].isdigit() else 0
-        lines = _lines(snapshot, index)
+        objects = replace(objects, lines=_lines(trace, index) or objects.lines)
         if view.expandable is False and (request.pieces_bytes or 0) > PIECES * (request.reserved_bytes or 0):
-            return lines, replay_with(snapshot, index, batches=batch - since + 1 if since is not None else None)
+            return objects, replay_with(trace, index, batches=batch - since + 1 if since is not None else None)
     except Exception as problem:
         logger.error("memguard: the allocator's trace could not be read: %r", problem)
-    return lines, ()
+    return objects, ()
 
 
 def _lines(snapshot: dict[str, Any], device: int) -> tuple[TopLine, ...]:
