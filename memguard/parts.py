@@ -55,7 +55,7 @@ class Parts:
         """A full disk or a directory that is gone is no fault of memguard's: it is told without a traceback."""
         if "recording" not in self._off:
             self._off.add("recording")
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # as in `failed`
                 note = f"the recording stopped: {error}"
                 self._note(note)
                 logger.warning("memguard: %s. Training goes on untouched, without a recording.", note)

@@ -145,7 +145,7 @@ class Recording:
         for line in self.of_kind("finding"):
             try:
                 finding = Finding.from_json(line)
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError):  # of another version or damaged: the others stand
                 continue
             newest[finding.cause] = finding
         return list(newest.values())
@@ -193,7 +193,7 @@ def lies_there(path: str | os.PathLike[str]) -> bool:
     try:
         real = os.path.realpath(path)
         return stat.S_ISREG(os.stat(real).st_mode) and os.path.dirname(real) == os.path.realpath(os.path.dirname(path))
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # gone meanwhile, or no valid path
         return False
 
 

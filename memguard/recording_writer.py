@@ -104,7 +104,7 @@ def _create(folder: Path, session: dict[str, Any], start: float) -> tuple[int, P
         path = folder / f"rank{rank:05d}-{stamp}{ending}.bin"
         try:
             return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644), path
-        except FileExistsError:
+        except FileExistsError:  # another process began at this millisecond
             continue
     raise OSError(f"no free name for a recording in {folder}: a thousand begin at this very second")
 

@@ -27,7 +27,7 @@ class ShapeTable:
         """The number of a batch's shapes (nested tuples, `memguard.probes.shapes`); None where they have none."""
         try:
             number = self._numbers.get(shapes)
-        except TypeError:
+        except TypeError:  # holds what cannot be hashed: no shape that can be compared
             return None
         if number is None and len(self.texts) < MOST:
             number = self._numbers[shapes] = len(self.texts)

@@ -46,7 +46,7 @@ def _group_limits(proc: Path, groups: Path) -> list[HostLimit]:
     """The limits of the process's group and of all groups above it, version 1 or 2."""
     try:
         lines = _read(f"{proc}/self/cgroup").decode().splitlines()
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # no Linux: the host has the only limit
         return []
     limits: list[HostLimit] = []
     for line in lines:
@@ -74,7 +74,7 @@ def _read_group(folder: str, limit_name: str, used_name: str, cache_name: bytes)
         used = int(_read(f"{folder}/{used_name}"))
         _, found, after = (b"\n" + _read(f"{folder}/memory.stat")).partition(b"\n" + cache_name + b" ")
         cache = int(after.split(None, 1)[0]) if found else 0
-    except (OSError, ValueError, IndexError):
+    except (OSError, ValueError, IndexError):  # no limit here, or not ours to read
         return None
     return HostLimit(limit, max(used - cache, 0))
 

@@ -65,7 +65,7 @@ class ChildrenMemory:
                 except ProcessLookupError:
                     pass  # a thread that ended meanwhile
             return frozenset(pids)
-        except (OSError, ValueError):
+        except (OSError, ValueError):  # no Linux, or a kernel without that list: psutil is asked next
             pass
         try:
             return frozenset(child.pid for child in psutil.Process().children())
@@ -80,6 +80,6 @@ class ChildrenMemory:
             pass  # an old kernel, or the worker ended meanwhile: psutil is asked next
         try:
             memory = psutil.Process(pid).memory_info()
-        except (psutil.Error, OSError):
+        except (psutil.Error, OSError):  # the worker ended meanwhile, or is not ours to read
             return None
         return int(memory.rss - getattr(memory, "shared", 0))

@@ -80,7 +80,7 @@ def _used_bytes(index: int) -> int | None:
     """In use by all processes, as the runtime tells it: where NVML is missing, as on ROCm."""
     try:
         free, total = torch.cuda.mem_get_info(index)
-    except RuntimeError:
+    except RuntimeError:  # the driver does not tell: unknown is None
         return None
     return total - free if 0 <= free <= total else None
 

@@ -62,7 +62,7 @@ class HostMemory:
             if _LINUX:
                 return int((self._proc / "self" / "statm").read_bytes().split(None, 2)[1]) * _PAGE_BYTES
             return int(psutil.Process().memory_info().rss)
-        except (OSError, IndexError, ValueError, psutil.Error):
+        except (OSError, IndexError, ValueError, psutil.Error):  # unknown is None; the next reading tries again
             return None
 
     def read_slow(self) -> SlowStats:
@@ -96,7 +96,7 @@ class HostMemory:
             pass  # no Linux: getrusage is asked next
         try:
             import resource
-        except ImportError:
+        except ImportError:  # Windows
             return getattr(psutil.Process().memory_info(), "peak_wset", None)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
@@ -104,7 +104,7 @@ class HostMemory:
     def _open_files(self) -> int | None:
         try:
             return len(os.listdir(self._proc / "self" / "fd")) - 1 if _LINUX else int(psutil.Process().num_fds())
-        except (OSError, AttributeError, psutil.Error):
+        except (OSError, AttributeError, psutil.Error):  # not told here (Windows counts no descriptors)
             return None
 
 
@@ -158,7 +158,7 @@ def _shared_memory() -> tuple[int | None, int | None]:
     """Free and total bytes of /dev/shm, through which DataLoader workers hand over tensors."""
     try:
         shm = os.statvfs("/dev/shm")
-    except (OSError, AttributeError):
+    except (OSError, AttributeError):  # no /dev/shm, as on macOS and Windows
         return None, None
     return shm.f_bavail * shm.f_frsize, shm.f_blocks * shm.f_frsize
 

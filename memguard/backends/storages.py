@@ -202,5 +202,5 @@ def _holds_memory(tensor: torch.Tensor) -> bool:
     try:
         storage = tensor.untyped_storage()
         return storage.device.type != "meta" and storage.data_ptr() != 0  # torch warns of a fake tensor's pointer
-    except RuntimeError:
+    except RuntimeError:  # a wrapper without a storage
         return False

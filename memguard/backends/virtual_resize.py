@@ -60,6 +60,6 @@ def _topmost() -> StorageResizes | None:
 def _resized(storages: Storages, storage: torch.UntypedStorage) -> str | None:
     try:
         storages.resized(storage)
-    except OutOfMemory as error:
+    except OutOfMemory as error:  # as text, of which the caller makes torch's own error
         return str(error)
     return None

@@ -52,7 +52,7 @@ def run(given: argparse.Namespace) -> int:
 def _version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+    except importlib.metadata.PackageNotFoundError:  # not installed, which is an answer
         return None
 
 

@@ -59,7 +59,7 @@ class Outcomes:
                     raise Unknown
                 parts.append(name)
                 self._describe((value,), parts)
-        except Unknown:
+        except Unknown:  # nothing that can be remembered: it runs as it is
             return func(*args, **kwargs)
         key = tuple(parts)
         plan: Any = self._plans.get(key, _UNSEEN)

@@ -75,7 +75,7 @@ def batch_parameter(function: Callable[..., Any]) -> str | None:
     """The name of the parameter through which a function takes its batch size, if it has one."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError):  # a callable that Python cannot describe, such as one written in C
         return None
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     named = [name for name in _BATCH_NAMES if name in names]

@@ -101,7 +101,7 @@ def _reached(code: types.CodeType, function: types.FunctionType) -> Iterator[obj
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
-        except ValueError:
+        except ValueError:  # empty: the variable has no value yet
             continue
 
 

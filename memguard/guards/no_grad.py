@@ -268,5 +268,5 @@ class _Fate:
 
     def __del__(self) -> None:
         if not self.used:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # at the interpreter's end anything may be gone already
                 self._died()

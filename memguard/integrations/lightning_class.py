@@ -24,7 +24,7 @@ def memguard_class() -> type[Any]:
     """The MemGuard class that suits the Lightning packages imported so far.
 
     Raises:
-        MemGuardError: No Lightning is installed.
+        MemGuardError: No Lightning is installed, or none that can be imported.
     """
     bases = tuple(sys.modules[name].Callback for name in _PACKAGES if hasattr(sys.modules.get(name), "Callback"))
     if not bases:
@@ -67,11 +67,16 @@ def remake(options: dict[str, Any], discreet: bool) -> Any:
 
 
 def _import_callback() -> type[Any]:
+    broken: ImportError | None = None
     for name in _PACKAGES:
         try:
             __import__(name)
-        except ImportError:
+        except ImportError as error:
+            if not (isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]):
+                broken = error  # it is there: the fault is not that it is missing
             continue
         callback: type[Any] = sys.modules[name].Callback
         return callback
+    if broken is not None:
+        raise MemGuardError(f"MemGuard needs Lightning, and what is installed cannot be imported: {broken}") from broken
     raise MemGuardError("MemGuard needs Lightning: pip install 'torch-memguard[lightning]'")

@@ -38,6 +38,6 @@ def write_report(
         (folder / "report.json").write_text(json.dumps(told.to_json(), indent=2, default=str) + "\n")
         (folder / "report.md").write_text(render_markdown(told), encoding="utf-8")
         (folder / "report.html").write_text(render_html(told), encoding="utf-8")
-    except Exception as error:
+    except Exception as error:  # told by the caller, who prints the report instead
         return None, str(getattr(error, "strerror", None) or error)
     return folder, None

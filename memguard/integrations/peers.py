@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+import psutil
+
 from memguard.recording_format import FOLDER, place_of
 
 _OOM = re.compile(r"oom-rank(\d+)-batch(\d+)")
@@ -70,12 +72,12 @@ class Peers:
 
     def announce(self, batch: int) -> None:
         """This rank's allocator is about to fail: the others may die of that before its report is written."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the disk is away: the others find no sign, and lose no more than that
             self._own(batch).mkdir(parents=True, exist_ok=True)
 
     def withdraw(self, batch: int) -> None:
         """The program caught the error: nobody need look at it."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # never made, or a report lies in it by now
             self._own(batch).rmdir()
 
     def _own(self, batch: int) -> Path:
@@ -113,7 +115,7 @@ class Peers:
         try:
             told = json.loads(path.read_text())
             cause = str(told["cause"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError):  # not written yet, or never: that it ran out is known
             return Fallen(rank=rank, batch=batch)
         return Fallen(rank=rank, batch=batch, cause=cause, report=str(path.with_suffix(".md")))
 
@@ -135,7 +137,7 @@ def _pid_in(path: Path) -> int | None:
         with open(path, "rb") as file:
             session = json.loads(file.readline())
         return int(session["pid"]) if session["host"] == socket.gethostname() else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):  # just begun, or damaged: nothing is known of it
         return None
 
 
@@ -144,16 +146,8 @@ def _lives(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except OSError:
-        if os.path.isdir("/proc/self"):
-            return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass  # it is there, and another user's
-    return True
+    except OSError:  # it is gone, or this system has no /proc
+        return not os.path.isdir("/proc/self") and psutil.pid_exists(pid)
 
 
 def _has_end(path: Path) -> bool:
@@ -161,5 +155,5 @@ def _has_end(path: Path) -> bool:
         with open(path, "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
             return b'"kind": "end"' in file.read()
-    except OSError:
+    except OSError:  # cannot be read: nobody is declared dead for that
         return True

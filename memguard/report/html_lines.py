@@ -90,7 +90,7 @@ class LineIndex:
             finding = Finding.from_json(line)
             known = self._causes.get(finding.cause)
             batch = finding.batch
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError):  # of another version or damaged: the others stand
             return
         first, last = (min(known["first_batch"], batch), max(known["last_batch"], batch)) if known else (batch, batch)
         self._causes[finding.cause] = {**finding.to_json(), "first_batch": first, "last_batch": last}

@@ -211,5 +211,5 @@ def _began(paths: list[Path]) -> tuple[str, int]:
     last = max(paths, key=lambda path: path.stem.partition("-")[2])
     try:
         return last.stem.partition("-")[2], last.stat().st_mtime_ns
-    except OSError:
+    except OSError:  # gone meanwhile: its name is enough
         return last.stem.partition("-")[2], 0

@@ -25,7 +25,7 @@ def read_manifests(data_provider: Any, context: Any, experiment_id: str) -> dict
         for datum in tags.get(MANIFEST, [])[-1:]:
             try:
                 manifest = json.loads(datum.numpy.item())
-            except (ValueError, TypeError):
+            except (ValueError, TypeError):  # damaged, or not ours: as if it were not there
                 continue
             if isinstance(manifest, dict):
                 manifests[run] = manifest

@@ -54,7 +54,7 @@ class LocalFile:
                     parts.append(part)
                     size -= len(part)
                 return parts[0] if len(parts) == 1 else b"".join(parts)
-        except OSError:
+        except OSError:  # gone meanwhile, as for `size`
             return b""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from typing import Any
@@ -16,10 +17,8 @@ class Loader(base_plugin.TBLoader):  # type: ignore[misc]  # TensorBoard has no 
 
     def fix_flags(self, flags: Any) -> None:
         """Keeps all of our own events: TensorBoard would show 10 or 100 of them."""
-        try:
+        with contextlib.suppress(AttributeError):  # a TensorBoard without that flag shows fewer of them
             flags.samples_per_plugin.setdefault(NAME, 0)
-        except AttributeError:
-            pass
 
     def load(self, context: Any) -> Any:
         """The plugin, or None (and a word in the log) if it cannot be made."""

@@ -36,6 +36,6 @@ def checked_conf(conf: str) -> str:
     """The text if it is valid, else an empty one: the settings of a damaged file."""
     try:
         AllocatorConfig.parse(conf)
-    except ValueError:
+    except ValueError:  # settings of another allocator or a newer one: the replay then tells how far it is off
         return ""
     return conf

@@ -1,4 +1,8 @@
-"""One run of a recorded trace through the simulated allocator."""
+"""One run of a recorded trace through the simulated allocator.
+
+Long, and one class: allocations, frees and what is given back explain each other's events, and all of it works on the
+same simulator, the same driver and the same blocks held and waiting.
+"""
 
 from __future__ import annotations
 
@@ -149,7 +153,7 @@ class ReplayRun:
             self._allocator.begin_capture()
         try:
             return self._allocator.malloc(entry.size, entry.stream, pool)
-        except OutOfMemory:
+        except OutOfMemory:  # may be what was recorded too: the caller compares
             return None
         finally:
             if capturing:

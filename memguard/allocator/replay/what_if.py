@@ -187,7 +187,7 @@ class _Run:
             self._pools[pool] = self._allocator.create_pool()
         try:
             self._held[address] = self._allocator.malloc(max(size, 1), stream, self._pools[pool])
-        except OutOfMemory:
+        except OutOfMemory:  # what is asked here: the caller notes it
             return False
         return True
 
