@@ -1,13 +1,9 @@
-"""One run of a recorded trace through the simulated allocator.
-
-Long, and one class: allocations, frees and what is given back explain each other's events, and all of it works on the
-same simulator, the same driver and the same blocks held and waiting.
-"""
+"""One run of a recorded trace through the simulated allocator."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, final
+from typing import final
 
 from memguard.allocator.blocks import DEFAULT_POOL, SMALL_BYTES, SMALL_SEGMENT_BYTES, PoolId
 from memguard.allocator.caching import CachingAllocator
@@ -16,14 +12,12 @@ from memguard.allocator.messages import OutOfMemory
 from memguard.allocator.replay.address_space import address_space_bytes
 from memguard.allocator.replay.causes import GIVES, TAKES, causes_of
 from memguard.allocator.replay.driver import RecordedDriver
+from memguard.allocator.replay.in_use import BlocksInUse
 from memguard.allocator.replay.lessons import Lessons, Misplaced
 from memguard.allocator.replay.result import Replay
 from memguard.allocator.replay.sizes import block_sizes, segments_of_state
 from memguard.allocator.replay.state import AllocatorState
 from memguard.allocator.snapshot import ACTIVE, INACTIVE, TraceEntry
-
-WAITS: Final = -1
-"""The stream that a freed block waits for; a trace does not tell which one it was."""
 
 
 @final
@@ -56,10 +50,7 @@ class ReplayRun:
             pending=True,
             on_event=self._on_event,
         )
-        # Recorded address -> the simulator's; they differ only after a mismatch.
-        known = [block for block in state.blocks if block.address in self.sizes]
-        self._held = {block.address: block.address for block in known if block.allocated}
-        self._waiting = {block.address: block.address for block in known if not block.allocated}
+        self._in_use = BlocksInUse(self._allocator, [block for block in state.blocks if block.address in self.sizes])
         self._pool_ids = {held.pool: held.pool for held in state.ranges}
         self._address_mismatches = self._segment_mismatches = self._retries = self._ooms = 0
         self._at = 0
@@ -146,7 +137,7 @@ class ReplayRun:
         elif failed:
             self._allocator.free(address)
         else:
-            self._held[entry.address] = address
+            self._in_use.held[entry.address] = address
 
     def _try_malloc(self, entry: TraceEntry, pool: PoolId, *, capturing: bool) -> int | None:
         if capturing:
@@ -220,14 +211,8 @@ class ReplayRun:
 
     def _free(self, at: int) -> None:
         address = self._trace[at].address
-        held = self._held.pop(address, None)
-        if held is None:
-            return
         done = at + 1 < len(self._trace) and self._completes(at, self._trace[at + 1].address)
-        if not (done and self._trace[at + 1].action == "free_completed"):
-            self._allocator.record_stream(held, WAITS)
-            self._waiting[address] = held
-        self._allocator.free(held)
+        self._in_use.free(address, done=done and self._trace[at + 1].action == "free_completed")
 
     def _completes(self, at: int, address: int) -> bool:
         """Whether the event asks for the block at this address to be freed."""
@@ -236,22 +221,13 @@ class ReplayRun:
     def _completes_all(self, calls: list[int]) -> bool:
         """Whether nothing waits any more after these events: the allocator waits for everything before it gives up."""
         completed = {self._trace[call].address for call in calls if self._trace[call].action == "free_completed"}
-        return completed >= self._waiting.keys()
+        return completed >= self._in_use.waiting.keys()
 
     def _complete_all(self, calls: list[int]) -> None:
         """Ends the wait of the blocks that these events name, as far as the simulator has not done so by itself."""
         for call in calls:
             if self._trace[call].action == "free_completed":
-                self._complete(self._trace[call].address)
-
-    def _complete(self, address: int) -> None:
-        waiting = self._waiting.pop(address, None)
-        if waiting is None:
-            return
-        try:
-            self._allocator.complete_events(waiting)
-        except KeyError:  # it waited for all streams within the call
-            pass
+                self._in_use.complete(self._trace[call].address)
 
     # ---- memory given back
 
@@ -297,7 +273,7 @@ class ReplayRun:
         for call in calls:
             entry = self._trace[call]
             if entry.action == "free_completed":
-                self._complete(entry.address)
+                self._in_use.complete(entry.address)
                 continue
             try:
                 self._allocator.release_segment(entry.address)

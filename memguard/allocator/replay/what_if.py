@@ -11,8 +11,8 @@ from memguard.allocator.caching import CachingAllocator
 from memguard.allocator.config import AllocatorConfig
 from memguard.allocator.messages import OutOfMemory
 from memguard.allocator.replay.causes import GIVES, TAKES, causes_of
+from memguard.allocator.replay.in_use import BlocksInUse
 from memguard.allocator.replay.recorded_conf import recorded_conf
-from memguard.allocator.replay.run import WAITS
 from memguard.allocator.replay.sizes import block_sizes, blocks_by_range, segments_of_state
 from memguard.allocator.replay.state import state_before
 from memguard.allocator.snapshot import Snapshot
@@ -105,9 +105,6 @@ class _Run:
         self._state = state_before(self._segments, self._trace, recorded)
         self._capacity = capacity_bytes or self._recorded_capacity()
         self._failures: list[FirstOutOfMemory] = []
-        # From the recorded address to the simulator's.
-        self._held: dict[int, int] = {}
-        self._waiting: dict[int, int] = {}
         self._pools: dict[PoolId, PoolId] = {DEFAULT_POOL: DEFAULT_POOL}
         total = self._capacity or _UNLIMITED_BYTES
         if conf == recorded_conf:
@@ -115,12 +112,11 @@ class _Run:
             segments = segments_of_state(self._state, sizes)
             self._allocator = CachingAllocator.from_segments(segments, total, conf, pending=True)
             self._pools |= {held.pool: held.pool for held in self._state.ranges}
-            for block in self._state.blocks:
-                if block.address not in sizes:
-                    continue
-                (self._held if block.allocated else self._waiting)[block.address] = block.address
+            known = [block for block in self._state.blocks if block.address in sizes]
+            self._in_use = BlocksInUse(self._allocator, known)
         else:
             self._allocator = CachingAllocator(total, conf, pending=True)
+            self._in_use = BlocksInUse(self._allocator)
             self._lay_out_anew()
         self._allocator.reset_accumulated_stats()
 
@@ -135,13 +131,13 @@ class _Run:
                 if not self._malloc(entry.address, entry.size, entry.stream, self._state.pools[at]):
                     self._failed(at, entry.size, str(lines.of(entry.stack)))
                 elif entry.action == "oom":  # what the program did with it, nobody knows
-                    self._allocator.free(self._held.pop(entry.address))
+                    self._allocator.free(self._in_use.held.pop(entry.address))
             elif entry.action == "free_requested":
                 following = trace[at + 1] if at + 1 < len(trace) else None
                 done = following and following.action == "free_completed" and following.address == entry.address
-                self._free(entry.address, done=bool(done))
+                self._in_use.free(entry.address, done=bool(done))
             elif entry.action == "free_completed":
-                self._complete(entry.address)
+                self._in_use.complete(entry.address)
         if len(trace) in emptied:
             self._allocator.empty_cache()
         stats = self._allocator.stats()
@@ -177,7 +173,7 @@ class _Run:
                 if not self._malloc(block.address, block.requested_size, held.stream, held.pool):
                     self._failed(-1, block.requested_size, "what was in use before the trace began")
                 elif not block.allocated:
-                    self._free(block.address, done=False)
+                    self._in_use.free(block.address, done=False)
 
     def _failed(self, event: int, size: int, where: str) -> None:
         self._failures.append(FirstOutOfMemory(event=event, size_bytes=size, where=where))
@@ -186,25 +182,7 @@ class _Run:
         if pool not in self._pools:
             self._pools[pool] = self._allocator.create_pool()
         try:
-            self._held[address] = self._allocator.malloc(max(size, 1), stream, self._pools[pool])
+            self._in_use.held[address] = self._allocator.malloc(max(size, 1), stream, self._pools[pool])
         except OutOfMemory:  # what is asked here: the caller notes it
             return False
         return True
-
-    def _free(self, address: int, *, done: bool) -> None:
-        held = self._held.pop(address, None)
-        if held is None:
-            return
-        if not done:
-            self._allocator.record_stream(held, WAITS)
-            self._waiting[address] = held
-        self._allocator.free(held)
-
-    def _complete(self, address: int) -> None:
-        waiting = self._waiting.pop(address, None)
-        if waiting is None:
-            return
-        try:
-            self._allocator.complete_events(waiting)
-        except KeyError:  # a retry has waited for it already
-            pass
