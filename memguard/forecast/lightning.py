@@ -60,14 +60,14 @@ def lightning_made(
     _stand_in_for_trainer(module, found)
     loop = _Loop(
         module,
-        batch,
         found,
         precision=precision,
         accumulate_grad_batches=accumulate_grad_batches,
         gradient_clip_val=gradient_clip_val,
         gradient_clip_algorithm=gradient_clip_algorithm,
     )
-    return module, found, loop.automatic if getattr(module, "automatic_optimization", True) else loop.manual
+    run = loop.automatic if getattr(module, "automatic_optimization", True) else loop.manual
+    return module, found, lambda: run(batch)  # in the closure, where a forecast looks for inputs to resize
 
 
 @final
@@ -77,7 +77,6 @@ class _Loop:
     def __init__(
         self,
         module: Any,
-        batch: Any,
         optimizers: list[Optimizer],
         *,
         precision: str,
@@ -85,22 +84,23 @@ class _Loop:
         gradient_clip_val: float | None,
         gradient_clip_algorithm: str | None,
     ) -> None:
-        self._module, self._batch, self._optimizers = module, batch, optimizers
+        self._module, self._optimizers = module, optimizers
         self._mixed = _MIXED.get(precision)
         self._times = accumulate_grad_batches
         self._clip_val, self._clip_algorithm = gradient_clip_val, gradient_clip_algorithm
         self._scaler = torch.amp.GradScaler("cuda", enabled=precision == "16-mixed")
         self._numbered = _takes_number(module.training_step)
+        self._transfers = _is_on_gpu(module)
 
-    def manual(self) -> None:
+    def manual(self, batch: Any) -> None:
         """The training step does all by itself."""
         for number in range(self._times):
-            self._training_step(number)
+            self._training_step(batch, number)
 
-    def automatic(self) -> None:
+    def automatic(self, batch: Any) -> None:
         """Backward and the optimizers follow the training step."""
         for number in range(self._times):
-            loss = self._training_step(number)
+            loss = self._training_step(batch, number)
             if loss is None:
                 return
             loss = loss / self._times  # a new tensor, as in Lightning: what the step returned is let go
@@ -115,9 +115,9 @@ class _Loop:
             self._scaler.step(optimizer)
         self._scaler.update()
 
-    def _training_step(self, number: int) -> Any:
+    def _training_step(self, batch: Any, number: int) -> Any:
         """The loss, or None."""
-        on_gpu = _to_gpu(self._batch)
+        on_gpu = _to_gpu(batch) if self._transfers else batch
         args = (on_gpu, number) if self._numbered else (on_gpu,)
         with torch.autocast("cuda", dtype=self._mixed) if self._mixed else contextlib.nullcontext():
             result = self._module.training_step(*args)
@@ -181,6 +181,16 @@ def _clip(optimizer: Optimizer, value: float, algorithm: Any) -> None:
         nn.utils.clip_grad_value_(parameters, value)
     else:
         nn.utils.clip_grad_norm_(parameters, value)
+
+
+def _is_on_gpu(module: Any) -> bool:
+    """Whether a module has been put on a GPU, real or fake.
+
+    If not, the trace takes whatever the module meets to be on the GPU (`Placement.move`), the batch too: brought there
+    as Lightning does, it would be counted twice.
+    """
+    tensors = [*module.parameters(), *module.buffers()]
+    return not tensors or any(tensor.device.type == "cuda" for tensor in tensors)
 
 
 def _takes_number(training_step: Any) -> bool:

@@ -67,11 +67,12 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
         model, optimizers, step = make()
         optimizers = _optimizers(optimizers)
         apply_change(setting.change, model, optimizers)
+        own = step  # whose closure holds the inputs, whoever calls it
         if setting.change == HALF_BATCH.name:
             step = accumulated_twice(step, optimizers)
         placed = Placement(tracer, model, optimizers)
         placed.move()
-        placed.bring(step)
+        placed.bring(own)
         hooks = watch(tracer, model, optimizers)
         if tracer.everything_on_gpu:
             modes.enter_context(AutocastInputs(tracer))

@@ -9,9 +9,12 @@ import memguard.forecast
 from memguard.errors import MemGuardError
 from memguard.forecast import forecast, forecast_of
 from memguard.forecast.cards import find_card
-from memguard.forecast.changes import accumulated_twice
+from memguard.forecast.changes import HALF_BATCH, accumulated_twice
 from memguard.forecast.child import StepError, in_child
+from memguard.forecast.session import trace
+from memguard.forecast.setting import Setting
 from memguard.forecast.study import Study
+from memguard.forecast.trace import Kind
 
 
 def make():
@@ -305,6 +308,13 @@ def test_half_the_batch_keeps_gradients_between_its_halves(style):
     halved = False
     plain = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, fused=True)
     assert forecast(lambda: (model(inputs).sum().backward(), plain.step()), model=model, optimizer=plain).steps
+
+
+def test_half_the_batch_is_found_where_the_whole_one_is():
+    """The inputs in a step's closure are halved though another function calls the step twice."""
+    setting = Setting(steps=1, batch=32, traced_batch=16, change=HALF_BATCH.name)
+    found = in_child(lambda: trace(make, setting))
+    assert 16 * 256 * 4 in [event.nbytes for event in found.events if event.kind == Kind.ALLOC]
 
 
 def test_a_recurrent_layer_widens_the_range_and_says_why():

@@ -5,7 +5,11 @@ from torch import nn
 
 from memguard.errors import MemGuardError
 from memguard.forecast import forecast, forecast_of
+from memguard.forecast.child import in_child
 from memguard.forecast.lightning import lightning_made
+from memguard.forecast.session import trace
+from memguard.forecast.setting import Setting
+from memguard.forecast.trace import Kind
 
 WEIGHTS = 4 * (64 * 256 + 256 + 256 * 64 + 64)
 SCORER = 4 * (64 + 1)
@@ -54,6 +58,20 @@ class Autoencoder(lightning.LightningModule):
         return torch.utils.data.DataLoader(data, batch_size=32, num_workers=2)
 
 
+class Sum(lightning.LightningModule):
+    """Nearly all of its memory is the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def training_step(self, batch, batch_idx):
+        return batch[0].sum() * self.weight.sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
 def owners(found):
     return {share.name: share.bytes for share in found.owners}
 
@@ -66,6 +84,23 @@ def test_a_module_is_forecast_from_its_own_dataloader(signature):
     assert owners(found)["inputs"] + owners(found).get("activations", 0) >= 32 * 64 * 4
     assert owners(found)["gradients"] == WEIGHTS
     assert owners(found)["optimizer states"] == 2 * WEIGHTS
+
+
+def test_a_batch_is_on_the_gpu_once():
+    """It comes from the CPU, as the module does, and takes the GPU's memory one time."""
+    data = torch.zeros(4096, 64)
+    found = forecast_of(lambda _: lightning_made(Sum(), batch=[data]), device="1GiB")
+    assert data.nbytes <= found.allocated_peak_bytes < 1.1 * data.nbytes
+
+
+def test_a_batch_gets_another_size():
+    """The search for the largest batch needs no parameter named batch in a module."""
+
+    def made():
+        return lightning_made(Sum(), batch=[torch.zeros(32, 64)])
+
+    found = in_child(lambda: trace(made, Setting(steps=1, batch=32, traced_batch=4096)))
+    assert max(event.nbytes for event in found.events if event.kind == Kind.ALLOC) == 4096 * 64 * 4
 
 
 def test_manual_optimization_steps_every_optimizer():
