@@ -1,4 +1,4 @@
-"""Writes a run to disk: one unbuffered append a batch, a JSON line for each rare thing. No torch."""
+"""Writes a run to disk: an unbuffered append for each batch or block of short ones, a JSON line for each rare thing."""
 
 from __future__ import annotations
 

@@ -152,8 +152,8 @@ def whole_table(results: Results) -> str:
     for table in results["tables"]:
         lines += ["", f"### {table['where'].capitalize()}", "", f"{table['versions']}."]
         for name, rows in table["subjects"].items():
-            lines += ["", f"`{name}`", "", "| | | at most |", "|---|---|---|"]
-            aims = [f"{row.at_most:g}" if row.at_most is not None else "" for row in rows or ()]
+            lines += ["", f"`{name}`", "", "| | | aim: at most |", "|---|---|---|"]
+            aims = ["" if row.at_most is None else _cell(row._replace(value=row.at_most)) for row in rows or ()]
             lines += [f"| {row.label} | {_cell(row)} | {aim} |" for row, aim in zip(rows or (), aims, strict=True)]
     return "\n".join(lines)
 
