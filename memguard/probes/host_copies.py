@@ -22,7 +22,7 @@ def is_on_host(place: Place) -> bool:
         return False
     try:
         tree = ast.parse("".join(linecache.getlines(place.file)))
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError):  # no source that can be read: nothing shows it
         return False
     function: ast.AST = tree
     statement: ast.stmt | None = None
