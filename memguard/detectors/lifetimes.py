@@ -110,7 +110,7 @@ class LocalsAlive(Detector):
             run,
             Severity.INFO,
             f"{names} ({format_bytes(fact.bytes)}{of_peak}) {'is' if len(fact.names) == 1 else 'are'} alive in "
-            f"{fact.place.function or 'the function'}() at the optimizer step, and nothing below reads "
+            f"{fact.place.function or 'the function'}() at the {fact.at}, and nothing below reads "
             f"{'it' if len(fact.names) == 1 else 'them'}.",
             f"del {names} after the last use, or split the function.",
             nbytes=fact.bytes,
@@ -152,7 +152,12 @@ class RebindDoubles(Detector):
             run,
             Severity.INFO,
             f"{holder(fact.place)} is made again ({format_bytes(fact.bytes)}) while the old one is alive: "
-            f"{plural(2, 'copy')} at the peak of {format_bytes(self._peak)}.",
-            f"write in place, or del {fact.place.holder or 'it'} first.",
+            + (
+                "two models, the old one's gradients and optimizer state besides."
+                if fact.model
+                else f"{plural(2, 'copy')} at the peak of {format_bytes(self._peak)}."
+            ),
+            f"{'' if fact.model else 'write in place, or '}del {fact.place.holder or 'it'} first"
+            f"{', and its optimizer' if fact.model else ''}.",
             nbytes=fact.bytes,
         )

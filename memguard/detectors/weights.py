@@ -45,6 +45,9 @@ class ModelCopy(Detector):
         piled = fact.copies > max(len(fact.holders), 1) and not fact.passing
         piled = piled and (limit is None or fact.bytes >= MIN_PILE_SHARE * limit)
         many = piled or (limit is not None and fact.bytes >= LARGE_SHARE * limit)
+        if fact.earlier:
+            yield self._earlier(fact, run, limit)
+            return
         where = ", ".join(fact.holders[:4]) or holder(fact.place)
         yield from_fact(
             self,
@@ -55,6 +58,19 @@ class ModelCopy(Detector):
             f"({format_bytes(fact.bytes)}) lie on the device besides the model, in {where}"
             f"{': an average of the weights, usually wanted' if fact.averaged else ''}.",
             "keep copies on the CPU (v.detach().cpu().clone()) or on disk.",
+            nbytes=fact.bytes,
+        )
+
+    def _earlier(self, fact: ModelCopies, run: Run, limit: int | None) -> Finding:
+        """Models of a series that are kept with their weights where they were trained."""
+        return from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if limit is not None and fact.bytes >= LARGE_SHARE * limit else Severity.INFO,
+            f"{holder(fact.place)} keeps {plural(fact.copies, 'model')} that were trained before this one: their "
+            f"weights take {format_bytes(fact.bytes)} of the device, gradients and optimizer states besides.",
+            "keep what is needed of each: its score, or model.cpu() once it is trained.",
             nbytes=fact.bytes,
         )
 

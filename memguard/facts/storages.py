@@ -59,12 +59,14 @@ class PreviousOutputsAlive(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargeLocals(Fact):
-    """Large locals of user functions alive at the optimizer step though not read again."""
+    """Large locals of user functions alive at the optimizer step or the backward though not read again."""
 
     names: tuple[str, ...]
     bytes: int
     peak_bytes: int | None = None
     """The highest allocated bytes of the batch, if nothing read them since before its forward."""
+    at: str = "optimizer step"
+    """What runs while they are alive: that, or the backward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,8 @@ class ModelCopies(Fact):
     """Whether the copy is an average of weights that the user asked for (EMA, SWA)."""
     passing: bool = False
     """Whether they end with a function that is called again and again, like a round's."""
+    earlier: bool = False
+    """Whether they are models that were trained before this one and kept: no copies, but as large."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,3 +115,5 @@ class ReboundTensor(Fact):
     """A tensor was made while the one of the same name and size was still alive, and replaced it."""
 
     bytes: int
+    model: bool = False
+    """Whether it is a whole model, with its gradients and the state of its optimizer besides."""

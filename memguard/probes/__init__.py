@@ -19,12 +19,14 @@ from memguard.probes.interface import Probe, Watch
 from memguard.probes.locals import LocalsProbe
 from memguard.probes.manual_steps import ManualStepsProbe
 from memguard.probes.marks import MarksProbe
+from memguard.probes.model_series import ModelSeriesProbe
 from memguard.probes.outputs import OutputsProbe
 from memguard.probes.panel import Probes
 from memguard.probes.pinned import PinnedProbe
 from memguard.probes.precision import AutocastProbe, LogitsProbe
 from memguard.probes.processes import CompilationsProbe, OtherDevicesProbe
 from memguard.probes.rebinds import RebindsProbe
+from memguard.probes.remade import RemadeProbe
 from memguard.probes.scans import ScansProbe
 from memguard.probes.stem import StemProbe
 from memguard.probes.training_passes import TrainingPassesProbe
@@ -37,6 +39,7 @@ PROBES: tuple[type[Probe], ...] = (
     ManualStepsProbe,
     CyclesProbe,
     CollectedModelsProbe,
+    ModelSeriesProbe,
     CollectedOutputsProbe,
     GraphsProbe,
     EvaluationProbe,
@@ -58,6 +61,7 @@ PROBES: tuple[type[Probe], ...] = (
     PinnedProbe,
     HistoryProbe,
     RebindsProbe,
+    RemadeProbe,
     WorkersProbe,
     InputSizesProbe,
 )

@@ -6,15 +6,19 @@ import ast
 import sys
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
 
 from memguard.facts import Place
+from memguard.probes.chains import last_name
 from memguard.probes.frames import is_module_level, read_locals, user_frames
 from memguard.probes.sizes import storage_key
 from memguard.probes.syntax import Source, Sources
+
+_MAKING = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare)
+_BACKWARDS = frozenset({"backward", "manual_backward"})
 
 
 @final
@@ -30,6 +34,10 @@ class LargeLocal:
     """Whether the function reads it before it gets a new value; None if its source is not at hand."""
     last_turns: bool = False
     """Whether it is the loop's last turn's: what sets it stands below the line that runs."""
+    shared: bool = False
+    """Whether something else holds the same storage: a caller's variable, what it was taken out of, a loop's turn."""
+    backward_follows: bool = False
+    """Whether the function calls backward further down: the peak comes while the variable is there."""
 
 
 def find_large_locals(
@@ -48,8 +56,8 @@ def find_large_locals(
         since: Of each function, the line from which on reads count; by default the one that runs. Others are left out.
     """
     sources = Sources()
-    found = []
-    seen: set[int] = set()
+    found: dict[int, LargeLocal] = {}
+    frames: dict[int, types.FrameType] = {}
     for user_frame in user_frames(sys._getframe(1) if frame is None else frame):
         if is_module_level(user_frame.f_code) or (since is not None and user_frame.f_code not in since):
             continue
@@ -58,18 +66,21 @@ def find_large_locals(
             if not issubclass(type(value), torch.Tensor) or not isinstance(value, torch.Tensor):
                 continue
             key = storage_key(value)
-            if key is None or key[1] < min_bytes or key[0] in seen or ignore(key[0]):
+            if key is None or key[1] < min_bytes or ignore(key[0]):
                 continue
-            seen.add(key[0])
-            found.append(_local(name, key[1], user_frame, sources, line))
-    return tuple(sorted(found, key=lambda local: -local.bytes))
+            if key[0] not in found:
+                found[key[0]], frames[key[0]] = _local(name, key[1], user_frame, sources, line), user_frame
+            elif frames[key[0]] is not user_frame:
+                found[key[0]] = replace(found[key[0]], shared=True)
+    frames.clear()
+    return tuple(sorted(found.values(), key=lambda local: -local.bytes))
 
 
 def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line: int) -> LargeLocal:
     code = frame.f_code
     source = sources.get(code.co_filename)
     function = source.function_at(code.co_firstlineno, code.co_name) if source is not None else None
-    set_on, text, last_turns = None, None, False
+    set_on, text, last_turns, shared = None, None, False, function is not None and name in function.params
     if function is not None and source is not None:
         lines = [store for store in function.stores if name in _targets(store.target)]
         before = [store for store in lines if store.line <= line] or lines
@@ -77,9 +88,13 @@ def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line:
         if before:
             last = max(before, key=lambda store: store.line)
             set_on, text = last.line, source.text(last.line, last.end_line)
+            shared = last.from_loop or not any(isinstance(part, _MAKING) for part in ast.walk(last.value))
     place = Place(file=code.co_filename, line=set_on or line, function=code.co_name, holder=name, source=text)
     read_again = is_read_again(source, code.co_firstlineno, code.co_name, name, line)
-    return LargeLocal(name, size, place, read_again, last_turns)
+    backward = function is not None and any(
+        site.line > line and last_name(site.node.func) in _BACKWARDS for site in function.calls
+    )
+    return LargeLocal(name, size, place, read_again, last_turns, shared, backward)
 
 
 def _targets(target: ast.expr) -> set[str]:

@@ -15,8 +15,9 @@ from memguard.facts import Fact, LargeLocals, PreviousOutputsAlive
 from memguard.probes.frames import user_frames
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.large_locals import LargeLocal, find_large_locals
+from memguard.probes.ledger import tensors_in
 from memguard.probes.owners import state_of
-from memguard.probes.sizes import owned_storages, storages_of
+from memguard.probes.sizes import owned_storages, saved_storages, storages_of
 from memguard.probes.worth import least_of_device, least_of_peak
 
 LOOKS = frozenset({4, 40})
@@ -35,7 +36,7 @@ class LocalsProbe(Probe):
         self._told: set[str] = set()
         self._forward: dict[CodeType, int] = {}
         """Lines of the user's functions from which the model was called, before the step at which it is asked."""
-        self.stop_hearing("on_forward_start")
+        self.stop_hearing("on_forward_start", "on_forward_end")
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Notes where the first forward before a look begins: the peak comes after it."""
@@ -43,16 +44,31 @@ class LocalsProbe(Probe):
             self._forward = {frame.f_code: frame.f_lineno for frame in user_frames(sys._getframe(1))}
             self.stop_hearing("on_forward_start")
 
+    def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """Looks at functions that go on to the backward, and are left before the step."""
+        graphs = [tensor.grad_fn for tensor in tensors_in(output, 2) if tensor.grad_fn is not None]
+        if not module.training or not graphs:
+            return
+        self.stop_hearing("on_forward_end")
+        owned = owned_storages(self.watch.models)
+        for graph in graphs:
+            owned.update(saved_storages(graph))  # backward needs those: no variable keeps them
+        below = least_of_peak(self.watch.record)
+        if below is not None and self.watch.record is not None:
+            found = find_large_locals(max(below // 4, 1), ignore=owned.__contains__)
+            found = tuple(local for local in found if local.backward_follows and not local.shared)
+            self._tell(found, below, self.watch.record.allocated_peak_bytes, at="backward")
+
     def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
         """Looks at two of the steps."""
         self._steps += 1
         if self._steps in LOOKS:
             self._look(optimizer)
         if self._steps >= max(LOOKS):
-            self.stop_hearing("on_optimizer_step_start", "on_forward_start")
+            self.stop_hearing("on_optimizer_step_start", "on_forward_start", "on_forward_end")
         elif self._steps + 1 in LOOKS:
             self._forward = {}
-            self.hear("on_forward_start")
+            self.hear("on_forward_start", "on_forward_end")
 
     def _look(self, optimizer: torch.optim.Optimizer) -> None:
         owned = owned_storages(self.watch.models)
@@ -88,7 +104,9 @@ class LocalsProbe(Probe):
                 )
         return bool(idle)
 
-    def _tell(self, found: Iterable[LargeLocal], least: int, peak_bytes: int | None) -> bool:
+    def _tell(
+        self, found: Iterable[LargeLocal], least: int, peak_bytes: int | None, *, at: str = "optimizer step"
+    ) -> bool:
         idle = [local for local in found if local.read_again is False and local.name not in self._told]
         nbytes = sum(local.bytes for local in idle)
         if not idle or nbytes < least:
@@ -103,6 +121,7 @@ class LocalsProbe(Probe):
                 names=names,
                 bytes=nbytes,
                 peak_bytes=peak_bytes,
+                at=at,
             )
         )
         return True

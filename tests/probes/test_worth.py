@@ -46,8 +46,12 @@ def trained(peak: int, kinds: list[Any], **kwargs: Any) -> Loop:
 def test_a_local_that_is_much_of_the_peak_is_told(peak: int, told: int) -> None:
     """Nothing reads it after the forward begins; the input, which the forward reads, is none of them."""
     facts = trained(peak, [LocalsProbe]).of(LargeLocals)
-    assert [fact.names for fact in facts] == [("table", "out")] * told  # the last batch's, until the step returns
-    assert all(fact.peak_bytes == peak and fact.bytes == 6 * MIB for fact in facts)
+    # The table is told at the backward; at the step the last batch's output, until the function returns.
+    assert [(fact.names, fact.bytes, fact.at) for fact in facts] == [
+        (("table",), 4 * MIB, "backward"),
+        (("out",), 2 * MIB, "optimizer step"),
+    ][: 2 * told]
+    assert all(fact.peak_bytes == peak for fact in facts)
 
 
 @pytest.mark.parametrize(("peak", "told"), [(8 * MIB, 2), (40 * MIB, 0)])

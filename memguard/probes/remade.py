@@ -1,0 +1,145 @@
+"""Large tensors that are made anew now and then, between epochs or roll-outs: two of them stand side by side."""
+
+from __future__ import annotations
+
+import inspect
+import statistics
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import ClassVar, final
+
+import torch
+
+from memguard.facts import Fact, Place, ReboundTensor
+from memguard.probes.contents import attributes_of, is_user_class
+from memguard.probes.frames import read_locals, user_frames
+from memguard.probes.interface import Probe, Watch
+from memguard.probes.remaking import remade_attribute, remade_variable
+from memguard.probes.sizes import storage_key
+from memguard.probes.worth import LEAST, PEAK_SHARE
+from memguard.stats import BatchRecord
+
+USUAL, RISE = 15, 1.05
+"""Batches whose median peak is the usual one, and how far above it one stands out."""
+MIN_RECORDS, ANEW = 4, 8
+"""Batches before one can stand out, and after how many the usual peak is worked out anew."""
+LOOKS = 8
+"""Batches that stand out after which it is looked, in a run."""
+TIMES = 2
+"""So often a name must have got something new."""
+ALIKE = 0.75
+"""How near the sizes of the old and the new one are."""
+MAX_OBJECTS = 64
+
+Where = tuple[str, str, int, str, str]
+"""File, function or class, first line of a function, kind of scope, name."""
+
+
+@final
+class RemadeProbe(Probe):
+    """Where a batch's peak stands out, compares what the large variables refer to with what they did the last time.
+
+    A variable that is new in every batch is another matter (`memguard.probes.rebinds`): only what the next batch still
+    finds in its place counts.
+    """
+
+    name: ClassVar[str] = "remade"
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._peaks: deque[int] = deque(maxlen=USUAL)
+        self._records = self._looks = 0
+        self._bar = float("inf")
+        self._looked_in = -1
+        self._fresh: dict[Where, tuple[int, int]] = {}
+        """Of the last look: storage and size by name, to be seen again in the next batch."""
+        self._lasting: dict[Where, tuple[int, int]] = {}
+        self._times: dict[Where, int] = {}
+        self.stop_hearing("on_batch_end")
+
+    def on_records(self, records: Sequence[BatchRecord]) -> None:
+        """Looks after a batch whose peak stands out."""
+        stands_out = False
+        for record in records:
+            peak = record.allocated_peak_bytes
+            if peak is None:
+                continue
+            if peak > self._bar or not self._records % ANEW:
+                self._bar = self._usual()
+            stands_out = peak > self._bar
+            self._records += 1
+            self._peaks.append(peak)
+        if stands_out:
+            self._looks += 1
+            self._looked_in = self.watch.batch
+            self._fresh = self._large()
+            self.hear("on_batch_end")
+            if self._looks == LOOKS:
+                self.stop_hearing("on_records")
+
+    def on_batch_end(self) -> None:
+        """Keeps what is still in its place, and concludes."""
+        if self.watch.batch == self._looked_in:
+            return
+        fresh, self._fresh = self._fresh, {}
+        self.stop_hearing("on_batch_end")
+        now = self._large()
+        lasting = {where: key for where, key in fresh.items() if now.get(where) == key}
+        for where, (storage, size) in lasting.items():
+            before = self._lasting.get(where)
+            if before is not None and before[0] != storage and ALIKE <= size / max(before[1], 1) <= 1 / ALIKE:
+                self._times[where] = self._times.get(where, 0) + 1
+                if self._times[where] == TIMES and (place := _statement(where)) is not None:
+                    self.report(ReboundTensor(batch=self.watch.batch, stage=self.watch.stage, place=place, bytes=size))
+        self._lasting.update(lasting)
+
+    def remove(self) -> None:
+        """Forgets the names."""
+        self._fresh.clear()
+        self._lasting.clear()
+
+    def _usual(self) -> float:
+        """The peak above which a batch stands out."""
+        if len(self._peaks) < MIN_RECORDS:
+            return float("inf")
+        usual = statistics.median(self._peaks)
+        return max(RISE * usual, usual + LEAST)
+
+    def _large(self) -> dict[Where, tuple[int, int]]:
+        least = max(int(PEAK_SHARE * max(self._peaks, default=0)), LEAST)
+        found: dict[Where, tuple[int, int]] = {}
+        for frame in user_frames(sys._getframe(1)):
+            for where, tensor in _tensors(frame):
+                key = storage_key(tensor)
+                if key is not None and key[1] >= least:
+                    found.setdefault(where, key)
+        return found
+
+
+def _tensors(frame: FrameType) -> Iterator[tuple[Where, torch.Tensor]]:
+    """Tensors in the variables of a frame, and in attributes of the user's own objects there."""
+    code = frame.f_code
+    objects = 0
+    for name, value in read_locals(frame).items():
+        kind = type(value)
+        if issubclass(kind, torch.Tensor):
+            yield (code.co_filename, code.co_name, code.co_firstlineno, "function", name), value  # type: ignore[misc]
+        elif is_user_class(kind) and objects < MAX_OBJECTS:
+            objects += 1
+            for attribute, inner in list(attributes_of(value).items()):
+                if issubclass(type(inner), torch.Tensor):
+                    yield (_file_of(kind), kind.__name__, 0, "class", attribute), inner
+
+
+def _file_of(kind: type) -> str:
+    module = sys.modules.get(kind.__module__)
+    return str(inspect.getattr_static(module, "__file__", "") or "") if module is not None else ""
+
+
+def _statement(where: Where) -> Place | None:
+    file, scope, first_line, kind, name = where
+    if kind == "class":
+        return remade_attribute(file, scope, name)
+    return remade_variable(file, scope, first_line, name)

@@ -1,0 +1,115 @@
+"""The statement that makes something anew under its old name, before the old one is dropped: read from the source."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator
+
+from memguard.facts import Place
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+def remade_attribute(file: str, owner: str, name: str) -> Place | None:
+    """Where a method of a class gives an attribute something new; None also where it is dropped somewhere before.
+
+    Args:
+        file: The file of the class.
+        owner: The name of the class.
+        name: The attribute.
+    """
+    tree = _tree(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        if not isinstance(node, ast.ClassDef) or node.name != owner:
+            continue
+        methods = [part for part in node.body if isinstance(part, _FUNCTIONS) and part.name != "__init__"]
+        setting = [(each, method.name) for method in methods for each in _made(ast.walk(method), name)]
+        if setting and not any(_drops(part, name) for method in methods for part in ast.walk(method)):
+            statement, method = setting[0]
+            return _place(file, statement, f"{owner}.{method}", f"{owner}.{name}")
+    return None
+
+
+def remade_variable(file: str, function: str, first_line: int, name: str) -> Place | None:
+    """Where a loop of a function gives a variable something new; None also where it is dropped somewhere before.
+
+    Args:
+        file: The file of the function.
+        function: Its name; ``"<module>"`` for a script's own code.
+        first_line: The line at which it begins.
+        name: The variable.
+    """
+    tree = _tree(file)
+    scope = tree if function == "<module>" or tree is None else _function_at(tree, function, first_line)
+    if scope is None:
+        return None
+    nodes = list(_own(scope))
+    if any(_drops(node, name) for node in nodes):
+        return None
+    for loop in (node for node in nodes if isinstance(node, _LOOPS)):
+        for statement in _made(_own(loop), name):
+            return _place(file, statement, function, name)
+    return None
+
+
+def _tree(file: str) -> ast.Module | None:
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError, RecursionError):
+        return None  # a file that is not Python's own shows no statement
+
+
+def _function_at(tree: ast.Module, name: str, first_line: int) -> ast.AST | None:
+    for node in ast.walk(tree):
+        if isinstance(node, _FUNCTIONS) and node.name == name:
+            lines = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
+            if min(lines) == first_line:
+                return node
+    return None
+
+
+def _own(scope: ast.AST) -> Iterator[ast.AST]:
+    """What stands in a function or loop itself, not in functions and classes inside of it."""
+    waiting = list(ast.iter_child_nodes(scope))
+    while waiting:
+        node = waiting.pop(0)
+        yield node
+        if not isinstance(node, (*_FUNCTIONS, ast.ClassDef, ast.Lambda)):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def _made(nodes: Iterator[ast.AST], name: str) -> Iterator[ast.Assign | ast.AnnAssign]:
+    """Assignments to a name whose value is made by a call."""
+    for node in nodes:
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+            continue
+        made = any(isinstance(part, ast.Call) for part in ast.walk(node.value))
+        if made and any(_is(target, name) for target in _targets(node)):
+            yield node
+
+
+def _drops(node: ast.AST, name: str) -> bool:
+    """Whether a statement lets go of what a name holds: ``del x``, ``x = None``."""
+    if isinstance(node, ast.Delete):
+        return any(_is(target, name) for target in node.targets)
+    if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Constant):
+        return node.value.value is None and any(_is(target, name) for target in _targets(node))
+    return False
+
+
+def _targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
+
+
+def _is(target: ast.expr, name: str) -> bool:
+    return (isinstance(target, ast.Name) and target.id == name) or (
+        isinstance(target, ast.Attribute) and target.attr == name
+    )
+
+
+def _place(file: str, statement: ast.stmt, function: str, holder: str) -> Place:
+    source = linecache.getline(file, statement.lineno).strip()
+    return Place(file=file, line=statement.lineno, function=function, holder=holder, source=source)
