@@ -56,7 +56,7 @@ class LocalsProbe(Probe):
         below = least_of_peak(self.watch.record)
         if below is not None and self.watch.record is not None:
             found = find_large_locals(max(below // 4, 1), ignore=owned.__contains__)
-            found = tuple(local for local in found if local.backward_follows and not local.shared)
+            found = tuple(local for local in found if local.backward_follows and not (local.shared or local.last_turns))
             self._tell(found, below, self.watch.record.allocated_peak_bytes, at="backward")
 
     def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
