@@ -235,14 +235,14 @@ def test_the_stem_has_a_hook_only_while_a_forward_is_heard() -> None:
 def test_a_stem_that_was_replaced_is_found_anew() -> None:
     """A new first layer gets its hook in the next forward that is heard."""
     model, optimizer, x = make()
+    inside: list[int] = []
+    model[1].register_forward_pre_hook(lambda *args: inside.append(len(model[0]._forward_hooks)))
     with Loop(model, kinds=[GraphsProbe]) as loop:
         for index in loop.batches(4):
             if index == 2:
                 model[0] = nn.Linear(*reversed(model[0].weight.shape))
-                inside: list[int] = []
-                model[1].register_forward_pre_hook(lambda *args: inside.append(len(model[0]._forward_hooks)))
             step(optimizer, model(x).sum())
-        assert inside[-1] == 1
+        assert inside == [1] * 4
     assert model[0]._forward_hooks == {}
 
 
