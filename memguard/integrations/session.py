@@ -271,20 +271,24 @@ class Session:
             index: Its number within stage and epoch.
             inputs: The batch itself, looked at for its shapes and not kept.
         """
-        recorder = self.recorder
+        recorder, probes = self.recorder, self.probes
         try:
             if recorder.batch_is_open:
                 self.batch_end()
             recorder.batch_start(index, describe_shapes(inputs) if inputs is not None else None)
             if self.devices.listens:
                 self.devices.batch_start(index)
-            if self.oom.attentive:
+            attentive = self.oom.attentive
+            if attentive:
                 self.oom.alive()
-            self.probes.batch_start(batch=recorder.batch, stage=recorder.stage)
-            self.calm.batch_start(
-                recorder.stage is Stage.TRAIN
-                and self.probes.passes_over
-                and not (self.oom.attentive or self.validation.owes)
+                attentive = self.oom.attentive
+            stage = recorder.stage
+            probes.batch_start(batch=recorder.batch, stage=stage)
+            self.calm.is_on = (
+                not probes.active
+                and stage is Stage.TRAIN
+                and probes.passes_over
+                and not (attentive or self.validation.owes)
             )
         except Exception as error:
             recorder.failed("session", error)
