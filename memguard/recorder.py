@@ -36,7 +36,7 @@ BLOCK = 64
 """Later ones are worked out so many at a time: code that runs in a row costs a third of code that runs now and then."""
 BLOCK_SECONDS = 0.5
 """No batch waits longer than until the first one to end after this time."""
-RSS_SECONDS, RSS_LATER_SECONDS, RSS_FIRST = 0.01, 0.1, 512
+RSS_SECONDS, RSS_LATER_SECONDS, RSS_FIRST = 0.01, 0.25, 512
 """Shorter batches share a reading of the process's resident memory, after the first readings longer ones too: between
 real steps, with cold caches, this system call takes 30 us, an eighth of what a record costs."""
 _make = tuple.__new__  # the constructor of a NamedTuple is one more call, in each batch

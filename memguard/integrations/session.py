@@ -32,7 +32,7 @@ from memguard.backends.auto import AutoBackend
 from memguard.backends.choose import choose_backend
 from memguard.backends.cuda_history import choose_history
 from memguard.backends.host import HostMemory
-from memguard.backends.slow_lane import SlowLane
+from memguard.backends.slow_lane import SlowLane, is_tight
 from memguard.detectors import make_detectors
 from memguard.findings import Finding
 from memguard.forks import pid
@@ -105,7 +105,7 @@ class Session:
         rank, world_size = launch.rank, launch.world_size
         self.logdir: Path = choose_logdir(options, default_logdir, launch.run or time.strftime("%Y%m%d-%H%M%S"))
         self.backend = choose_backend(options.device, peaks=options.peaks)
-        self._slow = SlowLane(self._read_slow)
+        self._slow = SlowLane(self._read_slow, presses=self._presses)
         self._host = HostMemory()
         sinks: list[Sink] = [ConsoleSink()] if console else []
         if rank:
@@ -440,6 +440,10 @@ class Session:
             with self.recorder.part("other ranks"):
                 self.peers.look()
         return self.backend.read_slow()
+
+    def _presses(self, newest: SlowStats) -> bool:
+        """Likewise: whether other ranks are listened for, something is suspected, or memory is short."""
+        return self.peers is not None or self.watch.batch <= self.watch.dense_until or is_tight(newest)
 
     def _hook_optimizers(self) -> None:
         failed = functools.partial(self.recorder.failed, "optimizer hooks")
