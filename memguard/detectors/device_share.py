@@ -54,9 +54,12 @@ class ForeignMemory(Detector):
         if own > self._own:
             self._own = own
         slow, used = run.slow, record.device_used_bytes
+        if used is None:  # no driver tells
+            self._batches += 1
+            return ()
         if slow is self._slow and used == self._used and record.time - self._since < CONFIRMED_SECONDS:
             self._batches += 1
-            return ()  # in nearly every batch: the slow lane has something new to say about once a second
+            return ()  # in nearly every batch: the slow lane has something new to say every second or few
         return self._compare(own, record, run)
 
     def _compare(self, own: int, record: BatchRecord, run: Run) -> Iterable[Finding]:
@@ -72,6 +75,7 @@ class ForeignMemory(Detector):
             yield from self._tell_start(_others_bytes(run.slow), record, run)  # the driver lists them: that is sure
         if used == self._used:
             if record.time - self._since >= CONFIRMED_SECONDS:
+                self._since = float("inf")  # once for each reading: what this process ever held only grows
                 yield from self._tell_start(max(used - self._own_ever, 0), record, run)
             return  # the slow lane has nothing new to say
         self._used, self._since = used, record.time
