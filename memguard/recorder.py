@@ -36,9 +36,10 @@ BLOCK = 64
 """Later ones are worked out so many at a time: code that runs in a row costs a third of code that runs now and then."""
 BLOCK_SECONDS = 0.5
 """No batch waits longer than until the first one to end after this time."""
-RSS_SECONDS, RSS_LATER_SECONDS, RSS_FIRST = 0.01, 0.1, 512
+RSS_SECONDS, RSS_LATER_SECONDS, RSS_FIRST = 0.01, 0.25, 512
 """Shorter batches share a reading of the process's resident memory, after the first readings longer ones too: between
 real steps, with cold caches, this system call takes 30 us, an eighth of what a record costs."""
+_make = tuple.__new__  # the constructor of a NamedTuple is one more call, in each batch
 _DESCRIBED = ("device", "device_name", "device_total_bytes", "rank", "world_size")
 
 
@@ -88,6 +89,7 @@ class Recorder:
         self._judging = Judging(
             run, detectors=detectors, sinks=sinks, silenced=silenced, switched_off=self._switched_off
         )
+        self._number_of = self._judging.shape_table.number_of
         self._marks: list[Mark] = []
         self._rss_time, self._rss_seconds, self._rss_readings = float("-inf"), RSS_SECONDS, 0
         self._rss_bytes: int | None = None
@@ -265,17 +267,17 @@ class Recorder:
             index: Its number within stage and epoch.
             shapes: Its input shapes as nested tuples (hashable), like ``(("x", (32, 784), "float32"),)``.
         """
-        if not self._active():
+        if not self._open or pid() != self._pid:
             return
         if self.batch_is_open:
             self.batch_end()
         self.batch_is_open, self._index = True, index
-        self._shapes = self._judging.shape_table.number_of(shapes) if shapes is not None else None
+        self._shapes = self._number_of(shapes) if shapes is not None else None
 
     def shapes_once(self, describe: Callable[[], Any]) -> None:
         """The input shapes of the open batch, where they come later than its start; the first ones count."""
         if self.batch_is_open and self._shapes is None:
-            self._shapes = self._judging.shape_table.number_of(describe())
+            self._shapes = self._number_of(describe())
 
     def batch_end(self, *, at_once: bool = False) -> None:
         """The open batch ends; its record is made and judged, now or with those of the next batches.
@@ -283,7 +285,7 @@ class Recorder:
         Args:
             at_once: Whether somebody is about to look at the record.
         """
-        if not self.batch_is_open or not self._active():
+        if not self.batch_is_open or not self._open or pid() != self._pid:
             return
         self.batch_is_open = False
         began = perf_counter()
@@ -379,7 +381,7 @@ class Recorder:
                 self._rss_seconds = RSS_LATER_SECONDS
         self.batch, self._index, self._shapes = batch + 1, None, None
         epoch = self._stages[-1][1] if self._stages else None
-        return Mark(batch, stage, epoch, index, self._optimizer_steps, now, shapes, self._rss_bytes, look)
+        return _make(Mark, (batch, stage, epoch, index, self._optimizer_steps, now, shapes, self._rss_bytes, look))
 
     def judge(self) -> None:
         """Works out the batches that wait for it, writes them down and judges them."""

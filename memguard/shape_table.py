@@ -20,11 +20,15 @@ class ShapeTable:
     def __init__(self, told: Callable[[int, list[Any]], None]) -> None:
         self._told = told
         self._numbers: dict[Any, int] = {}
+        self._last: tuple[Any, int | None] = None, None
         self.texts: list[list[Any]] = []
         """The entries of each number."""
 
     def number_of(self, shapes: Any) -> int | None:
         """The number of a batch's shapes (nested tuples, `memguard.probes.shapes`); None where they have none."""
+        last, number = self._last
+        if shapes is last:  # as in most batches; to hash the nest takes longer than the rest
+            return number
         try:
             number = self._numbers.get(shapes)
         except TypeError:  # holds what cannot be hashed: no shape that can be compared
@@ -33,4 +37,5 @@ class ShapeTable:
             number = self._numbers[shapes] = len(self.texts)
             self.texts.append([list(entry) for entry in shapes])
             self._told(number, self.texts[-1])
+        self._last = shapes, number
         return number

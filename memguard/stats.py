@@ -71,7 +71,7 @@ class MemoryStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowStats:
-    """What is too dear to ask for in every batch; the slow lane asks once a second. None is unknown."""
+    """What is too dear to ask for in every batch; the slow lane asks every second or few. None is unknown."""
 
     device_total_bytes: int | None = None
     """Capacity of the device, as its driver reports it."""

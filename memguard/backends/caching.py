@@ -83,8 +83,11 @@ class CachingBackend(Backend):
 
     def mark(self) -> object:
         """A boundary in torch's order of numbers; `stats` puts it into our words."""
+        meter = self._meter
         try:
-            return (self._meter or self._watched()).boundary() if self._live() else _UNKNOWN
+            if meter is None or self._unsupported or pid() != self._pid:
+                return (self._meter or self._watched()).boundary() if self._live() else _UNKNOWN
+            return meter.boundary()  # one that was opened shows that the device is initialised
         except (RuntimeError, KeyError) as error:
             return self._without_statistics(error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, NamedTuple, final
 
 from memguard.stats import MemoryStats
@@ -30,18 +31,25 @@ class Look(NamedTuple):
     """The counters of `Events.NAMES`; None for those that this version of torch lacks."""
 
 
+_bytes = operator.itemgetter("allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes")
+_EVENTS = ("num_alloc_retries", "num_ooms", "num_device_alloc", "num_device_free")
+
+
 def look_of(reading: Reading) -> Look:
     """What we need of a reading; its peaks are those since the last reset of anybody's."""
-    allocated, reserved = reading["allocated_bytes"]["all"], reading["reserved_bytes"]["all"]
-    active, event = reading["active_bytes"]["all"], reading.get
-    return Look(
-        allocated["current"],
-        reserved["current"],
-        active["current"],
-        reading["inactive_split_bytes"]["all"]["current"],
-        Peaks(allocated["peak"], reserved["peak"], active["peak"]),
-        (event("num_alloc_retries"), event("num_ooms"), event("num_device_alloc"), event("num_device_free")),
-    )
+    allocated, reserved, active, _ = _bytes(reading)
+    return current_of(reading, Peaks(allocated["all"]["peak"], reserved["all"]["peak"], active["all"]["peak"]))
+
+
+def current_of(reading: Reading, peaks: Peaks) -> Look:
+    """The same of a reading whose peaks are known."""
+    allocated, reserved, active, split = _bytes(reading)
+    current = "current"
+    numbers = allocated["all"][current], reserved["all"][current], active["all"][current], split["all"][current]
+    return _make(Look, (*numbers, peaks, tuple(map(reading.get, _EVENTS))))
+
+
+_make = tuple.__new__  # the constructor of a NamedTuple is one more call, in each batch
 
 
 @final
@@ -52,7 +60,7 @@ class Events:
     have been reset just after the last look, and goes on from there. Events between that look and the reset are lost.
     """
 
-    NAMES = ("num_alloc_retries", "num_ooms", "num_device_alloc", "num_device_free")
+    NAMES = _EVENTS
 
     __slots__ = ("_before", "_counts", "_lost")
 

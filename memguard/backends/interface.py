@@ -11,7 +11,7 @@ class Backend(ABC):
     """The memory of one device. Reads; never acts, never synchronises, never initialises the device.
 
     What the device cannot measure stays None. `read` is on the per-batch path; `read_slow` runs in the slow lane's
-    thread, about once a second.
+    thread, every second or few.
     """
 
     @property

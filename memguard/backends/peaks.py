@@ -52,8 +52,8 @@ class Stretch:
 
     def boundary(self) -> Look:
         """The statistics now and the peaks of the stretch, which begins anew."""
-        look = look_of(self._ledger.turn(self))
-        floor, self._floor = self._floor, (look.allocated, look.reserved, look.active)
+        look = self._ledger.turn(self)
+        floor, self._floor = self._floor, look[:3]
         return raised(look, floor)
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ def raised(look: Look, floor: Bytes) -> Look:
     zero after a reset, so what was held then counts as well.
     """
     least_allocated, least_reserved, least_active = floor
-    allocated, reserved, active = look.peaks
+    allocated, reserved, active = look[4]
     if (allocated or 0) >= least_allocated and (reserved or 0) >= least_reserved and (active or 0) >= least_active:
         return look
     return look._replace(peaks=Peaks(*(max(peak or 0, least) for peak, least in zip(look.peaks, floor, strict=True))))
@@ -154,7 +154,7 @@ class PeakLedger:
         with self._lock:
             return self._read(device)
 
-    def turn(self, stretch: Stretch) -> Reading:
+    def turn(self, stretch: Stretch) -> Look:
         """The statistics at the end of a stretch; the counters are reset, and everybody's loss is written down."""
         device = stretch.device
         with self._lock:
@@ -165,11 +165,10 @@ class PeakLedger:
                         other.keep(reading)
             wiped = self._wiped.get(device)
             if wiped is None:
-                self._wiped[device] = Wiped(reading)
-            else:
-                wiped.note(reading)
+                wiped = self._wiped[device] = Wiped(reading)
+            look = wiped.take(reading)
             self._reset(device)
-        return reading
+        return look
 
     def _install(self) -> None:
         self._read = getattr(self.module, self.reader)

@@ -1,4 +1,4 @@
-"""A thread that asks once a second for what is too dear to ask in every batch."""
+"""A thread that asks once a second, later more rarely, for what is too dear to ask in every batch."""
 
 from __future__ import annotations
 
@@ -14,18 +14,37 @@ from memguard.stats import SlowStats
 logger = logging.getLogger("memguard")
 
 _SHARE = 0.02
+EARLY_SECONDS = 60.0
+"""After that readings come as rarely as `LATER_SHARE` of a core asks for, though never farther apart than this:"""
+LATER_SHARE, FARTHEST_SECONDS = 0.0002, 5.0
+_TIGHT = 0.8
+"""Of the host's memory in use: then every second matters."""
+
+
+def is_tight(stats: SlowStats) -> bool:
+    """Whether the host's memory, or the shared memory of loaders, is nearly used up."""
+    used, limit, free, total = (
+        stats.host_used_bytes,
+        stats.host_limit_bytes,
+        stats.shm_free_bytes,
+        stats.shm_total_bytes,
+    )
+    host = used is not None and limit is not None and used > _TIGHT * limit
+    return host or (free is not None and total is not None and total - free > _TIGHT * total)
 
 
 @final
 class SlowLane:
     """Calls a reader about once a second, in a daemon thread, and holds its newest answer.
 
-    It never takes more than a fiftieth of a core: a slow reader is asked less often. A reader that fails is logged once
+    It never takes more than a fiftieth of a core: a slow reader is asked less often. After the first minute it takes a
+    hundredth of that, with a reading every few seconds, unless something presses. A reader that fails is logged once
     and asked no more; the last answer stays. A forked child has no such thread, only the last answer.
 
     Args:
         read: The reader, `Backend.read_slow`.
         period: Seconds between two readings.
+        presses: Whether readings must stay as close as at first, given the newest one.
         wait: Waits some seconds and tells whether the lane was stopped meanwhile; tests bring their own.
         clock: Seconds, to time the reader.
     """
@@ -35,10 +54,11 @@ class SlowLane:
         read: Callable[[], SlowStats],
         *,
         period: float = 1.0,
+        presses: Callable[[SlowStats], bool] = is_tight,
         wait: Callable[[float], bool] | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        self._read, self._period, self._clock = read, period, clock
+        self._read, self._period, self._presses, self._clock = read, period, presses, clock
         self._stopped = threading.Event()
         self._wait = wait if wait is not None else self._stopped.wait
         self._newest = SlowStats()
@@ -69,11 +89,12 @@ class SlowLane:
             thread.join(1.0)
 
     def _run(self) -> None:
-        pause = 0.0
+        pause, first = 0.0, None
         while not (self._stopped.is_set() or (pause and self._wait(pause))):
             began = self._clock()
             try:
-                self._newest = self._read()
+                newest = self._newest = self._read()
+                presses = self._presses(newest)
             except Exception:
                 if not self._stopped.is_set():
                     logger.error(  # as text: a log handler that kept the exception would keep its frames
@@ -81,7 +102,11 @@ class SlowLane:
                         traceback.format_exc().rstrip(),
                     )
                 return
-            pause = max(self._period, (self._clock() - began) / _SHARE)
+            took = self._clock() - began
+            pause = max(self._period, took / _SHARE)
+            first = began if first is None else first
+            if began - first >= EARLY_SECONDS and not presses:
+                pause = max(pause, min(took / LATER_SHARE, FARTHEST_SECONDS))
 
 
 @final

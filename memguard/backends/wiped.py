@@ -7,9 +7,12 @@ import operator
 from collections.abc import Iterator
 from typing import Any, final
 
-from memguard.backends.counters import Reading
+from memguard.backends.counters import Look, Peaks, Reading, current_of
 
 _peak: Any = operator.itemgetter("peak")
+_pools = dict.values
+_chained = itertools.chain.from_iterable
+_PEAKS = tuple((name, "all") for name in ("allocated_bytes", "reserved_bytes", "active_bytes"))
 
 
 @final
@@ -17,13 +20,14 @@ class Wiped:
     """What everybody but us has lost, as one list of peaks in the order in which torch tells them.
 
     Every batch adds to it, so it runs in C: `map` over the dicts of a reading takes a microsecond, and where nothing
-    changed since the last batch the comparison of two lists is all that follows.
+    changed since the last batch the comparison of two lists is all that follows. The batch's look comes of the same
+    pass.
 
     Args:
         reading: The first one that is about to be reset.
     """
 
-    __slots__ = ("_flats", "_newest", "_owners", "_peaks", "_places", "_pools", "_stats")
+    __slots__ = ("_flats", "_newest", "_owners", "_peaks", "_places", "_pools", "_stats", "_told", "_where")
 
     def __init__(self, reading: Reading) -> None:
         kinds = {name: value for name, value in reading.items() if isinstance(value, dict)}
@@ -33,19 +37,24 @@ class Wiped:
         """Statistics of what comes and goes: the private pools of CUDA graphs."""
         self._stats, self._flats = _getter(stats), _getter(flats)
         self._places = [*((name, pool) for name in stats for pool in reading[name]), *((name,) for name in flats)]
-        self._newest = self._peaks = self._peaks_of(reading)
+        where = {place: position for position, place in enumerate(self._places)}
+        self._where = [where[place] for place in _PEAKS]
+        self._newest = self._peaks = peaks = self._peaks_of(reading)
+        self._told = Peaks(*[peaks[position] for position in self._where])
         self._pools = self._peaks_by_pool(reading)
 
-    def note(self, reading: Reading) -> None:
-        """Takes in the peaks of one more reading that is about to be reset."""
-        peaks = self._peaks_of(reading)
+    def take(self, reading: Reading) -> Look:
+        """Takes in the peaks of one more reading that is about to be reset; what we need of it ourselves."""
+        peaks = list(map(_peak, itertools.chain(_chained(map(_pools, self._stats(reading))), self._flats(reading))))
         if peaks != self._newest:
             self._newest = peaks
             self._peaks = list(map(max, self._peaks, peaks))
+            self._told = Peaks(*[peaks[position] for position in self._where])
         if self._pools or any(map(reading.get, self._owners)):
             known, self._pools = self._pools, self._peaks_by_pool(reading)
             for place, peak in self._pools.items():  # a pool that is gone is forgotten with its peaks
                 self._pools[place] = max(peak, known.get(place, 0))
+        return current_of(reading, self._told)
 
     def lift(self, reading: Reading) -> bool:
         """Raises every peak of a reading to what it would be without us; tells whether one was lower.
@@ -74,8 +83,7 @@ class Wiped:
         return {place: stat["peak"] for name in self._owners for place, stat in _stats_in(reading.get(name), (name,))}
 
     def _peaks_of(self, reading: Reading) -> list[int]:
-        pools = itertools.chain.from_iterable(map(dict.values, self._stats(reading)))
-        return list(map(_peak, itertools.chain(pools, self._flats(reading))))
+        return list(map(_peak, itertools.chain(_chained(map(_pools, self._stats(reading))), self._flats(reading))))
 
 
 def _getter(names: list[str]) -> Any:

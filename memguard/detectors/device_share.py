@@ -15,7 +15,7 @@ from memguard.units import format_bytes
 AT_START, GROWN = 0.15, 0.05
 BASELINE_BATCH = 3
 CONFIRMED_SECONDS = 2.5
-"""After which the slow lane has asked again, and was told the same."""
+"""After which, if the slow lane has asked again, it was told the same."""
 IMBALANCE, IMBALANCE_SHARE = 1.2, 0.05
 
 
@@ -47,6 +47,7 @@ class ForeignMemory(Detector):
         self._foreign_before = 0
         self._last: BatchRecord | None = None
         self._slow: SlowStats | None = None
+        self._seen: SlowStats | None = None
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Compares what the driver says with what PyTorch reserved."""
@@ -54,9 +55,12 @@ class ForeignMemory(Detector):
         if own > self._own:
             self._own = own
         slow, used = run.slow, record.device_used_bytes
+        if used is None:  # no driver tells
+            self._batches += 1
+            return ()
         if slow is self._slow and used == self._used and record.time - self._since < CONFIRMED_SECONDS:
             self._batches += 1
-            return ()  # in nearly every batch: the slow lane has something new to say about once a second
+            return ()  # in nearly every batch: the slow lane has something new to say every second or few
         return self._compare(own, record, run)
 
     def _compare(self, own: int, record: BatchRecord, run: Run) -> Iterable[Finding]:
@@ -71,10 +75,11 @@ class ForeignMemory(Detector):
             self._slow = run.slow
             yield from self._tell_start(_others_bytes(run.slow), record, run)  # the driver lists them: that is sure
         if used == self._used:
-            if record.time - self._since >= CONFIRMED_SECONDS:
+            if record.time - self._since >= CONFIRMED_SECONDS and run.slow is not self._seen:
+                self._since = float("inf")  # once for each reading: what this process ever held only grows
                 yield from self._tell_start(max(used - self._own_ever, 0), record, run)
             return  # the slow lane has nothing new to say
-        self._used, self._since = used, record.time
+        self._used, self._since, self._seen = used, record.time, run.slow
         # The reading is some batches old: whatever this process held since the reading before may be in it.
         newest = max(used - max(self._own, self._own_before), 0)
         self._own, self._own_before = own, self._own

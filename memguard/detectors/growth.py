@@ -64,16 +64,16 @@ class SteadyGrowth(Detector):
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Judges the floor of training batches."""
         if self._told or record.stage is not Stage.TRAIN or record.allocated_end_bytes is None:
-            return
+            return ()
         end = record.allocated_end_bytes
         peak = record.allocated_peak_bytes or end
-        found = self._floor.observe(record, run, end=end, peak=peak, limit=limit_of(run))
+        found = self._floor.observe(record, run, end=end, peak=peak, limit=lambda: limit_of(run))
         if found is None or self._named >= EXPLAINED * found.growth.rate:
-            return
+            return ()
         self._told = True
         if self._lead is None:
             self._pending = (found, record)  # the line may still be named; then the newer telling carries it
-        yield self._conclude(found, record, run)
+        return (self._conclude(found, record, run),)
 
     def _conclude(self, found: Outlook, record: BatchRecord, run: Run) -> Finding:
         growth = found.growth

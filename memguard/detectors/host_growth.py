@@ -112,16 +112,16 @@ class HostGrowth(Detector):
         rss = record.host_rss_bytes
         self._batches += record.stage is Stage.TRAIN
         if self._told or rss is None or record.stage is not Stage.TRAIN:
-            return
-        self._lowest = rss if self._lowest is None else min(self._lowest, rss)
+            return ()
+        self._lowest = rss if self._lowest is None or rss < self._lowest else self._lowest
         if not self._batches % FLOOR_BATCHES:
             self._floors.append(self._lowest)
             self._lowest = None
-        found = self._floor.observe(record, run, end=rss, peak=rss, limit=room_bytes(run.slow, rss))
+        found = self._floor.observe(record, run, end=rss, peak=rss, limit=lambda: room_bytes(run.slow, rss))
         if found is None:
-            return
+            return ()
         self._told = True
-        yield from_record(
+        finding = from_record(
             self,
             record,
             run,
@@ -132,6 +132,7 @@ class HostGrowth(Detector):
             nbytes=round(found.growth.observed),
             bytes_per_batch=found.growth.rate,
         )
+        return (finding,)
 
     def finish(self, run: Run) -> Iterable[Finding]:
         """A growth that went on to the end without a name and without danger is told as it ends."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import final
 
 from memguard.detectors.ratchet import Ratchet, outlook
@@ -9,7 +10,8 @@ from memguard.stats import SlowStats
 from memguard.units import format_bytes
 
 SAMPLE_WINDOWS, SAMPLE_WARM_UP = (8, 32), 8
-"""Of readings of the slow lane, about one a second."""
+"""Of readings of the slow lane, one a second or every few."""
+MOST_TIMES = 4096
 
 
 def free_bytes(slow: SlowStats) -> int | None:
@@ -38,17 +40,29 @@ class SampledGrowth:
         self._ratchet = Ratchet(SAMPLE_WINDOWS, SAMPLE_WARM_UP)
         self._newest: SlowStats | None = None
         self._peak = 0
+        self._times: deque[float] = deque(maxlen=MOST_TIMES)
         self.told = False
 
-    def grows(self, slow: SlowStats, value: int | None) -> float | None:
-        """Bytes a reading by which it grows, if that leads to the limit."""
+    def grows(self, slow: SlowStats, value: int | None, time: float) -> float | None:
+        """Bytes a second by which it grows, if that leads to the limit.
+
+        Args:
+            slow: The reading.
+            value: What it says of the series.
+            time: Of the record that first shows it, in seconds.
+        """
         if self.told or value is None or slow is self._newest:
             return None
         self._newest = slow
+        self._times.append(time)
         self._peak = max(self._peak, value)
         limit = room_bytes(slow, value)
         if not self._ratchet.push(value) or limit is None:
             return None
         found = outlook(self._ratchet, peak=self._peak, limit=limit, batches_left=None, epoch_left=None)
         self.told = found is not None
-        return found.growth.rate if found is not None else None
+        if found is None:
+            return None
+        readings = max(min(found.growth.batches, len(self._times) - 1), 1)
+        seconds = self._times[-1] - self._times[-1 - readings]
+        return found.growth.rate * readings / seconds if seconds > 0 else found.growth.rate

@@ -69,7 +69,7 @@ class OutputsAccumulate(Detector):
         if fact is None or self._floor is None or record.stage is not Stage.TRAIN or end is None:
             return ()
         peak = record.allocated_peak_bytes or end
-        found = self._floor.observe(record, run, end=end, peak=peak, limit=limit_of(run))
+        found = self._floor.observe(record, run, end=end, peak=peak, limit=lambda: limit_of(run))
         if found is None or fact.bytes_per_batch < EXPLAINED * found.growth.rate:
             return ()
         message = (

@@ -117,12 +117,11 @@ class LongestBatch(Detector):
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Remembers the peak of a batch; its size may be told before or after."""
         if record.stage is not Stage.TRAIN or record.allocated_peak_bytes is None or self._told:
-            return
+            return ()
         self._peaks[record.batch] = record.allocated_peak_bytes
         if len(self._peaks) > KEPT_PEAKS:
             del self._peaks[next(iter(self._peaks))]
-        if self._elements:
-            yield from self._judge(record.batch, run)
+        return self._judge(record.batch, run) if self._elements else ()
 
     def _judge(self, batch: int, run: Run) -> Iterable[Finding]:
         if batch not in self._elements or batch not in self._peaks:

@@ -70,7 +70,7 @@ class PinnedGrowth(Detector):
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Judges each new reading."""
         slow = run.slow
-        rate = self._sampled.grows(slow, slow.pinned_bytes)
+        rate = self._sampled.grows(slow, slow.pinned_bytes, record.time)
         if rate is None:
             return
         yield from_record(

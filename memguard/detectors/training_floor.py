@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import final
 
 from memguard.detectors.ratchet import Outlook, Ratchet, outlook
@@ -21,7 +22,9 @@ class TrainingFloor:
         self._peak = 0
         self._epoch: int | None = None
 
-    def observe(self, record: BatchRecord, run: Run, *, end: int, peak: int, limit: int | None) -> Outlook | None:
+    def observe(
+        self, record: BatchRecord, run: Run, *, end: int, peak: int, limit: Callable[[], int | None]
+    ) -> Outlook | None:
         """One more batch of training; an outlook if the value will reach the limit.
 
         Args:
@@ -29,20 +32,21 @@ class TrainingFloor:
             run: The run.
             end: The value after the batch.
             peak: Its highest within the batch.
-            limit: What it may reach; None if nobody knows.
+            limit: Tells what it may reach, None if nobody knows; asked after some batches only.
         """
         if record.epoch != self._epoch:
             if self._epoch is not None:
                 self._ratchet.epoch_end()
             self._epoch = record.epoch
-        self._peak = max(self._peak, peak)
-        if not self._ratchet.push(end) or limit is None:
+        if peak > self._peak:
+            self._peak = peak
+        if not self._ratchet.push(end) or (most := limit()) is None:
             return None
         length = run.batches_per_epoch.get(Stage.TRAIN)
         return outlook(
             self._ratchet,
             peak=self._peak,
-            limit=limit,
+            limit=most,
             batches_left=run.batches_left,
             epoch_left=length - record.index - 1 if length is not None and record.index is not None else None,
             epoch_batches=length,

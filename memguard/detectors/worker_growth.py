@@ -65,7 +65,7 @@ class WorkerGrowth(Detector):
         slow = run.slow
         if self._cache is not None:
             yield from self._judge_cache(self._cache, run)
-        rate = self._sampled.grows(slow, slow.workers_rss_bytes)
+        rate = self._sampled.grows(slow, slow.workers_rss_bytes, record.time)
         if rate is None:
             return
         yield from_record(

@@ -35,11 +35,8 @@ class CacheGuard:
         self._left = False
         self._returned_bytes = 0
         self._seconds = 0.0
-
-    @property
-    def counts_batches(self) -> bool:
+        self.counts_batches = isinstance(policy, int)
         """Whether the policy acts between two batches: it is told of each as it ends then."""
-        return isinstance(self._policy, int)
 
     def after_batch(self, record: BatchRecord) -> Finding | None:
         """A batch is over."""

@@ -20,7 +20,8 @@ class CalmForwards:
         session: Its validation guard knows which models are trained, its watch for out-of-memory errors hears of calls.
 
     Attributes:
-        is_on: Whether a training batch is open that nobody looks at, and nothing out of the ordinary happened in it.
+        is_on: Whether a training batch is open that nobody looks at, and nothing out of the ordinary happened in it;
+            `Session` says so at its start.
     """
 
     def __init__(self, session: Session) -> None:
@@ -30,15 +31,11 @@ class CalmForwards:
         self._trained: set[int] = set()
         self._thread = get_ident()
 
-    def batch_start(self, calm: bool) -> None:
-        """A batch begins."""
-        self._passed.clear()
-        self.is_on = calm
-
     def batch_end(self) -> None:
         """A batch is over."""
-        self._passed.clear()  # an interrupt leaves a forward without a word to its hooks
         self.is_on = False
+        if self._passed:
+            self._passed.clear()  # an interrupt leaves a forward without a word to its hooks
 
     def add_model(self) -> None:
         """There is one more model: of those that are gone it may have the number of one."""

@@ -31,13 +31,14 @@ class Hushed:
         self._paused = [name for name in _PAUSED if skips and getattr(kind, name) is getattr(own, name)]
         self._unused = [name for name in _UNUSED if skips and _is_lightnings(kind, name)]
         self._attributes.update(dict.fromkeys(self._unused))
-        self._is_calm = False
+        self.is_calm = False
+        """Whether those around the backward are hidden."""
 
     def calm(self, now: bool) -> None:
         """A batch begins that is looked at, or not."""
-        if now == self._is_calm:
+        if now == self.is_calm:
             return
-        self._is_calm = now
+        self.is_calm = now
         if now:
             self._attributes.update(dict.fromkeys(self._paused))
         else:

@@ -141,10 +141,12 @@ class MemGuardMixin(Answers):
         if self._wants_forecast:
             self._foresee(session, trainer, pl_module, batch)
         try:
-            self._end_checkpoint()
+            if session.in_stage(Stage.CHECKPOINT):
+                session.stage_end(Stage.CHECKPOINT)
             session.batch_start(batch_idx, batch)
-            if self._hushed is not None:
-                self._hushed.calm(session.calm.is_on and not session.probes.hears_backwards)
+            hushed, calm = self._hushed, session.calm.is_on
+            if hushed is not None and hushed.is_calm is not calm:
+                hushed.calm(calm and not session.probes.hears_backwards)
         except Exception as error:
             end_here(self, "on_train_batch_start", error)
 

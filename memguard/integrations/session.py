@@ -32,7 +32,7 @@ from memguard.backends.auto import AutoBackend
 from memguard.backends.choose import choose_backend
 from memguard.backends.cuda_history import choose_history
 from memguard.backends.host import HostMemory
-from memguard.backends.slow_lane import SlowLane
+from memguard.backends.slow_lane import SlowLane, is_tight
 from memguard.detectors import make_detectors
 from memguard.findings import Finding
 from memguard.forks import pid
@@ -105,7 +105,7 @@ class Session:
         rank, world_size = launch.rank, launch.world_size
         self.logdir: Path = choose_logdir(options, default_logdir, launch.run or time.strftime("%Y%m%d-%H%M%S"))
         self.backend = choose_backend(options.device, peaks=options.peaks)
-        self._slow = SlowLane(self._read_slow)
+        self._slow = SlowLane(self._read_slow, presses=self._presses)
         self._host = HostMemory()
         sinks: list[Sink] = [ConsoleSink()] if console else []
         if rank:
@@ -271,20 +271,24 @@ class Session:
             index: Its number within stage and epoch.
             inputs: The batch itself, looked at for its shapes and not kept.
         """
-        recorder = self.recorder
+        recorder, probes = self.recorder, self.probes
         try:
             if recorder.batch_is_open:
                 self.batch_end()
             recorder.batch_start(index, describe_shapes(inputs) if inputs is not None else None)
             if self.devices.listens:
                 self.devices.batch_start(index)
-            if self.oom.attentive:
+            attentive = self.oom.attentive
+            if attentive:
                 self.oom.alive()
-            self.probes.batch_start(batch=recorder.batch, stage=recorder.stage)
-            self.calm.batch_start(
-                recorder.stage is Stage.TRAIN
-                and self.probes.passes_over
-                and not (self.oom.attentive or self.validation.owes)
+                attentive = self.oom.attentive
+            stage = recorder.stage
+            probes.batch_start(batch=recorder.batch, stage=stage)
+            self.calm.is_on = (
+                not probes.active
+                and stage is Stage.TRAIN
+                and probes.passes_over
+                and not (attentive or self.validation.owes)
             )
         except Exception as error:
             recorder.failed("session", error)
@@ -436,6 +440,10 @@ class Session:
             with self.recorder.part("other ranks"):
                 self.peers.look()
         return self.backend.read_slow()
+
+    def _presses(self, newest: SlowStats) -> bool:
+        """Likewise: whether other ranks are listened for, something is suspected, or memory is short."""
+        return self.peers is not None or self.watch.batch <= self.watch.dense_until or is_tight(newest)
 
     def _hook_optimizers(self) -> None:
         failed = functools.partial(self.recorder.failed, "optimizer hooks")

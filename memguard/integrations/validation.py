@@ -53,7 +53,8 @@ class ValidationGuard:
         self._roots: WeakIdentityDict[nn.Module, _Root] = WeakIdentityDict()
         self._before: Any = None
         self._ours: Any = None
-        self._owed = False
+        self.owes = False
+        """Whether gradients are to be given back in the next training forward."""
         self._noticed = False
 
     def install(self) -> None:
@@ -82,8 +83,8 @@ class ValidationGuard:
 
     def release(self) -> None:
         """Gives gradients back to every guarded forward that is open: hooks of ours will not see its end."""
-        if self._owed:
-            self._owed = False
+        if self.owes:
+            self.owes = False
             torch._C._set_grad_enabled(True)
         for root in self._roots.values():
             root.depth, root.observe = 0, False
@@ -101,13 +102,8 @@ class ValidationGuard:
             root.depth, root.observe = 0, False
             if root.guarded_at:
                 root.guarded_at = 0
-                self._owed = True
+                self.owes = True
                 _take_away(root)
-
-    @property
-    def owes(self) -> bool:
-        """Whether gradients are to be given back in the next training forward."""
-        return self._owed
 
     def is_trained(self, model: nn.Module) -> bool:
         """Whether nothing is left to learn from a forward of this model in training mode; it stays so."""
@@ -118,7 +114,7 @@ class ValidationGuard:
         """A root is called: switches gradients off if its graph would be for nobody."""
         if not self._acts:
             return
-        if self._owed and model.training:
+        if self.owes and model.training:
             self.release()
         root = self._root(model)
         root.depth += 1

@@ -84,6 +84,7 @@ class Probes:
         seconds: Own time so far, all events together.
         active: Whether the open batch is looked at.
         waiting: Facts for the next `take`.
+        passes_over: Whether no probe hears of forwards in batches that are not looked at.
     """
 
     def __init__(
@@ -171,9 +172,9 @@ class Probes:
         watch.batches += 1
         self._thread = get_ident()
         self._in_batch = True
-        self.active = self.pace.looks(stage, closely=batch <= watch.dense_until)
-        self._heard = self._dense if self.active else self._always
-        if self._heard["on_batch_start"]:
+        self.active = active = self.pace.looks(stage, closely=batch <= watch.dense_until)
+        self._heard = heard = self._dense if active else self._always
+        if heard["on_batch_start"]:
             self._emit("on_batch_start")
 
     def look_now(self) -> None:
@@ -228,17 +229,13 @@ class Probes:
             self._emit("on_batch_end")
         self._in_batch = False
         self._heard = self._between
-        spent, self._seconds_before = self.seconds - self._seconds_before, self.seconds
-        if not self.waiting:  # else it is the naming of a cause that took the time: once
-            self.pace.spend(spent)
+        if self.seconds != self._seconds_before:
+            spent, self._seconds_before = self.seconds - self._seconds_before, self.seconds
+            if not self.waiting:  # else it is the naming of a cause that took the time: once
+                self.pace.spend(spent)
         if self.active:
             self.active = False
             self.pace.looked()
-
-    @property
-    def passes_over(self) -> bool:
-        """Whether no probe hears of the forwards of the open batch."""
-        return not self.active and not self._always_forwards
 
     @property
     def hears_backwards(self) -> bool:
@@ -275,7 +272,7 @@ class Probes:
             always = [probe for probe in hearing if event in probe.always or event in _UNSAMPLED]
             self._always[event] = tuple((probe, getattr(probe, event)) for probe in always)
             self._between[event] = (self._dense if event in _FORWARDS else self._always)[event]
-        self._always_forwards = any(self._always[event] for event in _FORWARDS)
+        self.passes_over = not any(self._always[event] for event in _FORWARDS)
 
     def _switch_off(self, probe: Probe, error: Exception) -> None:
         self._probes = [other for other in self._probes if other is not probe]

@@ -20,13 +20,42 @@ def describe_shapes(inputs: object) -> tuple[Entry, ...]:
         inputs: A tensor, or a nest of tuples, lists and dicts of them; what is neither is passed over. Positions
             become names like ``"0"``, nested ones ``"0.mask"``. At most 16 tensors are described.
     """
-    if type(inputs) is torch.Tensor and not inputs.is_nested:
-        return (("", tuple(inputs.shape), _names.get(inputs.dtype) or _name(inputs.dtype)),)
-    if type(inputs) is tuple and len(inputs) == 1 and type(only := inputs[0]) is torch.Tensor and not only.is_nested:
-        return (("0", tuple(only.shape), _names.get(only.dtype) or _name(only.dtype)),)
+    key = _plain(inputs)
+    known = _known.get(key)
+    if known is not None:
+        return known
     found: list[Entry] = []
     _collect("", inputs, MAX_DEPTH, found)
-    return tuple(found)
+    described = tuple(found)
+    if key is not None:
+        if len(_known) >= _MOST:
+            _known.clear()
+        _known[key] = described
+    return described
+
+
+_MOST = 1024
+_known: dict[Any, tuple[Entry, ...]] = {}
+"""Descriptions of plain batches, which are like earlier ones as a rule."""
+
+
+def _plain(inputs: object) -> tuple[object, ...] | None:
+    """What tells the description of a tensor, or of a tuple or list of tensors; None for any other batch."""
+    kind = type(inputs)
+    try:
+        if kind is torch.Tensor:
+            return inputs.shape, inputs.dtype  # type: ignore[attr-defined]
+        if (kind is list or kind is tuple) and len(inputs) <= MAX_ENTRIES:  # type: ignore[arg-type]
+            key: list[object] = []
+            for tensor in inputs:  # type: ignore[attr-defined]
+                if type(tensor) is not torch.Tensor:
+                    return None
+                key.append(tensor.dtype)
+                key.append(tensor.shape)
+            return tuple(key)
+    except RuntimeError:
+        pass  # a nested tensor has no shape
+    return None
 
 
 def count_elements(shapes: tuple[Entry, ...]) -> int:

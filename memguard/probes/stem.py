@@ -31,13 +31,28 @@ class _Stem(NamedTuple):
     hook: Hook
     handle: RemovableHandle
 
+    def put_on(self) -> bool:
+        """From now on the stem's answers are heard; False where the stem is gone."""
+        hooks = self.handle.hooks_dict_ref()
+        if hooks is None:
+            return False
+        hooks[self.handle.id] = self.hook
+        return True
+
+    def take_off(self) -> None:
+        """No longer."""
+        hooks = self.handle.hooks_dict_ref()
+        if hooks is not None:
+            hooks.pop(self.handle.id, None)
+
 
 @final
 class StemProbe(Probe):
-    """Puts one lasting hook on each model's stem, found in one forward with hooks that go at once.
+    """Finds each model's stem in one forward with hooks that go at once; its own is there in forwards that are heard.
 
     An intermediate activation that a hook or a list keeps holds only what is upstream of it: the mark on the stem is
-    there, the mark on the model's output is not. A compiled model gets no stem: hooks inside it would break its graph.
+    there, the mark on the model's output is not. In a batch that nobody looks at the stem has no hook, which would take
+    torch the long way through its call. A compiled model gets no stem: hooks inside it would break its graph.
     """
 
     name: ClassVar[str] = "stem"
@@ -48,26 +63,21 @@ class StemProbe(Probe):
         self._armed: dict[int, list[RemovableHandle]] = {}
         self._searches: dict[int, int] = {}
         self._broken = False
-        self.stop_hearing("on_forward_end")
 
     def on_model(self, model: nn.Module) -> None:
         """One more whose stem is to be found."""
         self._searches.pop(id(model), None)
-        self.hear("on_forward_start")
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Arms the search in the first forward with gradients."""
+        """Hooks the stem, or arms the search for it in the first forward with gradients."""
         key = id(module)
-        self._disarm(key)  # an interrupt may have ended the last search
-        if all(id(model) in self._found for model in self.watch.models):
-            self.stop_hearing("on_forward_start")
-        if (
-            self._broken
-            or key in self._found
-            or not torch.is_grad_enabled()
-            or self.watch.compiled
-            or is_compiled(module)
-        ):
+        if key in self._armed:
+            self._disarm(key)  # an interrupt ended the last search
+        if (stem := self._found.get(key)) is not None:
+            if self._broken or stem.put_on():
+                return
+            del self._found[key]  # the leaf was replaced by another
+        if self._broken or not torch.is_grad_enabled() or self.watch.compiled or is_compiled(module):
             return
         searches = self._searches[key] = self._searches.get(key, 0) + 1
         if searches & (searches - 1):
@@ -80,17 +90,18 @@ class StemProbe(Probe):
         ][:MAX_LEAVES]
         root = weakref.ref(module, functools.partial(_gone, self._found, key))
         self._armed[key] = []
-        self.hear("on_forward_end")
         for leaf in leaves:
             if isinstance(leaf, torch.jit.ScriptModule):
                 continue
             self._armed[key].append(leaf.register_forward_hook(Hook(functools.partial(self._hit, root), self._fails)))
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
-        """Ends a search that found nothing."""
-        self._disarm(id(module))
-        if not self._armed:
-            self.stop_hearing("on_forward_end")
+        """Takes the hook off; ends a search that found nothing."""
+        key = id(module)
+        if (stem := self._found.get(key)) is not None:
+            stem.take_off()
+        elif key in self._armed:
+            self._disarm(key)
 
     def remove(self) -> None:
         """Takes all hooks away."""

@@ -1,3 +1,4 @@
+import itertools
 import logging
 import os
 import threading
@@ -60,6 +61,41 @@ def test_a_slow_reader_is_asked_less_often():
     gate.await_wait()
     assert gate.asked == [pytest.approx(10.0)]
     gate.end(lane)
+
+
+def pauses(count: int, reading: SlowStats, **options) -> list[float]:
+    """What a lane waits after each of so many readings of 1 ms, one begun every 25 s."""
+    gate, ticks = Gate(), (25.0 * (turn // 2) + 0.001 * (turn % 2) for turn in itertools.count())
+    lane = SlowLane(lambda: reading, wait=gate, clock=lambda: next(ticks), **options)
+    lane.start()
+    for _ in range(count - 1):
+        gate.await_wait()
+        gate.open()
+    gate.await_wait()
+    gate.end(lane)
+    return gate.asked
+
+
+def test_after_the_first_minute_it_reads_more_rarely():
+    """A reading of 1 ms every 5 s is a fiftieth of a percent of a core."""
+    assert pauses(5, SlowStats()) == [1.0, 1.0, 1.0, pytest.approx(5.0), pytest.approx(5.0)]
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        SlowStats(host_used_bytes=90, host_limit_bytes=100),
+        SlowStats(host_used_bytes=10, host_limit_bytes=100, shm_free_bytes=5, shm_total_bytes=100),
+    ],
+)
+def test_where_memory_is_short_it_goes_on_as_at_first(reading: SlowStats):
+    """Every second matters then."""
+    assert pauses(5, reading) == [1.0] * 5
+
+
+def test_it_goes_on_as_at_first_while_something_presses():
+    """Who made the lane says so."""
+    assert pauses(5, SlowStats(), presses=lambda newest: True) == [1.0] * 5
 
 
 def test_a_failure_is_logged_once_and_ends_the_lane(caplog):

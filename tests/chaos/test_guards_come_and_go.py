@@ -79,7 +79,7 @@ def test_what_is_left_behind_would_be_seen(tmp_path: Path) -> None:
     with memguard.watch(model, logdir=tmp_path, quiet=True, device="virtual:1GiB"):
         model(torch.ones(1, 8)).sum().backward()
         assert {"gc.callbacks", "sys.excepthook", "UntypedStorage.resize_"} <= set(in_process())
-        assert {"Sequential._forward_hooks", "0._forward_hooks"} <= set(on_objects(model))
+        assert "Sequential._forward_hooks" in on_objects(model)
 
 
 def test_a_model_near_the_recursion_limit_trains(tmp_path: Path) -> None:

@@ -33,6 +33,17 @@ def test_a_reading_that_never_changes_counts_once_it_stood_or_the_run_is_over(ba
     assert finding.bytes == 6 * GIB
 
 
+def test_a_reading_is_confirmed_by_the_next_one_alone() -> None:
+    """However long it stands: later in a run readings are seconds apart, and what they show may be over."""
+    rule, run = ForeignMemory(), run_of()
+    stands = [
+        found for i in range(60) for found in rule.observe(record(i, time=i / 10, device_used_bytes=18 * GIB), run)
+    ]
+    run.slow = SlowStats()
+    (finding,) = rule.observe(record(60, time=6.0, device_used_bytes=18 * GIB), run)
+    assert not stands and finding.bytes == 6 * GIB
+
+
 @pytest.mark.parametrize("device", ["virtual:24GiB", "cuda:0"])
 def test_what_this_process_held_between_two_looks_is_nobody_elses(device: str) -> None:
     """On a virtual device nobody else is; elsewhere the highest that this process ever reserved is taken off."""

@@ -207,11 +207,42 @@ def test_nothing_is_kept_alive_and_copies_are_inert() -> None:
         for _ in loop.batches(5):
             step(optimizer, model(x).sum())
             assert not [mark for mark in loop.watch.ledger.live.values() if mark.batch < loop.batch]
-        stem_hooks = model[0]._forward_hooks
-        assert len(stem_hooks) == 1
-        twin = copy.deepcopy(model[0])
-        twin(x)
-        pickle.loads(pickle.dumps(model[0]))(x)
+        with_hook: list[nn.Module] = []
+        model[1].register_forward_pre_hook(lambda *args: with_hook.append(copy.deepcopy(model[0])))
+        model[1].register_forward_pre_hook(lambda *args: with_hook.append(pickle.loads(pickle.dumps(model[0]))))
+        model(x)
+        for twin in with_hook:
+            assert len(twin._forward_hooks) == 1
+            twin(x)
+    assert len(with_hook) == 2
+    assert model[0]._forward_hooks == {}
+
+
+def test_the_stem_has_a_hook_only_while_a_forward_is_heard() -> None:
+    """Outside of forwards, and in batches that nobody looks at, torch calls the stem as if nobody watched."""
+    model, optimizer, x = make()
+    inside: list[int] = []
+    model[1].register_forward_pre_hook(lambda *args: inside.append(len(model[0]._forward_hooks)))
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(66):
+            step(optimizer, model(x).sum())
+            assert not model[0]._forward_hooks
+        assert set(inside[:64]) == {1} and inside[65:] == [0], "of those after the first one in sixteen is looked at"
+        model(x)
+        assert inside[-1] == 1, "between two batches every forward is heard"
+
+
+def test_a_stem_that_was_replaced_is_found_anew() -> None:
+    """A new first layer gets its hook in the next forward that is heard."""
+    model, optimizer, x = make()
+    inside: list[int] = []
+    model[1].register_forward_pre_hook(lambda *args: inside.append(len(model[0]._forward_hooks)))
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(4):
+            if index == 2:
+                model[0] = nn.Linear(*reversed(model[0].weight.shape))
+            step(optimizer, model(x).sum())
+        assert inside == [1] * 4
     assert model[0]._forward_hooks == {}
 
 
