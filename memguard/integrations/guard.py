@@ -273,8 +273,9 @@ class Guard:
         """A `batches` loop hands out a batch."""
         if self._forwards_open.depth:
             self._look_for_interrupt(in_hook=False)
-        self._loop.end()
-        self._loop.begin(index)
+        models = self.models
+        training = any(model.training for model in models) and torch.is_grad_enabled() if models else None
+        self._loop.hand_out(index, training=training)
         self.session.recorder.shapes_once(lambda: describe_shapes(batch))
 
     @shielded

@@ -147,6 +147,20 @@ class BatchInference:
         self._open, self._backward, self._leaders, self._further = True, False, None, 0
         self._listener.begin(index)
 
+    def hand_out(self, index: int, *, training: bool | None) -> None:
+        """A loop that says its batches hands one out.
+
+        Args:
+            index: Its number in the loop.
+            training: Whether a guarded model is in training mode with gradients enabled, so that the batch is in the
+                right stage before its first forward; None where there is no model to ask.
+        """
+        self.end()
+        stage = self._stage if training is None else Stage.TRAIN if training else Stage.VALIDATION
+        if stage is not None and stage is not self._stage:
+            self._change(stage)
+        self.begin(index)
+
     def end(self) -> None:
         """The open batch, if any, is over."""
         if self._open:

@@ -128,6 +128,25 @@ def test_batches_are_exact_and_hold_nothing(tmp_path: Path) -> None:
     assert [(r.index, r.epoch, r.stage) for r in guard.records] == [(i, 5, Stage.TRAIN) for i in range(3)]
 
 
+def test_each_batch_of_a_batches_loop_is_in_the_stage_of_its_models(tmp_path: Path) -> None:
+    """The first ones too: of training after an evaluation, and of an evaluation after training."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with memguard.watch(model, optimizer, logdir=tmp_path, quiet=True) as guard:
+        for epoch in range(3):
+            model.train()
+            for x, _ in guard.batches(list(batches(4)), epoch=epoch):
+                model(x).sum().backward()
+                optimizer.step()
+            model.eval()
+            with torch.no_grad():
+                for x, _ in guard.batches(list(batches(2)), epoch=epoch):
+                    model(x)
+    told = [(record.stage, record.index) for record in guard.records]
+    train, validation = [(Stage.TRAIN, i) for i in range(4)], [(Stage.VALIDATION, i) for i in range(2)]
+    assert told == [*train, *validation] * 3
+
+
 def test_leaving_a_batches_loop_early_is_fine(tmp_path: Path) -> None:
     """After a break, inference takes over again."""
     model = net()
