@@ -89,7 +89,7 @@ def _hints(versions: dict[str, str]) -> Iterator[str]:
     from memguard.backends import diagnosis
 
     yield from diagnosis.hints()
-    if sys.version_info >= (3, 15):
+    if sys.version_info >= (3, 14):
         yield f"Python {platform.python_version()} is newer than those memguard was tested with (3.10 to 3.13)"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import random
 import warnings
 from pathlib import Path
@@ -50,9 +49,9 @@ SPELT_OUT = {"on_train_batch_start", "on_before_backward", "on_after_backward", 
 """Hooks of every batch, which spell out the shield; what they call is among the cases."""
 
 
-@functools.cache
-def truth(logdir: Path) -> list[torch.Tensor]:
-    return fit(logdir, [])
+@pytest.fixture(scope="module")  # no longer: tests that come after would find copies of their model's weights
+def truth(tmp_path_factory: pytest.TempPathFactory) -> list[torch.Tensor]:
+    return fit(tmp_path_factory.getbasetemp(), [])
 
 
 @pytest.mark.parametrize(
@@ -66,8 +65,8 @@ def truth(logdir: Path) -> list[torch.Tensor]:
 def test_a_trainer_never_knows(
     kind: type,
     name: str,
+    truth: list[torch.Tensor],
     tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -85,6 +84,6 @@ def test_a_trainer_never_knows(
     monkeypatch.undo()
     for args, kwargs in calls:
         getattr(kind, name)(*args, **kwargs)
-    assert_same(numbers, truth(tmp_path_factory.getbasetemp()))
+    assert_same(numbers, truth)
     lines = first_lines(caplog.records)
     assert len(lines) == len(set(lines)) or name in DEFENCE, lines

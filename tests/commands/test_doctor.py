@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from memguard.cli import main
@@ -33,3 +35,12 @@ def test_an_allocator_without_statistics_is_named(monkeypatch: pytest.MonkeyPatc
     """The cudaMallocAsync backend leaves most numbers unknown."""
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync")
     assert any("cudaMallocAsync" in hint for hint in doctor._hints({}))
+
+
+@pytest.mark.parametrize(("version", "told"), [((3, 13, 9), False), ((3, 14, 0), True)])
+def test_a_python_that_nobody_tried_is_named(
+    version: tuple[int, int, int], told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one is 3.14."""
+    monkeypatch.setattr(sys, "version_info", version)
+    assert any("newer than those" in hint for hint in doctor._hints({})) is told

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("lightning.pytorch")
 
 import lightning.pytorch as lightning
+import torch
 
 import memguard
 from memguard.integrations.hushed import _PAUSED, _UNUSED
@@ -34,7 +35,7 @@ class Spans(lightning.profilers.Profiler):  # type: ignore[misc]
         pass
 
 
-def spans_of(callback: Any, folder: Path) -> dict[str, int]:
+def spans_of(callback: Any, folder: Path, batches: int = BATCHES) -> dict[str, int]:
     """How often the Trainer opened a span for each hook of a callback."""
     spans = Spans()
     trainer = lightning.Trainer(
@@ -48,7 +49,7 @@ def spans_of(callback: Any, folder: Path) -> dict[str, int]:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(classifier(lightning), loader(BATCHES, 1), loader(1, 1))
+    trainer.fit(classifier(lightning), loader(batches, 1), loader(1, 1))
     prefix = f"[Callback]{callback.state_key}."
     return {name.removeprefix(prefix): count for name, count in spans.names.items() if name.startswith(prefix)}
 
@@ -61,6 +62,15 @@ def test_a_batch_that_nobody_looks_at_has_two_hooks(tmp_path: Path) -> None:
     assert 64 <= spans["on_before_backward"] == spans["on_after_backward"] < 70
     assert spans["on_train_batch_start"] == spans["on_train_batch_end"] == BATCHES
     assert not {*_UNUSED, *_PAUSED} & set(vars(callback)), "all hooks are there again"
+
+
+def test_a_cuda_build_without_a_gpu_comes_to_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With "auto" it looks for a GPU in every batch at first; then it takes the host to be the device."""
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    spans = spans_of(memguard.MemGuard(quiet=True), tmp_path, batches=300)
+    assert 64 <= spans["on_before_backward"] == spans["on_after_backward"] < 200
 
 
 def test_hooks_of_a_subclass_are_called(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from torch import nn
 import memguard
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # a DeprecationWarning, from torch 2.15 on a FutureWarning
 def test_a_scripted_model_is_watched_saved_and_copied() -> None:
     """Its batches are counted, its file and copies are as without memguard, and the hooks go."""
     plain = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
