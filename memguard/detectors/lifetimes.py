@@ -122,7 +122,8 @@ class LocalsAlive(Detector):
 class RebindDoubles(Detector):
     """A tensor is made again before the old one is dropped.
 
-    What: ``x = f(x)`` or ``buffer = torch.zeros(...)`` under a name that already holds a large tensor.
+    What: ``x = f(x)`` or ``buffer = torch.zeros(...)`` under a name that already holds a large tensor, in a batch or
+    between epochs; a loop over folds or trials that makes its next model under the name of the last.
 
     Why it matters: the right side is computed while the name still holds the old tensor, so both exist for a moment:
     at the peak the memory counts twice.
