@@ -38,7 +38,7 @@ class ModelSeriesProbe(Probe):
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._made: dict[str, list[tuple[weakref.ref[nn.Module], int, int]]] = {}
-        """By class: the models, the batch in which each was first called, and their sizes."""
+        """By class: the models, the batch in which each was first called, and its size, but for the first."""
         self._due: str | None = None
         self._told: set[str] = set()
         self._tries = 0
@@ -51,9 +51,9 @@ class ModelSeriesProbe(Probe):
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
         made = self._made.setdefault(kind, [])
         if made and self.watch.batch - made[-1][1] < APART:
-            self._made[kind] = [(weakref.ref(model), self.watch.batch, _size(model))]
+            self._made[kind] = [(weakref.ref(model), self.watch.batch, 0)]
             return
-        made.append((weakref.ref(model), self.watch.batch, _size(model)))
+        made.append((weakref.ref(model), self.watch.batch, _size(model) if made else 0))
         if len(made) >= MADE and kind not in self._told and self._tries < TRIES:
             self._due = kind
             self.hear("on_batch_end")
@@ -66,12 +66,12 @@ class ModelSeriesProbe(Probe):
         if len(made) < MADE or kind is None:
             return
         self._tries += 1
-        older = {id(model): (model, size) for ref, _, size in made[:-1] if (model := ref()) is not None}
+        older = [model for ref, _, _ in made[:-1] if (model := ref()) is not None]
         newest = made[-1][0]()
         if newest is None:
             return
         if len(older) >= KEPT:
-            found = self._kept([model for model, _ in older.values()], sum(size for _, size in older.values()))
+            found = self._kept(older)
         else:
             found = self._rebound(newest, made[-2][2])
         if found is not None:
@@ -82,8 +82,9 @@ class ModelSeriesProbe(Probe):
         """Forgets all models."""
         self._made.clear()
 
-    def _kept(self, older: list[nn.Module], nbytes: int) -> Fact | None:
+    def _kept(self, older: list[nn.Module]) -> Fact | None:
         """Who collects models that had their time."""
+        nbytes = sum(map(_size, older))
         if nbytes < self._least():
             return None
         survey = Survey(extra=self.watch.roots(), frame=sys._getframe(1))
