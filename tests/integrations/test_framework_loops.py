@@ -1,3 +1,4 @@
+import gc
 import importlib.util
 from collections import Counter
 from collections.abc import Callable
@@ -31,6 +32,7 @@ class Guarding:
         self.options = {"logdir": folder, "device": device, "quiet": True, **options}
 
     def __call__(self, *given: Any) -> memguard.Guard:
+        gc.collect()  # what the loop before left in circles would be freed between two batches, at any time
         self.guard = memguard.watch(*given, **self.options)
         return self.guard
 
