@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -78,9 +78,15 @@ def saved_tensors(node: Any) -> Iterator[torch.Tensor]:
                     yield data
 
 
-@functools.lru_cache(maxsize=2048)
-def _saved_names(kind: Any) -> tuple[str, ...]:
-    return tuple(name for name in dir(kind) if name.startswith(_RAW))
+_names_of: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
+"""Weakly: the class of a function of the user's may hold tensors in its closure, as those of captured graphs do."""
+
+
+def _saved_names(kind: type) -> tuple[str, ...]:
+    names = _names_of.get(kind)
+    if names is None:
+        names = _names_of[kind] = tuple(name for name in dir(kind) if name.startswith(_RAW))
+    return names
 
 
 def held_bytes(tensor: torch.Tensor, ignore: dict[int, int]) -> dict[int, int]:

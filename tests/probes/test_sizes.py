@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -50,3 +53,28 @@ def test_more_parameters_than_any_model_has_are_not_listed(
     assert len(guard.records) == 6
     told = [record.getMessage() for record in caplog.records]
     assert told and len(set(told)) == len(told) and all("looks at 20 at most" in text for text in told)
+
+
+def test_the_class_of_a_function_is_not_kept_alive() -> None:
+    """One made in a closure holds what that holds: the static tensors of a captured graph, say."""
+
+    def asked() -> tuple[weakref.ref[torch.Tensor], weakref.ref[type]]:
+        static = torch.ones(4)
+
+        class Adds(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+                return x + static
+
+            @staticmethod
+            def backward(ctx: Any, *gradients: Any) -> Any:
+                return gradients[0]
+
+        output = Adds.apply(torch.ones(4, requires_grad=True))
+        sizes.saved_storages(output.grad_fn)
+        return weakref.ref(static), weakref.ref(Adds)
+
+    static, function = asked()
+    gc.collect()
+    assert function() is None
+    assert static() is None
