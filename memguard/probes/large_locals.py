@@ -35,7 +35,7 @@ class LargeLocal:
     last_turns: bool = False
     """Whether it is the loop's last turn's: what sets it stands below the line that runs."""
     shared: bool = False
-    """Whether something else holds the same storage: a caller's variable, what it was taken out of, a loop's turn."""
+    """Whether something else may hold the same storage: a caller, what it was taken from, what a loop goes through."""
     backward_follows: bool = False
     """Whether the function calls backward further down: the peak comes while the variable is there."""
 
@@ -68,10 +68,14 @@ def find_large_locals(
             key = storage_key(value)
             if key is None or key[1] < min_bytes or ignore(key[0]):
                 continue
-            if key[0] not in found:
-                found[key[0]], frames[key[0]] = _local(name, key[1], user_frame, sources, line), user_frame
+            local = _local(name, key[1], user_frame, sources, line)
+            known = found.get(key[0])
+            if known is None:
+                found[key[0]], frames[key[0]] = local, user_frame
             elif frames[key[0]] is not user_frame:
-                found[key[0]] = replace(found[key[0]], shared=True)
+                found[key[0]] = replace(known, shared=True)
+            elif local.read_again is not False:  # another name of it, or a part of it
+                found[key[0]] = replace(known, read_again=local.read_again)
     frames.clear()
     return tuple(sorted(found.values(), key=lambda local: -local.bytes))
 
@@ -89,6 +93,9 @@ def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line:
             last = max(before, key=lambda store: store.line)
             set_on, text = last.line, source.text(last.line, last.end_line)
             shared = last.from_loop or not any(isinstance(part, _MAKING) for part in ast.walk(last.value))
+            loop = max(_loops_around(function.node, line), key=lambda loop: loop.lineno, default=None)
+            # What was made before the loop may be another's by now: a generator's that the loop goes through.
+            shared = shared or (loop is not None and not loop.lineno <= last.line <= (loop.end_lineno or last.line))
     place = Place(file=code.co_filename, line=set_on or line, function=code.co_name, holder=name, source=text)
     read_again = is_read_again(source, code.co_firstlineno, code.co_name, name, line)
     backward = function is not None and any(
@@ -158,9 +165,9 @@ def _in_branch(function: ast.AST, at: int, line: int) -> bool:
     return False
 
 
-def _loops_around(function: ast.AST, line: int) -> list[ast.For | ast.AsyncFor | ast.While]:
+def _loops_around(function: ast.AST | None, line: int) -> list[ast.For | ast.AsyncFor | ast.While]:
     return [
         node
-        for node in ast.walk(function)
+        for node in (ast.walk(function) if function is not None else ())
         if isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.lineno <= line <= (node.end_lineno or line)
     ]

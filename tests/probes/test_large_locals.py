@@ -1,6 +1,7 @@
 """Large local tensors of functions, and whether they are read again."""
 
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,36 @@ def test_reads_after_a_line(case: str, tmp_path: Path) -> None:
 def test_unknown_source_is_unknown() -> None:
     """Without a source nothing is claimed."""
     assert is_read_again(None, 1, "f", "x", 2) is None
+
+
+def test_what_was_made_before_the_loop_may_be_anothers() -> None:
+    """A generator that the loop goes through holds it as well; what a turn makes is its own."""
+    found: list[LargeLocal] = []
+
+    def turns(data: torch.Tensor) -> Iterator[int]:
+        for _ in range(2):
+            yield int(data.numel())
+
+    def loop() -> None:
+        data = torch.zeros(MIB)
+        for _ in turns(data):
+            own = torch.zeros(MIB)
+            own.sum()
+            found.extend(find_large_locals(MIB))
+
+    loop()
+    assert {local.name: local.shared for local in found} == {"data": True, "own": False}
+
+
+def test_a_tensor_of_which_a_part_is_read_later_is_read_later() -> None:
+    """Its storage stays for the part."""
+    found: list[LargeLocal] = []
+
+    def step() -> int:
+        whole = torch.zeros(2 * MIB)
+        part = whole[:MIB]
+        found.extend(find_large_locals(MIB))
+        return int(part.sum())
+
+    step()
+    assert [(local.name, local.read_again) for local in found] == [("whole", True)]
