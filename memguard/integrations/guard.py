@@ -16,11 +16,13 @@ from memguard.guards.no_grad import tensors_of
 from memguard.integrations.batches import Batches
 from memguard.integrations.closing import closing_text
 from memguard.integrations.compiled import compiled_wrappers
+from memguard.integrations.express import Express
 from memguard.integrations.hooks import OpenForwards, RootHooks
 from memguard.integrations.loop import BatchInference
 from memguard.integrations.progress import BatchLine
 from memguard.integrations.session import Session
 from memguard.integrations.shield import shielded
+from memguard.integrations.steps import steps_under_way
 from memguard.integrations.trackers import Scalars
 from memguard.options import Options, disabled
 from memguard.probes.by_identity import WeakIdentityDict
@@ -73,9 +75,10 @@ class Guard:
         if self._disabled:
             return
         self.session = Session(options, writer=(lambda: writer) if writer is not None else None)
-        self._loop = BatchInference(self)
+        self._loop = BatchInference(self, steps_under_way)
         self._hear_backward = Hook(self._loop.backward, self.hook_failed)
         self.session.on_step = (self._step_start, self._loop.step_end)
+        self._express = self.session.express = Express(self.session, self._loop, self._forwards_open)
         for optimizer in optimizers:
             self.session.watch.add_optimizer(optimizer)
         self._models = list(models)
@@ -151,6 +154,7 @@ class Guard:
         """Takes the hooks off one model; whether it had any."""
         hooks = self._hooks.pop(model) if not self._disabled else None
         if hooks is not None:
+            self._express.stop()
             hooks.remove()
         return hooks is not None
 
@@ -162,7 +166,7 @@ class Guard:
     @property
     def is_in_forward(self) -> bool:
         """Whether a guarded model is being called right now, as far as its hooks know."""
-        return self._forwards_open.depth > 0
+        return self._forwards_open.depth > 0 or (not self._disabled and self._express.is_inside)
 
     @property
     def is_of_this_process(self) -> bool:
@@ -188,9 +192,17 @@ class Guard:
 
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A root model is called."""
-        session = self.session
+        express, session = self._express, self.session
+        try:
+            if express.forward(model, args, kwargs):
+                return
+        except Exception as error:
+            express.give_up()
+            session.recorder.failed("short way", error)
         if session.is_foreign():
             return
+        if express.is_open:
+            express.leave(in_hook=True)
         if self._forwards_open.depth:
             self._look_for_interrupt(in_hook=True)
         self._forwards += 1
@@ -203,12 +215,14 @@ class Guard:
                     recorder.shapes_once(lambda: describe_shapes(args or kwargs))
             except Exception as error:
                 recorder.failed("batch inference", error)
-        if not session.calm.passes(model):
+        if session.calm.passes(model):
+            express.passed_over(model)
+        else:
             session.forward_start(model, args, kwargs)
 
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A root model has answered."""
-        if self.session.is_foreign():
+        if self._express.forward_end(output) or self.session.is_foreign():
             return
         outermost = self._forwards_open.leave()
         if not self.session.calm.passed(model, output):
@@ -254,6 +268,7 @@ class Guard:
     def finish(self) -> None:
         """The open batch is over."""
         self.session.batch_end()
+        self._express.may_follow()
 
     def crowded(self) -> None:
         """The open batch had several forwards without a backward: an evaluation that forgot eval() looks like that."""
@@ -263,6 +278,7 @@ class Guard:
     @shielded
     def start_batches(self, epoch: int | None) -> None:
         """A `batches` loop begins."""
+        self._leave_express()
         self._loop.end()
         self._epoch = epoch
         self.session.recorder.epoch(epoch)
@@ -293,6 +309,10 @@ class Guard:
         else:
             line.show(index)
 
+    def _leave_express(self) -> None:
+        if self._express.is_open:
+            self._express.leave(in_hook=False)
+
     def _listen_for_backward(self, output: object) -> None:
         for tensor in (output,) if isinstance(output, torch.Tensor) else tensors_of(output):
             if tensor.grad_fn is not None:
@@ -312,6 +332,7 @@ class Guard:
 
     @shielded
     def _attach(self, model: nn.Module) -> None:
+        self._express.stop()
         self._hooks[model] = RootHooks(model, self)
         self.session.add_model(model)
 
@@ -325,6 +346,7 @@ class Guard:
 
     @shielded
     def _leave_stages(self) -> None:
+        self._leave_express()
         self._loop.end()
         for stage in (Stage.VALIDATION, Stage.TRAIN):
             self.session.stage_end(stage)

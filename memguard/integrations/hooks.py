@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from memguard.probes.frames import read_locals
 from memguard.probes.hook import Hook
 
 
@@ -84,6 +85,24 @@ class OpenForwards:
         call = _next_call(sys._getframe(1))
         self._outermost = id(call) if call is not None else 0
         return True
+
+    def adopt(self, model: int, *, in_hook: bool) -> nn.Module | None:
+        """A forward of this model began without a word to `enter`; the model, if it is still under way.
+
+        Args:
+            model: The identity of the module that was called.
+            in_hook: Whether a hook asks: then the innermost call is its own.
+        """
+        call = _next_call(sys._getframe(1))
+        if in_hook and call is not None:
+            call = _next_call(call.f_back)
+        while call is not None:
+            called = read_locals(call).get("self")
+            if id(called) == model and isinstance(called, nn.Module):
+                self.depth, self._outermost = 1, id(call)
+                return called
+            call = _next_call(call.f_back)
+        return None
 
     def leave(self) -> bool:
         """A forward is over; whether it was an outermost one."""

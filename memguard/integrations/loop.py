@@ -10,6 +10,7 @@ then nothing is inferred.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, final
 
 from memguard.stats import Stage
@@ -43,10 +44,11 @@ class BatchInference:
 
     Args:
         listener: Told of stages and batches.
+        steps: Counts the optimizer steps under way; None where every one that begins is known to end.
     """
 
-    def __init__(self, listener: BatchListener) -> None:
-        self._listener = listener
+    def __init__(self, listener: BatchListener, steps: Callable[[], int] | None = None) -> None:
+        self._listener, self._steps = listener, steps
         self._stage: Stage | None = None
         self._open = False
         self._backward = False
@@ -66,6 +68,8 @@ class BatchInference:
         """
         if training:
             self._trained.add(model)
+        if self._stepping:
+            self._recount()
         if self._stepping:
             if training and not self.explicit and not (self._open and self._stage is Stage.TRAIN):
                 self.end()
@@ -100,6 +104,33 @@ class BatchInference:
         """
         return self._plain < PLAIN_BATCHES and not self.explicit
 
+    def begins_alike(self, model: int) -> bool:
+        """Whether a forward in training mode that begins now opens a batch like the last ones; then it is open.
+
+        Nobody else is told: the caller has begun the batch then.
+        """
+        if (
+            self._plain < PLAIN_BATCHES
+            or self._open
+            or self._stepping
+            or self.explicit
+            or self._stage is not Stage.TRAIN
+            or model not in self._trained
+        ):
+            return False
+        self._open, self._backward, self._leaders, self._further = True, False, None, 0
+        return True
+
+    def ends_alike(self) -> None:
+        """The batch that `begins_alike` opened is over with its step; likewise nobody else is told."""
+        self._plain += 1
+        self._open = False
+
+    def _recount(self) -> None:
+        """A step that failed ended without a word."""
+        if self._steps is not None:
+            self._stepping = self._steps()
+
     def _is_teacher(self, model: int) -> bool:
         """Whether a forward in eval mode serves a training batch: another model's, before or after the student's.
 
@@ -126,6 +157,8 @@ class BatchInference:
 
     def bare_backward(self) -> None:
         """A backward begins in a program without modules: it is all that shows a training batch."""
+        if self._stepping:
+            self._recount()
         if self.explicit or (self._stepping and self._open):
             return
         self.end()
@@ -134,10 +167,15 @@ class BatchInference:
     def step_start(self) -> None:
         """An optimizer begins its step."""
         self._stepping += 1
+        if self._stepping > 1:
+            self._recount()
 
     def step_end(self) -> None:
         """An optimizer has made its step."""
         self._stepping = max(self._stepping - 1, 0)
+        if self._stepping:
+            self._recount()
+            self._stepping -= 1  # this one is still under way
         if not self._stepping and not self.explicit and self._open and self._stage is Stage.TRAIN:
             self._plain += 1
             self.end()

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import get_ident
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 import torch.distributed as dist
@@ -58,6 +58,9 @@ from memguard.sinks.several_ranks import OnlyHere
 from memguard.sinks.tensorboard import TensorBoardSink
 from memguard.stats import BatchRecord, Run, SlowStats, Stage
 from memguard.summary import Summary
+
+if TYPE_CHECKING:
+    from memguard.integrations.express import Express
 
 # Sessions that are open in this process, innermost last: `Session.open` adds, `Session.close` takes away.
 _open: list[Session] = []
@@ -154,6 +157,8 @@ class Session:
         self._train_batches = 0
         self._owners = PeakOwners(self.recorder, self.watch, self.backend)
         self.calm = CalmForwards(self)
+        self.express: Express | None = None
+        """The short way of a plain loop's ordinary batches."""
         self._charged = self._settled = 0.0
         self.on_step: tuple[Callable[[], None], Callable[[], None]] | None = None
         """Called before and after each optimizer step, where a front door needs it."""
@@ -314,6 +319,14 @@ class Session:
         except Exception as error:
             recorder.failed("session", error)
 
+    def is_calm(self, batch: int) -> bool:
+        """Whether nobody would hear of anything in this batch, if none of the regular looks is due."""
+        return (
+            self.probes.is_quiet
+            and batch > self.watch.dense_until
+            and not (self.devices.listens or self.oom.attentive or self.validation.owes)
+        )
+
     # Model and optimizer
 
     def add_model(self, model: nn.Module) -> None:
@@ -368,6 +381,8 @@ class Session:
         if get_ident() != self._thread or pid() != self._pid:
             return
         try:
+            if self.express is not None and self.express.step_start(optimizer):
+                return
             self.probes.optimizer_step_start(optimizer)
             if self.on_step is not None:
                 self.on_step[0]()
@@ -378,6 +393,8 @@ class Session:
         if get_ident() != self._thread or pid() != self._pid:
             return
         try:
+            if self.express is not None and self.express.step_end(optimizer):
+                return
             self.recorder.optimizer_step()
             if self.devices.listens:
                 self.devices.optimizer_step()

@@ -67,6 +67,15 @@ class Pace:
             return self._purse > 0
         return False
 
+    def calm_ahead(self, stage: Stage) -> int:
+        """How many batches of a stage come until the next one is due."""
+        number = self._batches.get(stage, 0)
+        return 0 if number < FIRST_BATCHES else -number % self.interval
+
+    def pass_by(self, stage: Stage, batches: int) -> None:
+        """So many batches went by without being asked about, none of them due."""
+        self._batches[stage] = self._batches.get(stage, 0) + batches
+
     def spend(self, seconds: float) -> None:
         """Takes from the purse what memguard did since the last call."""
         self._purse = max(self._purse - seconds, -ALLOWANCE_SECONDS)

@@ -49,6 +49,11 @@ _UNSAMPLED = frozenset(
 _IN_USER_CODE = _FORWARDS | {"on_forward_in_handler", "on_backward_start", "on_backward_end"}
 """Events that may come while a transform runs; the others come from the loop itself."""
 
+_EACH_BATCH = _FORWARDS | {
+    *("on_batch_start", "on_batch_end", "on_backward_start", "on_backward_end"),
+    *("on_optimizer_step_start", "on_optimizer_step_end"),
+}
+
 Listeners = tuple[tuple[Probe, Callable[..., None]], ...]
 
 _is_compiling = torch.compiler.is_compiling
@@ -85,6 +90,7 @@ class Probes:
         active: Whether the open batch is looked at.
         waiting: Facts for the next `take`.
         passes_over: Whether no probe hears of forwards in batches that are not looked at.
+        is_quiet: Whether none hears of anything in them.
     """
 
     def __init__(
@@ -176,6 +182,14 @@ class Probes:
         self._heard = heard = self._dense if active else self._always
         if heard["on_batch_start"]:
             self._emit("on_batch_start")
+
+    def pass_by(self, batch: int) -> None:
+        """A batch begins that nobody looks at, of the stage of the last one: what is left of `batch_start` then."""
+        watch = self.watch
+        watch.batch = batch
+        watch.batches += 1
+        self._in_batch = True
+        self._heard = self._always
 
     def look_now(self) -> None:
         """The rest of the open batch is looked at after all; a run may ask for it a few times."""
@@ -273,6 +287,7 @@ class Probes:
             self._always[event] = tuple((probe, getattr(probe, event)) for probe in always)
             self._between[event] = (self._dense if event in _FORWARDS else self._always)[event]
         self.passes_over = not any(self._always[event] for event in _FORWARDS)
+        self.is_quiet = not any(self._always[event] for event in _EACH_BATCH)
 
     def _switch_off(self, probe: Probe, error: Exception) -> None:
         self._probes = [other for other in self._probes if other is not probe]

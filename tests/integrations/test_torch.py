@@ -1,3 +1,4 @@
+import contextlib
 import copy
 import io
 import pickle
@@ -262,3 +263,15 @@ def test_two_models_side_by_side_are_asked_for_as_a_list() -> None:
     """The second argument is the optimizer; the error says how several models are given."""
     with pytest.raises(TypeError, match=r"watch\(\[a, b\]"):
         memguard.watch(nn.Linear(2, 2), nn.Linear(2, 2))  # type: ignore[arg-type]
+
+
+def test_a_step_that_fails_ends_without_a_word(tmp_path: Path) -> None:
+    """An optimizer that raises (its states do not fit) is no step for ever: the batches after it are recorded."""
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with memguard.watch(model, optimizer, logdir=tmp_path, quiet=True, device="cpu") as guard:
+        for batch in range(10):
+            model(torch.ones(2, 4)).sum().backward()
+            with contextlib.suppress(ZeroDivisionError):
+                optimizer.step(lambda batch=batch: 1 / (batch != 3))
+    assert [record.optimizer_steps for record in guard.records] == [1, 2, 3, 3, 4, 5, 6, 7, 8, 9]

@@ -1,0 +1,237 @@
+"""Batches that go the short way: told as on the long one, whatever happens in between."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import memguard
+from memguard.integrations.express import Express
+from memguard.integrations.guard import Guard
+
+ORDINARY = 40
+
+
+class Model(nn.Module):
+    """Does in its forward what the test asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.act: Callable[[], object] | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        act, self.act = self.act, None
+        if act is not None:
+            act()
+        return self.layer(x)
+
+
+class Program:
+    """A loop of ordinary batches with something else between and in them."""
+
+    def __init__(self, seed: int) -> None:
+        torch.manual_seed(0)
+        self.random = random.Random(seed)
+        self.model, self.other = Model(), Model()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.second = torch.optim.SGD(self.other.parameters(), lr=0.1)
+        self.guard: Guard | None = None
+        self.width = 4
+
+    def batch(self, rows: int = 2) -> None:
+        """One forward, one backward, one step."""
+        self.optimizer.zero_grad()
+        self.model(torch.ones(rows, 4)).sum().backward()
+        self.optimizer.step()
+
+    def evaluation(self) -> None:
+        self.model.eval()
+        with torch.no_grad() if self.random.random() < 0.5 else contextlib.nullcontext():
+            for _ in range(self.random.randint(1, 3)):
+                self.model(torch.ones(3, 4))
+        self.model.train()
+
+    def forward_alone(self) -> None:
+        self.model(torch.ones(2, 4))
+
+    def accumulated(self) -> None:
+        for _ in range(2):
+            self.model(torch.ones(2, 4)).sum().backward()
+        self.optimizer.step()
+
+    def closure(self) -> None:
+        def closure() -> float:
+            self.optimizer.zero_grad()
+            loss = self.model(torch.ones(2, 4)).sum()
+            loss.backward()
+            return loss.item()
+
+        self.optimizer.step(closure)
+
+    def closure_after_forward(self) -> None:
+        self.model(torch.ones(2, 4)).sum().backward()
+        self.closure()
+
+    def two_steps(self) -> None:
+        self.batch()
+        self.optimizer.step()
+        self.second.step()
+
+    def other_steps(self) -> None:
+        self.model(torch.ones(2, 4)).sum().backward()
+        self.second.step()
+
+    def error(self) -> None:
+        self.model.act = _fails
+        with contextlib.suppress(ValueError):
+            self.model(torch.ones(2, 4))
+
+    def interrupted(self) -> None:
+        self.model.act = _interrupts
+        with contextlib.suppress(KeyboardInterrupt):
+            self.model(torch.ones(2, 4))
+
+    def step_fails(self) -> None:
+        with contextlib.suppress(ValueError):
+            self.optimizer.step(_fails)
+
+    def step_fails_after_forward(self) -> None:
+        self.model(torch.ones(2, 4)).sum().backward()
+        self.step_fails()
+
+    def nested(self) -> None:
+        self.model.act = lambda: self.other(torch.ones(1, 4))
+        self.batch()
+
+    def recursive(self) -> None:
+        self.model.act = lambda: self.model(torch.ones(1, 4))
+        self.batch()
+
+    def teacher(self) -> None:
+        self.other.eval()
+        with torch.no_grad():
+            self.other(torch.ones(2, 4))
+        self.batch()
+        self.other.train()
+
+    def other_batch(self) -> None:
+        self.second.zero_grad()
+        self.other(torch.ones(2, 4)).sum().backward()
+        self.second.step()
+
+    def transform(self) -> None:
+        torch.func.vmap(self.model)(torch.ones(2, 3, 4))
+
+    def in_handler(self) -> None:
+        try:
+            raise ValueError("the batch before")
+        except ValueError:
+            self.batch()
+
+    def new_optimizer(self) -> None:
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def new_model(self) -> None:
+        assert self.guard is not None
+        self.guard.add(nn.Linear(4, 4))
+
+    def said(self) -> None:
+        assert self.guard is not None
+        for rows in self.guard.batches([2, 3]):
+            self.batch(rows)
+
+    def half_said(self) -> None:
+        self.model(torch.ones(2, 4))
+        self.said()
+
+    def asks(self) -> None:
+        assert self.guard is not None
+        assert self.guard.records
+
+    def suspicion(self) -> None:
+        assert self.guard is not None
+        self.guard.session.watch.look_closely(5)
+
+    def wider(self) -> None:
+        self.batch(rows=5)
+
+    def play(self, guard: Guard) -> None:
+        self.guard = guard
+        others = [self.evaluation, self.forward_alone, self.accumulated, self.closure, self.closure_after_forward]
+        others += [self.two_steps, self.other_steps, self.error, self.interrupted, self.nested, self.recursive]
+        others += [self.teacher, self.other_batch, self.transform, self.in_handler, self.new_optimizer, self.new_model]
+        others += [
+            self.step_fails,
+            self.step_fails_after_forward,
+            self.said,
+            self.half_said,
+            self.asks,
+            self.suspicion,
+            self.wider,
+        ]
+        for _ in range(12):
+            for _ in range(self.random.randint(1, ORDINARY)):
+                self.batch()
+            self.random.choice(others)()
+
+
+def _fails() -> float:
+    raise ValueError("the user's own")
+
+
+def _interrupts() -> None:
+    raise KeyboardInterrupt
+
+
+def told(seed: int, folder: Path) -> tuple[list[Any], dict[str, Any]]:
+    """What a guarded program is told to be, without times and the process's own memory."""
+    program = Program(seed)
+    models, optimizers = [program.model, program.other], [program.optimizer, program.second]
+    with memguard.watch(models, optimizers, logdir=folder, quiet=True, device="cpu") as guard:
+        program.play(guard)
+        session = guard.session
+        probes, watch = session.probes, session.watch
+        state = {
+            "looks": probes.pace._batches,
+            "batches": (watch.batch, watch.batches, watch.optimizer_steps, session.recorder.optimizer_steps),
+            "loop": (guard._loop._open, guard._loop._stage, guard._loop._stepping),
+        }
+    records = [(r.batch, r.stage, r.epoch, r.index, r.optimizer_steps, r.shapes) for r in guard.records]
+    return [records, session.recorder.shape_texts, sorted(guard.findings, key=lambda f: f.code)], state
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop is taken to be an ordinary one after few batches."""
+    monkeypatch.setattr("memguard.integrations.loop.PLAIN_BATCHES", 4)
+    monkeypatch.setattr("memguard.probes.pace.FIRST_BATCHES", 6)
+    monkeypatch.setattr("memguard.probes.pace.Pace.spend", lambda self, seconds: None)
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("seed", range(24))
+def test_short_way_tells_what_the_long_way_tells(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records, steps and looks are the same with the short way and without it, whatever comes between the batches."""
+    taken = 0
+    forward = Express.forward
+
+    def counted(self: Express, *args: Any) -> bool:
+        nonlocal taken
+        went = forward(self, *args)
+        taken += went
+        return went
+
+    monkeypatch.setattr(Express, "forward", counted)
+    short = told(seed, tmp_path / "short")
+    monkeypatch.setattr(Express, "forward", lambda *args: False)
+    long = told(seed, tmp_path / "long")
+    assert short == long
+    assert taken > ORDINARY
