@@ -1,8 +1,12 @@
 """What memguard costs where it matters, on a step of 30 ms: ``python -m tests.bench long_step``.
 
 Small benchmarks flatter: code that runs every 300 microseconds stays in the processor's caches. Here each step sleeps
-most of its time and walks through a large buffer, so that memguard's code is as cold as between real steps. Processor
-time of the whole process; sleeping costs none.
+most of its time and walks through a large buffer, so that memguard's code is as cold as between real steps.
+
+Within one run the hooks are taken out every few batches and put back after as many: processor time of the training
+thread, the median of the spans' differences, of their medians and of their means. What the slow lane's thread takes
+besides is told by itself. Beside memguard stand the floors: hooks on model and optimizer that do nothing, and the least
+that keep a record of each batch.
 
 Two times are told: that of a run's first batches, in which memguard spends what it may spend at once on looking, and
 that of all the hours afterwards, when looks are as rare as their cost demands.
@@ -11,22 +15,30 @@ that of all the hours afterwards, when looks are as rare as their cost demands.
 from __future__ import annotations
 
 import contextlib
-import functools
+import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.optim import optimizer as optimizers
 
 import memguard
-from tests.bench.rows import BARE, Row, microseconds_over_bare
+from memguard.backends.choose import choose_backend
+from tests.bench.peers import LeastHooks
+from tests.bench.rows import Row
 
 STEP_SECONDS = 0.03
 SLEEP_SECONDS = 0.024
 BUFFER_BYTES = 8 << 20
-WARM_UP, BATCHES, TURNS = 70, 130, 7
+SPAN, SPANS = 6, 60
+EDGE = 1
+"""The first batch after a change is left out: what it changed is still in the caches."""
+WARM_UP = 70
 LATER = 2200
 """Short batches after which looks are as rare as they become."""
 ROUNDS_OVER = 230
@@ -34,50 +46,129 @@ ROUNDS_OVER = 230
 LAYERS, WIDTH = 8, 64
 
 
+class Cost(NamedTuple):
+    """Microseconds that a variant adds to a batch."""
+
+    bare: float
+    median: float
+    mean: float
+
+
 def measure(*, quick: bool = False) -> list[Row]:
     """Microseconds a batch, and their share of the step."""
     torch.set_num_threads(1)
-    names = (BARE, "defaults", "defaults, later on", "all probes on every batch")
-    variants = {name: functools.partial(_seconds, name) for name in names}
-    costs = microseconds_over_bare(variants, 2 if quick else TURNS)
-    rows = [Row("a step of 30 ms without memguard, processor time", costs[BARE], "us/batch")]
-    for name, aim in zip(names[1:], (None, 0.1, 0.2), strict=True):
-        rows.append(Row(f"a step of 30 ms, {name}", costs[name], "us/batch"))
-        rows.append(Row(f"a step of 30 ms, {name}: share", costs[name] / STEP_SECONDS / 1e4, "%", aim))
+    spans = SPANS // 3 if quick else SPANS
+    nothing = _in_turns(_idle, WARM_UP, spans)
+    least = _in_turns(_least, WARM_UP, spans)
+    rows = [
+        Row("a step of 30 ms without memguard, processor time", nothing.bare, "us/batch"),
+        Row("a step of 30 ms, hooks that do nothing", nothing.mean, "us/batch"),
+        Row("a step of 30 ms, the least hooks that record", least.mean, "us/batch"),
+    ]
+    variants: tuple[tuple[str, int, bool, float | None], ...] = (
+        ("defaults", WARM_UP, False, None),
+        ("defaults, later on", LATER, False, 0.1),
+        ("all probes on every batch", ROUNDS_OVER, True, 0.2),
+    )
+    for name, warm_up, every, aim in variants:
+        with pytest.MonkeyPatch.context() as patch:
+            if every:
+                patch.setattr("memguard.probes.pace.FIRST_BATCHES", 1 << 60)
+            cost = _in_turns(_watched, warm_up, spans)
+        rows.append(Row(f"a step of 30 ms, {name}: the median batch", cost.median, "us/batch"))
+        rows.append(Row(f"a step of 30 ms, {name}", cost.mean, "us/batch"))
+        rows.append(Row(f"a step of 30 ms, {name}: share", cost.mean / STEP_SECONDS / 1e4, "%", aim))
+    rows.append(Row("the slow lane's thread, of a core in the first minute", 100 * _slow_lane_share(), "%"))
     return rows
 
 
-def _seconds(variant: str) -> float:
-    """Processor seconds a batch."""
+def _in_turns(guarding: Callable[[nn.Module, torch.optim.Optimizer], Any], warm_up: int, spans: int) -> Cost:
+    """What the hooks of a variant add to a batch."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(LAYERS)]
     model = nn.Sequential(*layers, nn.Linear(WIDTH, 1)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        if variant.startswith("all"):
-            patch.setattr("memguard.probes.pace.FIRST_BATCHES", 1 << 60)
-        guarding = memguard.watch(model, optimizer, logdir=folder, quiet=True)
-        with contextlib.nullcontext() if variant == BARE else guarding:
-            return _loop(model, optimizer, device, _warm_up(variant))
-
-
-def _warm_up(variant: str) -> int:
-    if variant.startswith("all"):
-        return ROUNDS_OVER
-    return LATER if variant.endswith("later on") else WARM_UP
-
-
-def _loop(model: nn.Module, optimizer: torch.optim.Optimizer, device: str, warm_up: int) -> float:
     inputs, targets = torch.ones(8, WIDTH, device=device), torch.zeros(8, 1, device=device)
     buffer = bytearray(BUFFER_BYTES)
-    began = 0.0
-    for batch in range(warm_up + BATCHES):
-        if batch == warm_up:
-            began = time.process_time()
-        if batch >= warm_up:
-            time.sleep(SLEEP_SECONDS)
-            bytes(buffer)  # pushes everything else out of the caches
+
+    def batch() -> None:
         optimizer.zero_grad()
         functional.mse_loss(model(inputs), targets).backward()
         optimizer.step()
-    return (time.process_time() - began) / BATCHES
+
+    def span() -> list[float]:
+        took = []
+        for _ in range(SPAN):
+            time.sleep(SLEEP_SECONDS)
+            bytes(buffer)  # pushes everything else out of the caches
+            began = time.thread_time()
+            batch()
+            took.append(1e6 * (time.thread_time() - began))
+        return took[EDGE:]
+
+    bare, medians, means = [], [], []
+    with guarding(model, optimizer):
+        for _ in range(warm_up):
+            batch()
+        for _ in range(spans):
+            under = span()
+            with _taken_out(model):
+                without = span()
+            bare.append(statistics.median(without))
+            medians.append(statistics.median(under) - statistics.median(without))
+            means.append(statistics.fmean(under) - statistics.fmean(without))
+    return Cost(statistics.median(bare), statistics.median(medians), _middle(means))
+
+
+@contextlib.contextmanager
+def _taken_out(model: nn.Module) -> Iterator[None]:
+    """No hook stands on the model or on the optimizers."""
+    hooks = [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]
+    for module in model.modules():
+        hooks += [module._forward_pre_hooks, module._forward_hooks]
+    away = [(there, dict(there)) for there in hooks]
+    for there in hooks:
+        there.clear()
+    yield
+    for there, before in away:
+        there.update(before)
+
+
+def _middle(values: list[float]) -> float:
+    """The mean without the twentieth at each end, where something else ran on the machine."""
+    values = sorted(values)
+    cut = len(values) // 20
+    return statistics.fmean(values[cut : len(values) - cut])
+
+
+@contextlib.contextmanager
+def _watched(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        memguard.watch(model, optimizer, logdir=folder, quiet=True),
+    ):
+        yield
+
+
+def _idle(model: nn.Module, optimizer: torch.optim.Optimizer) -> LeastHooks:
+    return LeastHooks(model, records=False)
+
+
+def _least(model: nn.Module, optimizer: torch.optim.Optimizer) -> LeastHooks:
+    return LeastHooks(model, records=True)
+
+
+def _slow_lane_share() -> float:
+    """Processor seconds that a reading takes; there is one a second."""
+    backend = choose_backend("auto", peaks="shared")
+    backend.install()
+    try:
+        took = []
+        for _ in range(20):
+            time.sleep(0.05)
+            began = time.thread_time()
+            backend.read_slow()
+            took.append(time.thread_time() - began)
+    finally:
+        backend.remove()
+    return statistics.median(took)

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 FAKE_NVML_SECONDS = 20e-6
 """A guess at the low end: on real drivers a call takes from ten microseconds to milliseconds."""
@@ -65,6 +67,46 @@ class LeastRecord(Callback):
         self._kept.append((*numbers, time.time(), batch_idx, batch.shape))
         if len(self._kept) == 64:
             self._kept.clear()
+
+
+class LeastHooks:
+    """The least that watches a plain loop: two hooks on its model, two on its optimizers.
+
+    Args:
+        model: The module that the loop calls.
+        records: Whether the last of them keeps a record of each batch, as `LeastRecord` does; else all do nothing.
+    """
+
+    def __init__(self, model: nn.Module, *, records: bool) -> None:
+        self._kept: list[tuple[object, ...]] = []
+        self._handles = [
+            model.register_forward_pre_hook(_nothing, prepend=True, with_kwargs=True),
+            model.register_forward_hook(_nothing, always_call=True),
+            register_optimizer_step_pre_hook(_nothing),
+            register_optimizer_step_post_hook(self._record if records else _nothing),
+        ]
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _record(self, optimizer: object, args: object, kwargs: object) -> None:
+        numbers: tuple[int, ...] = ()
+        if torch.cuda.is_initialized():
+            stats = torch._C._cuda_memoryStats(0)
+            torch._C._cuda_resetPeakMemoryStats(0)
+            allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+            numbers = allocated["current"], allocated["peak"], reserved["current"], stats["num_alloc_retries"]
+        self._kept.append((*numbers, time.time()))
+        if len(self._kept) == 64:
+            self._kept.clear()
+
+
+def _nothing(*args: object) -> None:
+    pass
 
 
 class ComposerReads(Callback):
