@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from memguard.integrations.forecasting import FirstForecast
 
 logger = logging.getLogger("memguard")
+_CHECKPOINT = Stage.CHECKPOINT  # an attribute of an enumeration takes a search
 
 _MOST_ROOTS = 16
 _PLACELESS = "nothing is written to disk in a test suite, unless MEMGUARD_LOGDIR says where"
@@ -141,8 +142,8 @@ class MemGuardMixin(Answers):
         if self._wants_forecast:
             self._foresee(session, trainer, pl_module, batch)
         try:
-            if session.in_stage(Stage.CHECKPOINT):
-                session.stage_end(Stage.CHECKPOINT)
+            if session.recorder.stage is _CHECKPOINT:
+                session.stage_end(_CHECKPOINT)
             session.batch_start(batch_idx, batch)
             hushed, calm = self._hushed, session.calm.is_on
             if hushed is not None and hushed.is_calm is not calm:

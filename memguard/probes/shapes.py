@@ -20,10 +20,15 @@ def describe_shapes(inputs: object) -> tuple[Entry, ...]:
         inputs: A tensor, or a nest of tuples, lists and dicts of them; what is neither is passed over. Positions
             become names like ``"0"``, nested ones ``"0.mask"``. At most 16 tensors are described.
     """
+    global _last
     key = _plain(inputs)
-    known = _known.get(key)
-    if known is not None:
-        return known
+    last, described = _last
+    if key is not None:
+        if key == last:  # as in most batches; to hash the nest takes longer than all the rest
+            return described
+        if (known := _known.get(key)) is not None:
+            _last = key, known
+            return known
     found: list[Entry] = []
     _collect("", inputs, MAX_DEPTH, found)
     described = tuple(found)
@@ -31,12 +36,14 @@ def describe_shapes(inputs: object) -> tuple[Entry, ...]:
         if len(_known) >= _MOST:
             _known.clear()
         _known[key] = described
+        _last = key, described
     return described
 
 
 _MOST = 1024
 _known: dict[Any, tuple[Entry, ...]] = {}
 """Descriptions of plain batches, which are like earlier ones as a rule."""
+_last: tuple[object, tuple[Entry, ...]] = None, ()
 
 
 def _plain(inputs: object) -> tuple[object, ...] | None:
