@@ -18,7 +18,7 @@ from torch.optim.optimizer import Optimizer
 
 from memguard.forks import pid
 from memguard.integrations.hooks import OpenForwards
-from memguard.integrations.loop import BatchInference
+from memguard.integrations.inference import BatchInference
 from memguard.probes.panel import in_eager_transform
 from memguard.probes.shapes import Entry, describe_shapes
 from memguard.stats import Stage

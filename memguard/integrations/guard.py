@@ -1,10 +1,10 @@
-"""The handle of a guarded plain loop: it translates what the loop does to events, and answers what its user asks."""
+"""The handle of a guarded plain loop: it opens and closes the watch, and answers what its user asks."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, TypeVar, final
 
@@ -12,25 +12,16 @@ import torch
 from torch import nn
 
 from memguard.findings import Finding
-from memguard.guards.no_grad import tensors_of
 from memguard.integrations.batches import Batches
 from memguard.integrations.closing import closing_text
-from memguard.integrations.compiled import compiled_wrappers
-from memguard.integrations.express import Express
-from memguard.integrations.hooks import OpenForwards, RootHooks
-from memguard.integrations.loop import BatchInference
-from memguard.integrations.progress import BatchLine
+from memguard.integrations.plain_loop import PlainLoop
 from memguard.integrations.session import Session
 from memguard.integrations.shield import shielded
-from memguard.integrations.steps import steps_under_way
 from memguard.integrations.trackers import Scalars
 from memguard.options import Options, disabled
-from memguard.probes.by_identity import WeakIdentityDict
-from memguard.probes.hook import Hook
-from memguard.probes.shapes import describe_shapes
 from memguard.report.text import render
 from memguard.sinks.console import print_text
-from memguard.stats import BatchRecord, Stage
+from memguard.stats import BatchRecord
 from memguard.summary import Summary
 
 BatchT = TypeVar("BatchT")
@@ -59,12 +50,7 @@ class Guard:
     ) -> None:
         self._disabled = disabled()
         self._quiet = quiet
-        self._hooks: WeakIdentityDict[nn.Module, RootHooks] = WeakIdentityDict()
-        self._forwards_open = OpenForwards()
         self._pid = os.getpid()
-        self._forwards = 0
-        self._epoch: int | None = None
-        self._looked_for_compiled = False
         self._closed = False
         self._scalars: Scalars | None = None
         if options.loggers:
@@ -75,10 +61,7 @@ class Guard:
         if self._disabled:
             return
         self.session = Session(options, writer=(lambda: writer) if writer is not None else None)
-        self._loop = BatchInference(self, steps_under_way)
-        self._hear_backward = Hook(self._loop.backward, self.hook_failed)
-        self.session.on_step = (self._step_start, self._loop.step_end)
-        self._express = self.session.express = Express(self.session, self._loop, self._forwards_open)
+        self.loop = PlainLoop(self.session)
         for optimizer in optimizers:
             self.session.watch.add_optimizer(optimizer)
         self._models = list(models)
@@ -138,7 +121,7 @@ class Guard:
             loader: Anything that yields batches.
             epoch: Number of the epoch, for the records.
         """
-        return Batches(loader, None if self._disabled else self, epoch)
+        return Batches(loader, None if self._disabled else self.loop, epoch)
 
     def add(self, model: nn.Module) -> None:
         """Guards one more root model.
@@ -147,26 +130,17 @@ class Guard:
             TypeError: Not a torch.nn.Module.
         """
         check_model(model)
-        if not self._disabled and model not in self._hooks:
-            self._attach(model)
+        if not self._disabled:
+            self.loop.add(model)
 
     def drop(self, model: nn.Module) -> bool:
         """Takes the hooks off one model; whether it had any."""
-        hooks = self._hooks.pop(model) if not self._disabled else None
-        if hooks is not None:
-            self._express.stop()
-            hooks.remove()
-        return hooks is not None
+        return not self._disabled and self.loop.drop(model)
 
     @property
     def models(self) -> list[nn.Module]:
         """The guarded root models that are still alive."""
-        return self._hooks.keys()
-
-    @property
-    def is_in_forward(self) -> bool:
-        """Whether a guarded model is being called right now, as far as its hooks know."""
-        return self._forwards_open.depth > 0 or (not self._disabled and self._express.is_inside)
+        return [] if self._disabled else self.loop.models
 
     @property
     def is_of_this_process(self) -> bool:
@@ -182,141 +156,15 @@ class Guard:
             last.callback(self.session.close, reason)
             for model in self.models:
                 last.callback(self.drop, model)
-            self._leave_stages()
+            self.loop.end()
         summary = self.session.recorder.summary
         if not self._quiet:
             self._print(summary)
         return summary
 
-    # Forwards, told by RootHooks
-
-    def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A root model is called."""
-        express, session = self._express, self.session
-        try:
-            if express.forward(model, args, kwargs):
-                return
-        except Exception as error:
-            express.give_up()
-            session.recorder.failed("short way", error)
-        if session.is_foreign():
-            return
-        if express.is_open:
-            express.leave(in_hook=True)
-        if self._forwards_open.depth:
-            self._look_for_interrupt(in_hook=True)
-        self._forwards += 1
-        if self._forwards_open.enter():
-            recorder = session.recorder
-            try:
-                was_open = recorder.batch_is_open
-                self._loop.forward(id(model), training=model.training and torch.is_grad_enabled())
-                if not was_open or not self._loop.explicit:
-                    recorder.shapes_once(lambda: describe_shapes(args or kwargs))
-            except Exception as error:
-                recorder.failed("batch inference", error)
-        if session.calm.passes(model):
-            express.passed_over(model)
-        else:
-            session.forward_start(model, args, kwargs)
-
-    def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
-        """A root model has answered."""
-        if self._express.forward_end(output) or self.session.is_foreign():
-            return
-        outermost = self._forwards_open.leave()
-        if not self.session.calm.passed(model, output):
-            self.session.forward_end(model, args, output)
-        if outermost and output is not None and self._loop.needs_backward:
-            try:
-                if model.training:
-                    self._listen_for_backward(output)
-            except Exception as error:
-                self.session.recorder.failed("batch inference", error)
-
-    def hook_failed(self, error: Exception) -> None:
-        """A hook of ours raised: all of them fall silent, and gradients are given back."""
-        for hooks in self._hooks.values():
-            hooks.stop()
-        self.session.validation.release()
-        self.part_failed("module hooks", error)
-
     def part_failed(self, name: str, error: Exception) -> None:
-        """Something raised where the loop calls us."""
+        """Something raised where the user calls us."""
         self.session.recorder.failed(name, error)
-
-    def bare_backward(self, losses: Sequence[torch.Tensor]) -> None:
-        """A backward begins in a program of which no module was seen yet."""
-        if not self.session.is_foreign():
-            self._loop.bare_backward()
-            for loss in losses:
-                self.session.backward_start(loss)
-
-    # Batches, told by BatchInference
-
-    def enter(self, stage: Stage) -> None:
-        """The loop goes into a stage; evaluation lies inside training."""
-        if stage is Stage.TRAIN:
-            self.session.stage_end(Stage.VALIDATION)
-        if not self.session.in_stage(stage):
-            self.session.stage_start(stage, epoch=self._epoch)
-
-    def begin(self, index: int | None) -> None:
-        """A batch begins."""
-        self.session.batch_start(index)
-
-    def finish(self) -> None:
-        """The open batch is over."""
-        self.session.batch_end()
-        self._express.may_follow()
-
-    def crowded(self) -> None:
-        """The open batch had several forwards without a backward: an evaluation that forgot eval() looks like that."""
-        self.session.disturb()
-        self.session.probes.look_now()
-
-    @shielded
-    def start_batches(self, epoch: int | None) -> None:
-        """A `batches` loop begins."""
-        self._leave_express()
-        self._loop.end()
-        self._epoch = epoch
-        self.session.recorder.epoch(epoch)
-        self._loop.explicit += 1
-
-    @shielded
-    def next_batch(self, index: int, batch: object) -> None:
-        """A `batches` loop hands out a batch."""
-        if self._forwards_open.depth:
-            self._look_for_interrupt(in_hook=False)
-        models = self.models
-        training = any(model.training for model in models) and torch.is_grad_enabled() if models else None
-        self._loop.hand_out(index, training=training)
-        self.session.recorder.shapes_once(lambda: describe_shapes(batch))
-
-    @shielded
-    def end_batches(self) -> None:
-        """A `batches` loop is over."""
-        self._loop.end()
-        self._loop.explicit -= 1
-        self._epoch = None
-
-    @shielded
-    def show(self, line: BatchLine, index: int | None) -> None:
-        """A `batches` loop shows where it is; None is its end."""
-        if index is None:
-            line.end()
-        else:
-            line.show(index)
-
-    def _leave_express(self) -> None:
-        if self._express.is_open:
-            self._express.leave(in_hook=False)
-
-    def _listen_for_backward(self, output: object) -> None:
-        for tensor in (output,) if isinstance(output, torch.Tensor) else tensors_of(output):
-            if tensor.grad_fn is not None:
-                tensor.grad_fn.register_prehook(self._hear_backward)
 
     # Inside
 
@@ -331,12 +179,6 @@ class Guard:
             self.add(self._models.pop())
 
     @shielded
-    def _attach(self, model: nn.Module) -> None:
-        self._express.stop()
-        self._hooks[model] = RootHooks(model, self)
-        self.session.add_model(model)
-
-    @shielded
     def _fails(self, error: BaseException) -> None:
         self.session.exception(error)
 
@@ -345,33 +187,10 @@ class Guard:
         self.close(reason)
 
     @shielded
-    def _leave_stages(self) -> None:
-        self._leave_express()
-        self._loop.end()
-        for stage in (Stage.VALIDATION, Stage.TRAIN):
-            self.session.stage_end(stage)
-
-    @shielded
     def _print(self, summary: Summary) -> None:
         text = closing_text(self.session.launch, summary)
         if text is not None:
             print_text(text)
-
-    def _look_for_interrupt(self, *, in_hook: bool) -> None:
-        if self._forwards_open.interrupted(in_hook=in_hook):
-            self.session.validation.interrupted()
-
-    def _step_start(self) -> None:
-        self._loop.step_start()
-        if not self._forwards and not self._looked_for_compiled:
-            self._looked_for_compiled = True
-            self._hook_compiled()
-
-    def _hook_compiled(self) -> None:
-        """Hooks torch.compile's wrappers of the guarded models: inside them hooks do not run."""
-        for model in self.models:
-            for wrapper in compiled_wrappers(model):
-                self.add(wrapper)
 
 
 def check_model(model: object) -> None:

@@ -101,7 +101,7 @@ class ScriptGuard:
         if in_transform() or threading.get_ident() != self._thread or os.getpid() != self._pid:
             return
         self._depth += 1
-        if self._depth > 1 or self._is_guarded() or (self._guard is not None and self._guard.is_in_forward):
+        if self._depth > 1 or self._is_guarded() or (self._guard is not None and self._guard.loop.is_in_forward):
             return
         if next(module.parameters(), None) is None:
             return
@@ -113,7 +113,7 @@ class ScriptGuard:
             self._compiled = True
             self._disarm()
         guard.add(module)
-        guard.forward_start(module, args, {})  # this call's own hooks were collected before ours were there
+        guard.loop.forward_start(module, args, {})  # this call's own hooks were collected before ours were there
 
     def _after(self, module: nn.Module, args: Any, output: object) -> None:
         if in_transform() or threading.get_ident() != self._thread or os.getpid() != self._pid:
@@ -126,7 +126,7 @@ class ScriptGuard:
         if self._is_guarded():
             self._backwards.remove()
         else:
-            self._begin().bare_backward(losses)
+            self._begin().loop.bare_backward(losses)
 
     def _backward_failed(self, error: Exception) -> None:
         self._begin().part_failed("backwards", error)

@@ -14,10 +14,12 @@ from memguard.backends.slow_lane import SlowLane
 from memguard.detectors import DETECTORS
 from memguard.guards.empty_cache import CacheGuard
 from memguard.guards.no_grad import NoGradGuard
+from memguard.integrations.express import Express
 from memguard.integrations.guard import Guard
+from memguard.integrations.inference import BatchInference
 from memguard.integrations.last_exits import LastExits
-from memguard.integrations.loop import BatchInference
 from memguard.integrations.oom import OomWatch
+from memguard.integrations.plain_loop import PlainLoop
 from memguard.integrations.progress import BatchLine
 from memguard.integrations.session import Session
 from memguard.integrations.shield import shielded
@@ -32,7 +34,19 @@ from memguard.summary import Summary
 from tests.chaos.training import Numbers, assert_same, first_lines, train, unguarded, watched
 
 PARTS = (
-    *(Guard, BatchInference, Session, Recorder, RecordingWriter, Summary, Probes, ValidationGuard, NoGradGuard),
+    *(
+        Guard,
+        PlainLoop,
+        BatchInference,
+        Express,
+        Session,
+        Recorder,
+        RecordingWriter,
+        Summary,
+        Probes,
+        ValidationGuard,
+        NoGradGuard,
+    ),
     *(CacheGuard, OomWatch, LastExits, ConsoleSink, TensorBoardSink, SlowLane, HostMemory, BatchLine),
     *PROBES,
     *DETECTORS,
@@ -56,7 +70,7 @@ def methods(*kinds: type) -> Iterator[Any]:
         for name, value in vars(kind).items():
             if not inspect.isfunction(value) or name.startswith("__") or name in ELSEWHERE:
                 continue
-            if kind is not Guard or name not in BY_NAME:
+            if kind not in (Guard, PlainLoop) or name not in BY_NAME:
                 yield pytest.param(kind, name, id=f"{kind.__name__}.{name}")
 
 

@@ -202,7 +202,7 @@ def told(seed: int, folder: Path) -> tuple[list[Any], dict[str, Any]]:
         state = {
             "looks": probes.pace._batches,
             "batches": (watch.batch, watch.batches, watch.optimizer_steps, session.recorder.optimizer_steps),
-            "loop": (guard._loop._open, guard._loop._stage, guard._loop._stepping),
+            "loop": (guard.loop._inference._open, guard.loop._inference._stage, guard.loop._inference._stepping),
         }
     records = [(r.batch, r.stage, r.epoch, r.index, r.optimizer_steps, r.shapes) for r in guard.records]
     return [records, session.recorder.shape_texts, sorted(guard.findings, key=lambda f: f.code)], state
@@ -211,7 +211,7 @@ def told(seed: int, folder: Path) -> tuple[list[Any], dict[str, Any]]:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop is taken to be an ordinary one after few batches."""
-    monkeypatch.setattr("memguard.integrations.loop.PLAIN_BATCHES", 4)
+    monkeypatch.setattr("memguard.integrations.inference.PLAIN_BATCHES", 4)
     monkeypatch.setattr("memguard.probes.pace.FIRST_BATCHES", 6)
     monkeypatch.setattr("memguard.probes.pace.Pace.spend", lambda self, seconds: None)
 

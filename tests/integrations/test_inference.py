@@ -1,4 +1,4 @@
-from memguard.integrations.loop import BatchInference
+from memguard.integrations.inference import BatchInference
 from memguard.stats import Stage
 
 

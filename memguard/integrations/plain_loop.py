@@ -1,0 +1,226 @@
+"""A plain loop that is watched: what it does, as events for the session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from memguard.guards.no_grad import tensors_of
+from memguard.integrations.compiled import compiled_wrappers
+from memguard.integrations.express import Express
+from memguard.integrations.hooks import OpenForwards, RootHooks
+from memguard.integrations.inference import BatchInference
+from memguard.integrations.progress import BatchLine
+from memguard.integrations.session import Session
+from memguard.integrations.shield import shielded
+from memguard.integrations.steps import steps_under_way
+from memguard.probes.by_identity import WeakIdentityDict
+from memguard.probes.hook import Hook
+from memguard.probes.shapes import describe_shapes
+from memguard.stats import Stage
+
+
+@final
+class PlainLoop:
+    """Hears the forwards and steps of guarded models, and tells the session of batches and stages.
+
+    Args:
+        session: What it guards the process with.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._hooks: WeakIdentityDict[nn.Module, RootHooks] = WeakIdentityDict()
+        self._forwards_open = OpenForwards()
+        self._forwards = 0
+        self._epoch: int | None = None
+        self._looked_for_compiled = False
+        self._inference = BatchInference(self, steps_under_way)
+        self._hear_backward = Hook(self._inference.backward, self.hook_failed)
+        self._express = session.express = Express(session, self._inference, self._forwards_open)
+        session.on_step = (self._step_start, self._inference.step_end)
+
+    @property
+    def models(self) -> list[nn.Module]:
+        """The guarded root models that are still alive."""
+        return self._hooks.keys()
+
+    @property
+    def is_in_forward(self) -> bool:
+        """Whether a guarded model is being called right now, as far as its hooks know."""
+        return self._forwards_open.depth > 0 or self._express.is_inside
+
+    @shielded
+    def add(self, model: nn.Module) -> None:
+        """Hears of one more root model; a second call with the same one does nothing."""
+        if model in self._hooks:
+            return
+        self._express.stop()
+        self._hooks[model] = RootHooks(model, self)
+        self.session.add_model(model)
+
+    def drop(self, model: nn.Module) -> bool:
+        """Takes the hooks off one model; whether it had any."""
+        hooks = self._hooks.pop(model)
+        if hooks is None:
+            return False
+        self._express.stop()
+        hooks.remove()
+        return True
+
+    @shielded
+    def end(self) -> None:
+        """The loop is over, with its open batch and its stages."""
+        self._leave_express()
+        self._inference.end()
+        for stage in (Stage.VALIDATION, Stage.TRAIN):
+            self.session.stage_end(stage)
+
+    def part_failed(self, name: str, error: Exception) -> None:
+        """Something raised where the loop calls us."""
+        self.session.recorder.failed(name, error)
+
+    # Forwards, told by RootHooks
+
+    def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A root model is called."""
+        express, session = self._express, self.session
+        try:
+            if express.forward(model, args, kwargs):
+                return
+        except Exception as error:
+            express.give_up()
+            session.recorder.failed("short way", error)
+        if session.is_foreign():
+            return
+        if express.is_open:
+            express.leave(in_hook=True)
+        if self._forwards_open.depth:
+            self._look_for_interrupt(in_hook=True)
+        self._forwards += 1
+        if self._forwards_open.enter():
+            recorder = session.recorder
+            try:
+                was_open = recorder.batch_is_open
+                self._inference.forward(id(model), training=model.training and torch.is_grad_enabled())
+                if not was_open or not self._inference.explicit:
+                    recorder.shapes_once(lambda: describe_shapes(args or kwargs))
+            except Exception as error:
+                recorder.failed("batch inference", error)
+        if session.calm.passes(model):
+            express.passed_over(model)
+        else:
+            session.forward_start(model, args, kwargs)
+
+    def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """A root model has answered."""
+        if self._express.forward_end(output) or self.session.is_foreign():
+            return
+        outermost = self._forwards_open.leave()
+        if not self.session.calm.passed(model, output):
+            self.session.forward_end(model, args, output)
+        if outermost and output is not None and self._inference.needs_backward:
+            try:
+                if model.training:
+                    self._listen_for_backward(output)
+            except Exception as error:
+                self.session.recorder.failed("batch inference", error)
+
+    def hook_failed(self, error: Exception) -> None:
+        """A hook of ours raised: all of them fall silent, and gradients are given back."""
+        for hooks in self._hooks.values():
+            hooks.stop()
+        self.session.validation.release()
+        self.part_failed("module hooks", error)
+
+    def bare_backward(self, losses: Sequence[torch.Tensor]) -> None:
+        """A backward begins in a program of which no module was seen yet."""
+        if not self.session.is_foreign():
+            self._inference.bare_backward()
+            for loss in losses:
+                self.session.backward_start(loss)
+
+    # Batches, told by BatchInference
+
+    def enter(self, stage: Stage) -> None:
+        """The loop goes into a stage; evaluation lies inside training."""
+        if stage is Stage.TRAIN:
+            self.session.stage_end(Stage.VALIDATION)
+        if not self.session.in_stage(stage):
+            self.session.stage_start(stage, epoch=self._epoch)
+
+    def begin(self, index: int | None) -> None:
+        """A batch begins."""
+        self.session.batch_start(index)
+
+    def finish(self) -> None:
+        """The open batch is over."""
+        self.session.batch_end()
+        self._express.may_follow()
+
+    def crowded(self) -> None:
+        """The open batch had several forwards without a backward: an evaluation that forgot eval() looks like that."""
+        self.session.disturb()
+        self.session.probes.look_now()
+
+    # Batches that the loop says itself, told by `Batches`
+
+    @shielded
+    def start_batches(self, epoch: int | None) -> None:
+        """A `batches` loop begins."""
+        self._leave_express()
+        self._inference.end()
+        self._epoch = epoch
+        self.session.recorder.epoch(epoch)
+        self._inference.explicit += 1
+
+    @shielded
+    def next_batch(self, index: int, batch: object) -> None:
+        """A `batches` loop hands out a batch."""
+        if self._forwards_open.depth:
+            self._look_for_interrupt(in_hook=False)
+        models = self.models
+        training = any(model.training for model in models) and torch.is_grad_enabled() if models else None
+        self._inference.hand_out(index, training=training)
+        self.session.recorder.shapes_once(lambda: describe_shapes(batch))
+
+    @shielded
+    def end_batches(self) -> None:
+        """A `batches` loop is over."""
+        self._inference.end()
+        self._inference.explicit -= 1
+        self._epoch = None
+
+    @shielded
+    def show(self, line: BatchLine, index: int | None) -> None:
+        """A `batches` loop shows where it is; None is its end."""
+        if index is None:
+            line.end()
+        else:
+            line.show(index)
+
+    # Inside
+
+    def _listen_for_backward(self, output: object) -> None:
+        for tensor in (output,) if isinstance(output, torch.Tensor) else tensors_of(output):
+            if tensor.grad_fn is not None:
+                tensor.grad_fn.register_prehook(self._hear_backward)
+
+    def _leave_express(self) -> None:
+        if self._express.is_open:
+            self._express.leave(in_hook=False)
+
+    def _look_for_interrupt(self, *, in_hook: bool) -> None:
+        if self._forwards_open.interrupted(in_hook=in_hook):
+            self.session.validation.interrupted()
+
+    def _step_start(self) -> None:
+        self._inference.step_start()
+        if not self._forwards and not self._looked_for_compiled:
+            self._looked_for_compiled = True
+            for model in self.models:  # inside torch.compile's wrappers hooks do not run
+                for wrapper in compiled_wrappers(model):
+                    self.add(wrapper)
