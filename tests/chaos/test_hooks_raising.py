@@ -34,20 +34,9 @@ from memguard.summary import Summary
 from tests.chaos.training import Numbers, assert_same, first_lines, train, unguarded, watched
 
 PARTS = (
-    *(
-        Guard,
-        PlainLoop,
-        BatchInference,
-        Express,
-        Session,
-        Recorder,
-        RecordingWriter,
-        Summary,
-        Probes,
-        ValidationGuard,
-        NoGradGuard,
-    ),
-    *(CacheGuard, OomWatch, LastExits, ConsoleSink, TensorBoardSink, SlowLane, HostMemory, BatchLine),
+    *(Guard, PlainLoop, BatchInference, Express, Session, Recorder, RecordingWriter, Summary, Probes),
+    *(ValidationGuard, NoGradGuard, CacheGuard, OomWatch, LastExits),
+    *(ConsoleSink, TensorBoardSink, SlowLane, HostMemory, BatchLine),
     *PROBES,
     *DETECTORS,
 )
