@@ -26,7 +26,7 @@ USUAL, RISE = 15, 1.05
 MIN_RECORDS, ANEW = 4, 8
 """Batches before one can stand out, and after how many the usual peak is worked out anew."""
 LOOKS = 8
-"""Batches that stand out after which it is looked, in a run."""
+"""Batches or rows of batches that stand out after which it is looked, in a run."""
 TIMES = 2
 """So often a name must have got something new."""
 ALIKE = 0.75
@@ -52,6 +52,8 @@ class RemadeProbe(Probe):
         self._peaks: deque[int] = deque(maxlen=USUAL)
         self._records = self._looks = 0
         self._bar = float("inf")
+        self._stands_out = False
+        """Whether the last batch did."""
         self._looked_in = -1
         self._fresh: dict[Where, tuple[int, int]] = {}
         """Of the last look: storage and size by name, to be seen again in the next batch."""
@@ -60,18 +62,19 @@ class RemadeProbe(Probe):
         self.stop_hearing("on_batch_end")
 
     def on_records(self, records: Sequence[BatchRecord]) -> None:
-        """Looks after a batch whose peak stands out."""
-        stands_out = False
+        """Looks after a batch whose peak stands out: of several in a row, as while a bank is filled, after the first."""
+        begins = False
         for record in records:
             peak = record.allocated_peak_bytes
             if peak is None:
                 continue
             if peak > self._bar or not self._records % ANEW:
                 self._bar = self._usual()
-            stands_out = peak > self._bar
+            before, self._stands_out = self._stands_out, peak > self._bar
+            begins = begins or (self._stands_out and not before)
             self._records += 1
             self._peaks.append(peak)
-        if stands_out:
+        if begins:
             self._looks += 1
             self._looked_in = self.watch.batch
             self._fresh = self._large()

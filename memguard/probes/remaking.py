@@ -33,7 +33,7 @@ def remade_attribute(file: str, owner: str, name: str) -> Place | None:
 
 
 def remade_variable(file: str, function: str, first_line: int, name: str) -> Place | None:
-    """Where a loop of a function gives a variable something new; None also where it is dropped somewhere before.
+    """Where a loop of a function gives a variable something new; None also where the loop drops it somewhere.
 
     Args:
         file: The file of the function.
@@ -46,11 +46,13 @@ def remade_variable(file: str, function: str, first_line: int, name: str) -> Pla
     if scope is None:
         return None
     nodes = list(_own(scope))
-    if any(_drops(node, name) for node in nodes):
-        return None
-    for loop in (node for node in nodes if isinstance(node, _LOOPS)):
+    loops = [node for node in nodes if isinstance(node, _LOOPS)]  # the outer ones first
+    for index, loop in enumerate(loops):
         for statement in _made(_own(loop), name):
-            return _place(file, statement, function, name)
+            around = [one for one in loops[: index + 1] if any(part is statement for part in _own(one))]
+            # Outside of all loops, ``x = None`` only says that there is none yet, and ``del x`` that all are done.
+            if not any(_drops(part, name) for part in _own(around[0])):
+                return _place(file, statement, function, name)
     return None
 
 

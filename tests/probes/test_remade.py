@@ -60,6 +60,19 @@ def test_a_buffer_made_anew_before_each_epoch_is_told_where_its_peaks_stand_out(
     assert trained(standing_out=False).facts == []
 
 
+def test_a_row_of_batches_that_stand_out_is_one_look() -> None:
+    """A bank is filled in several calls of the model, all of which stand out: no look is left over for later epochs."""
+    agent, model = Agent(), nn.Linear(2, 2)
+    with Loop(model, kinds=[RemadeProbe]) as loop:
+        for index in loop.batches(72):
+            filling = index % 18 < 6
+            if index % 18 == 6:
+                agent.collect()
+            loop.record = record(14 * MIB if filling else 10 * MIB)
+    (fact,) = loop.of(ReboundTensor)
+    assert (fact.place.holder, fact.place.line) == ("Agent.rollout", line_of("collected"))
+
+
 def test_a_model_that_a_loop_makes_anew_under_its_name_is_told_at_the_third() -> None:
     """The last one, its gradients and its optimizer are there while the next is made."""
     with Loop(kinds=[ModelSeriesProbe]) as loop:
@@ -128,6 +141,10 @@ LOOPS = {
     "made in part": ("for i in r:\n    x, y = make(), 1\n", 2),
     "deleted": ("for i in r:\n    x = make()\n    del x\n", None),
     "set to None": ("for i in r:\n    x = None\n    x = make()\n", None),
+    "set to None in a loop around it": ("for e in r:\n    x = None\n    for i in r:\n        x = make()\n", None),
+    "set to None first of all": ("x = None\nfor i in r:\n    x = make()\n", 3),
+    "deleted after the loop": ("for i in r:\n    x = make()\ndel x\n", 2),
+    "made in an inner loop": ("for e in r:\n    for i in r:\n        x = make()\n    use(x)\n", 3),
     "before the loop": ("x = make()\nfor i in r:\n    use(x)\n", None),
     "a number": ("for i in r:\n    x = 1\n", None),
     "in a function of the loop": ("for i in r:\n    def f():\n        x = make()\n", None),
