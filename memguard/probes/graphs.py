@@ -12,6 +12,7 @@ from torch import nn
 
 from memguard.facts import NOWHERE, Fact, Place, RetainedGraphs
 from memguard.probes.after_backward import SavedTensors, tied_gradients
+from memguard.probes.carrying import MIN_CHAIN, find_chain, is_chained
 from memguard.probes.holders import Holder
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import KEY, Mark, Sentinel, tensors_in
@@ -87,6 +88,8 @@ class GraphsProbe(Probe):
                 self.watch.look_closely(4 * MIN_BATCHES)
             if len(batches) >= self._again.get(training, MIN_BATCHES) and self._certain(training):
                 self._diagnose(old, batches, training)
+        if len(self.watch.ledger.live) >= self._again.get(True, MIN_CHAIN):
+            self._look_for_chain()
 
     def on_stage_end(self, stage: Stage) -> None:
         """What was to be asked in the next batch is asked now."""
@@ -138,6 +141,14 @@ class GraphsProbe(Probe):
             self._idle = not is_optimized(watch, watch.models)
         return self._idle
 
+    def _look_for_chain(self) -> None:
+        """Of a state that is carried over segments without a step between them: those of a document."""
+        before = self.watch.batch - 1
+        chain = find_chain(mark for mark in list(self.watch.ledger.live.values()) if mark.batch < before)
+        if chain:
+            self._carried = True
+            self._diagnose(chain, {mark.batch for mark in chain}, True)
+
     def _reaches_old(self, output: object) -> bool:
         old = {id(mark) for training in (True, False) for mark in self._old(training)}
         for tensor in tensors_in(output):
@@ -178,7 +189,7 @@ class GraphsProbe(Probe):
         steps = watch.optimizer_steps - max(mark.steps for mark in old)
         used = sum(mark.used for mark in old) * 2 > len(old)
         # Where later backwards ran through the oldest graph too, a state goes from batch to batch outside the model.
-        chained = old[0].uses >= 2 * old[-1].uses and old[0].uses >= old[-1].uses + len(old) // 2
+        chained = is_chained(old)
         rolled_out = not training and self._carried and self._trained and _is_local(holders)
         if not training:
             watch.retained.update(mark.module for mark in old)
@@ -201,7 +212,7 @@ class GraphsProbe(Probe):
                     carried=self._carried or (chained and "+=" not in (place.source or "")),
                     rolled_out=rolled_out,
                     node=None if holders else old[0].node,
-                    retained_by=self._saved.carried_by or NOWHERE,
+                    retained_by=self._saved.carried_by or old[0].kept or NOWHERE,
                 )
             )
 

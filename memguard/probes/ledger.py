@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, final
 
 import torch
@@ -24,6 +24,7 @@ MAX_LIVE = 4096
 MAX_TENSORS = 64
 """Tensors of one output that are marked."""
 
+_task: Callable[[], object] = getattr(torch._C, "_current_graph_task_id", object)  # checked in torch 2.13
 _keep_graph = getattr(
     getattr(torch._C, "_autograd", None), "_get_current_graph_task_keep_graph", None
 )  # checked in torch 2.13
@@ -66,6 +67,7 @@ class Mark:
         "stage",
         "stemmed",
         "steps",
+        "task",
         "training",
         "used",
         "uses",
@@ -82,7 +84,9 @@ class Mark:
         self.used = False
         """Whether a backward ran through it."""
         self.uses = 0
-        """How often one ran through the first marked node of it."""
+        """How often one ran through the nodes of it that were marked first."""
+        self.task: object = None
+        """The last one that did, as torch numbers them."""
         self.stemmed = False
         """Whether that is at the upstream end of the graph, where every backward arrives."""
         self.kept: Place | None = None
@@ -151,12 +155,15 @@ class Ledger:
         """
         if len(self.live) >= MAX_LIVE:
             return
+        first = mark.alive == 0
         for tensor in tensors:
             node: Any = tensor.grad_fn
-            if node is not None and self.mark_node(node, mark, hook=hook) and output and mark.output is None:
+            if node is None or not self.mark_node(node, mark, hook=hook, first=first):
+                continue
+            if output and mark.output is None:
                 mark.output = weakref.ref(tensor)
 
-    def mark_node(self, node: Any, mark: Mark, *, hook: bool = True) -> bool:
+    def mark_node(self, node: Any, mark: Mark, *, hook: bool = True, first: bool = False) -> bool:
         """Puts a sentinel into one node; whether it had none yet."""
         metadata = node.metadata
         if KEY in metadata:
@@ -165,8 +172,8 @@ class Ledger:
         life = _Life(sentinel, _died)
         life.ledger, life.mark = self, mark
         self._lives[id(life)] = life
-        first = mark.alive == 0
-        if first:
+        if mark.alive == 0:
+            first = True
             self.live[id(mark)] = mark
             mark.node = node.name()
         mark.alive += 1
@@ -217,7 +224,9 @@ class _Used:
     def __call__(self, grads: Any) -> None:
         mark = self._mark
         mark.used = True
-        mark.uses += self._first
+        if self._first and (task := _task()) != mark.task:
+            mark.uses += 1
+            mark.task = task
         if _keep_graph is not None:
             try:
                 # With create_graph the engine runs with gradients on: then the graph is kept to be used again.

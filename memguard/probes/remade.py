@@ -62,7 +62,7 @@ class RemadeProbe(Probe):
         self.stop_hearing("on_batch_end")
 
     def on_records(self, records: Sequence[BatchRecord]) -> None:
-        """Looks after a batch whose peak stands out: of several in a row, as while a bank is filled, after the first."""
+        """Looks after a batch whose peak stands out: of several in a row, as in evaluation, after the first."""
         begins = False
         for record in records:
             peak = record.allocated_peak_bytes

@@ -32,6 +32,7 @@ def test_retain_graph_for_a_carried_state_is_no_second_warning() -> None:
     )
     (told,) = judge(CarriedState(), state)
     assert told.advice.endswith("then drop retain_graph=True from the backward at train.py:52 in main().")
+    assert "every saved activation included" in told.message  # backward freed nothing of them
     own = Place(file="/home/me/train.py", line=41, holder="Net.trend", source="self.trend = 0.9 * self.trend + h")
     (told,) = judge(CarriedState(), replace(state, place=own))
     assert "self.trend = self.trend.detach()" in told.advice
