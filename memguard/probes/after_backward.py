@@ -6,7 +6,7 @@ import linecache
 import re
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import final
+from typing import NamedTuple, final
 
 from memguard.facts import Fact, GradientsWithGraph, Place, SavedAfterBackward
 from memguard.probes.interface import Watch
@@ -15,6 +15,17 @@ from memguard.probes.sizes import owned_storages, saved_storages
 
 LOOKS = 3
 """How often a graph whose saved tensors outlived the backward is sized."""
+
+
+class _Kept(NamedTuple):
+    """A graph that a backward left behind, as the next forward of its model began."""
+
+    last: Mark
+    uses: int
+    place: Place
+    saved: dict[int, int]
+    beside: list[tuple[Mark, int]]
+    """The other forwards through which the same backward ran, and how often one had."""
 
 
 @final
@@ -27,7 +38,7 @@ class SavedTensors:
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         self._watch, self._report = watch, report
         self._told = 0
-        self._open: list[tuple[Mark, int, Place, dict[int, int]]] = []
+        self._open: list[_Kept] = []
         self.carried_by: Place | None = None
         """The backward whose graph the next one ran through again."""
 
@@ -46,12 +57,15 @@ class SavedTensors:
             saved = saved_storages(output.grad_fn)
             for key in owned_storages(self._watch.models):
                 saved.pop(key, None)
-        self._open.append((last, last.uses, place, saved))
+        beside = [(m, m.uses) for m in marks if m is not last and m.task is not None and m.task == last.task]
+        self._open.append(_Kept(last, last.uses, place, saved, beside))
 
     def conclude(self) -> None:
         """Tells what was seen, now that the next backward has been."""
-        for last, uses, place, saved in self._open:
+        for last, uses, place, saved, beside in self._open:
             carried = last.uses > uses
+            if not carried and any(mark.uses > then for mark, then in beside):
+                continue  # it was kept for another part of it: a generator's, below the discriminator's
             if carried:
                 self.carried_by = place
             self._report(

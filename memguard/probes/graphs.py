@@ -54,7 +54,7 @@ class GraphsProbe(Probe):
         last = self._last.get(id(module))
         if last is None or not last.alive or last.kept is None:
             return
-        if last.batch != self.watch.batch and last.steps < self.watch.optimizer_steps:
+        if last.steps < self.watch.optimizer_steps:  # in the same batch too: a step for each of several losses
             self._saved.look(last)
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:

@@ -200,6 +200,29 @@ def test_two_backwards_on_one_graph_are_healthy_when_the_last_one_frees() -> Non
     assert loop.of(SavedAfterBackward) == []
 
 
+@pytest.mark.parametrize(("own_batch", "shared"), [(False, False), (True, False), (False, True), (True, True)])
+def test_a_graph_kept_for_another_part_is_needed(own_batch: bool, shared: bool) -> None:
+    """A discriminator's backward keeps its graph: for the generator's, where the fakes are not detached; else in vain.
+
+    Likewise where both losses have a step within one batch.
+    """
+    (generator, of_generator, x), (critic, of_critic, _) = make(), make()
+    with Loop(generator, head := nn.Sequential(nn.Linear(4, 16), critic), kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(12):
+            if index % 2 == 0 or own_batch:
+                fake = generator(x)
+                loss = head(fake if shared else fake.detach()).mean()
+                loss.backward(retain_graph=True)  # kept in vain
+                of_critic.step()
+            if index % 2 or own_batch:
+                head(fake).square().mean().backward()
+                of_generator.step()
+                del loss
+    facts = loop.of(SavedAfterBackward)
+    assert bool(facts) is not shared
+    assert all(fact.place.line == line_of("kept in vain") and not fact.carried for fact in facts)
+
+
 def test_nothing_is_kept_alive_and_copies_are_inert() -> None:
     """The ledger holds no graph, and a deep copy or pickle of the model carries no working hook."""
     model, optimizer, x = make()
