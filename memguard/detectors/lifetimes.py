@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.detectors.interface import PEAKS, Detector
-from memguard.detectors.telling import Room, from_fact, holder, limit_of, plural
+from memguard.detectors.telling import Room, from_fact, holder, in_code, limit_of, plural
 from memguard.facts import Fact, LargeLocals, PreviousOutputsAlive, ReboundTensor
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run
@@ -61,7 +61,7 @@ class PreviousBatchAlive(Detector):
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Concludes where it is much, in more than one batch, and the peak comes where it adds to it."""
-        if not isinstance(fact, PreviousOutputsAlive) or fact.peak_in_forward is False:
+        if not isinstance(fact, PreviousOutputsAlive) or (fact.peak_in_forward is False and not fact.until_backward):
             return
         limit = limit_of(run)
         if not _matters(fact.bytes, run, fact.peak_bytes or 0):
@@ -71,16 +71,24 @@ class PreviousBatchAlive(Detector):
             return
         left = self._room.left(run)
         near = left is not None and limit is not None and left < LITTLE_ROOM * limit
+        # What is there until the backward may be wanted there, as an earlier output that the loss compares with.
+        matters = _much_of_device(fact.bytes, limit) and ((near and fact.peak_in_forward is not False) or fact.graph)
         yield from_fact(
             self,
             fact,
             run,
-            Severity.WARNING if _much_of_device(fact.bytes, limit) and (near or fact.graph) else Severity.INFO,
+            Severity.WARNING if matters else Severity.INFO,
             f"{holder(fact.place)} still holds {format_bytes(fact.bytes)} of the last batch while the next forward runs"
             f"{', with the graph' if fact.graph else ''}: both stand side by side at the peak.",
-            f"del {fact.place.holder or 'it'} at the end of the loop's body, or put the step into a function.",
+            _let_go(in_code(fact.place)),
             nbytes=fact.bytes,
         )
+
+
+def _let_go(name: str | None) -> str:
+    if name is not None and "." in name:
+        return f"keep there only what is read later (numbers), or set {name} = None before the next forward."
+    return f"del {name or 'it'} at the end of the loop's body, or put the step into a function."
 
 
 @final

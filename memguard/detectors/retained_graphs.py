@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.detectors.interface import PEAKS, Detector
-from memguard.detectors.telling import Room, at, from_fact, holder, plural
-from memguard.facts import Fact, FunctionContextHolds, Place, RetainedGraphs
+from memguard.detectors.telling import Room, at, from_fact, holder, in_code, plural
+from memguard.facts import Fact, FunctionContextHolds, RetainedGraphs
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run
 from memguard.units import format_bytes
@@ -105,7 +105,7 @@ class CarriedState(Detector):
         if not isinstance(fact, RetainedGraphs) or not fact.carried:
             return
         per_batch = fact.bytes / fact.graphs if fact.bytes is not None else None
-        name, backward = _in_code(fact.place), at(fact.retained_by)
+        name, backward = in_code(fact.place) or "the state", at(fact.retained_by)
         yield from_fact(
             self,
             fact,
@@ -120,14 +120,6 @@ class CarriedState(Detector):
             nbytes=fact.bytes,
             bytes_per_batch=per_batch,
         )
-
-
-def _in_code(place: Place) -> str:
-    """The state as the statement writes it: an attribute of ``self`` is told by its class elsewhere."""
-    if place.holder is None:
-        return "the state"
-    own = f"self.{place.holder.rpartition('.')[2]}"
-    return own if own in (place.source or "") else place.holder
 
 
 def _who(fact: RetainedGraphs) -> str:

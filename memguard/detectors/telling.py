@@ -26,6 +26,14 @@ def holder(place: Place, otherwise: str = "something") -> str:
     return f"{name} ({where})" if where else name
 
 
+def in_code(place: Place) -> str | None:
+    """The holder as the statement writes it: an attribute of ``self`` is told by its class elsewhere."""
+    if place.holder is None:
+        return None
+    own = f"self.{place.holder.rpartition('.')[2]}"
+    return own if own in (place.source or "") else place.holder
+
+
 def plural(number: int, noun: str) -> str:
     """``"1 batch"``, ``"3 batches"``."""
     if number == 1:

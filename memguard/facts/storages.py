@@ -51,6 +51,8 @@ class PreviousOutputsAlive(Fact):
     """Whether a graph with saved tensors hangs on them."""
     peak_in_forward: bool | None = None
     """Whether the batch's peak came in the forward, where they add to it; None where peaks cannot be told apart."""
+    until_backward: bool = False
+    """Whether they were still there when the backward began: then they added to its peak too."""
     peak_bytes: int | None = None
     """The batch's highest allocated bytes; None where nobody counts them."""
     steady: bool = False

@@ -31,14 +31,19 @@ def grouped(found: Iterable[tuple[Link, int]]) -> list[Group]:
     """The links to tensors by the name under which each lies, or the name of the container that grows."""
     groups: dict[tuple[int, object], Group] = {}
     for leaf, size in found:
-        named = innermost(growing(leaf))
-        owner = named.parent.value if named.parent is not None else named.value
-        key = (id(owner), named.key)
+        key = name_key(leaf)
         if key not in groups:
-            groups[key] = Group(named)
+            groups[key] = Group(innermost(growing(leaf)))
         groups[key].leaves.append(leaf)
         groups[key].bytes += size
     return list(groups.values())
+
+
+def name_key(leaf: Link) -> tuple[int, object]:
+    """What tells the name under which a tensor lies from others: whose it is, and which."""
+    named = innermost(growing(leaf))
+    owner = named.parent.value if named.parent is not None else named.value
+    return id(owner), named.key
 
 
 def aliases_among(found: Iterable[tuple[Link, int]], groups: Sequence[Group]) -> frozenset[str]:

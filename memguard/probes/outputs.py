@@ -8,16 +8,17 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
-from memguard.facts import Fact, KeptOutputs, PreviousOutputsAlive, ViewsPinStorage
+from memguard.facts import Fact, KeptOutputs, ViewsPinStorage
 from memguard.probes.bounded import is_bounded
 from memguard.probes.capacities import capacity_of, outgrew
 from memguard.probes.host_copies import is_on_host
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.lasting import outlives_its_turn
+from memguard.probes.previous import BESIDE, Beside, PreviousLook, is_worth
 from memguard.probes.returned import large_storages
 from memguard.probes.sizes import storage_key
 from memguard.probes.storage_refs import StorageRef
-from memguard.probes.worth import LEAST, least_of_device, least_of_peak
+from memguard.probes.worth import LEAST, least_of_device
 from memguard.stats import Stage
 
 MIN_BYTES = 1024
@@ -61,7 +62,8 @@ class OutputsProbe(Probe):
         self._alive: list[_Output] = []
         """Those of earlier batches that were alive at the last batch's end."""
         self._again: dict[Stage, int] = {}
-        self._previous: tuple[int, Any, int | None] | None = None
+        self._previous: PreviousLook | None = None
+        self._beside = Beside()
         self._previous_looks = self._previous_tries = 0
         self._last_kept = 0
         """The last batch that left an output behind."""
@@ -69,26 +71,27 @@ class OutputsProbe(Probe):
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Looks whether the last batch's outputs are still there."""
         watch = self.watch
-        least = least_of_device(watch.device_total_bytes)
-        if self._new_bytes < min(least, LEAST) or self._previous is not None:
+        least = min(least_of_device(watch.device_total_bytes), LEAST)
+        if BESIDE * self._new_bytes < least or self._previous is not None:
             return
         number = id(module)
         last = [o for o in self._new if o.module == number and o.batch == watch.batch - 1 and not o.ref.expired()]
-        held = sum({output.key: output.bytes for output in last}.values())
-        if held < least and (held < LEAST or held < (least_of_peak(watch.record) or least)):
+        outputs = {output.key: output.bytes for output in last}
+        if not is_worth(watch, BESIDE * sum(outputs.values())):
             return
         self._previous_tries += 1
         if self._previous_tries == PREVIOUS_TRIES:
             self.stop_hearing("on_forward_start")
-        keys = {output.key for output in last}
-        holders = self.holders(_Kept(keys, graph=True), graph=False, collector=False, stage=watch.stage)
-        self._previous = (held, holders[0].place if holders else None, None)
+        holders, held = self._beside.look(watch, outputs)
+        if is_worth(watch, held):
+            place = holders[0].place if holders else None
+            self._previous = PreviousLook(held, place, [output.ref for output in last])
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Notes the storages of an output."""
         watch = self.watch
-        if self._previous is not None and self._previous[2] is None:
-            self._previous = (*self._previous[:2], watch.read().allocated_peak_bytes)
+        if self._previous is not None and not self._previous.is_past_forward:
+            self._previous.forward_over(output, watch.read().allocated_peak_bytes)
         if output is None or len(self._alive) >= MAX_OUTPUTS or len(self._new) >= MAX_OUTPUTS:
             return
         if watch.batch & 3 and watch.stage is Stage.TRAIN and watch.batch - self._last_kept > CALM:
@@ -101,7 +104,7 @@ class OutputsProbe(Probe):
         """Concludes."""
         previous, self._previous = self._previous, None
         if previous is not None:
-            self._tell_previous(*previous)
+            self._tell_previous(previous)
         self._age()
         if not self._alive:
             return
@@ -192,27 +195,11 @@ class OutputsProbe(Probe):
 
     # The previous batch
 
-    def _tell_previous(self, held: int, place: Any, peak: int | None) -> None:
+    def _tell_previous(self, previous: PreviousLook) -> None:
         self._previous_looks += 1
         if self._previous_looks == PREVIOUS_LOOKS:
             self.stop_hearing("on_forward_start")
-        record = self.watch.record
-        highest = record.allocated_peak_bytes if record is not None else None
-        fact = PreviousOutputsAlive(
-            batch=self.watch.batch,
-            stage=self.watch.stage,
-            bytes=held,
-            graph=False,
-            peak_in_forward=None if highest is None or peak is None else peak >= highest,
-            peak_bytes=highest,
-        )
-        self.report(fact if place is None else _at(fact, place))
-
-
-def _at(fact: PreviousOutputsAlive, place: Any) -> PreviousOutputsAlive:
-    from dataclasses import replace
-
-    return replace(fact, place=place)
+        self.report(previous.fact(self.watch))
 
 
 @final

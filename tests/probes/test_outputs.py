@@ -122,6 +122,39 @@ def test_the_previous_batch_is_told_with_the_phase_of_the_peak() -> None:
     assert out.shape == (8, 64)
 
 
+class Trainer:
+    """As one that remembers what its last step returned."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, torch.Tensor] = {}
+        self.bank = torch.zeros(8, 64)
+
+    def remember(self, out: torch.Tensor) -> None:
+        self.last = {"logits": out.detach(), "probs": out.detach().softmax(1), "bank": self.bank}  # remembered
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_lies_beside_an_output_of_the_last_batch_counts(late: bool) -> None:
+    """Half of it would not matter; what is there for longer does not count. Whether a backward met it is told too."""
+    model, x = make()
+    trainer = Trainer()
+    peak = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=100)
+    watch = {"device_total_bytes": 100_000, "read": lambda: MemoryStats(allocated_peak_bytes=90)}
+    with Loop(model, kinds=[OutputsProbe], **watch) as loop:
+        loop.record = peak
+        for _ in loop.batches(4):
+            out = model(x)
+            if not late:
+                trainer.remember(out)
+            out.sum().backward()
+            trainer.remember(out)
+            del out
+    facts = loop.of(PreviousOutputsAlive)
+    assert [(fact.place.holder, fact.place.line) for fact in facts] == [("Trainer.last", line_of("remembered"))] * 2
+    assert facts[1].bytes == 2 * 8 * 64 * 4
+    assert [(fact.peak_in_forward, fact.until_backward) for fact in facts] == [(False, late)] * 2
+
+
 SOURCE = """
 LOG = []
 class Trainer:

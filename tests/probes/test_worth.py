@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from memguard.findings import Severity
 from memguard.probes.locals import LocalsProbe
 from memguard.probes.outputs import OutputsProbe
 from memguard.stats import BatchRecord, MemoryStats, Stage
-from tests.detectors.evidence import AT, MIB, judge
+from tests.detectors.evidence import AT, GIB, MIB, PLACE, judge, record, run_of
 from tests.probes.loop import Loop
 
 WIDTH = 64
@@ -69,3 +70,17 @@ def test_much_of_a_small_peak_is_no_warning() -> None:
     local = LargeLocals(**AT, names=("table",), bytes=4 * MIB, peak_bytes=10 * MIB)
     (finding,) = judge(LocalsAlive(), local)
     assert "table (4.00 MiB, of a peak of 10.0 MiB) is alive" in finding.message
+
+
+def test_what_is_there_until_the_backward_raises_the_peak_too() -> None:
+    """Told wherever the peak came, but as information: the loss may want it."""
+    place = replace(PLACE, holder="Trainer.last", source="self.last = outputs")
+    fact = PreviousOutputsAlive(**{**AT, "place": place}, bytes=4 * GIB, graph=False, peak_in_forward=False)
+    run = run_of(limit_bytes=20 * GIB)
+    full = record(0, allocated_peak_bytes=19 * GIB)
+    assert judge(PreviousBatchAlive(), full, fact, fact, run=run) == []
+    kept = replace(fact, until_backward=True)
+    (finding,) = judge(PreviousBatchAlive(), full, kept, kept, run=run)
+    assert finding.severity is Severity.INFO and "self.last = None" in finding.advice
+    (finding,) = judge(PreviousBatchAlive(), full, *[replace(kept, peak_in_forward=True)] * 2, run=run)
+    assert finding.severity is Severity.WARNING
