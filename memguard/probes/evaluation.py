@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
@@ -177,9 +177,20 @@ class EvaluationProbe(Probe):
         return [mark for number in enough for mark in kept[number]]
 
     def _is_evaluated(self, number: int, marks: list[Mark]) -> bool:
-        """Whether graphs that one function keeps are evaluation's: of a model that is trained in training mode."""
+        """Whether graphs that one function keeps are evaluation's: of a model, or a part, trained in training mode."""
+        if len({mark.batch for mark in marks}) < MIN_UNUSED:
+            return False
         trained = self._models.get((number, True))
-        return trained is not None and trained.used > 0 and len({mark.batch for mark in marks}) >= MIN_UNUSED
+        if trained is not None and trained.used > 0:
+            return True
+        return any(number == id(part) for part in self._trained_parts())
+
+    def _trained_parts(self) -> Iterator[object]:
+        """The models that were trained in training mode, with all that belongs to them."""
+        seen: set[int] = set()
+        for (_, training), model in self._models.items():
+            if training and model.used and (module := model.ref()) is not None:
+                yield from submodules_of(module, seen)
 
     def _conclude(self, key: tuple[int, bool], model: _Model, ended: bool) -> None:
         number, training = key
