@@ -56,6 +56,8 @@ class _Model:
     """Whether graphs of its evaluation were met that somebody keeps."""
     told: int = 0
     optimized: bool | None = None
+    differentiates: bool | None = None
+    """Whether its forward takes a derivative: then it needs a graph, though no backward comes by our marks."""
     stacks: list[Stack] = field(default_factory=list)
     sites: dict[Place, list[int]] = field(default_factory=dict)
     """Graphs that a backward used and that none did, by the line that called the model."""
@@ -210,6 +212,9 @@ class EvaluationProbe(Probe):
         enough = MIN_FROZEN if frozen else MIN_UNUSED
         if (model.beside if frozen else model.unused) < (enough if model.told == 0 else 16 * enough):
             return
+        if self._differentiates(model):
+            model.told = 2
+            return
         if not frozen and model.asked != model.place and model.told == 0:
             self._tell_method(model)
             return
@@ -263,6 +268,12 @@ class EvaluationProbe(Probe):
                 kept=model.kept and not frozen,
             )
         )
+
+    def _differentiates(self, model: _Model) -> bool:
+        if model.differentiates is None:
+            module = model.ref()
+            model.differentiates = module is not None and self.watch.differentiates(module)
+        return model.differentiates
 
     def _optimized(self, model: _Model) -> bool:
         if model.optimized is None:

@@ -52,6 +52,7 @@ class Mark:
     __slots__ = (
         "__weakref__",
         "alive",
+        "answered",
         "asked",
         "batch",
         "collected",
@@ -68,6 +69,7 @@ class Mark:
         "steps",
         "training",
         "used",
+        "used_late",
         "uses",
     )
 
@@ -81,6 +83,8 @@ class Mark:
         """Marked nodes that live."""
         self.used = False
         """Whether a backward ran through it."""
+        self.answered = self.used_late = False
+        """Whether the forward is over, and whether a backward ran through it since."""
         self.uses = 0
         """How often one ran through the first marked node of it."""
         self.stemmed = False
@@ -217,6 +221,7 @@ class _Used:
     def __call__(self, grads: Any) -> None:
         mark = self._mark
         mark.used = True
+        mark.used_late = mark.answered
         mark.uses += self._first
         if _keep_graph is not None:
             try:
