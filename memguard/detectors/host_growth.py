@@ -21,6 +21,10 @@ HOST_WINDOWS, HOST_WARM_UP = (64, 256, 1024), 128
 """Wider than the device's: malloc arenas and primitive caches settle slowly."""
 FLOOR_BATCHES, FLOORS = 16, 9
 """Batches whose lowest value makes a floor, and floors in a row that have to rise until the end."""
+NAMED_FLOORS = 5
+"""The same where a container accounts for what they rise by."""
+EXPLAINED = 0.5
+"""Share of the growth for which it must account, and of its own rate that must be seen in the growth."""
 MIN_GROWN_BYTES = 64 * 1024**2
 MIN_KEPT_BYTES = 16 * 1024
 """Kept with every batch; less is a log of numbers."""
@@ -113,7 +117,9 @@ class HostGrowth(Detector):
         self._batches += record.stage is Stage.TRAIN
         if self._told or rss is None or record.stage is not Stage.TRAIN:
             return ()
-        self._lowest = rss if self._lowest is None or rss < self._lowest else self._lowest
+        # The tensors of a virtual GPU lie in host memory: what is left is the program's.
+        own = rss - (record.allocated_end_bytes or 0) if run.device.startswith("virtual") else rss
+        self._lowest = own if self._lowest is None or own < self._lowest else self._lowest
         if not self._batches % FLOOR_BATCHES:
             self._floors.append(self._lowest)
             self._lowest = None
@@ -136,15 +142,19 @@ class HostGrowth(Detector):
 
     def finish(self, run: Run) -> Iterable[Finding]:
         """A growth that went on to the end without a name and without danger is told as it ends."""
-        floors = list(self._floors)
-        grown = floors[-1] - floors[0] if floors else 0
-        rises = [after - before for before, after in itertools.pairwise(floors)]
-        even = len(floors) == FLOORS and min(rises) >= EVENNESS * grown / len(rises)
-        if self._told or self._named or not even or grown < MIN_GROWN_BYTES:
+        if self._told or self._named:
             return
-        if run.device.startswith("virtual"):
-            return  # the tensors of a virtual GPU lie in host memory
-        rate = grown / (len(rises) * FLOOR_BATCHES)
+        floors = list(self._floors)[-NAMED_FLOORS:]
+        accounts = len(floors) == NAMED_FLOORS and self._accounts_for(_even_growth(floors))
+        if not accounts:
+            floors = list(self._floors)
+            if len(floors) < FLOORS or run.device.startswith("virtual"):
+                return  # what a library frees for a virtual GPU stays with the process for a while
+        rate = _even_growth(floors)
+        steps = (len(floors) - 1) * FLOOR_BATCHES
+        grown = floors[-1] - floors[0]
+        if rate is None or grown < MIN_GROWN_BYTES:
+            return
         place = self._suspect.place if self._suspect is not None else NOWHERE
         what = self._meanwhile() or (
             ", and no Python container that grows was met: a library, or something that a C extension keeps"
@@ -154,8 +164,10 @@ class HostGrowth(Detector):
             name=self.name,
             severity=Severity.INFO,
             message=f"host memory was still growing at the end, by {format_bytes(rate)} with every batch "
-            f"({format_bytes(grown)} over the last {len(rises) * FLOOR_BATCHES}){what}.",
-            advice="if longer runs matter, leave parts of the loop out (decoding, logging, augmentation) until it "
+            f"({format_bytes(grown)} over the last {steps}){what}.",
+            advice="bound how many are kept there, or keep none if what is asked for hardly ever comes twice."
+            if accounts
+            else "if longer runs matter, leave parts of the loop out (decoding, logging, augmentation) until it "
             "stops; with variable shapes on the CPU set MALLOC_ARENA_MAX=2 or bucket them.",
             stage=Stage.TRAIN,
             batch=self._batches,
@@ -168,11 +180,24 @@ class HostGrowth(Detector):
             rank=run.rank,
         )
 
+    def _accounts_for(self, rate: float | None) -> bool:
+        """Whether the container that got longer makes a growth, and went on at the pace at which it was met."""
+        own = self._suspect.bytes_per_batch if self._suspect is not None else 0.0
+        return rate is not None and own >= EXPLAINED * rate and rate >= EXPLAINED * own
+
     def _meanwhile(self) -> str:
         """The container that got longer, though it did not look as if it could be the reason."""
         if self._suspect is None:
             return ""
         return f"; {holder(self._suspect.place)} got longer with every batch meanwhile"
+
+
+def _even_growth(floors: list[int]) -> float | None:
+    """Bytes a batch by which floors rise, each above the one before it; None where they do not, or unevenly."""
+    rises = [after - before for before, after in itertools.pairwise(floors)]
+    grown = sum(rises)
+    even = bool(rises) and grown > 0 and min(rises) >= EVENNESS * grown / len(rises)
+    return grown / (len(rises) * FLOOR_BATCHES) if even else None
 
 
 def _bytes_when_full(fact: KeptOnHost) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar, final
 
 from memguard.detectors.interface import Detector
-from memguard.detectors.ratchet import Ratchet
+from memguard.detectors.ratchet import WARM_UP, Ratchet
 from memguard.detectors.telling import Room, from_fact, holder, limit_of, plural
 from memguard.detectors.training_floor import TrainingFloor
 from memguard.facts import Fact, KeptOutputs, RanOutOfMemory, ViewsPinStorage
@@ -114,7 +114,8 @@ class OutputsAccumulate(Detector):
         elif fact.bytes >= LARGE_SHARE * (limit_of(run) or float("inf")):
             severity = Severity.WARNING  # it may end with the pass, yet the device is a good part full of it
         if severity is Severity.INFO and fact.stage is Stage.TRAIN:
-            self._mild, self._floor = fact, self._floor or TrainingFloor(Ratchet())
+            self._mild = fact  # and the batches before it were a warm-up as well
+            self._floor = self._floor or TrainingFloor(Ratchet(warm_up=max(WARM_UP - fact.batch, 0)))
         what = fact.what or (f"the states of {fact.metric}" if fact.metric else plural(fact.tensors, "tensor"))
         if fact.numbers:
             what = f"{plural(fact.tensors, 'number')}, each with the storage it was computed in,"

@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.detectors.interface import Detector
-from memguard.detectors.telling import at, from_fact, plural
+from memguard.detectors.telling import at, from_fact, limit_of, plural
 from memguard.facts import Fact, UnusedGraphs
 from memguard.findings import Finding, Severity
 from memguard.stats import Run
 from memguard.units import format_bytes
+
+DERIVATIVE_SHARE, DERIVATIVE_BYTES = 0.03, 64 * 1024**2
+"""Of the device, or where its size is unknown, held by the graph of a derivative: from there on it is a warning."""
 
 
 @final
@@ -26,7 +29,8 @@ class EvalGraph(Detector):
     output keeps a second graph during the next forward.
 
     How to fix: put the loop under ``with torch.inference_mode():`` (or ``torch.no_grad()``), or decorate the function
-    with ``@torch.no_grad()``.
+    with ``@torch.no_grad()``. A model that takes a derivative inside (forces) needs its graph in evaluation too, but
+    not the derivative's own: ``create_graph=self.training``.
     """
 
     code: ClassVar[str] = "MG201"
@@ -55,6 +59,22 @@ class EvalGraph(Detector):
             )
             return
         size = f", {format_bytes(fact.bytes)} each" if fact.bytes else ""
+        if fact.derivative:
+            limit = limit_of(run)
+            least = DERIVATIVE_SHARE * limit if limit else DERIVATIVE_BYTES
+            yield from_fact(
+                self,
+                fact,
+                run,
+                Severity.WARNING if (fact.bytes or 0) >= least else Severity.INFO,
+                f"{fact.module} takes a derivative in its forward{f', at {where},' if where else ''} and answers in "
+                f"eval mode with its graph: {plural(fact.count, 'graph')} of it died without a backward{size}. Without "
+                "create_graph the derivative frees the activations as it goes.",
+                "build that graph in training alone: create_graph=self.training.",
+                nbytes=fact.bytes,
+                name=fact.place.holder or fact.module,
+            )
+            return
         if fact.training:
             yield from_fact(
                 self,

@@ -82,5 +82,7 @@ class UnusedGraphs(Fact):
     """Whether the validation guard ran it without a graph from then on."""
     training: bool = False
     """Whether the model was in training mode: ``eval()`` was forgotten as well."""
+    derivative: bool = False
+    """Whether the model differentiates inside itself and answers with the derivative's graph (``create_graph``)."""
     gradients_bytes: int | None = None
     """Gradients of weights that no optimizer holds, where a backward did run."""

@@ -2,10 +2,10 @@
 
 The rules, in words. A forward in training mode opens a training batch. Further forwards belong to it until something
 came between: after a backward, the next forward is another (micro-)batch; so it is after an optimizer step, which
-closes the batch at once. Forwards inside a step's closure belong to the step's batch, which the first of them opens
-where none is open. A forward in eval mode is a batch of evaluation, unless it is another model's beside one in
-training (a teacher, a frozen encoder): then it is part of that batch. `guard.batches(loader)` says it exactly, and
-then nothing is inferred.
+closes the batch at once. A backward that builds a graph itself (``create_graph``) is to be followed by another: the
+batch goes on. Forwards inside a step's closure belong to the step's batch, which the first of them opens where none is
+open. A forward in eval mode is a batch of evaluation, unless it is another model's beside one in training (a teacher, a
+frozen encoder): then it is part of that batch. `guard.batches(loader)` says it exactly, and then nothing is inferred.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class BatchListener(Protocol):
 
 CROWDED = 3
 """Forwards in one training batch, after its first, that make it worth a look."""
+MOST_DERIVATIVES = 64
+"""Forwards of one batch that are differentiated with a graph, before one counts as a backward: it may never come."""
 PLAIN_BATCHES = 64
 """Training batches of one forward and one step in a row, after which a loop counts as one of such batches only."""
 
@@ -55,7 +57,9 @@ class BatchInference:
         self._stepping = 0
         self._trained: set[int] = set()
         self._leaders: set[int] | None = None
-        self._plain = self._further = 0
+        self._plain = self._further = self._derivatives = 0
+        self._served = False
+        """Whether an ordinary backward, or a step, ended a batch so far."""
         self.explicit = 0
         """Open `guard.batches` loops: while there is one, nothing is inferred."""
 
@@ -118,7 +122,7 @@ class BatchInference:
             or model not in self._trained
         ):
             return False
-        self._open, self._backward, self._leaders, self._further = True, False, None, 0
+        self._open, self._backward, self._leaders, self._further, self._derivatives = True, False, None, 0, 0
         return True
 
     def ends_alike(self) -> None:
@@ -151,9 +155,17 @@ class BatchInference:
         leaders.add(model)
         return True
 
-    def backward(self, gradients: object = None) -> None:
+    def backward(self) -> None:
         """A backward entered the graph of a training forward."""
-        self._backward = True
+        self._backward = self._served = True
+
+    def derivative(self) -> None:
+        """Likewise one that builds a graph: forces, a penalty, an inner step of MAML are a part of their batch."""
+        if self._served and self._derivatives < MOST_DERIVATIVES:
+            self._derivatives += 1
+            self._further = 0
+        else:
+            self._backward = True
 
     def bare_backward(self) -> None:
         """A backward begins in a program without modules: it is all that shows a training batch."""
@@ -177,12 +189,13 @@ class BatchInference:
             self._recount()
             self._stepping -= 1  # this one is still under way
         if not self._stepping and not self.explicit and self._open and self._stage is Stage.TRAIN:
+            self._served = True
             self._plain += 1
             self.end()
 
     def begin(self, index: int | None) -> None:
         """A batch begins, by inference or said by the loop."""
-        self._open, self._backward, self._leaders, self._further = True, False, None, 0
+        self._open, self._backward, self._leaders, self._further, self._derivatives = True, False, None, 0, 0
         self._listener.begin(index)
 
     def hand_out(self, index: int, *, training: bool | None) -> None:

@@ -39,7 +39,7 @@ class PlainLoop:
         self._epoch: int | None = None
         self._looked_for_compiled = False
         self._inference = BatchInference(self, steps_under_way)
-        self._hear_backward = Hook(self._inference.backward, self.hook_failed)
+        self._hear_backward = Hook(self._backward, self.hook_failed)
         self._express = session.express = Express(session, self._inference, self._forwards_open)
         session.on_step = (self._step_start, self._inference.step_end)
 
@@ -203,6 +203,12 @@ class PlainLoop:
             line.show(index)
 
     # Inside
+
+    def _backward(self, gradients: object) -> None:
+        if torch.is_grad_enabled():  # as the engine has it with create_graph alone
+            self._inference.derivative()
+        else:
+            self._inference.backward()
 
     def _listen_for_backward(self, output: object) -> None:
         for tensor in (output,) if isinstance(output, torch.Tensor) else tensors_of(output):

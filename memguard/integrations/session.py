@@ -36,6 +36,7 @@ from memguard.backends.slow_lane import SlowLane, is_tight
 from memguard.detectors import make_detectors
 from memguard.findings import Finding
 from memguard.forks import pid
+from memguard.guards.differentiates import differentiates
 from memguard.guards.empty_cache import CacheGuard
 from memguard.integrations.calm import CalmForwards
 from memguard.integrations.devices import FurtherDevices
@@ -130,6 +131,7 @@ class Session:
             silenced=options.ignore,
         )
         self.watch = Watch(device=options.device, lightning=lightning, read=self.backend.read)
+        self.watch.differentiates = differentiates
         if options.history == "auto":
             self.watch.history = choose_history(options.device, self.backend)
         self.watch.find_record = self._newest_record

@@ -7,6 +7,7 @@ from memguard.probes.collected_models import CollectedModelsProbe
 from memguard.probes.collected_outputs import CollectedOutputsProbe
 from memguard.probes.contexts import ContextsProbe
 from memguard.probes.cycles import CyclesProbe
+from memguard.probes.derivatives import DerivativesProbe
 from memguard.probes.evaluation import EvaluationProbe
 from memguard.probes.exceptions import ExceptionsProbe
 from memguard.probes.generators import GeneratorsProbe
@@ -43,6 +44,7 @@ PROBES: tuple[type[Probe], ...] = (
     CollectedOutputsProbe,
     GraphsProbe,
     EvaluationProbe,
+    DerivativesProbe,
     TrainingPassesProbe,
     UnownedGradientsProbe,
     InnerFrozenProbe,

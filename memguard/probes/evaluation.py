@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
@@ -56,6 +56,8 @@ class _Model:
     """Whether graphs of its evaluation were met that somebody keeps."""
     told: int = 0
     optimized: bool | None = None
+    differentiates: bool | None = None
+    """Whether its forward takes a derivative: then it needs a graph, though no backward comes by our marks."""
     stacks: list[Stack] = field(default_factory=list)
     sites: dict[Place, list[int]] = field(default_factory=dict)
     """Graphs that a backward used and that none did, by the line that called the model."""
@@ -177,9 +179,20 @@ class EvaluationProbe(Probe):
         return [mark for number in enough for mark in kept[number]]
 
     def _is_evaluated(self, number: int, marks: list[Mark]) -> bool:
-        """Whether graphs that one function keeps are evaluation's: of a model that is trained in training mode."""
+        """Whether graphs that one function keeps are evaluation's: of a model, or a part, trained in training mode."""
+        if len({mark.batch for mark in marks}) < MIN_UNUSED:
+            return False
         trained = self._models.get((number, True))
-        return trained is not None and trained.used > 0 and len({mark.batch for mark in marks}) >= MIN_UNUSED
+        if trained is not None and trained.used > 0:
+            return True
+        return any(number == id(part) for part in self._trained_parts())
+
+    def _trained_parts(self) -> Iterator[object]:
+        """The models that were trained in training mode, with all that belongs to them."""
+        seen: set[int] = set()
+        for (_, training), model in self._models.items():
+            if training and model.used and (module := model.ref()) is not None:
+                yield from submodules_of(module, seen)
 
     def _conclude(self, key: tuple[int, bool], model: _Model, ended: bool) -> None:
         number, training = key
@@ -198,6 +211,9 @@ class EvaluationProbe(Probe):
             return  # a training forward whose loss was thrown away (a critic's step, a search): no rule
         enough = MIN_FROZEN if frozen else MIN_UNUSED
         if (model.beside if frozen else model.unused) < (enough if model.told == 0 else 16 * enough):
+            return
+        if self._differentiates(model):
+            model.told = 2
             return
         if not frozen and model.asked != model.place and model.told == 0:
             self._tell_method(model)
@@ -252,6 +268,12 @@ class EvaluationProbe(Probe):
                 kept=model.kept and not frozen,
             )
         )
+
+    def _differentiates(self, model: _Model) -> bool:
+        if model.differentiates is None:
+            module = model.ref()
+            model.differentiates = module is not None and self.watch.differentiates(module)
+        return model.differentiates
 
     def _optimized(self, model: _Model) -> bool:
         if model.optimized is None:

@@ -48,6 +48,10 @@ def _no_wires(*events: str) -> None:
     pass
 
 
+def _takes_none(model: nn.Module) -> bool:
+    return False
+
+
 def _no_record() -> BatchRecord | None:
     return None
 
@@ -77,6 +81,8 @@ class Watch:
     extra_roots: Callable[[], Iterable[tuple[str, object]]] = _no_roots
     """Objects besides frames and models where a holder may hang: ("trainer", trainer), callbacks, metrics. Asked for
     only when something is to be named, so nothing is held."""
+    differentiates: Callable[[nn.Module], bool] = _takes_none
+    """Whether a model's forward takes a derivative inside itself, told from its code; costs milliseconds."""
     find_record: Callable[[], BatchRecord | None] = _no_record
     """Works out the newest record: `Recorder.newest`."""
     stage: Stage = Stage.OTHER

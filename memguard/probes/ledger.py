@@ -53,6 +53,7 @@ class Mark:
     __slots__ = (
         "__weakref__",
         "alive",
+        "answered",
         "asked",
         "batch",
         "collected",
@@ -70,6 +71,7 @@ class Mark:
         "task",
         "training",
         "used",
+        "used_late",
         "uses",
     )
 
@@ -83,6 +85,8 @@ class Mark:
         """Marked nodes that live."""
         self.used = False
         """Whether a backward ran through it."""
+        self.answered = self.used_late = False
+        """Whether the forward is over, and whether a backward ran through it since."""
         self.uses = 0
         """How often one ran through the nodes of it that were marked first."""
         self.task: object = None
@@ -224,6 +228,7 @@ class _Used:
     def __call__(self, grads: Any) -> None:
         mark = self._mark
         mark.used = True
+        mark.used_late = mark.answered
         if self._first and (task := _task()) != mark.task:
             mark.uses += 1
             mark.task = task

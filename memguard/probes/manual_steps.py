@@ -77,7 +77,8 @@ class ManualStepsProbe(Probe):
         place = next(iter(places), None)
         tensor = place() if place is not None else None
         register = getattr(tensor, "register_post_accumulate_grad_hook", None)
-        if register is not None:
+        # Within `functional_call` it is another tensor, which has a graph and takes no such hook.
+        if register is not None and tensor is not None and tensor.is_leaf:
             self._place, self._followed, self._after = place, id(tensor), None
             self._handle = register(Hook(self._accumulated))
 

@@ -85,6 +85,7 @@ class MarksProbe(Probe):
         tensors = (output,) if isinstance(output, torch.Tensor) else tensors_in(output)
         hook = not (mark.stemmed and mark.training and self._reached.get(mark.module, 0) >= REACHED)
         ledger.mark(tensors, mark, output=True, hook=hook)
+        mark.answered = True
         if mark.alive:
             ledger.current = mark
 

@@ -156,3 +156,16 @@ def test_host_memory_that_holds_a_virtual_gpu_may_grow_with_it() -> None:
     records = [record(i, host_rss_bytes=GIB + i * MIB) for i in range(200)]
     assert [finding.code for finding in judge(HostGrowth(), *records, run=run_of(device="cuda:0"))] == ["MG701"]
     assert judge(HostGrowth(), *records, run=run_of(device="virtual:24GiB")) == []
+
+
+@pytest.mark.parametrize("device", ["cuda:0", "virtual:1GiB"])
+def test_a_cache_that_goes_on_to_the_end_is_told_sooner_and_beside_a_virtual_gpu(device: str) -> None:
+    """It accounts for what the process grew by, tensors of the device apart; one that stopped growing does not."""
+    kept = KeptOnHost(**AT, elements=768, bytes=48 * MIB, bytes_per_batch=4.0 * MIB, bounded=True)
+    records = [record(i, host_rss_bytes=GIB + 4 * i * MIB, allocated_end_bytes=200 * MIB) for i in range(100)]
+    (finding,) = judge(HostGrowth(), kept, *records, run=run_of(device=device))
+    assert (finding.line, finding.severity) == (41, Severity.INFO)
+    full = [record(i, host_rss_bytes=GIB + 4 * min(i, 60) * MIB, allocated_end_bytes=0) for i in range(100)]
+    assert judge(HostGrowth(), kept, *full, run=run_of(device=device)) == []
+    tensors = [record(i, host_rss_bytes=GIB + 4 * i * MIB, allocated_end_bytes=4 * i * MIB + 1) for i in range(100)]
+    assert judge(HostGrowth(), kept, *tensors, run=run_of(device="virtual:1GiB")) == []

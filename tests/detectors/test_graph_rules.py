@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from memguard.detectors.graph_buffers import CreateGraphCycle, RetainGraph
 from memguard.detectors.retained_graphs import CarriedState, RetainedGraph
 from memguard.detectors.unused_graphs import EvalGraph, FrozenModelGraph
@@ -16,7 +18,7 @@ from memguard.facts import (
     UnusedGraphs,
 )
 from memguard.findings import Severity
-from tests.detectors.evidence import AT, MIB, PLACE, judge
+from tests.detectors.evidence import AT, GIB, MIB, PLACE, judge
 
 BACKWARD = Place(file="/home/me/train.py", line=52, function="main")
 
@@ -63,3 +65,14 @@ def test_parts_that_one_call_runs_through_are_one_finding() -> None:
     assert [f.line for f in judge(EvalGraph(), *same, other)] == [41, 41, 99]
     frozen = [replace(one, frozen=True) for one in (*same, other)]
     assert [f.line for f in judge(FrozenModelGraph(), *frozen)] == [41, 41, 99]
+
+
+@pytest.mark.parametrize(("nbytes", "severity"), [(2 * MIB, Severity.INFO), (GIB, Severity.WARNING)])
+def test_the_graph_of_a_derivative_is_a_warning_where_it_is_a_part_of_the_device(
+    nbytes: int, severity: Severity
+) -> None:
+    """Three per cent of it; and the advice is never no_grad, under which the derivative would fail."""
+    (finding,) = judge(
+        EvalGraph(), UnusedGraphs(**AT, module="Net", count=3, forwards=4, bytes=nbytes, derivative=True)
+    )
+    assert finding.severity is severity and "no_grad" not in finding.advice and "create_graph" in finding.advice

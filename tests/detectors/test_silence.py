@@ -183,6 +183,15 @@ def test_what_was_told_as_bounded_is_critical_when_it_will_not_fit() -> None:
     assert len(judge(RULES["MG301"](), remarked, *flat)) == 1
 
 
+def test_what_never_ends_is_critical_after_the_same_batches_whenever_it_was_remarked_on() -> None:
+    """Six windows after the first 32 batches, though the remark came in the eighteenth: a cache that never hits."""
+    remarked = KeptOutputs(**{**AT, "batch": 17}, tensors=12, first_batch=5, bytes=0, bytes_per_batch=90.0 * MIB)
+    growth = [record(i, allocated_end_bytes=4 * GIB + 90 * i * MIB) for i in range(160)]
+    mild, critical = judge(RULES["MG301"](), *growth[:17], remarked, *growth[17:])
+    assert (mild.severity, critical.severity) == (Severity.INFO, Severity.CRITICAL)
+    assert critical.batch < 150
+
+
 def test_a_peak_far_above_the_logits_is_not_theirs() -> None:
     """Gradients or a workspace of the backward made it: a hundred times a float32 copy."""
     fact = LargeLogits(

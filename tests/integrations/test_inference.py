@@ -24,16 +24,16 @@ class Told:
 def infer(events: str) -> str:
     """Plays events.
 
-    T and E are forwards of model 1 in training and evaluation, t and e of model 2, b a backward, B one in a program
-    without modules, [ and ] an optimizer step's begin and end.
+    T and E are forwards of model 1 in training and evaluation, t and e of model 2, b a backward, d one that builds a
+    graph, B one in a program without modules, [ and ] an optimizer step's begin and end.
     """
     told = Told()
     loop = BatchInference(told)
     for event in events.replace(" ", ""):
         if event in "TEte":
             loop.forward(1 if event.isupper() else 2, training=event in "Tt")
-        elif event == "b":
-            loop.backward()
+        elif event in "bd":
+            (loop.backward if event == "b" else loop.derivative)()
         else:
             {"B": loop.bare_backward, "[": loop.step_start, "]": loop.step_end}[event]()
     loop.end()
@@ -118,6 +118,18 @@ def test_a_loop_of_plain_steps_needs_no_backwards_until_it_changes() -> None:
 def test_several_forwards_without_a_backward_are_worth_a_look() -> None:
     """It is said once in each batch."""
     assert infer("TTTTTT b[] TTT b[]") == "train ( ? ) ( )"
+
+
+def test_what_is_differentiated_with_a_graph_is_a_part_of_its_batch() -> None:
+    """A penalty, the terms of a physics-informed net, inner steps of MAML; once an ordinary backward was seen."""
+    assert infer("Tb[] TdTb[] TdTdTdTb TdTTb[]") == "train ( ) ( ) ( ) ( )"
+    assert infer("TdTb[] TdTb[]") == "train ( ) ( ) ( )"
+
+
+def test_gradients_with_a_graph_alone_have_batches_too() -> None:
+    """Weights updated by hand from such gradients; an evaluation that takes them, after training."""
+    assert infer("Td Td Td") == "train ( ) ( ) ( )"
+    assert infer("Tb[]" + "Td" * 130).count("(") == 3
 
 
 def test_without_modules_a_backward_is_a_batch() -> None:

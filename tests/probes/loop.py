@@ -45,11 +45,7 @@ class Loop:
     def __enter__(self) -> Loop:
         self.probes.install()
         for model in self.models:
-            self.probes.add_model(model)
-            self._handles += [
-                model.register_forward_pre_hook(self.probes.forward_start, with_kwargs=True),
-                model.register_forward_hook(self.probes.forward_end, always_call=True),
-            ]
+            self.add(model)
         self._handles += [
             register_optimizer_step_pre_hook(lambda optimizer, a, k: self.probes.optimizer_step_start(optimizer)),
             register_optimizer_step_post_hook(lambda optimizer, a, k: self.probes.optimizer_step_end(optimizer)),
@@ -61,6 +57,14 @@ class Loop:
             handle.remove()
         self.probes.remove()
         assert not self.failures
+
+    def add(self, model: nn.Module) -> None:
+        """Watches one more root."""
+        self.probes.add_model(model)
+        self._handles += [
+            model.register_forward_pre_hook(self.probes.forward_start, with_kwargs=True),
+            model.register_forward_hook(self.probes.forward_end, always_call=True),
+        ]
 
     def batches(self, count: int, stage: Stage = Stage.TRAIN) -> Iterator[int]:
         """Numbers from 0; each pass of the for loop is one batch of the stage."""

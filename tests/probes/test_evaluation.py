@@ -267,6 +267,52 @@ def test_evaluation_that_keeps_its_graphs_is_told_once_no_backward_can_come() ->
     assert loop.of(UnusedGraphs) == []
 
 
+class Diffusion(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.net(x)
+        return result
+
+    def sample(self, loop: Loop, count: int) -> torch.Tensor:
+        x = torch.randn(4, 8)
+        for _ in loop.batches(count, Stage.VALIDATION):
+            noise = self.net(x)
+            x = x - 0.1 * noise
+        return x
+
+
+def preview(model: Diffusion, loop: Loop, count: int) -> float:
+    model.eval()
+    image = model.sample(loop, count).clamp(-1, 1)  # previews
+    return image.mean().item()
+
+
+def tuned(model: Diffusion, loop: Loop, count: int) -> None:
+    model.eval()
+    reward = model.sample(loop, count).mean()
+    reward.backward()
+
+
+def test_a_roll_out_of_a_part_of_a_trained_model_is_told_by_the_fourth_forward() -> None:
+    """Each step's graph goes on into the next one; what is trained by a reward at the end is none."""
+    model = Diffusion()
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        train(model, loop)
+        loop.add(model.net)
+        preview(model, loop, 4)
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.kept and not fact.frozen and fact.place.line == line_of("previews")
+    model = Diffusion()
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        train(model, loop)
+        loop.add(model.net)
+        tuned(model, loop, 6)
+    assert loop.of(UnusedGraphs) == []
+
+
 def test_evaluation_whose_graphs_are_told_as_kept_is_told_as_well() -> None:
     """What one fault keeps is there because of the other: without a graph nothing would be kept."""
     model = make()

@@ -76,3 +76,15 @@ def test_an_optimizer_ends_it_and_nothing_of_it_stays() -> None:
             optimizer.step()
         assert loop.watch.optimizer_steps == 6
         assert not any(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
+
+
+def test_a_parameter_that_is_another_tensor_for_one_call_is_not_followed() -> None:
+    """Within functional_call the adapted weights have a graph; the model's own are followed after it."""
+    model = nn.Linear(4, 2)
+    with Loop(model, kinds=[ManualStepsProbe]) as loop:
+        for _ in loop.batches(6):
+            adapted = {name: weight * 2 for name, weight in model.named_parameters()}
+            torch.func.functional_call(model, adapted, (torch.randn(3, 4),)).sum().backward()
+            model(torch.randn(3, 4)).sum().backward()
+            model.zero_grad()
+    assert loop.watch.optimizer_steps > 0
