@@ -41,11 +41,12 @@ def inner_logits(output: object, min_width: int) -> InnerLogits | None:
                 continue
             for saved in saved_tensors(node):
                 if saved.dim() >= 2 and saved.shape[-1] >= min_width:
-                    return InnerLogits(saved.numel(), int(saved.shape[-1]), _was_cast(node))
+                    return InnerLogits(saved.numel(), int(saved.shape[-1]), is_cast(node))
     return None
 
 
-def _was_cast(node: Any) -> bool:
+def is_cast(node: Any) -> bool:
+    """Whether a cast stands in a graph, a few nodes above one."""
     return any(type(above).__name__ == "ToCopyBackward0" for above in walk(node, NEAR))
 
 

@@ -23,6 +23,12 @@ PROGRAMS = {
         "    def take(self, scores, labels):\n        return scores.log_softmax(-1)  # HERE\n"
     ),
     "a loss module": "out = model(ids)  # CALL\nx = out.shape\nloss = self.criterion(out, ids)  # HERE\n",
+    "called around the model": (
+        "def lm_loss(logits, labels):\n    logits = logits.to(torch.float32)  # HERE\n"
+        "    return F.cross_entropy(logits.flatten(0, 1), labels)\n\n"
+        "def step(ids):\n    return_value = lm_loss(model(ids[:, :-1]), ids[:, 1:])  # CALL\n"
+    ),
+    "moved, then cast": "out = model(ids)  # CALL\nout = out.to(device)\nwide = out.to(dtype=torch.float)  # HERE\n",
     "on the same line": "loss = criterion(model(ids), ids)  # CALL HERE\n",
 }
 
