@@ -15,6 +15,7 @@ from memguard.probes.inner_logits import InnerLogits, cast_in, inner_logits, is_
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import tensors_in
 from memguard.probes.logits_history import LogitsHistory
+from memguard.probes.recomputing import in_backward
 from memguard.probes.sites import call_site, find_call
 from memguard.probes.upcasts import find_upcast
 from memguard.stats import BatchRecord, Stage
@@ -28,9 +29,6 @@ AT_PEAK, SETS_PEAK = 2, 0.4
 """Float32 copies of inner logits that a backward begins with, and their share of the peak at which they set it."""
 HISTORIES = 2
 """Batches whose history is read, at most."""
-
-_backward: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)  # checked in torch 2.13
-"""Number of the backward that runs on this thread, or -1."""
 
 
 @final
@@ -98,7 +96,7 @@ class LogitsProbe(Probe):
             if self._narrow >= NARROW and not self._history.on:
                 self.stop_hearing("on_forward_end")
             return
-        if _backward is not None and _backward() != -1:
+        if in_backward():
             self._leave()
             return
         self._narrow = 0
