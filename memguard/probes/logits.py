@@ -18,7 +18,7 @@ from memguard.probes.logits_history import LogitsHistory
 from memguard.probes.recomputing import in_backward
 from memguard.probes.sites import call_site, find_call
 from memguard.probes.upcasts import find_upcast
-from memguard.stats import BatchRecord, Stage
+from memguard.stats import Stage
 
 MIN_WIDTH = 4096
 LOOKS = frozenset({2, 3, 40})
@@ -27,8 +27,12 @@ NARROW = 16
 """Forwards in a row without a wide output, after which outputs are not looked at until something changes."""
 AT_PEAK, SETS_PEAK = 2, 0.4
 """Float32 copies of inner logits that a backward begins with, and their share of the peak at which they set it."""
+MAY_SET_PEAK = 0.2
+"""Share of the peak from which on two copies may set it: where there are several forwards there are more of them."""
 HISTORIES = 2
-"""Batches whose history is read, at most."""
+"""Histories that are read, at most."""
+PATIENCE = 4
+"""Batches of a history in which no wide logits come: what is a batch is not always plain, as with two models."""
 
 
 @final
@@ -59,7 +63,7 @@ class LogitsProbe(Probe):
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._forwards = self._narrow = self._histories = 0
+        self._forwards = self._narrow = self._histories = self._batches = self._peak = 0
         self._open: _Seen | None = None
         self._waiting: LargeLogits | None = None
         """What is told if the history shows no copy."""
@@ -127,30 +131,28 @@ class LogitsProbe(Probe):
         """Tells how far the peak rose above the forward's, or has the next batch's history written first."""
         record, seen = self.watch.record, self._open
         if self._history.on:
-            self._conclude(seen, record)
+            self._peak = max(self._peak, record.allocated_peak_bytes or 0) if record is not None else self._peak
+            self._batches += 1
+            if seen is not None or self._batches >= PATIENCE:
+                self._conclude(seen)
             return
         self._close()
         if seen is None or record is None or record.allocated_peak_bytes is None:
             return
         fact = self._measured(seen, record.allocated_peak_bytes)
         copies, peak = max(AT_PEAK * seen.float32_bytes, fact.extra_bytes or 0), record.allocated_peak_bytes
-        if seen.may_be_cast and self._histories < HISTORIES and copies >= SETS_PEAK * peak:
+        if seen.may_be_cast and self._histories < HISTORIES and copies >= MAY_SET_PEAK * peak:
             self._histories += 1
             if self._history.begin(copies):
-                self._waiting = fact
+                self._waiting, self._peak, self._batches = fact, 0, 0
                 self.hear("on_forward_end", "on_batch_end")
                 return
         self._tell(fact, is_last=seen.before is None)
 
-    def on_stage_end(self, stage: Stage) -> None:
-        """There may be no batch after the one whose history was to be read."""
-        if self._history.on:
-            self._conclude(None, None)
-
-    def _conclude(self, seen: _Seen | None, record: BatchRecord | None) -> None:
-        """Reads the history of a batch, and tells of the copies in it, or else what was seen in the batch before."""
+    def _conclude(self, seen: _Seen | None) -> None:
+        """Reads the history, and tells of the copies in it, or else what was seen in the batch before."""
         fact, self._waiting = self._waiting, None
-        upcast = self._upcast(seen, record) if seen is not None else None
+        upcast = self._upcast(seen) if seen is not None else None
         self._history.end()
         self._close()
         told = upcast or fact
@@ -171,9 +173,8 @@ class LogitsProbe(Probe):
         self._close()
         self.stop_hearing("on_forward_end")
 
-    def _upcast(self, seen: _Seen, record: BatchRecord | None) -> LargeLogits | None:
-        found = self._history.conclude(seen.float32_bytes)
-        peak = record.allocated_peak_bytes if record is not None else None
+    def _upcast(self, seen: _Seen) -> LargeLogits | None:
+        found, peak = self._history.conclude(seen.float32_bytes), self._peak
         if found is None or not peak or found.bytes < SETS_PEAK * peak:
             return None
         inner = seen.before is None

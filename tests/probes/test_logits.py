@@ -184,6 +184,21 @@ PROGRAMS: dict[str, tuple[dict[str, str], int | None]] = {
         },
         17,
     ),
+    "before a loss written out": (
+        {
+            "forward": "out = logits.float(); return (out.logsumexp(-1) - out[..., 0]).mean()",
+            "step": "loss = net(ids)",
+        },
+        15,
+    ),
+    "of pairs, beside passes without gradients": (
+        {
+            "loss": "out = out.float(); " + PLAIN["loss"],
+            "step": "for _ in range(2): torch.no_grad()(net)(ids)\n"
+            "    loss = loss_of(net(ids), ids) - loss_of(net(ids.flip(1)), ids)",
+        },
+        17,
+    ),
     "nowhere": ({}, None),
     "of the last token": ({"step": "out = net(ids)[:, -1].float(); loss = F.cross_entropy(out, ids[:, 0])"}, None),
     "a model in float32": ({"dtype": "float32"}, None),
