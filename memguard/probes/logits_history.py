@@ -13,7 +13,7 @@ from memguard.probes.frames import is_user_file
 from memguard.probes.history import MAX_ENTRIES
 from memguard.probes.interface import AllocationHistory, Watch
 from memguard.probes.syntax import Sources
-from memguard.probes.upcasts import around
+from memguard.probes.upcasts import around, cast_name
 
 _TORCH: Final = str(Path(torch.__file__).parent)
 LEAST, MOST = 0.75, 1.05
@@ -124,7 +124,8 @@ def _line_of(frames: list[dict[str, Any]]) -> tuple[Place | None, bool]:
             source = Sources().get(name)
             if source is None or not 0 < line <= len(source.lines):
                 return Place(file=name, line=line, function=str(frame.get("name", ""))), by_user
-            text = source.lines[line - 1].strip()
-            return Place(file=name, line=line, function=around(source, line).path, source=text), by_user
+            function, text = around(source, line), source.lines[line - 1].strip()
+            name_of_copy = cast_name(function, line)
+            return Place(file=name, line=line, function=function.path, holder=name_of_copy, source=text), by_user
         by_user = False
     return None, False

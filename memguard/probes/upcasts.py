@@ -50,7 +50,7 @@ def first_cast(function: Function) -> int | None:
     """
     calls = sorted(function.calls, key=lambda site: (site.line, site.node.col_offset))
     named = [(site.line, last_name(site.node.func) or "") for site in calls]
-    casts = [site.line for site in calls if _is_cast(site.node)]
+    casts = [site.line for site in calls if is_cast(site.node)]
     losses = [line for line, called in named if called in _CASTS or any(word in called.lower() for word in _LOSSES)]
     return next(iter([*casts[-1:], *losses]), None)
 
@@ -79,7 +79,7 @@ def _follow(source: Source, function: Function, names: set[str], line: int, hops
         used = any(_mention(part, names) for part in [*given, *site.arguments()])
         if site.line < line or not (used or (same and any(isinstance(arg, ast.Call) for arg in site.arguments()))):
             continue
-        if called in _CASTS or _is_cast(site.node):
+        if called in _CASTS or is_cast(site.node):
             return site.line, function.path
         for inner, taken in _entered(source, site, called, names, same) if hops else ():
             found = _follow(source, inner, taken, inner.first_line, hops - 1)
@@ -90,7 +90,18 @@ def _follow(source: Source, function: Function, names: set[str], line: int, hops
     return loss
 
 
-def _is_cast(call: ast.Call) -> bool:
+def cast_name(function: Function, line: int) -> str | None:
+    """The name that a line gives a cast tensor: ``shift`` of ``shift = logits.float().flatten(0, 1)``."""
+    for store in function.stores:
+        value = store.value if store.line <= line <= store.end_line else None
+        while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+            if is_cast(value) and isinstance(store.target, (ast.Name, ast.Attribute)):
+                return ast.unparse(store.target)
+            value = value.func.value
+    return None
+
+
+def is_cast(call: ast.Call) -> bool:
     """Whether a call is ``x.float()``, ``x.to(torch.float32)``, ``x.to(dtype=torch.float)``."""
     called = last_name(call.func)
     if called == "float":

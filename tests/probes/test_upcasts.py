@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from memguard.facts import Place
-from memguard.probes.upcasts import find_upcast
+from memguard.probes.syntax import Sources
+from memguard.probes.upcasts import around, cast_name, find_upcast
 
 PROGRAMS = {
     "below the call": (
@@ -53,3 +54,15 @@ def test_shows_nothing_where_the_source_does_not(tmp_path: Path) -> None:
     assert find_upcast(Place(file=str(file), line=2)) is None
     assert find_upcast(Place(file=str(tmp_path / "gone.py"), line=2)) is None
     assert find_upcast(Place()) is None
+
+
+def test_a_cast_tensor_has_the_name_that_its_line_gives_it(tmp_path: Path) -> None:
+    """Not that of what is computed from it on the same line."""
+    file = tmp_path / "program.py"
+    file.write_text(
+        "logits = logits.float()\nself.wide = out[:, :-1].to(torch.float32).flatten(0, 1)\n"
+        "loss = F.cross_entropy(out.float(), y)\nloss_of(out.float())\n"
+    )
+    source = Sources().get(str(file))
+    assert source is not None
+    assert [cast_name(around(source, line), line) for line in range(1, 5)] == ["logits", "self.wide", None, None]
