@@ -14,7 +14,8 @@ from memguard.units import format_bytes
 
 WIDE = 16_384
 SHARE = 0.15
-NEAR = 0.80
+SMALL = 0.02
+"""Of the device: a smaller float32 copy matters to nobody."""
 MOST_COPIES = 8
 """Float32 copies of the logits that loss and backward can hold at once, twice over for what comes with them."""
 
@@ -23,8 +24,8 @@ MOST_COPIES = 8
 class LogitsUpcast(Detector):
     """Full-size logits copied to float32 set the peak.
 
-    What: the model returns logits over a large vocabulary, and the loss makes float32 copies of all of them; the peak
-    of the batch comes there, not in the model.
+    What: the model has logits over a large vocabulary, and the loss makes float32 copies of all of them; the peak of
+    the batch comes there, not in the model.
 
     Why it matters: logits, their float32 copy, the log-softmax and its gradient exist at once: three to four times the
     logits, often more than all layers together.
@@ -37,7 +38,10 @@ class LogitsUpcast(Detector):
     name: ClassVar[str] = "logits-upcast"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
-        """Concludes where the peak came after the forward, and rose by at least a float32 copy."""
+        """Concludes where the peak came after the forward, and rose by at least a float32 copy, or consists of them."""
+        if isinstance(fact, LargeLogits) and fact.upcast:
+            yield from self._upcast(fact, run)
+            return
         if not isinstance(fact, LargeLogits) or fact.peak_after_forward is not True:
             return
         if fact.extra_bytes is None or fact.extra_bytes < fact.float32_bytes:
@@ -59,6 +63,25 @@ class LogitsUpcast(Detector):
             f"log-softmax.",
             "use a fused or chunked cross-entropy, or compute logits and loss in slices.",
             nbytes=fact.extra_bytes,
+        )
+
+    def _upcast(self, fact: LargeLogits, run: Run) -> Iterable[Finding]:
+        """Copies of half-precision logits were seen at the peak: however many classes there are."""
+        total, copies = limit_of(run), fact.extra_bytes or 0
+        if total is not None and fact.float32_bytes < SMALL * total:
+            return
+        if copies < fact.float32_bytes or not fact.peak_bytes:
+            return
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if total is not None and copies >= SHARE * total else Severity.INFO,
+            f"logits of {fact.width} classes in {fact.dtype} ({format_bytes(fact.logits_bytes)}) are copied to float32 "
+            f"here: with log-softmax and gradient of the same size the copies are {format_bytes(copies)} of a peak of "
+            f"{format_bytes(fact.peak_bytes)}.",
+            "use a fused or chunked cross-entropy, or cast and compute the loss in slices; no float() on all logits.",
+            nbytes=copies,
         )
 
 

@@ -47,6 +47,10 @@ class LargeLogits(Fact):
     """Whether the peak came after the model's forward, in the loss or the backward's beginning."""
     extra_bytes: int | None = None
     """How far the peak rose above the end of the forward."""
+    upcast: bool = False
+    """Whether they were made in half precision and copied to float32: then `extra_bytes` is what all tensors of such a
+    copy's size take at the peak."""
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

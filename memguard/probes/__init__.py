@@ -18,13 +18,14 @@ from memguard.probes.inner_frozen import InnerFrozenProbe
 from memguard.probes.input_sizes import InputSizesProbe
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.locals import LocalsProbe
+from memguard.probes.logits import LogitsProbe
 from memguard.probes.manual_steps import ManualStepsProbe
 from memguard.probes.marks import MarksProbe
 from memguard.probes.model_series import ModelSeriesProbe
 from memguard.probes.outputs import OutputsProbe
 from memguard.probes.panel import Probes
 from memguard.probes.pinned import PinnedProbe
-from memguard.probes.precision import AutocastProbe, LogitsProbe
+from memguard.probes.precision import AutocastProbe
 from memguard.probes.processes import CompilationsProbe, OtherDevicesProbe
 from memguard.probes.rebinds import RebindsProbe
 from memguard.probes.remade import RemadeProbe

@@ -17,8 +17,11 @@ NEAR = 64
 """Nodes up from a loss among which its log-softmax stands, and from that one the cast of its input."""
 
 
+_LOSSES = frozenset({"LogSoftmaxBackward0", "LogsumexpBackward0"})
+
+
 class InnerLogits(NamedTuple):
-    """What a loss took the log-softmax of."""
+    """What a loss took the log-softmax of, or the logarithm of the sum."""
 
     numel: int
     width: int
@@ -37,15 +40,16 @@ def inner_logits(output: object, min_width: int) -> InnerLogits | None:
         if tensor.dim() or tensor.grad_fn is None:
             continue
         for node in walk(tensor.grad_fn, NEAR):
-            if type(node).__name__ != "LogSoftmaxBackward0":
+            if type(node).__name__ not in _LOSSES:
                 continue
             for saved in saved_tensors(node):
                 if saved.dim() >= 2 and saved.shape[-1] >= min_width:
-                    return InnerLogits(saved.numel(), int(saved.shape[-1]), _was_cast(node))
+                    return InnerLogits(saved.numel(), int(saved.shape[-1]), is_cast(node))
     return None
 
 
-def _was_cast(node: Any) -> bool:
+def is_cast(node: Any) -> bool:
+    """Whether a cast stands in a graph, a few nodes above one."""
     return any(type(above).__name__ == "ToCopyBackward0" for above in walk(node, NEAR))
 
 

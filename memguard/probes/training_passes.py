@@ -14,6 +14,7 @@ from torch import nn
 from memguard.facts import Fact, UnusedGraphs
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import Mark, tensors_in
+from memguard.probes.recomputing import in_backward
 from memguard.probes.sites import call_site
 from memguard.probes.sizes import saved_storages, storages_of
 
@@ -53,8 +54,8 @@ class TrainingPassesProbe(Probe):
     def on_forward_end(self, module: nn.Module, args: tuple[object, ...], output: object) -> None:
         """Looks at the forwards before this one."""
         mark = self.watch.ledger.current
-        if mark is None or not mark.training or mark.outer is not None or self.watch.lightning:
-            return
+        if mark is None or not mark.training or mark.outer is not None or self.watch.lightning or in_backward():
+            return  # what backward computes again, it takes from the graph's tensors, not through the graph
         model = self._models.get(id(module))
         if model is None or model.ref() is not module:
             model = self._models[id(module)] = _Model(weakref.ref(module))

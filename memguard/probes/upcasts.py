@@ -11,7 +11,7 @@ from memguard.probes.chains import last_name
 from memguard.probes.functions import Function, Site
 from memguard.probes.syntax import Source, Sources
 
-_CASTS = frozenset({"float", "cross_entropy", "log_softmax", "softmax"})
+_CASTS = frozenset({"cross_entropy", "log_softmax", "softmax"})
 _LOSSES = ("loss", "criterion", "crit", "objective")
 MAX_HOPS = 3
 """Functions that are entered one from another."""
@@ -28,7 +28,7 @@ def find_upcast(site: Place) -> Place | None:
     source = Sources().get(site.file)
     if source is None:
         return None
-    function = _around(source, site.line)
+    function = around(source, site.line)
     names = {
         node.id
         for store in function.stores
@@ -50,12 +50,13 @@ def first_cast(function: Function) -> int | None:
     """
     calls = sorted(function.calls, key=lambda site: (site.line, site.node.col_offset))
     named = [(site.line, last_name(site.node.func) or "") for site in calls]
-    casts = [line for line, called in named if called == "float"]
+    casts = [site.line for site in calls if is_cast(site.node)]
     losses = [line for line, called in named if called in _CASTS or any(word in called.lower() for word in _LOSSES)]
     return next(iter([*casts[-1:], *losses]), None)
 
 
-def _around(source: Source, line: int) -> Function:
+def around(source: Source, line: int) -> Function:
+    """The innermost function that a line stands in; the module where it stands in none."""
     inside = [
         function
         for function in source.functions
@@ -78,9 +79,9 @@ def _follow(source: Source, function: Function, names: set[str], line: int, hops
         used = any(_mention(part, names) for part in [*given, *site.arguments()])
         if site.line < line or not (used or (same and any(isinstance(arg, ast.Call) for arg in site.arguments()))):
             continue
-        if called in _CASTS:
+        if called in _CASTS or is_cast(site.node):
             return site.line, function.path
-        for inner, taken in _entered(source, site, called, names) if hops else ():
+        for inner, taken in _entered(source, site, called, names, same) if hops else ():
             found = _follow(source, inner, taken, inner.first_line, hops - 1)
             if found is not None:
                 return found
@@ -89,14 +90,41 @@ def _follow(source: Source, function: Function, names: set[str], line: int, hops
     return loss
 
 
-def _entered(source: Source, site: Site, called: str, names: set[str]) -> Iterator[tuple[Function, set[str]]]:
-    """The functions of this file that a call may enter, and what the names are called there."""
+def cast_name(function: Function, line: int) -> str | None:
+    """The name that a line gives a cast tensor: ``shift`` of ``shift = logits.float().flatten(0, 1)``."""
+    for store in function.stores:
+        value = store.value if store.line <= line <= store.end_line else None
+        while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+            if is_cast(value) and isinstance(store.target, (ast.Name, ast.Attribute)):
+                return ast.unparse(store.target)
+            value = value.func.value
+    return None
+
+
+def is_cast(call: ast.Call) -> bool:
+    """Whether a call is ``x.float()``, ``x.to(torch.float32)``, ``x.to(dtype=torch.float)``."""
+    called = last_name(call.func)
+    if called == "float":
+        return isinstance(call.func, ast.Attribute)
+    if called not in ("to", "type"):
+        return False
+    given = [*call.args, *(item.value for item in call.keywords if item.arg == "dtype")]
+    return any(isinstance(arg, ast.Attribute) and arg.attr in ("float32", "float") for arg in given)
+
+
+def _entered(
+    source: Source, site: Site, called: str, names: set[str], same: bool
+) -> Iterator[tuple[Function, set[str]]]:
+    """The functions of this file that a call may enter, and what the names are called there.
+
+    On the same line as the model's call (`same`) it may be what the model answered: ``loss_of(model(x), y)``.
+    """
     for function in source.functions:
         if function.name != called or function.is_class or not function.params:
             continue
         first = int(function.owner is not None and "staticmethod" not in function.decorators)
         given = list(zip(site.node.args, function.params[first:], strict=False))
-        taken = {param for arg, param in given if _mention(arg, names)}
+        taken = {param for arg, param in given if _mention(arg, names) or (same and isinstance(arg, ast.Call))}
         taken |= {item.arg for item in site.node.keywords if item.arg and _mention(item.value, names)}
         if taken:
             yield function, taken

@@ -205,3 +205,25 @@ def test_a_peak_far_above_the_logits_is_not_theirs() -> None:
     )
     assert judge(RULES["MG310"](), fact) == []
     assert judge(RULES["MG310"](), replace(fact, extra_bytes=GIB)) != []
+
+
+def test_copies_of_logits_are_judged_by_their_share_of_the_device() -> None:
+    """Few classes are no excuse where the copies make the peak; small ones matter to nobody."""
+    fact = LargeLogits(
+        **AT,
+        logits_bytes=GIB // 2,
+        float32_bytes=GIB,
+        width=12_000,
+        dtype="bfloat16",
+        peak_after_forward=True,
+        extra_bytes=3 * GIB,
+        upcast=True,
+        peak_bytes=5 * GIB,
+    )
+    told = {
+        size: [
+            found.severity for found in judge(RULES["MG310"](), replace(fact, float32_bytes=size, extra_bytes=3 * size))
+        ]
+        for size in (2 * GIB, GIB, GIB // 4)
+    }
+    assert told == {2 * GIB: [Severity.WARNING], GIB: [Severity.INFO], GIB // 4: []}

@@ -1,22 +1,15 @@
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from memguard.facts import AutocastOpen, EmptyCacheCalls, ExceptionHolds, Fact, LargeLogits
+from memguard.facts import AutocastOpen, EmptyCacheCalls, ExceptionHolds, Fact
 from memguard.probes.cache_calls import CacheCallsProbe
 from memguard.probes.exceptions import ExceptionsProbe
 from memguard.probes.interface import Watch
-from memguard.probes.precision import AutocastProbe, LogitsProbe
-from memguard.stats import BatchRecord, MemoryStats, Stage
+from memguard.probes.precision import AutocastProbe
 from tests.probes.loop import Loop
-
-
-def record(peak: int) -> BatchRecord:
-    return BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=peak)
 
 
 def line_of(marker: str) -> int:
@@ -65,47 +58,6 @@ def test_calls_of_empty_cache_are_counted_with_their_line() -> None:
     assert few.calls < fact.calls == 20 and fact.batches <= 21
     assert fact.place.line == line_of("emptied")
     assert torch.cuda.empty_cache is original
-
-
-def test_wide_logits_whose_loss_sets_the_peak_are_measured() -> None:
-    """How far the batch's peak lies above the end of the forward is told for wide outputs only."""
-    model, x = nn.Linear(8, 5000), torch.randn(4, 8)
-    reads: dict[str, Any] = {"read": lambda: MemoryStats(allocated_bytes=100, allocated_peak_bytes=120)}
-    with Loop(model, kinds=[LogitsProbe], **reads) as loop:
-        loop.record = record(1120)
-        for _ in loop.batches(3):
-            model(x).sum().backward()
-    fact = loop.of(LargeLogits)[0]
-    assert (fact.width, fact.dtype, fact.extra_bytes, fact.peak_after_forward) == (5000, "float32", 1000, True)
-    assert fact.float32_bytes == 4 * 5000 * 4
-
-
-class AnswersWithItsLoss(nn.Module):
-    """As many language models do in training."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.head = nn.Linear(8, 8), nn.Linear(8, 5000)
-
-    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        logits = self.head(self.body(x))
-        logits = logits.float()  # upcast
-        return nn.functional.cross_entropy(logits, labels)
-
-
-def test_wide_logits_inside_a_model_that_answers_with_its_loss_are_told_at_their_cast() -> None:
-    """They are seen in the loss's graph; the peak is theirs where two copies are a good part of it."""
-    model = AnswersWithItsLoss().bfloat16()
-    x, labels = torch.randn(4, 8, dtype=torch.bfloat16), torch.zeros(4, dtype=torch.long)
-    for peak, theirs in ((100_000 * 4, True), (100_000 * 40, False)):
-        with Loop(model, kinds=[LogitsProbe]) as loop:
-            loop.record = record(peak)
-            for _ in loop.batches(3):
-                model(x, labels).backward()
-        (fact,) = loop.of(LargeLogits)
-        assert (fact.width, fact.logits_bytes, fact.float32_bytes) == (5000, 4 * 5000 * 2, 4 * 5000 * 4)
-        assert fact.peak_after_forward is theirs
-        assert fact.place.line == line_of("upcast")
 
 
 def test_an_autocast_region_over_batches_is_told() -> None:

@@ -4,6 +4,7 @@ import linecache
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from memguard.facts import UnusedGraphs
 from memguard.probes.training_passes import TrainingPassesProbe
@@ -44,6 +45,22 @@ def test_a_policy_asked_for_single_actions_is_silent() -> None:
             train(model, optimizer)
             for _ in range(6):
                 model(torch.randn(1, 8)).argmax().item()
+    assert loop.of(UnusedGraphs) == []
+
+
+def test_slices_that_backward_computes_again_are_silent() -> None:
+    """A checkpointed head runs twice for each slice, and the graphs of the second time are nobody's to use."""
+    model, optimizer = make()
+
+    def loss_of(rows: torch.Tensor) -> torch.Tensor:
+        return model(rows).log_softmax(-1).square().sum()
+
+    with Loop(model, kinds=[TrainingPassesProbe]) as loop:
+        for _ in loop.batches(6):
+            optimizer.zero_grad()
+            x = torch.randn(48, 8, requires_grad=True)
+            sum(checkpoint(loss_of, rows, use_reentrant=False) for rows in x.split(8)).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
     assert loop.of(UnusedGraphs) == []
 
 

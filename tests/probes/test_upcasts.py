@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from memguard.facts import Place
-from memguard.probes.upcasts import find_upcast
+from memguard.probes.syntax import Sources
+from memguard.probes.upcasts import around, cast_name, find_upcast
 
 PROGRAMS = {
     "below the call": (
@@ -23,6 +24,12 @@ PROGRAMS = {
         "    def take(self, scores, labels):\n        return scores.log_softmax(-1)  # HERE\n"
     ),
     "a loss module": "out = model(ids)  # CALL\nx = out.shape\nloss = self.criterion(out, ids)  # HERE\n",
+    "called around the model": (
+        "def lm_loss(logits, labels):\n    logits = logits.to(torch.float32)  # HERE\n"
+        "    return F.cross_entropy(logits.flatten(0, 1), labels)\n\n"
+        "def step(ids):\n    return_value = lm_loss(model(ids[:, :-1]), ids[:, 1:])  # CALL\n"
+    ),
+    "moved, then cast": "out = model(ids)  # CALL\nout = out.to(device)\nwide = out.to(dtype=torch.float)  # HERE\n",
     "on the same line": "loss = criterion(model(ids), ids)  # CALL HERE\n",
 }
 
@@ -47,3 +54,15 @@ def test_shows_nothing_where_the_source_does_not(tmp_path: Path) -> None:
     assert find_upcast(Place(file=str(file), line=2)) is None
     assert find_upcast(Place(file=str(tmp_path / "gone.py"), line=2)) is None
     assert find_upcast(Place()) is None
+
+
+def test_a_cast_tensor_has_the_name_that_its_line_gives_it(tmp_path: Path) -> None:
+    """Not that of what is computed from it on the same line."""
+    file = tmp_path / "program.py"
+    file.write_text(
+        "logits = logits.float()\nself.wide = out[:, :-1].to(torch.float32).flatten(0, 1)\n"
+        "loss = F.cross_entropy(out.float(), y)\nloss_of(out.float())\n"
+    )
+    source = Sources().get(str(file))
+    assert source is not None
+    assert [cast_name(around(source, line), line) for line in range(1, 5)] == ["logits", "self.wide", None, None]
