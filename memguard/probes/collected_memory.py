@@ -89,24 +89,26 @@ class CollectedMemoryProbe(Probe):
 
     def _rises(self, record: BatchRecord, end: int) -> bool:
         """Whether enough has come together since the lowest end of a batch."""
-        peak = record.allocated_peak_bytes or end
-        device = self.watch.device_total_bytes
-        share = PEAK_SHARE * peak if device is None else min(PEAK_SHARE * peak, DEVICE_SHARE * device)
-        self._least = max(int(share), LEAST)
         last, self._last = self._last, end
-        fell = last is not None and last - end >= self._least
+        fell = last is not None and last - end >= LEAST and self._is_much(last - end, record)
         if fell and {record.batch, record.batch - 1} & set(self._collected):  # in it, or after the last end was read
             self._falls += 1
             self._base = end
-        if self._falls >= FALLS:
-            self._base = end if self._base is None else min(self._base, end)
-            return end - self._base >= self._least
-        self._lowest = end if self._lowest is None else min(self._lowest, end)
-        if self._seen % WINDOW:
-            return False
-        lowest, self._lowest = self._lowest, None
-        self._base = lowest if self._base is None else min(self._base, lowest)
-        return lowest - self._base >= self._least
+        if self._falls < FALLS:
+            self._lowest = end if self._lowest is None or end < self._lowest else self._lowest
+            if self._seen % WINDOW:
+                return False
+            end, self._lowest = self._lowest, None
+        if self._base is None or end < self._base:
+            self._base = end
+        return end - self._base >= LEAST and self._is_much(end - self._base, record)
+
+    def _is_much(self, nbytes: int, record: BatchRecord) -> bool:
+        """Whether so many bytes are worth a word; a look asks the same of what it finds."""
+        device, peak = self.watch.device_total_bytes, record.allocated_peak_bytes or record.allocated_end_bytes or 0
+        share = PEAK_SHARE * peak if device is None else min(PEAK_SHARE * peak, DEVICE_SHARE * device)
+        self._least = max(int(share), LEAST)
+        return nbytes >= self._least
 
     def _look_in(self, batches: int) -> None:
         self._wait = batches
