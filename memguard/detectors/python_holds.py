@@ -56,16 +56,16 @@ class ReferenceCycle(Detector):
             what = plural(fact.outputs, "tensor")
         if fact.models:
             what = f"{plural(fact.models, 'model')} made one after the other"
+        held = "; a circle of references held them"
         if fact.circles:
-            what = f"the tensors in {plural(fact.circles, 'circle')} of references"
+            what, size, held = f"{plural(fact.circles, 'circle')} of references with {format_bytes(fact.bytes)}", "", ""
         off = "" if fact.collector_enabled else " The collector is switched off in this process: they pile up for good."
         yield from_fact(
             self,
             fact,
             run,
             Severity.WARNING if fact.collector_enabled else Severity.CRITICAL,
-            f"{what}{size} were freed by the garbage collector "
-            f"only; a circle of references held them{cycle}{f' ({where})' if where else ''}.{off}",
+            f"{what}{size} were freed by the garbage collector only{held}{cycle}{f' ({where})' if where else ''}.{off}",
             f"break the circle{f' at {fact.place.holder}' if fact.place.holder else ''}: set it to None when done, "
             "or use weakref; gc.collect() every few batches is the makeshift.",
             nbytes=fact.bytes,

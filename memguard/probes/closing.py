@@ -74,11 +74,12 @@ def _in_class(
 
 
 def _elsewhere(tree: ast.Module, attribute: str) -> Iterator[tuple[float, int]]:
-    """Statements like ``child.parent = node`` anywhere in the file."""
+    """Statements like ``child.parent = node`` or ``engine.agent = self`` anywhere in the file."""
     for statement in _statements(tree):
         given = _stored_in(statement, attribute, None)
         if given is not None and any(not _is_empty(value) for value in given):
-            yield ELSEWHERE, statement.lineno
+            away = any(isinstance(value, ast.Name) and value.id == "self" for value in given)
+            yield HANDS_OUT if away else ELSEWHERE, statement.lineno
 
 
 def _statements(part: ast.AST) -> Iterator[Any]:

@@ -92,6 +92,14 @@ class Leaf:
         self.below.append(leaf)
 
 
+class Hypothesis:
+    def __init__(self, before: Hypothesis | None = None) -> None:
+        self.state, self.before = torch.ones(64), before
+        self.after: Hypothesis | None = None
+        if before is not None:
+            before.after = self  # both are known
+
+
 class First:
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
@@ -172,6 +180,7 @@ def grown() -> None:
         (lambda: Node(2), "Node.parent", "parent"),
         (slotted, "Slotted.up", "in a slot"),
         (grown, "Leaf.above", "set from outside"),
+        (lambda: Hypothesis(Hypothesis()), "Hypothesis.after", "both are known"),
         (Learner, "Learner.callbacks", "two ways back"),
         (Engine, ".engine", "one line of both"),
         (Hooked, "Hooked.linear", "hook of its own"),
