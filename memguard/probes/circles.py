@@ -142,12 +142,15 @@ def _break(part: list[int], edges: list[list[Edge]], objects: list[Any]) -> tupl
     for label, _, closing, _ in found:
         sites.setdefault((closing.place.file, closing.place.line, label[1]), set()).add(label)
     breaks = {label for labels in sites.values() if opens(part, edges, labels, inside) for label in labels}
-    _, obj, closing, rank = min(
-        found, key=lambda one: (one[0] not in breaks, one[3], not (one[3] == 0 and one[2].score >= HANDS_OUT))
-    )
+    _, obj, closing, _ = min(found, key=lambda one: (one[0] not in breaks, *_order(one[2], one[3])))
     name = closing.place.holder
     text = f"{name} <- {type(obj).__name__}" if type(obj) is not types.FunctionType else f"the closure {name}"
     return closing.place, text, closing.score > 0
+
+
+def _order(closing: Closing, rank: int) -> tuple[int, bool, int]:
+    """What is named first: of equals the statement further down, which closes what the other one has begun."""
+    return rank, not (rank == 0 and closing.score >= HANDS_OUT), -(closing.place.line or 0)
 
 
 def _look(

@@ -47,9 +47,10 @@ def find_closing(kind: type, attribute: str, methods: Collection[str] = (), line
         body = _class_in(tree, base) if tree is not None else None
         if file is None or tree is None or body is None:
             continue
-        scored = list(_in_class(body, attribute, methods, lines))
+        written = attribute.removeprefix(f"_{body.name.lstrip('_')}") if "__" in attribute else attribute
+        scored = list(_in_class(body, written, methods, lines))
         if not scored or max(scored)[0] <= 0:
-            scored += _elsewhere(tree, attribute)
+            scored += _elsewhere(tree, written)
         score, line = max(scored, key=lambda one: (one[0], -one[1]), default=(0.0, body.lineno))
         place = Place(file=file, line=line, function=kind.__name__, source=linecache.getline(file, line).strip())
         found.append(Closing(place, score))

@@ -92,6 +92,23 @@ class Leaf:
         self.below.append(leaf)
 
 
+class Left:
+    def __init__(self) -> None:
+        self.state, self.right = torch.ones(64), None
+
+
+class Right:
+    def __init__(self) -> None:
+        self.__left: Any = None
+
+    def join(self, left: Any) -> None:
+        left.right = self.me()
+        self.__left = left  # later and private
+
+    def me(self) -> Right:
+        return self
+
+
 class Hypothesis:
     def __init__(self, before: Hypothesis | None = None) -> None:
         self.state, self.before = torch.ones(64), before
@@ -181,6 +198,7 @@ def grown() -> None:
         (slotted, "Slotted.up", "in a slot"),
         (grown, "Leaf.above", "set from outside"),
         (lambda: Hypothesis(Hypothesis()), "Hypothesis.after", "both are known"),
+        (lambda: Right().join(Left()), "Right._Right__left", "later and private"),
         (Learner, "Learner.callbacks", "two ways back"),
         (Engine, ".engine", "one line of both"),
         (Hooked, "Hooked.linear", "hook of its own"),
