@@ -45,7 +45,8 @@ class ReferenceCycle(Detector):
         self._graphs += fact.graphs
         total = limit_of(run)
         much = fact.bytes is not None and total is not None and fact.bytes >= MIN_SHARE * total
-        if self._graphs < MIN_GRAPHS and not fact.outputs and not fact.models and not (much and self._looks >= 2):
+        proven = fact.outputs or fact.models or fact.circles
+        if self._graphs < MIN_GRAPHS and not proven and not (much and self._looks >= 2):
             return
         size = f" and {format_bytes(fact.bytes)}" if fact.bytes else ""
         cycle = f": {fact.cycle}" if fact.cycle else ""
@@ -55,14 +56,16 @@ class ReferenceCycle(Detector):
             what = plural(fact.outputs, "tensor")
         if fact.models:
             what = f"{plural(fact.models, 'model')} made one after the other"
+        held = "; a circle of references held them"
+        if fact.circles:
+            what, size, held = f"{plural(fact.circles, 'circle')} of references with {format_bytes(fact.bytes)}", "", ""
         off = "" if fact.collector_enabled else " The collector is switched off in this process: they pile up for good."
         yield from_fact(
             self,
             fact,
             run,
             Severity.WARNING if fact.collector_enabled else Severity.CRITICAL,
-            f"{what}{size} were freed by the garbage collector "
-            f"only; a circle of references held them{cycle}{f' ({where})' if where else ''}.{off}",
+            f"{what}{size} were freed by the garbage collector only{held}{cycle}{f' ({where})' if where else ''}.{off}",
             f"break the circle{f' at {fact.place.holder}' if fact.place.holder else ''}: set it to None when done, "
             "or use weakref; gc.collect() every few batches is the makeshift.",
             nbytes=fact.bytes,

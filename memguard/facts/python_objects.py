@@ -19,6 +19,8 @@ class FreedByCollector(Fact):
     """Inputs, and outputs without a graph, among them."""
     models: int = 0
     """Models among them, each made after the other."""
+    circles: int = 0
+    """Circles of one kind that were found together, and hold tensors of any kind."""
     collector_enabled: bool = True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memguard.probes.cache_calls import CacheCallsProbe
+from memguard.probes.collected_memory import CollectedMemoryProbe
 from memguard.probes.collected_models import CollectedModelsProbe
 from memguard.probes.collected_outputs import CollectedOutputsProbe
 from memguard.probes.contexts import ContextsProbe
@@ -43,6 +44,7 @@ PROBES: tuple[type[Probe], ...] = (
     CollectedModelsProbe,
     ModelSeriesProbe,
     CollectedOutputsProbe,
+    CollectedMemoryProbe,
     GraphsProbe,
     EvaluationProbe,
     DerivativesProbe,

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import gc
-import linecache
-import re
-import sys
 import types
 from collections.abc import Callable
 from typing import Any, ClassVar, final
@@ -14,7 +10,7 @@ from typing import Any, ClassVar, final
 import torch
 
 from memguard.facts import NOWHERE, Fact, FreedByCollector, FunctionContextHolds, Place
-from memguard.probes.contents import is_user_class
+from memguard.probes.circles import Circle, find_circle
 from memguard.probes.contexts import function_of, place_of_context
 from memguard.probes.frames import is_user_file, read_locals
 from memguard.probes.interface import Probe, Watch
@@ -125,12 +121,13 @@ class CyclesProbe(Probe):
 class Garbage:
     """What one collection found: plain data."""
 
-    __slots__ = ("bytes", "context", "place", "text")
+    __slots__ = ("bytes", "circle", "context", "place", "text")
 
     def __init__(self) -> None:
         self.bytes = 0
         self.text: str | None = None
         self.place = NOWHERE
+        self.circle: Circle | None = None
         self.context: tuple[str, tuple[str, ...], Place] | None = None
 
 
@@ -159,7 +156,7 @@ def _describe(garbage: list[Any]) -> Garbage:
     tensors = [obj for obj in garbage if issubclass(type(obj), torch.Tensor)]
     found.bytes = sum(storages_of(tensors).values())
     numbers = {id(tensor) for tensor in tensors}
-    best = 10.0
+    best = 2
     for obj in garbage:
         kind = type(obj)
         if issubclass(kind, torch.autograd.function.BackwardCFunction) and best > 0:
@@ -175,25 +172,8 @@ def _describe(garbage: list[Any]) -> Garbage:
             code = obj.f_code
             found.place = Place(file=code.co_filename, line=obj.f_lineno, function=code.co_name, holder=name)
             found.text = f"a frame of {code.co_name}() and {f'its local {name}' if name else 'an exception in it'}"
-        elif best > 2 and is_user_class(kind) and not issubclass(kind, (torch.Tensor, BaseException)):
-            name = _circle_of(obj)
-            direct = name is not None and is_user_class(type(vars(obj)[name]))
-            if best <= 2.5 and not direct:
-                continue
-            best = 2 if direct else 2.5  # a child's reference to its parent closes the circle, not the list of children
-            name = name or _attribute_of(obj, numbers)
-            label = f"{kind.__name__}.{name}" if name else kind.__name__
-            place = _place_of_class(kind, kind.__name__, name)
-            found.place = Place(
-                file=place.file, line=place.line, function=place.function, holder=label, source=place.source
-            )
-            found.text = f"{label} <- {kind.__name__}"
-        elif best > 3 and kind is types.FunctionType and is_user_file(obj.__code__.co_filename):
-            best, code = 3, obj.__code__
-            found.place = Place(
-                file=code.co_filename, line=code.co_firstlineno, function=code.co_name, holder=obj.__qualname__
-            )
-            found.text = f"the closure {obj.__qualname__}"
+    if best > 1 and (circle := find_circle(garbage)) is not None:
+        found.circle, found.text, found.place = circle, circle.text, circle.place
     return found
 
 
@@ -202,67 +182,3 @@ def _local_of(frame: types.FrameType, numbers: set[int]) -> str | None:
         if id(value) in numbers:
             return name
     return None
-
-
-def _circle_of(obj: object) -> str | None:
-    """The attribute that leads straight back to its object: itself, a closure over it, its method, its child."""
-    attributes = getattr(obj, "__dict__", None)
-    if type(attributes) is not dict:
-        return None
-    for name, value in attributes.items():
-        held = _behind(value)
-        inside: list[Any] = [inner for one in held for inner in _instance_values(one)]
-        held += inside + [one for inner in inside if type(inner) in (list, tuple) for one in inner[:16]]
-        if any(one is obj for one in held):
-            return str(name)
-    return None
-
-
-def _behind(value: Any, *, deep: bool = True) -> list[Any]:
-    """A value and what it stands for: a closure's variables, a method's object, what a short container holds."""
-    held = [value]
-    if type(value) is types.FunctionType:
-        held += [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
-    elif type(value) is types.MethodType:
-        held.append(value.__self__)
-    elif type(value) is functools.partial:
-        held += [inner for part in (value.func, *value.args) for inner in _behind(part, deep=False)]
-    elif deep and type(value) in (list, tuple, dict):
-        parts = list(value.values() if type(value) is dict else value)[:16]
-        held += [inner for part in parts for inner in _behind(part, deep=False)]
-    return held[:64]
-
-
-def _instance_values(obj: object) -> list[object]:
-    attributes = getattr(obj, "__dict__", None) if is_user_class(type(obj)) else None
-    return list(attributes.values())[:64] if type(attributes) is dict else []
-
-
-def _attribute_of(obj: object, numbers: set[int]) -> str | None:
-    attributes = getattr(obj, "__dict__", None)
-    if type(attributes) is not dict:
-        return None
-    for name, value in attributes.items():
-        if id(value) in numbers:
-            return str(name)
-    return None
-
-
-def _place_of_class(kind: type, name: str, attribute: str | None) -> Place:
-    """The line that sets an attribute within a class, else the class statement's own, in the file of its module."""
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    if file is None:
-        return NOWHERE
-    lines = linecache.getlines(file)
-    for index, text in enumerate(lines):
-        if not re.match(rf"\s*class\s+{re.escape(name)}\b", text):
-            continue
-        if attribute is not None:
-            setting = re.compile(rf"\bself\.{re.escape(attribute)}\b[^=]*=[^=]")
-            for inner in range(index + 1, len(lines)):
-                if re.match(r"\S", lines[inner]) and not lines[inner].startswith(("#", ")", "@")):
-                    break
-                if setting.search(lines[inner]):
-                    return Place(file=file, line=inner + 1, function=name, source=lines[inner].strip())
-        return Place(file=file, line=index + 1, function=name, source=text.strip())
-    return Place(file=file)
