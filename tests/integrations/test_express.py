@@ -217,7 +217,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(12))
 def test_short_way_tells_what_the_long_way_tells(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records, steps and looks are the same with the short way and without it, whatever comes between the batches."""
     taken = 0
