@@ -1,8 +1,8 @@
 """The short way of a plain loop's batch that is like those before it and that nobody looks at.
 
 Between real steps memguard's code is cold: each function that a batch passes through costs a microsecond or more, and
-the long way (`Guard`, `BatchInference`, `Session`, `Probes`) has fifty. A batch of one forward and one step, in a loop
-of nothing else, needs few of them. Whatever is out of the ordinary goes the long way, from where it happens.
+the long way (`PlainLoop`, `BatchInference`, `Session`, `Probes`) has dozens. A batch of one forward and one step, in a
+loop of nothing else, needs few of them. Whatever is out of the ordinary goes the long way, from where it happens.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from torch.optim.optimizer import Optimizer
 from memguard.forks import pid
 from memguard.integrations.hooks import OpenForwards
 from memguard.integrations.inference import BatchInference
-from memguard.probes.panel import in_eager_transform
 from memguard.probes.shapes import Entry, describe_shapes
+from memguard.probes.transforms import in_eager_transform
 from memguard.stats import Stage
 
 if TYPE_CHECKING:

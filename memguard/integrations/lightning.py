@@ -1,4 +1,7 @@
-"""Lightning's front door: what `memguard.MemGuard` does in each hook of a Trainer."""
+"""Lightning's front door: what `memguard.MemGuard` does in each hook of a Trainer.
+
+Long because a Trainer has two dozen hooks, and each that does something here has its method.
+"""
 
 from __future__ import annotations
 

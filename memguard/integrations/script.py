@@ -31,8 +31,8 @@ from memguard.integrations.lightning_class import OPTIONS_VARIABLE
 from memguard.integrations.session import on_close, open_sessions
 from memguard.options import Options, disabled
 from memguard.probes.cache_calls import hear_calls, stop_hearing_calls
-from memguard.probes.panel import in_transform
 from memguard.probes.stem import is_compiled
+from memguard.probes.transforms import in_transform
 from memguard.summary import Summary
 
 DENSE_BATCHES = 64

@@ -1,7 +1,7 @@
 """One guarded process, assembled from the options: backend, slow lane, recorder, probes, guards and sinks.
 
 Front doors translate their host's hooks to the methods here; each method survives every fault of memguard's own.
-Long because each event of a loop has its method here, and each part its place in opening and closing.
+Long because each event of a loop has its method here, and each part its place in making, opening and closing.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ from memguard.options import Options, choose_logdir
 from memguard.probes import PROBES
 from memguard.probes.hook import Hook
 from memguard.probes.interface import Watch
-from memguard.probes.panel import Probes, in_eager_transform
+from memguard.probes.panel import Probes
 from memguard.probes.shapes import describe_shapes
+from memguard.probes.transforms import in_eager_transform
 from memguard.recorder import Recorder
 from memguard.sinks.console import ConsoleSink
 from memguard.sinks.interface import Sink
@@ -115,11 +116,7 @@ class Session:
         if rank:
             sinks = [OnlyHere(sink, self.logdir, rank) for sink in sinks]
         elif record:
-            sinks.append(
-                TensorBoardSink(
-                    log_every=options.log_every, writer=writer, logdir=self.logdir, layout=options.custom_scalars
-                )
-            )
+            sinks.append(_tensorboard(options, writer, self.logdir))
         self.recorder = Recorder(
             self.backend,
             Run(device=options.device, rank=rank, world_size=world_size),
@@ -138,15 +135,11 @@ class Session:
         self.probes = Probes(self.watch, PROBES)
         self.cache = CacheGuard(options.empty_cache, self.backend)
         self.validation = ValidationGuard(options.validation, self.recorder, self.watch)
-        self.oom = OomWatch(
-            self,
-            enabled=options.on_oom == "report",
-            history=options.history,
-            logdir=self.logdir if record else None,
-        )
+        reports = options.on_oom == "report"
+        self.oom = OomWatch(self, enabled=reports, history=options.history, logdir=self.logdir if record else None)
         self.devices = FurtherDevices(self)
         self.peers: PeerWatch | None = None
-        if launch.world_size > 1 and record and options.on_oom == "report":
+        if launch.world_size > 1 and record and reports:
             self.peers = PeerWatch(self, Peers(self.logdir, rank))
         self.host_limit_bytes: int | None = None
         """What the kernel would kill this process at."""
@@ -525,6 +518,10 @@ class Session:
         )
         if finding is not None:
             self.recorder.add(finding)
+
+
+def _tensorboard(options: Options, writer: Callable[[], Any] | None, logdir: Path) -> TensorBoardSink:
+    return TensorBoardSink(log_every=options.log_every, writer=writer, logdir=logdir, layout=options.custom_scalars)
 
 
 def _launch(rank: int | None, world_size: int | None) -> Launch:

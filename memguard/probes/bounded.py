@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 _SHRINKING = frozenset({"pop", "popleft", "popitem", "clear", "remove", "reset"})
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
@@ -60,19 +60,24 @@ def is_bounded(
         return True
     if by_index and _is_asked_first(function, line):
         return True
-    for scope in ast.walk(tree) if attribute else ast.walk(function):
-        if isinstance(scope, _FUNCTIONS) and attribute and scope.name != "__init__":
-            first = _first_fills(scope, name)
-            anew = [node for node in ast.walk(scope) if _begins_anew(node, name) and id(node) not in first]
-            if any(_sets_shared(node, name, scope) for node in anew):
-                return True
-        elif isinstance(scope, _LOOPS) and scope in loops[:-1] and any(_begins_anew(node, name) for node in scope.body):
-            return True
+    if attribute and any(_is_set_anew(scope, name) for scope in ast.walk(tree)):
+        return True
+    if any(_begins_anew(node, name) for loop in loops[:-1] for node in loop.body):
+        return True
     if attribute or not any(_assigns(node, name) for node in ast.walk(function)):
         return False  # an attribute or a global, and nothing ever empties it
     if not by_function and _trains(loops) and _runs_once(tree, function):
         return False
     return len(loops) <= 1 and (isinstance(function, _FUNCTIONS) or (evaluates and not _trains(loops)))
+
+
+def _is_set_anew(scope: ast.AST, name: str) -> bool:
+    """Whether a method begins an attribute anew, other than where it is filled for the first time."""
+    if not isinstance(scope, _FUNCTIONS) or scope.name == "__init__":
+        return False
+    first = _first_fills(scope, name)
+    anew = [node for node in ast.walk(scope) if _begins_anew(node, name) and id(node) not in first]
+    return any(_sets_shared(node, name, scope) for node in anew)
 
 
 def _runs_once(tree: ast.Module, function: ast.AST, *, depth: int = 3) -> bool:
@@ -119,16 +124,16 @@ def _is_unset(test: ast.expr, name: str) -> bool:
     return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and _last(test.operand) == name
 
 
-def _trains(loops: list[ast.AST]) -> bool:
+def _trains(loops: Sequence[ast.AST]) -> bool:
     """Whether a loop trains as well as it evaluates, as one that lets an agent act and learn."""
     calls = (node.func for loop in loops for node in ast.walk(loop) if isinstance(node, ast.Call))
     return any(isinstance(function, ast.Attribute) and function.attr == "backward" for function in calls)
 
 
-def _around(tree: ast.Module, line: int) -> tuple[ast.AST, list[ast.AST]]:
+def _around(tree: ast.Module, line: int) -> tuple[ast.AST, list[ast.For | ast.While | ast.AsyncFor]]:
     """The innermost function (or the module) around a line, and its loops around it, outermost first."""
     function: ast.AST = tree
-    loops: list[ast.AST] = []
+    loops: list[ast.For | ast.While | ast.AsyncFor] = []
     for node in ast.walk(tree):  # breadth first: outer before inner
         first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0) or 0
         if not first <= line <= last:

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from memguard.facts import Place
-from memguard.probes.closing import HANDS_OUT, Closing, find_closing
+from memguard.probes.circle_closing import HANDS_OUT, Closing, find_closing
 from memguard.probes.components import circular_parts, opens, reached_from
 from memguard.probes.contents.attributes import attributes_of, is_user_class, mro_of, namespace_of
 from memguard.probes.frames import is_user_file

@@ -1,4 +1,7 @@
-"""Graphs that died without any backward: evaluation with gradients enabled, teachers that nobody trains."""
+"""Graphs that died without any backward: evaluation with gradients enabled, teachers that nobody trains.
+
+Long because both are told from the same counts of the same graphs, and each only where the other one is not.
+"""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ from memguard.facts import Fact
 from memguard.forks import pid
 from memguard.probes.interface import EVENTS, Probe, Watch
 from memguard.probes.pace import Pace
+from memguard.probes.transforms import in_transform
 from memguard.stats import BatchRecord, Stage
 
 _log = logging.getLogger("memguard")
@@ -55,24 +56,6 @@ _EACH_BATCH = _FORWARDS | {
 }
 
 Listeners = tuple[tuple[Probe, Callable[..., None]], ...]
-
-_is_compiling = torch.compiler.is_compiling
-_functorch: Callable[[], object] | None = getattr(
-    getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None
-)  # checked in torch 2.13
-_tracing: Callable[[], object] | None = getattr(torch._C, "_get_tracing_state", None)  # checked in torch 2.13
-
-
-def in_transform() -> bool:
-    """Whether code runs under torch.func, torch.compile's tracing or torch.jit.trace: probes look away there."""
-    return _is_compiling() or in_eager_transform()
-
-
-def in_eager_transform() -> bool:
-    """The same for code that torch.compile is known not to trace: what a `Hook` calls."""
-    if _functorch is not None and _functorch() is not None:
-        return True
-    return _tracing is not None and _tracing() is not None
 
 
 @final

@@ -1,4 +1,7 @@
-"""Searches parsed functions for the statements that store something under a name, and scores them by evidence."""
+"""Searches parsed functions for the statements that store something under a name, and scores them by evidence.
+
+Long because each way to store (by assignment, call, element, return, yield) is weighed against all the others.
+"""
 
 from __future__ import annotations
 
