@@ -171,7 +171,7 @@ class Judging:
     def _recording_failed(self, error: BaseException) -> None:
         recording, self.recording = self.recording, None
         if recording is not None:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # the failure that ends it is told below
                 recording.close()
         self.parts.recording_failed(error)
 

@@ -106,7 +106,7 @@ def function_of_code(code: CodeType) -> Function | None:
     try:
         functions = functions_of(ast.parse(textwrap.dedent("".join(inspect.getblock(lines)))))
     except (SyntaxError, ValueError, RecursionError, IndexError):
-        return None
+        return None  # the file is not what ran, or is gone
     return next((function for function in functions if function.name == code.co_name), None)
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import ast
 import linecache
 
+from memguard.probes.parsing import parse
+
 
 def assigned_at(file: str, line: int) -> tuple[str, str] | None:
     """The name that a statement gives its value to, and its text; None if it is no assignment to a single name."""
     text = "".join(linecache.getlines(file))
-    try:
-        nodes = list(ast.walk(ast.parse(text)))
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    for node in nodes:
+    tree = parse(text)
+    for node in ast.walk(tree) if tree is not None else ():
         if not isinstance(node, ast.Assign) or not node.lineno <= line <= (node.end_lineno or node.lineno):
             continue
         if len(node.targets) == 1 and isinstance(node.targets[0], (ast.Name, ast.Attribute)):

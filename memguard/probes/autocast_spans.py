@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Iterator
 from types import FrameType
 
 import torch.utils.checkpoint
 
 from memguard.probes.frames import is_user_frame
+from memguard.probes.parsing import parse_file
 
 _CHECKPOINT = torch.utils.checkpoint.__file__
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
@@ -43,9 +43,8 @@ def spans_batches(frame: FrameType | None) -> bool:
 
 def _around(frame: FrameType) -> Iterator[ast.AST]:
     """The ``with`` statements and loops of a frame's function around the line that runs, outermost first."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
-    except (SyntaxError, ValueError, RecursionError):
+    tree = parse_file(frame.f_code.co_filename)
+    if tree is None:
         return
     first, line = frame.f_code.co_firstlineno, frame.f_lineno
     for node in ast.walk(tree):  # breadth first: outer before inner

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Iterator, Sequence
+
+from memguard.probes.parsing import parse_file
 
 _SHRINKING = frozenset({"pop", "popleft", "popitem", "clear", "remove", "reset"})
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
@@ -43,9 +44,8 @@ def is_bounded(
     """
     if file is None or line is None or not holder:
         return True
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError, RecursionError):
+    tree = parse_file(file)
+    if tree is None:
         return True
     name = holder.partition("[")[0].rpartition(".")[2]
     if name == "_trainer":

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 import collections
-import linecache
 
 from memguard.probes.contents import attributes_of
+from memguard.probes.parsing import parse_file
 from memguard.probes.walk import Link
 
 _MOST = 10**12
@@ -39,9 +39,8 @@ def capacity_of(container: Link | None, file: str | None, name: str | None) -> i
         return maxlen if maxlen is None or maxlen < _MOST else None
     if file is None or not name:
         return None
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError, RecursionError):
+    tree = parse_file(file)
+    if tree is None:
         return None
     own = name.partition("[")[0].rpartition(".")[2]
     numbers = [_number(limit, container, tree) for limit in _limits(tree, own)]

@@ -11,6 +11,7 @@ from typing import Any, final
 
 from memguard.facts import NOWHERE, Place
 from memguard.probes.contents.attributes import attributes_of, is_user_class, mro_of, namespace_of
+from memguard.probes.parsing import parse_file
 from memguard.probes.targets import parts_of
 
 CLOSES, CALLS, HANDS_OUT, FILLS, ELSEWHERE = 5.0, 4.0, 2.0, 1.0, 0.5
@@ -167,10 +168,8 @@ def _tree_of(kind: type) -> tuple[str | None, ast.Module | None]:
     file = attributes_of(module).get("__file__") if module is not None else None
     if type(file) is not str:
         return None, None
-    try:
-        return file, ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError, RecursionError):
-        return None, None
+    tree = parse_file(file)
+    return (file, tree) if tree is not None else (None, None)
 
 
 def _class_in(tree: ast.Module, kind: type) -> ast.ClassDef | None:

@@ -7,6 +7,7 @@ import linecache
 from collections.abc import Iterable, Iterator
 
 from memguard.facts import NOWHERE, Place
+from memguard.probes.parsing import parse_file
 
 _COMPILES = frozenset({"compile"})
 _CAPTURES = frozenset({"torch.cuda.graph", "cuda.graph", "torch.cuda.make_graphed_callables", "make_graphed_callables"})
@@ -20,14 +21,12 @@ def compile_site(files: Iterable[str], *, captures: bool = False) -> Place:
         captures: Whether the line that captures a CUDA graph is sought instead.
     """
     for file in dict.fromkeys(files):
-        lines = linecache.getlines(file)
-        try:
-            tree = ast.parse("".join(lines))
-        except (SyntaxError, ValueError, RecursionError):
+        tree = parse_file(file)
+        if tree is None:
             continue
         for node in _calls(tree):
             if _is_wanted(node, _CAPTURES if captures else _COMPILES):
-                return Place(file=file, line=node.lineno, source=lines[node.lineno - 1].strip())
+                return Place(file=file, line=node.lineno, source=linecache.getline(file, node.lineno).strip())
     return NOWHERE
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import functools
 import gc
-import linecache
 import sys
 import types
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any, final
 import torch.utils.data.dataloader as loaders
 
 from memguard.facts import NOWHERE, Place
+from memguard.probes.parsing import parse_file
 from memguard.probes.sought import Hints, Sought
 from memguard.probes.statements import find_statement
 from memguard.probes.syntax import Sources
@@ -123,10 +123,9 @@ def may_cut(reading: Reading) -> bool:
 def _cuts(file: str, first_line: int) -> bool:
     if "torch" in file.replace("\\", "/").split("/"):
         return False  # the default collate function cuts nothing
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError, RecursionError):
-        return True
+    tree = parse_file(file)
+    if tree is None:
+        return True  # it cannot be read, so nothing is concluded
     for node in ast.walk(tree):
         if not isinstance(node, (ast.FunctionDef, ast.Lambda)) or node.lineno != first_line:
             continue
@@ -158,5 +157,5 @@ def _file_of(kind: type) -> str | None:
 def _has_dict(thing: object) -> bool:
     try:
         return type(object.__getattribute__(thing, "__dict__")) is dict
-    except AttributeError:
+    except AttributeError:  # it has slots, or is C's
         return False

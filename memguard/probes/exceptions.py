@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import linecache
 import sys
 from collections.abc import Callable
 from types import FrameType, TracebackType
@@ -15,6 +14,7 @@ from memguard.facts import ExceptionHolds, Fact, Place
 from memguard.probes.frames import is_user_frame, read_locals, user_frames
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import tensors_in
+from memguard.probes.parsing import parse_file
 from memguard.probes.sites import call_site, place_of
 from memguard.probes.sizes import held_bytes, owned_storages
 
@@ -55,9 +55,8 @@ class ExceptionsProbe(Probe):
 def _retry_site() -> Place:
     """The line of the innermost handler that runs now, else where the model is called."""
     for frame in user_frames():
-        try:
-            tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
-        except (SyntaxError, ValueError, RecursionError):
+        tree = parse_file(frame.f_code.co_filename)
+        if tree is None:
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.ExceptHandler) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):

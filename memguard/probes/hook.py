@@ -43,7 +43,7 @@ class Hook:
             except Exception as error:
                 failed = self._failed
                 self.stop()
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(Exception):  # nobody is left to tell, and the forward goes on
                     failed(error)
 
     def stop(self) -> None:

@@ -6,10 +6,10 @@ On a device the ledger tells by itself; where the device is the host, or a virtu
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Iterator
 
 from memguard.facts import Place
+from memguard.probes.parsing import parse_file
 
 _TO_HOST = frozenset({"cpu", "numpy", "tolist", "item"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -20,9 +20,8 @@ def is_on_host(place: Place) -> bool:
     """Whether the statement at a place keeps only what ``.cpu()``, ``.numpy()``, ``.to("cpu")`` or the like gave."""
     if place.file is None or place.line is None:
         return False
-    try:
-        tree = ast.parse("".join(linecache.getlines(place.file)))
-    except (SyntaxError, ValueError, RecursionError):  # no source that can be read: nothing shows it
+    tree = parse_file(place.file)
+    if tree is None:
         return False
     function: ast.AST = tree
     statement: ast.stmt | None = None

@@ -185,7 +185,7 @@ class _Objects:
             return 1
         try:
             attributes = object.__getattribute__(value, "__dict__")
-        except AttributeError:
+        except AttributeError:  # it has slots, or is C's
             return 1
         parts = islice(dict.values(attributes), 16) if type(attributes) is dict else ()
         return 1 + sum(self.of(part, depth + 1) for part in parts)

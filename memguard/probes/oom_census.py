@@ -63,7 +63,7 @@ class Census:
         try:
             if not self.on_device(tensor):
                 return None
-        except RuntimeError:
+        except RuntimeError:  # a tensor that cannot be asked (`_answers`)
             return None
         key = storage_key(tensor)
         if key is None or not key[1]:
@@ -71,7 +71,7 @@ class Census:
         if key[0] not in self.size:
             try:
                 address = tensor.untyped_storage().data_ptr()
-            except RuntimeError:
+            except RuntimeError:  # a storage without an address, as fake tensors have
                 return None
             self.size[key[0]] = self.block_of(address, key[1])
         return key[0]

@@ -76,7 +76,7 @@ def _says_so(error: BaseException) -> bool:
         return False
     try:
         text = str(error)
-    except Exception:
+    except Exception:  # an error of the user's own class that cannot even be printed
         return False
     return any(pattern.search(text) for pattern in (_TEXTS, _CUBLAS_CREATE, _WORKER))
 

@@ -134,6 +134,6 @@ def _attributes(name: str, value: object, place: Place) -> Iterator[Variable]:
 def _state_of(value: object) -> dict[str, Any]:
     try:
         state: Any = object.__getattribute__(value, "__dict__")
-    except AttributeError:
+    except AttributeError:  # it has slots, or is C's
         return {}
     return state if issubclass(type(state), dict) else {}

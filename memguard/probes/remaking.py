@@ -7,6 +7,7 @@ import linecache
 from collections.abc import Iterator
 
 from memguard.facts import Place
+from memguard.probes.parsing import parse_file
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -20,7 +21,7 @@ def remade_attribute(file: str, owner: str, name: str) -> Place | None:
         owner: The name of the class.
         name: The attribute.
     """
-    tree = _tree(file)
+    tree = parse_file(file)
     for node in ast.walk(tree) if tree is not None else ():
         if not isinstance(node, ast.ClassDef) or node.name != owner:
             continue
@@ -41,7 +42,7 @@ def remade_variable(file: str, function: str, first_line: int, name: str) -> Pla
         first_line: The line at which it begins.
         name: The variable.
     """
-    tree = _tree(file)
+    tree = parse_file(file)
     scope = tree if function == "<module>" or tree is None else _function_at(tree, function, first_line)
     if scope is None:
         return None
@@ -54,13 +55,6 @@ def remade_variable(file: str, function: str, first_line: int, name: str) -> Pla
             if not any(_drops(part, name) for part in _own(around[0])):
                 return _place(file, statement, function, name)
     return None
-
-
-def _tree(file: str) -> ast.Module | None:
-    try:
-        return ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError, RecursionError):
-        return None  # a file that is not Python's own shows no statement
 
 
 def _function_at(tree: ast.Module, name: str, first_line: int) -> ast.AST | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Iterable
 from types import FrameType
 
 from memguard.facts import Place
+from memguard.probes.parsing import parse_file
 
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
 
@@ -37,9 +37,8 @@ def _has(frame: FrameType, name: str) -> bool:
 
 def is_in_loop(frame: FrameType) -> bool:
     """Whether the line on which a frame stands lies in a loop of its own."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
-    except (SyntaxError, ValueError, RecursionError):
+    tree = parse_file(frame.f_code.co_filename)
+    if tree is None:
         return False
     first = frame.f_code.co_firstlineno if frame.f_code.co_name != "<module>" else 0
     return any(

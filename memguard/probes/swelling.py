@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+from memguard.probes.parsing import parse
+
 MIN_BYTES = 16 * 1024
 MIN_BYTES_PER_BATCH = 1024
 PER_BATCH = 0.9
@@ -124,9 +126,8 @@ def _depth(node: Any, *, first: bool) -> int:
 
 def is_cut(statement: str | None) -> bool:
     """Whether an assignment keeps only a part of what it joins: ``bank = torch.cat([bank, z])[-256:]``."""
-    try:
-        tree = ast.parse((statement or "").strip())
-    except (SyntaxError, ValueError, RecursionError):
+    tree = parse((statement or "").strip())
+    if tree is None:
         return True  # it cannot be read, so nothing is concluded
     values = [node.value for node in tree.body if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign))]
     return any(isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) for node in values) or any(

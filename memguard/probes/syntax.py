@@ -10,6 +10,7 @@ from typing import final
 
 from memguard.probes.function_index import functions_of
 from memguard.probes.functions import Function
+from memguard.probes.parsing import parse
 
 MAX_LINES = 12_000
 
@@ -79,12 +80,11 @@ class Sources:
         if not lines or len(lines) > self._left or self._is_late():
             return None
         self._left -= len(lines)
-        try:
-            tree = ast.parse("".join(lines))
-        except (SyntaxError, ValueError, RecursionError):
+        tree = parse("".join(lines))
+        if tree is None:
             return None
         try:
             functions = functions_of(tree)
         except RecursionError:
-            return None
+            return None  # deeper than we go
         return Source(file, lines, functions, functions[0])
