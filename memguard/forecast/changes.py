@@ -12,6 +12,8 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 from torch.utils.checkpoint import checkpoint
 
+from memguard.module_parts import children_of, parts_of
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,11 +123,11 @@ def _checkpointed(forward: Any) -> Any:
 def _repeated(model: nn.Module) -> list[nn.Module]:
     """The blocks of which the model has many: the longest list of equal children that is not inside another."""
     best: list[nn.Module] = []
-    for module in model.modules():
+    for module in parts_of(model):
         if isinstance(module, (nn.ModuleList, nn.Sequential)):
             kinds: dict[type, list[nn.Module]] = {}
             for child in module:
-                if any(True for _ in child.children()):
+                if any(True for _ in children_of(child)):
                     kinds.setdefault(type(child), []).append(child)
             most = max(kinds.values(), key=len, default=[])
             if len(most) > max(len(best), 1):

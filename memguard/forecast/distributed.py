@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from memguard.errors import MemGuardError
+from memguard.module_parts import parameters_of
 
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer
@@ -35,10 +36,10 @@ def stand_in_for_process_group(tracer: Tracer) -> None:
         nn.Module.__init__(self)
         self.module = module
         numbers = Counter[torch.dtype]()
-        for parameter in module.parameters():
+        for parameter in parameters_of(module):
             if parameter.requires_grad:
                 numbers[parameter.dtype] += parameter.numel()
-        device = "cuda" if any(p.device.type == "cuda" for p in module.parameters()) else None
+        device = "cuda" if any(p.device.type == "cuda" for p in parameters_of(module)) else None
         sizes = {} if gradient_as_bucket_view else numbers
         self._buckets = [torch.empty(number, dtype=dtype, device=device) for dtype, number in sizes.items()]
         size = "no memory of their own" if gradient_as_bucket_view else "as much memory as the gradients"

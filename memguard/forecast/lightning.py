@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from memguard.errors import MemGuardError
 from memguard.forecast.session import Made
+from memguard.module_parts import buffers_of, parameters_of
 
 _TRUE = {"bf16-true": torch.bfloat16, "16-true": torch.float16, "64-true": torch.float64}
 _MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
@@ -129,7 +130,7 @@ def _stand_in_for_trainer(module: Any, optimizers: list[Optimizer]) -> None:
 
     def toggle(optimizer: Optimizer, *_: Any, **__: Any) -> None:
         own = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        toggled[:] = [p for p in module.parameters() if id(p) not in own and p.requires_grad]
+        toggled[:] = [p for p in parameters_of(module) if id(p) not in own and p.requires_grad]
         for parameter in toggled:
             parameter.requires_grad_(False)
 
@@ -189,7 +190,7 @@ def _is_on_gpu(module: Any) -> bool:
     If not, the trace takes whatever the module meets to be on the GPU (`Placement.move`), the batch too: brought there
     as Lightning does, it would be counted twice.
     """
-    tensors = [*module.parameters(), *module.buffers()]
+    tensors = [*parameters_of(module), *buffers_of(module)]
     return not tensors or any(tensor.device.type == "cuda" for tensor in tensors)
 
 

@@ -13,6 +13,7 @@ from torch.optim.optimizer import Optimizer
 from memguard.errors import MemGuardError
 from memguard.forecast.inputs import resized, tensors_of
 from memguard.forecast.tracer import Tracer
+from memguard.module_parts import children_of
 
 
 @final
@@ -102,7 +103,7 @@ def in_apply_order(module: nn.Module) -> Iterable[tuple[str, torch.Tensor]]:
     seen: set[int] = set()
 
     def visit(module: nn.Module) -> Iterable[tuple[str, torch.Tensor]]:
-        for child in module.children():
+        for child in children_of(module):
             yield from visit(child)
         for owner, tensors in (("parameters", module._parameters), ("buffers", module._buffers)):
             for tensor in tensors.values():

@@ -12,11 +12,12 @@ from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from memguard.forecast.tracer import Tracer
+from memguard.module_parts import named_parts_of
 
 
 def watch(tracer: Tracer, model: nn.Module | None, optimizers: list[Optimizer]) -> Callable[[], None]:
     """Hooks that tell module, phase and owner; the function returned is called after each step."""
-    names = {id(module): name for name, module in model.named_modules()} if model is not None else {}
+    names = {id(module): name for name, module in named_parts_of(model)} if model is not None else {}
     stack = tracer.sites.modules
 
     def enter(module: nn.Module, inputs: Any) -> None:

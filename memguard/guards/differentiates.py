@@ -16,6 +16,8 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
+from memguard.module_parts import parts_of
+
 _LIMIT = 4000
 # Names that run the engine whatever object they are taken from.
 _ENGINE_NAMES = frozenset(
@@ -42,7 +44,7 @@ def differentiates(model: nn.Module) -> bool:
     waiting: list[object] = []
     methods: dict[str, list[object]] = {}
     classes: set[type] = set()
-    for module in model.modules():
+    for module in parts_of(model):
         if isinstance(module, torch.jit.ScriptModule):
             if _script_differentiates(module):
                 return True

@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from memguard.allowing import GRAD, allowed
 from memguard.guards.differentiates import differentiates
+from memguard.module_parts import parameters_of
 
 
 class Decision(enum.Enum):
@@ -197,7 +198,7 @@ def _asks_for_grad(values: Iterable[Any], depth: int = 3) -> bool:
 
 
 def _is_optimized(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> bool:
-    own = {id(parameter) for parameter in model.parameters()}
+    own = {id(parameter) for parameter in parameters_of(model)}
     if any(_holds(optimizer, own) for optimizer in optimizers):
         return True
     return any(_holds(thing, own) for thing in gc.get_objects() if issubclass(type(thing), torch.optim.Optimizer))

@@ -17,6 +17,7 @@ from memguard.backends.choose import choose_backend
 from memguard.detectors import make_detectors
 from memguard.detectors.interface import Detector
 from memguard.findings import Finding
+from memguard.module_parts import buffers_of, parameters_of
 from memguard.recorder import Recorder
 from memguard.sinks.interface import Sink
 from memguard.stats import BatchRecord, Run, Stage
@@ -141,7 +142,7 @@ def indices_of(models: Iterable[nn.Module], kind: str) -> set[int]:
     for model in models:
         found.update(
             tensor.device.index or 0
-            for tensors in (model.parameters(), model.buffers())
+            for tensors in (parameters_of(model), buffers_of(model))
             for tensor in tensors
             if tensor.device.type == kind
         )

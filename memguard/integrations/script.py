@@ -29,6 +29,8 @@ from memguard.integrations.backward_calls import BackwardCalls
 from memguard.integrations.guard import Guard
 from memguard.integrations.lightning_class import OPTIONS_VARIABLE
 from memguard.integrations.session import on_close, open_sessions
+from memguard.integrations.shield import shielded
+from memguard.module_parts import parameters_of
 from memguard.options import Options, disabled
 from memguard.probes.cache_calls import hear_calls, stop_hearing_calls
 from memguard.probes.stem import is_compiled
@@ -97,13 +99,22 @@ class ScriptGuard:
         while self._handles:
             self._handles.pop().remove()
 
+    def part_failed(self, name: str, error: Exception) -> None:
+        """Looking for root models failed: the program goes on without it, told once."""
+        self._disarm()
+        self._backwards.remove()
+        if self._guard is None:
+            raise error  # nobody to tell it to: the shield logs it
+        self._guard.part_failed(name, error)
+
+    @shielded
     def _before(self, module: nn.Module, args: Any) -> None:
         if in_transform() or threading.get_ident() != self._thread or os.getpid() != self._pid:
             return
         self._depth += 1
         if self._depth > 1 or self._is_guarded() or (self._guard is not None and self._guard.loop.is_in_forward):
             return
-        if next(module.parameters(), None) is None:
+        if next(parameters_of(module), None) is None:
             return
         self._backwards.remove()
         guard = self._begin()
@@ -115,6 +126,7 @@ class ScriptGuard:
         guard.add(module)
         guard.loop.forward_start(module, args, {})  # this call's own hooks were collected before ours were there
 
+    @shielded
     def _after(self, module: nn.Module, args: Any, output: object) -> None:
         if in_transform() or threading.get_ident() != self._thread or os.getpid() != self._pid:
             return

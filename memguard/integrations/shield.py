@@ -23,6 +23,8 @@ def shielded(method: MethodT) -> MethodT:
         try:
             return method(self, *args, **kwargs)
         except Exception as error:
+            if type(error).__name__ == "OutOfMemoryError":
+                raise  # what is there already does not fit the virtual device: the user's business
             end_here(self, method.__name__, error)
             return None
 

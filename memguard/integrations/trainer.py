@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import nn
 
+from memguard.module_parts import children_of, parameters_of
+
 
 def directory_of(trainer: Any) -> str | os.PathLike[str] | None:
     """The Trainer's own directory; every rank asks, once, since Lightning broadcasts it."""
@@ -31,10 +33,10 @@ def tensorboard_writer(reference: weakref.ref[Any]) -> Any:
 def callable_parts(module: nn.Module) -> list[nn.Module]:
     """The children that can be called: containers of modules stand for what is in them."""
     parts: list[nn.Module] = []
-    for child in module.children():
+    for child in children_of(module):
         if isinstance(child, (nn.ModuleList, nn.ModuleDict)):
             parts += callable_parts(child)
-        elif any(True for _ in child.parameters()):
+        elif any(True for _ in parameters_of(child)):
             parts.append(child)
     return parts
 

@@ -10,6 +10,7 @@ from typing import ClassVar, final
 from torch import nn
 
 from memguard.facts import Fact, FreedByCollector
+from memguard.module_parts import buffers_of, parameters_of
 from memguard.probes.cycles import look_at_garbage
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.sizes import storages_of
@@ -78,7 +79,7 @@ class CollectedModelsProbe(Probe):
 
 def _size(ref: weakref.ref[nn.Module]) -> int:
     model = ref()
-    return 0 if model is None else sum(storages_of([*model.parameters(), *model.buffers()]).values())
+    return 0 if model is None else sum(storages_of([*parameters_of(model), *buffers_of(model)]).values())
 
 
 def _least(record: BatchRecord | None) -> int:

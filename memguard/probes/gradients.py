@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact, GradientsWithGraph, OptimizerStateAhead, Place, StaleGradients
+from memguard.module_parts import parameters_of
 from memguard.probes.frames import user_frames
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.parameters import ParameterAt, trainable
@@ -197,7 +198,7 @@ def _some_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 
 
 def _gradients(module: nn.Module) -> list[torch.Tensor]:
-    return [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+    return [parameter.grad for parameter in parameters_of(module) if parameter.grad is not None]
 
 
 def _state_ahead(optimizer: torch.optim.Optimizer) -> tuple[int, int]:

@@ -10,6 +10,8 @@ from typing import Any, final
 import torch
 from torch import nn
 
+from memguard.module_parts import parts_of
+
 _is_compiling = torch.compiler.is_compiling
 _log = logging.getLogger("memguard")
 
@@ -53,7 +55,7 @@ class Hook:
     def take_off(self, model: nn.Module) -> None:
         """Stops, and leaves the parts of a model to which it was copied: quantization does so for what it replaces."""
         self.stop()
-        for part in model.modules():
+        for part in parts_of(model):
             for hooks in (part._forward_hooks, part._forward_pre_hooks):
                 for number in [number for number, hook in hooks.items() if hook is self]:
                     del hooks[number]

@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.module_parts import children_of, parameters_of, parts_of
 from memguard.probes.answering import asking_frame
 from memguard.probes.call_stacks import name_in
 from memguard.probes.frames import user_frames
@@ -120,9 +121,9 @@ class InnerFrozenProbe(Probe):
             for parameter in group["params"]
         }
         for model in self.watch.models:
-            if sum(len(part._parameters) for part in model.modules()) > MOST_OWNED:
+            if sum(len(part._parameters) for part in parts_of(model)) > MOST_OWNED:
                 continue
-            if not any(id(parameter) in held for parameter in model.parameters()):
+            if not any(id(parameter) in held for parameter in parameters_of(model)):
                 continue
             for module in _unheld(model, held):
                 if isinstance(module, torch.jit.ScriptModule):
@@ -182,8 +183,8 @@ class InnerFrozenProbe(Probe):
 
 def _unheld(module: nn.Module, held: set[int]) -> Iterator[nn.Module]:
     """The outermost submodules that are trainable and have no parameter in a set."""
-    for child in module.children():
-        parameters = list(child.parameters())
+    for child in children_of(module):
+        parameters = list(parameters_of(child))
         if not any(parameter.requires_grad for parameter in parameters):
             continue
         if any(id(parameter) in held for parameter in parameters):

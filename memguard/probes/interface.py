@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact
+from memguard.module_parts import parameters_of
 from memguard.probes.collector import instances_of
 from memguard.probes.holders import Holder, find_holders
 from memguard.probes.ledger import Ledger
@@ -148,7 +149,7 @@ class Watch:
 
 def is_optimized(watch: Watch, models: Iterable[nn.Module]) -> bool:
     """Whether any optimizer holds a parameter of the models; may search the process, so it is asked rarely."""
-    own = {id(parameter) for model in models for parameter in model.parameters()}
+    own = {id(parameter) for model in models for parameter in parameters_of(model)}
     if any(_holds(optimizer, own) for optimizer in watch.optimizers):
         return True
     return any(_holds(optimizer, own) for optimizer in instances_of(torch.optim.Optimizer))

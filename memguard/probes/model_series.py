@@ -11,6 +11,7 @@ from typing import ClassVar, final
 from torch import nn
 
 from memguard.facts import Fact, ModelCopies, Place, ReboundTensor
+from memguard.module_parts import buffers_of, parameters_of
 from memguard.probes.contents import attributes_of, is_user_class
 from memguard.probes.frames import read_locals, user_frames
 from memguard.probes.holders import Survey
@@ -136,4 +137,4 @@ def _remade(model: nn.Module) -> Place | None:
 
 
 def _size(model: nn.Module) -> int:
-    return sum(storages_of([*model.parameters(), *model.buffers()]).values())
+    return sum(storages_of([*parameters_of(model), *buffers_of(model)]).values())

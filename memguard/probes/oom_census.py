@@ -13,6 +13,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
+from memguard.module_parts import named_buffers_of, named_parameters_of
 from memguard.postmortem.scene import TopLine
 from memguard.probes.frames import is_user_frame, read_locals
 from memguard.probes.ledger import tensors_in
@@ -160,10 +161,10 @@ def claim_weights(census: Census, roots: list[nn.Module]) -> dict[int, str]:
     buffers = []
     for root in roots:
         title = type(root).__name__
-        for name, parameter in root.named_parameters():
+        for name, parameter in named_parameters_of(root):
             names[id(parameter)] = f"{title}.{name}"
             census.claim(parameter, "parameters", names[id(parameter)])
-        buffers += [(f"{title}.{name}", buffer) for name, buffer in root.named_buffers()]
+        buffers += [(f"{title}.{name}", buffer) for name, buffer in named_buffers_of(root)]
     for tensor in census.tensors:
         if issubclass(type(tensor), nn.Parameter):
             census.claim(tensor, "parameters", names.get(id(tensor), "a parameter"))

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from memguard.module_parts import buffers_of, parameters_of, parts_of
 from memguard.postmortem.scene import OWNERS, HeldModel, Objects, OptimizerUse, TopTensor
 from memguard.probes.ledger import tensors_in
 from memguard.probes.oom_census import (
@@ -89,7 +90,7 @@ def examine(
         largest_activation_bytes=largest,
         training=model.training if model is not None else None,
         grad_enabled=grad_enabled,
-        layers=sum(1 for part in model.modules() if part._parameters) if model is not None else 0,
+        layers=sum(1 for part in parts_of(model) if part._parameters) if model is not None else 0,
         site=stack.site,
         call_site=stack.call_site,
         phase=stack.phase,
@@ -111,7 +112,7 @@ def _owners(census: Census, allocated_bytes: int | None) -> dict[str, int]:
 def _trained(census: Census, roots: list[nn.Module]) -> Iterator[nn.Parameter]:
     """The parameters on the device that want gradients."""
     for root in roots:
-        for parameter in root.parameters():
+        for parameter in parameters_of(root):
             if parameter.requires_grad and census.key_of(parameter) is not None:
                 yield parameter
 
@@ -120,7 +121,7 @@ def _current(stack: Stack, roots: list[nn.Module], is_recent: Callable[[nn.Modul
     """Ids of the root models in use: what failed, what the failing loss or optimizer belongs to, what ran lately."""
     wanted: set[int] = set()
     if stack.model is not None:
-        wanted = {id(parameter) for parameter in stack.model.parameters()}
+        wanted = {id(parameter) for parameter in parameters_of(stack.model)}
     elif stack.optimizer is not None:
         groups: Any = stack.optimizer.param_groups
         wanted = {id(parameter) for group in groups for parameter in group["params"]}
@@ -137,7 +138,9 @@ def _current(stack: Stack, roots: list[nn.Module], is_recent: Callable[[nn.Modul
             level += fresh
         wanted = found
     return {
-        id(root) for root in roots if is_recent(root) or any(id(parameter) in wanted for parameter in root.parameters())
+        id(root)
+        for root in roots
+        if is_recent(root) or any(id(parameter) in wanted for parameter in parameters_of(root))
     }
 
 
@@ -146,11 +149,11 @@ def _models(
 ) -> tuple[HeldModel, ...]:
     found = []
     for root in roots:
-        tensors = [*root.parameters(), *root.buffers()]
-        tensors += [parameter.grad for parameter in root.parameters() if parameter.grad is not None]
+        tensors = [*parameters_of(root), *buffers_of(root)]
+        tensors += [parameter.grad for parameter in parameters_of(root) if parameter.grad is not None]
         if not tensors:
             continue
-        own = {id(parameter) for parameter in root.parameters()}
+        own = {id(parameter) for parameter in parameters_of(root)}
         for optimizer in census.optimizers:
             for parameter, state in list(vars(optimizer).get("state", {}).items()):
                 if id(parameter) in own and issubclass(type(state), dict):

@@ -9,6 +9,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
+from memguard.module_parts import buffers_of, parameters_of
 from memguard.probes.ledger import tensors_in
 from memguard.probes.sizes import storage_key
 
@@ -63,11 +64,11 @@ def count_owners(
                 total += key[1]
         return total
 
-    parameters = [parameter for model in models for parameter in model.parameters()]
+    parameters = [parameter for model in models for parameter in parameters_of(model)]
     parameters_bytes = count(parameters)
     gradients_bytes = count(parameter.grad for parameter in parameters)
     optimizer_bytes = count(tensor for optimizer in optimizers for tensor in state_of(optimizer))
-    buffers_bytes = count(buffer for model in models for buffer in model.buffers())
+    buffers_bytes = count(buffer for model in models for buffer in buffers_of(model))
     batch_bytes = count(tensors_in(batch)) if batch is not None else 0
     known = parameters_bytes + gradients_bytes + optimizer_bytes + buffers_bytes + batch_bytes
     return Owners(

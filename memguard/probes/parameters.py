@@ -11,6 +11,8 @@ from typing import final
 
 from torch import nn
 
+from memguard.module_parts import parts_of
+
 
 @final
 class ParameterAt:
@@ -36,7 +38,7 @@ class ParameterAt:
 
 def trainable(module: nn.Module) -> Iterator[ParameterAt]:
     """The places of a module's parameters that want gradients, in the order of ``module.parameters()``."""
-    for part in module.modules():
+    for part in parts_of(module):
         for name, parameter in part._parameters.items():
             if parameter is not None and parameter.requires_grad:
                 yield ParameterAt(part, name)

@@ -12,6 +12,7 @@ from typing import ClassVar, final
 import torch
 
 from memguard.facts import AutocastOpen, Fact, Place
+from memguard.module_parts import parameters_of
 from memguard.probes.autocast_spans import spans_batches
 from memguard.probes.frames import user_frames
 from memguard.probes.interface import Probe, Watch
@@ -61,7 +62,7 @@ class AutocastProbe(Probe):
         weights = sum(
             parameter.numel() * size
             for model in self.watch.models
-            for parameter in model.parameters()
+            for parameter in parameters_of(model)
             if parameter.dtype is torch.float32
         )
         self.report(

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from memguard.facts import NOWHERE, CompiledGraphs, Fact, OtherDevice
+from memguard.module_parts import parameters_of
 from memguard.probes.compile_sites import compile_site
 from memguard.probes.frames import user_frames
 from memguard.probes.interface import Probe, Watch
@@ -140,7 +141,7 @@ class OtherDevicesProbe(Probe):
 
 def _homes(models: Iterable[nn.Module]) -> set[int]:
     """The CUDA devices on which models lie."""
-    devices = {parameter.device for model in models for parameter in model.parameters()}
+    devices = {parameter.device for model in models for parameter in parameters_of(model)}
     return {device.index for device in devices if device.type == "cuda"}
 
 

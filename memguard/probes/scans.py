@@ -15,6 +15,7 @@ from memguard.facts import (
     RetainedGraphs,
     ViewsPinStorage,
 )
+from memguard.module_parts import parameters_of
 from memguard.probes.bounded import is_bounded
 from memguard.probes.capacities import outgrew
 from memguard.probes.census import Census, Growth, count_back, find_growth
@@ -127,7 +128,7 @@ class ScansProbe(Probe):
         owned = owned_storages(watch.models)
         for optimizer in watch.optimizers:
             owned.update(storages_of(state_of(optimizer)))
-        parameters = [parameter for model in watch.models for parameter in model.parameters()]
+        parameters = [parameter for model in watch.models for parameter in parameters_of(model)]
         owned.update(storages_of(p.grad for p in parameters if p.grad is not None))
         survey = Survey(models=watch.models, extra=watch.roots())
         if grown:

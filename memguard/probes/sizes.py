@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from memguard.errors import MemGuardError
+from memguard.module_parts import buffers_of, parameters_of, parts_of
 
 MAX_NODES = 4000
 """Nodes of one graph that are visited."""
@@ -104,11 +105,11 @@ def owned_storages(models: Iterable[torch.nn.Module]) -> dict[int, int]:
         MemGuardError: They have more than `MOST_OWNED`, and listing them would hold up the training.
     """
     models = list(models)
-    count = sum(len(part._parameters) + len(part._buffers) for model in models for part in model.modules())
+    count = sum(len(part._parameters) + len(part._buffers) for model in models for part in parts_of(model))
     if count > MOST_OWNED:
         raise MemGuardError(f"the models have {count:,} parameters and buffers, and it looks at {MOST_OWNED:,} at most")
     found: dict[int, int] = {}
     for model in models:
-        found.update(storages_of(model.parameters()))
-        found.update(storages_of(model.buffers()))
+        found.update(storages_of(parameters_of(model)))
+        found.update(storages_of(buffers_of(model)))
     return found

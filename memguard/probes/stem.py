@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from memguard.facts import Fact
+from memguard.module_parts import named_parts_of
 from memguard.probes.hook import Hook
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import tensors_in
@@ -85,7 +86,7 @@ class StemProbe(Probe):
         # Hooks run from the inside out: the first to answer is a leaf, or a module whose leaves are never called.
         leaves = [
             child
-            for name, child in module.named_modules()
+            for name, child in named_parts_of(module)
             if child is not module and (name.count(".") < _DEEPEST or not child._modules)
         ][:MAX_LEAVES]
         root = weakref.ref(module, functools.partial(_gone, self._found, key))

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact, UnusedGraphs
+from memguard.module_parts import buffers_of, parameters_of
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import Mark, tensors_in
 from memguard.probes.recomputing import in_backward
@@ -79,7 +80,7 @@ class TrainingPassesProbe(Probe):
         saved: dict[int, int] = {}
         for tensor in tensors_in(output):
             saved.update(saved_storages(tensor.grad_fn) if tensor.grad_fn is not None else {})
-        for key in storages_of([*module.parameters(), *module.buffers()]):
+        for key in storages_of([*parameters_of(module), *buffers_of(module)]):
             saved.pop(key, None)
         self.report(
             UnusedGraphs(

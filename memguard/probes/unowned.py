@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.module_parts import parameters_of
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import tensors_in
 from memguard.probes.parameters import ParameterAt, trainable
@@ -100,7 +101,7 @@ class UnownedGradientsProbe(Probe):
     def _conclude(self, module: nn.Module, model: _Model) -> None:
         if is_optimized(self.watch, [module]):
             return
-        gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in parameters_of(module) if parameter.grad is not None]
         self.report(
             UnusedGraphs(
                 batch=self.watch.batch,

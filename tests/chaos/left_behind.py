@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 import memguard
+from memguard.module_parts import named_parameters_of, named_parts_of
 
 OURS = str(Path(memguard.__file__).parent)
 
@@ -71,7 +72,7 @@ def on_objects(*owners: Any) -> list[str]:
     for owner in owners:
         parts = [(type(owner).__name__, owner)]
         if isinstance(owner, nn.Module):
-            parts += list(nn.Module.named_modules(owner))[1:] + list(nn.Module.named_parameters(owner))
+            parts += [*list(named_parts_of(owner))[1:], *named_parameters_of(owner)]
         for name, part in parts:
             hooks = {"tensor hooks": part._backward_hooks} if isinstance(part, torch.Tensor) else {}
             for attribute, value in [*vars(part).items(), *hooks.items()]:

@@ -68,6 +68,29 @@ for _ in range(4):
     print(loss.item())
 """
 
+META_LEARNER = """
+import torch
+from torch import nn
+from torch.nn import functional
+torch.manual_seed(0)
+class Learner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.vars = nn.ParameterList([nn.Parameter(torch.randn(3, 8))])
+    def forward(self, x, vars=None):
+        return functional.linear(x, (vars or self.vars)[0])
+    def parameters(self):
+        return self.vars  # a list, not an iterator
+net = Learner()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(4):
+    x, y = torch.randn(4, 8), torch.tensor([0, 1, 2, 0])
+    fast = [p - g for p, g in zip(net.vars, torch.autograd.grad(functional.cross_entropy(net(x), y), list(net.vars)))]
+    loss = functional.cross_entropy(net(x, fast), y)
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    print(loss.item())
+"""
+
 
 def python(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     root = str(Path(__file__).parents[2])
@@ -81,7 +104,9 @@ def run(script: Path, *arguments: str, options: tuple[str, ...] = ()) -> subproc
 
 
 @pytest.mark.parametrize(
-    "code", [PLAIN, GRAD_CAM, ATTACK, TEST_TIME_TRAINING], ids=["plain", "grad-cam", "attack", "test-time training"]
+    "code",
+    [PLAIN, GRAD_CAM, ATTACK, TEST_TIME_TRAINING, META_LEARNER],
+    ids=["plain", "grad-cam", "attack", "test-time training", "parameters of its own"],
 )
 def test_output_and_exit_code_are_the_scripts_own(code: str, tmp_path: Path) -> None:
     """Stdout byte for byte, results included; what memguard says goes to stderr."""

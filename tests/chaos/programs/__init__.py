@@ -6,6 +6,7 @@ from tests.chaos.programs import changes, failures, hostile_objects, settings, s
 
 PROGRAMS = (
     hostile_objects.hostile_module,
+    hostile_objects.names_of_its_own,
     hostile_objects.hostile_batches,
     hostile_objects.hostile_loader,
     hostile_objects.hostile_variables_beside_a_leak,

@@ -63,6 +63,41 @@ def hostile_module(guarding: Guarding) -> Numbers:
     return [*numbers, *weights(model)]
 
 
+class OwnNames(nn.Module):
+    """A meta-learner's net: `parameters` answers with a list of the weights; two other names are the user's as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vars = nn.ParameterList([nn.Parameter(torch.randn(4, 8)), nn.Parameter(torch.randn(4))])
+        self.children: Any = []
+        self.buffers: Any = {"mean": 0.0}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(x, self.vars[0], self.vars[1])
+
+    def parameters(self, recurse: bool = True) -> Any:
+        return self.vars
+
+    def modules(self) -> Any:
+        raise RuntimeError("asked for its modules")
+
+    named_modules = named_parameters = named_buffers = named_children = modules
+
+
+def names_of_its_own(guarding: Guarding) -> Numbers:
+    """A module whose methods and attributes have the names of torch's own, and mean something else."""
+    seed()
+    model = OwnNames()
+    optimizer = torch.optim.SGD(list(model.vars), lr=0.1)
+    numbers = []
+    with guarding(model, optimizer):
+        for x, y in batches(4):
+            numbers.append(step(model, optimizer, x, y))
+        model.training = False
+        numbers += [model(x).detach() for x, _ in batches(2)]
+    return [*numbers, *(weight.detach().clone() for weight in model.vars)]
+
+
 class HostileBatch(dict[Any, Any]):
     """A batch that answers nothing but what the loop asks."""
 
