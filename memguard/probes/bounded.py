@@ -24,7 +24,8 @@ def is_bounded(
 ) -> bool:
     """Whether something limits a container that grows.
 
-    It is cleared, rebuilt in an outer loop, compared by length, or has a maxlen; or it is a local variable of one pass
+    It is cleared, rebuilt in an outer loop, compared by length, filled while a counter is below something, or has a
+    maxlen; or it is a local variable of one pass
     over the data, which ends with its function, a script's one pass of evaluation, or made by a comprehension; or a
     dataset's cache by index, which has at most one element for each sample, or one that is asked for a key before it is
     filled: how many keys there are, only the run can show.
@@ -55,6 +56,8 @@ def is_bounded(
         return True
     if by_length and any(_is_measured(node, name) for node in ast.walk(tree)):
         return True
+    if by_length and _is_counted(tree, line):
+        return True
     function, loops = _around(tree, line)
     if by_index and any(_is_by_index(node, name, line, function) for node in ast.walk(function)):
         return True
@@ -69,6 +72,26 @@ def is_bounded(
     if not by_function and _trains(loops) and _runs_once(tree, function):
         return False
     return len(loops) <= 1 and (isinstance(function, _FUNCTIONS) or (evaluates and not _trains(loops)))
+
+
+def is_made_anew(file: str | None, line: int | None, holder: str | None) -> bool:
+    """Whether each turn of the loop around a line first gives a name something that does not come of what it was.
+
+    ``images = batch.to(device)`` and then ``images = interpolate(images, size)``: its size changes, and nothing grows.
+
+    Args:
+        file: Where it is set.
+        line: A statement that sets it.
+        holder: Its name.
+    """
+    tree = parse_file(file) if file is not None and line is not None and holder else None
+    if tree is None or line is None or not holder:
+        return False
+    name = holder.partition("[")[0].rpartition(".")[2]
+    function, loops = _around(tree, line)
+    turn: ast.AST = loops[-1] if loops else function
+    statements = getattr(turn, "body", []) if turn is not tree else []
+    return any(_begins_anew(statement, name) and statement.lineno < line for statement in statements)
 
 
 def _is_set_anew(scope: ast.AST, name: str) -> bool:
@@ -176,6 +199,21 @@ def _is_measured(node: ast.AST, name: str) -> bool:
         isinstance(side, ast.Call) and _last(side.func) == "len" and side.args and _last(side.args[0]) == name
         for side in (node.left, *node.comparators)
     )
+
+
+def _is_counted(tree: ast.Module, line: int) -> bool:
+    """Whether a line counts what it keeps, up to a number: ``if self.count < self.size: self.count += 1``."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.If) or not node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0):
+            continue
+        tests = [test for test in ast.walk(node.test) if isinstance(test, ast.Compare)]
+        counters = {_last(test.left) for test in tests if isinstance(test.ops[0], (ast.Lt, ast.LtE))}
+        counters |= {_last(test.comparators[-1]) for test in tests if isinstance(test.ops[-1], (ast.Gt, ast.GtE))}
+        parts = [part for statement in node.body for part in ast.walk(statement)]
+        counted = [part for part in parts if isinstance(part, ast.AugAssign) and isinstance(part.op, ast.Add)]
+        if any(_last(part.target) in counters for part in counted) and not _trains(node.body):
+            return True  # one that trains counts its steps
+    return False
 
 
 def _is_comprehension(node: ast.AST, name: str, line: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from memguard.facts import Fact, KeptOnHost, KeptOutputs, Place, RetainedGraphs
-from memguard.probes.bounded import is_bounded
+from memguard.probes.bounded import is_bounded, is_made_anew
 from memguard.probes.contents import length_of
 from memguard.probes.holders import Holder, Survey
 from memguard.probes.host_copies import is_on_host
@@ -59,8 +59,11 @@ def handed_facts(watch: Watch, containers: frozenset[int]) -> Iterator[Fact]:
 
 def _is_new(watch: Watch, holder: Holder) -> bool:
     """Whether a statement makes something larger, for good, and is still to be told."""
-    where = (holder.place.file, holder.place.line)
-    if not holder.grows or where in watch.told or is_cut(holder.place.source):
+    place = holder.place
+    where = (place.file, place.line)
+    if not holder.grows or where in watch.told or is_cut(place.source):
+        return False
+    if is_made_anew(place.file, place.line, place.holder):
         return False
     watch.told.add(where)
     return True

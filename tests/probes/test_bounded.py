@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from memguard.probes.bounded import is_bounded
+from memguard.probes.bounded import is_bounded, is_made_anew
 
 CACHES = {
     "if key not in store:\n            store[key] = make(key)": True,
@@ -49,3 +49,42 @@ def test_a_list_of_the_function_that_runs_once_and_trains_lasts_as_long_as_the_r
     path.write_text(ONCE.format(call=call))
     assert is_bounded(str(path), 5, "rows")
     assert is_bounded(str(path), 5, "rows", by_function=False) is not once
+
+
+COUNTED = {
+    "if self.count < self.size:\n            self.count += 1\n            self.kept.append(x)": True,
+    "if self.size > self.count and x is not None:\n            self.kept.append(x)\n            self.count += 1": True,
+    "if self.count < self.size:\n            self.kept.append(x)": False,
+    "if self.count > self.size:\n            self.count += 1\n            self.kept.append(x)": False,
+    "if self.count < self.size:\n            self.count += 1\n        self.kept.append(x)": False,
+    "if self.n < 9:\n            loss.backward()\n            self.n += 1\n            self.kept.append(x)": False,
+}
+
+
+@pytest.mark.parametrize("body", COUNTED)
+def test_a_pool_that_counts_what_it_keeps_is_limited_by_the_number(body: str, tmp_path: Path) -> None:
+    """CycleGAN's pool of images; where the counter is that of the training's steps, it limits nothing."""
+    path = tmp_path / "script.py"
+    text = f"class Pool:\n    def add(self, x):\n        {body}\n"
+    path.write_text(text)
+    line = next(n for n, line in enumerate(text.splitlines(), 1) if ".append(" in line)
+    assert is_bounded(str(path), line, "Pool.kept") is COUNTED[body]
+
+
+ANEW = {
+    "for x in data:\n    x = x.float()\n    y = make(x)\n    y = resize(y)": True,
+    "for x in data:\n    if first:\n        y = make(x)\n    y = join(y, x)": False,
+    "y = make(0)\nfor x in data:\n    y = join(y, x)": False,
+    "for x in data:\n    y = join(y, x)\n    y = make(x)": False,
+    "def turn(self):\n    y = make(x)\n    y = resize(y)": True,
+    "def turn(self):\n    y = self.y\n    y = join(y, x)": False,
+}
+
+
+@pytest.mark.parametrize("body", ANEW)
+def test_what_each_turn_makes_anew_only_changes_its_size(body: str, tmp_path: Path) -> None:
+    """Images of several scales; not what hangs on the turn before."""
+    path = tmp_path / "script.py"
+    path.write_text(body + "\n")
+    line = next(n for n, line in enumerate(body.splitlines(), 1) if "resize" in line or "join" in line)
+    assert is_made_anew(str(path), line, "y") is ANEW[body]
