@@ -24,7 +24,8 @@ from tests.bench.rows import BARE, Row, microseconds_over_bare
 
 WARM_UP = 80
 """Batches before the measured ones; after 64, probes are sampled."""
-BATCHES, TURNS = 400, 15
+BATCHES, TURNS = 2000, 9
+"""Half a second in each turn: what the slow lane and the writer's thread take to begin is not a batch's."""
 WIDTH = 32
 AGAIN = "bare again"
 
