@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from memguard.guards.no_grad import tensors_of
+from memguard.integrations.backward_calls import BackwardCalls
 from memguard.integrations.compiled import compiled_wrappers
 from memguard.integrations.express import Express
 from memguard.integrations.hooks import OpenForwards, RootHooks
@@ -40,6 +41,7 @@ class PlainLoop:
         self._looked_for_compiled = False
         self._inference = BatchInference(self, steps_under_way)
         self._hear_backward = Hook(self._backward, self.hook_failed)
+        self._losses: BackwardCalls | None = None
         self._express = session.express = Express(session, self._inference, self._forwards_open)
         session.on_step = (self._step_start, self._inference.step_end)
 
@@ -74,6 +76,7 @@ class PlainLoop:
     @shielded
     def end(self) -> None:
         """The loop is over, with its open batch and its stages."""
+        self._leave_losses()
         self._leave_express()
         self._inference.end()
         for stage in (Stage.VALIDATION, Stage.TRAIN):
@@ -155,6 +158,8 @@ class PlainLoop:
     def begin(self, index: int | None) -> None:
         """A batch begins."""
         self.session.batch_start(index)
+        if self.session.probes.hears_losses != (self._losses is not None):
+            self._listen_for_losses()
 
     def finish(self) -> None:
         """The open batch is over."""
@@ -214,6 +219,27 @@ class PlainLoop:
         for tensor in (output,) if isinstance(output, torch.Tensor) else tensors_of(output):
             if tensor.grad_fn is not None:
                 tensor.grad_fn.register_prehook(self._hear_backward)
+
+    def _listen_for_losses(self) -> None:
+        """Only while a probe asks for them; in a program without modules backwards are told anyway."""
+        if self._losses is not None:
+            self._leave_losses()
+        elif self._hooks.keys():
+            self._losses = BackwardCalls(self._tell_losses, self._losses_failed)
+            self._losses.install()
+
+    def _tell_losses(self, losses: Sequence[torch.Tensor]) -> None:
+        if not self.session.is_foreign():
+            for loss in losses:
+                self.session.loss(loss)
+
+    def _losses_failed(self, error: Exception) -> None:
+        self.part_failed("losses", error)
+
+    def _leave_losses(self) -> None:
+        losses, self._losses = self._losses, None
+        if losses is not None:
+            losses.remove()
 
     def _leave_express(self) -> None:
         if self._express.is_open:

@@ -406,6 +406,13 @@ class Session:
         except Exception as error:
             self.recorder.failed("session", error)
 
+    def loss(self, loss: Any) -> None:
+        """Likewise, where nobody tells of backwards but for a probe that asks for losses."""
+        try:
+            self.probes.loss(loss)
+        except Exception as error:
+            self.recorder.failed("session", error)
+
     def backward_end(self) -> None:
         """The backward is over."""
         try:

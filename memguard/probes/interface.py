@@ -250,6 +250,9 @@ class Probe(ABC):
     def on_backward_start(self, loss: torch.Tensor) -> None:  # noqa: B027
         """A backward begins, where the integration can tell (Lightning)."""
 
+    def on_loss(self, loss: torch.Tensor) -> None:  # noqa: B027
+        """A backward begins; of a plain loop too, which is listened to while a probe hears this."""
+
     def on_backward_end(self) -> None:  # noqa: B027
         """A backward is over, where the integration can tell."""
 
@@ -280,6 +283,7 @@ EVENTS: tuple[str, ...] = (
     "on_forward_in_handler",
     "on_stem_end",
     "on_backward_start",
+    "on_loss",
     "on_backward_end",
     "on_optimizer_step_start",
     "on_optimizer_step_end",

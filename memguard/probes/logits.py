@@ -9,9 +9,9 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
-from memguard.facts import Fact, LargeLogits, Place
+from memguard.facts import NOWHERE, Fact, LargeLogits, Place
 from memguard.probes.frames import is_user_file
-from memguard.probes.inner_logits import InnerLogits, cast_in, inner_logits, is_cast
+from memguard.probes.inner_logits import InnerLogits, cast_before, cast_in, inner_logits, is_cast
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import tensors_in
 from memguard.probes.logits_history import LogitsHistory
@@ -64,6 +64,10 @@ class LogitsProbe(Probe):
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._forwards = self._narrow = self._histories = self._batches = self._peak = 0
+        self._losses = self._of_forward = 0
+        """Losses in a row without wide logits behind them, and with them since the last forward."""
+        self._behind = False
+        """Whether the logits were seen behind a loss, and no output shows them."""
         self._open: _Seen | None = None
         self._waiting: LargeLogits | None = None
         """What is told if the history shows no copy."""
@@ -75,8 +79,11 @@ class LogitsProbe(Probe):
         self._history.end()
 
     def on_model(self, model: nn.Module) -> None:
-        """One more whose outputs may be wide."""
+        """One more whose outputs may be wide, or whose loss."""
         self._attend()
+        if self._forwards < max(LOOKS):
+            self._losses = 0
+            self.hear("on_loss")
 
     def on_stage_start(self, stage: Stage) -> None:
         """What runs now may be another part of the program."""
@@ -88,6 +95,7 @@ class LogitsProbe(Probe):
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Notes a wide output and what is allocated now."""
+        self._of_forward = 0
         if not module.training or not torch.is_grad_enabled():
             return
         widest = None
@@ -103,15 +111,43 @@ class LogitsProbe(Probe):
         if in_backward():
             self._leave()
             return
+        if not self._behind:
+            self.stop_hearing("on_loss")
         self._narrow = 0
         self._forwards += 1
         if self._forwards >= max(LOOKS) and not self._history.on:
             self.stop_hearing("on_forward_end")
         if self._forwards in LOOKS or self._history.on:
-            seen = self._outer(widest) if widest is not None else _inner(inner, module) if inner is not None else None
-            if seen is not None and (self._open is None or seen.float32_bytes >= self._open.float32_bytes):
-                self._open = seen
-                self.hear("on_batch_start", "on_batch_end")
+            place = cast_in(module) if inner is not None else NOWHERE
+            seen = self._outer(widest) if widest is not None else _inner(inner, place) if inner is not None else None
+            self._note(seen)
+
+    def on_loss(self, loss: torch.Tensor) -> None:
+        """Looks for wide logits behind a loss where no output shows them: the product with a weight stands outside."""
+        if self._forwards and not self._behind:
+            return
+        self._losses += 1
+        inner = inner_logits(loss, MIN_WIDTH) if not in_backward() else None
+        if inner is None:
+            if self._losses >= NARROW and not self._history.on:
+                self.stop_hearing("on_loss")
+            return
+        self._behind, self._losses, self._narrow = True, 0, 0
+        self._of_forward += 1
+        if self._of_forward > 1 and self.watch.models:
+            self._leave()  # slices of one answer, each with a backward of its own
+            return
+        self.hear("on_forward_end")
+        self._forwards += 1
+        if self._forwards in LOOKS or self._history.on:
+            self._note(_inner(inner, cast_before(self.watch.models, lightning=self.watch.lightning)))
+        if self._forwards >= max(LOOKS) and not self._history.on:
+            self.stop_hearing("on_loss")
+
+    def _note(self, seen: _Seen | None) -> None:
+        if seen is not None and (self._open is None or seen.float32_bytes >= self._open.float32_bytes):
+            self._open = seen
+            self.hear("on_batch_start", "on_batch_end")
 
     def _outer(self, widest: torch.Tensor) -> _Seen | None:
         stats = self.watch.read()
@@ -145,7 +181,7 @@ class LogitsProbe(Probe):
             self._histories += 1
             if self._history.begin(copies):
                 self._waiting, self._peak, self._batches = fact, 0, 0
-                self.hear("on_forward_end", "on_batch_end")
+                self.hear("on_loss" if self._behind else "on_forward_end", "on_batch_end")
                 return
         self._tell(fact, is_last=seen.before is None)
 
@@ -164,14 +200,14 @@ class LogitsProbe(Probe):
         if is_last:
             self._forwards = max(LOOKS)
         if self._forwards >= max(LOOKS):
-            self.stop_hearing("on_forward_end")
+            self.stop_hearing("on_forward_end", "on_loss")
 
     def _leave(self) -> None:
-        """Logits that a backward computes again are checkpointed, mostly in slices: who does that needs no word."""
+        """Logits that a backward computes again, or that come in slices: who does that needs no word."""
         self._forwards, self._waiting = max(LOOKS), None
         self._history.end()
         self._close()
-        self.stop_hearing("on_forward_end")
+        self.stop_hearing("on_forward_end", "on_loss")
 
     def _upcast(self, seen: _Seen) -> LargeLogits | None:
         found, peak = self._history.conclude(seen.float32_bytes), self._peak
@@ -227,7 +263,7 @@ class LogitsProbe(Probe):
             self.stop_hearing("on_batch_end")
 
 
-def _inner(found: InnerLogits, module: nn.Module) -> _Seen:
+def _inner(found: InnerLogits, place: Place) -> _Seen:
     float32 = 4 * found.numel
     return _Seen(
         bytes=2 * found.numel if found.was_cast else float32,
@@ -235,6 +271,6 @@ def _inner(found: InnerLogits, module: nn.Module) -> _Seen:
         width=found.width,
         dtype="half precision" if found.was_cast else "float32",
         may_be_cast=found.was_cast,
-        place=cast_in(module),
+        place=place,
         before=None,
     )

@@ -47,11 +47,11 @@ _UNSAMPLED = frozenset(
     | {"on_records", "on_forward_in_handler", "on_exception"}
 )
 """Rare events, heard in every batch."""
-_IN_USER_CODE = _FORWARDS | {"on_forward_in_handler", "on_backward_start", "on_backward_end"}
+_IN_USER_CODE = _FORWARDS | {"on_forward_in_handler", "on_backward_start", "on_loss", "on_backward_end"}
 """Events that may come while a transform runs; the others come from the loop itself."""
 
 _EACH_BATCH = _FORWARDS | {
-    *("on_batch_start", "on_batch_end", "on_backward_start", "on_backward_end"),
+    *("on_batch_start", "on_batch_end", "on_backward_start", "on_loss", "on_backward_end"),
     *("on_optimizer_step_start", "on_optimizer_step_end"),
 }
 
@@ -201,6 +201,12 @@ class Probes:
         """A backward begins."""
         if self._heard["on_backward_start"]:
             self._emit("on_backward_start", loss)
+        self.loss(loss)
+
+    def loss(self, loss: torch.Tensor) -> None:
+        """A backward begins, in a loop that tells of backwards only while somebody `hears_losses`."""
+        if self._heard["on_loss"]:
+            self._emit("on_loss", loss)
 
     def backward_end(self) -> None:
         """A backward is over."""
@@ -237,7 +243,12 @@ class Probes:
     @property
     def hears_backwards(self) -> bool:
         """Whether any probe hears of the backwards of the open batch."""
-        return bool(self._heard["on_backward_start"] or self._heard["on_backward_end"])
+        return bool(self._heard["on_backward_start"] or self._heard["on_backward_end"] or self.hears_losses)
+
+    @property
+    def hears_losses(self) -> bool:
+        """Whether any probe asks for the losses of the open batch."""
+        return bool(self._heard["on_loss"])
 
     def records(self, records: Sequence[BatchRecord]) -> None:
         """Records were made, of this batch or of earlier ones."""

@@ -43,16 +43,34 @@ def find_upcast(site: Place) -> Place | None:
     return replace(site, line=line, function=path, source=source.lines[line - 1].strip(), holder=None)
 
 
-def first_cast(function: Function) -> int | None:
-    """The line of a function that first casts something wide to float32, or takes the loss of it; None without one.
+def find_loss(
+    source: Source, function: Function, before: int | None = None, hops: int = MAX_HOPS
+) -> tuple[int, str] | None:
+    """The line that casts something wide to float32 or takes the loss of it, and its function; None without one.
 
-    A cast to float32 counts before a loss: without it there would be one copy less.
+    A cast to float32 counts before a loss: without it there would be one copy less. What is called as a loss and
+    stands in the same file is looked into.
+
+    Args:
+        source: The file.
+        function: Where to look.
+        before: The last line that counts.
+        hops: Functions that may be entered one from another.
     """
     calls = sorted(function.calls, key=lambda site: (site.line, site.node.col_offset))
-    named = [(site.line, last_name(site.node.func) or "") for site in calls]
+    calls = [site for site in calls if before is None or site.line <= before]
     casts = [site.line for site in calls if is_cast(site.node)]
-    losses = [line for line, called in named if called in _CASTS or any(word in called.lower() for word in _LOSSES)]
-    return next(iter([*casts[-1:], *losses]), None)
+    if casts:
+        return casts[-1], function.path
+    for site in calls:
+        called = last_name(site.node.func) or ""
+        if called in _CASTS:
+            return site.line, function.path
+        if any(word in called.lower() for word in _LOSSES):
+            inner = [one for one in source.functions if one.name == called and not one.is_class] if hops else []
+            found = find_loss(source, inner[0], None, hops - 1) if inner else None
+            return found if found is not None else (site.line, function.path)
+    return None
 
 
 def around(source: Source, line: int) -> Function:

@@ -1,11 +1,14 @@
 """Backwards heard without a module."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
+import memguard
 from memguard.integrations.backward_calls import BackwardCalls
 
 
@@ -79,3 +82,19 @@ def test_somebody_elses_stand_in_stays(original: Any) -> None:
     w.sum().backward()
     assert told.losses == 0 and w.grad is not None
     torch.autograd.backward = original
+
+
+def test_a_loop_is_listened_to_for_losses_at_its_beginning_alone(original: object, tmp_path: Path) -> None:
+    """Nothing stays in the place of torch's function once it is known that no loss has wide logits behind it."""
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    stood_in = []
+    with memguard.watch(model, device="cpu", quiet=True, logdir=str(tmp_path)):
+        for _ in range(24):
+            loss = model(torch.ones(2, 4)).sum()
+            stood_in.append(torch.autograd.backward is not original)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert stood_in[0] and not any(stood_in[17:])
+    assert torch.autograd.backward is original

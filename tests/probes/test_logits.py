@@ -79,6 +79,51 @@ def event(action: str, address: int, size: float, line: int = 1, file: str = __f
     return {"action": action, "addr": address, "size": int(size * MIB), "frames": frames}
 
 
+class Encoder(nn.Module):
+    """Its embeddings are the weight of a head that is no module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.emb = nn.Embedding(5000, 8)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.emb(ids)
+
+
+def loss_with_head(h: torch.Tensor, weight: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    logits = nn.functional.linear(h, weight)
+    return nn.functional.cross_entropy(logits.float(), ids)  # cast behind the head
+
+
+def test_wide_logits_behind_a_head_outside_all_modules_are_seen_in_the_loss() -> None:
+    """The line is found in the source, from where the backward is called; narrow logits are nothing."""
+    for model, seen in ((Encoder().bfloat16(), True), (nn.Embedding(50, 8).bfloat16(), False)):
+        ids, weight = torch.tensor([1, 2, 3, 4]), next(model.parameters())
+        with Loop(model, kinds=[LogitsProbe]) as loop:
+            loop.record = record(100_000 * 4)
+            for _ in loop.batches(3):
+                loss = loss_with_head(model(ids), weight, ids)
+                loop.probes.loss(loss)
+                loss.backward()  # type: ignore[no-untyped-call]
+        facts = loop.of(LargeLogits)
+        assert len(facts) == seen
+        if seen:
+            assert (facts[0].width, facts[0].dtype) == (5000, "half precision")
+            assert facts[0].place.line == line_of("cast behind the head")
+            assert facts[0].place.function == "loss_with_head"
+
+
+def test_losses_are_asked_for_until_some_had_no_wide_logits() -> None:
+    """A loop whose losses are small is listened to no longer."""
+    model = nn.Linear(8, 8)
+    with Loop(model, kinds=[LogitsProbe]) as loop:
+        asked = []
+        for _ in loop.batches(20):
+            asked.append(loop.probes.hears_losses)
+            loop.probes.loss(model(torch.randn(2, 8)).sum())
+    assert asked[0] and not asked[-1]
+
+
 BATCH = [
     event("alloc", 1, 10, line=2),  # the logits
     event("alloc", 2, 19.5, line=3),  # the copy, a token short
@@ -198,6 +243,31 @@ PROGRAMS: dict[str, tuple[dict[str, str], int | None]] = {
             "    loss = loss_of(net(ids), ids) - loss_of(net(ids.flip(1)), ids)",
         },
         17,
+    ),
+    "behind a head that is no module": (
+        {"step": "out = F.linear(net.emb(ids), net.head.weight); loss = loss_of(out.float(), ids)"},
+        22,
+    ),
+    "in a loss that has the head in it, under autocast": (
+        {
+            "dtype": "float32",
+            "loss": "out = out @ net.head.weight.t(); " + PLAIN["loss"],
+            "step": "with torch.autocast('cpu', torch.bfloat16): loss = loss_of(net.emb(ids), ids)",
+        },
+        17,
+    ),
+    "with the classes in the middle": (
+        {"step": "out = net.emb(ids) @ net.head.weight.t(); loss = F.cross_entropy(out.float().transpose(1, 2), ids)"},
+        22,
+    ),
+    "in slices of a head that is no module, each with its backward": (
+        {
+            "step": "h = net.emb(ids).flatten(0, 1); part = h.detach().requires_grad_()\n"
+            "    for a, b in zip(part.split(8), ids.flatten().split(8)):\n"
+            "        F.cross_entropy((a @ net.head.weight.t()).float(), b).backward()\n"
+            "    loss = (h * part.grad).sum()"
+        },
+        None,
     ),
     "nowhere": ({}, None),
     "of the last token": ({"step": "out = net(ids)[:, -1].float(); loss = F.cross_entropy(out, ids[:, 0])"}, None),
