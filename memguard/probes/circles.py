@@ -4,6 +4,7 @@ A circle is a strongly connected part of the garbage. Its references that the us
 the user's instances and the variables that closures close over; one that all its circles run through is the one to
 change. Of several such, a single object is named before a list of them (a child's reference to its parent, not the
 parent's children), an attribute before the closure in it, and the statement that gives ``self`` away before others.
+Of circles that have no such reference `memguard.probes.plain_circles` looks at the keys.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import collections
 import functools
 import gc
+import math
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -24,6 +26,7 @@ from memguard.probes.circle_closing import HANDS_OUT, Closing, find_closing
 from memguard.probes.components import circular_parts, opens, reached_from
 from memguard.probes.contents.attributes import attributes_of, is_user_class, mro_of, namespace_of
 from memguard.probes.frames import is_user_file
+from memguard.probes.plain_circles import is_plain, keys_of, name_circle
 from memguard.probes.sizes import storages_of
 
 MAX_OBJECTS = 40_000
@@ -69,23 +72,37 @@ def find_circle(garbage: list[Any]) -> Circle | None:
     numbers = {id(obj): index for index, obj in enumerate(objects)}
     edges = [list(_edges(obj, numbers)) for obj in objects]
     groups: dict[frozenset[Label], _Group] = {}
+    plain: dict[frozenset[str], _Group] = {}
     steps = MAX_STEPS
     for part in circular_parts(edges):
         inside = set(part)
         labels = {label for index in part for target, label in edges[index] if label is not None and target in inside}
-        if not labels:
+        if labels:
+            group = groups.setdefault(frozenset(labels), _Group(part))
+        elif is_plain(part, objects):
+            keys = {str(key) for ways in keys_of(part, edges, objects).values() for _, key in ways}
+            group = plain.setdefault(frozenset(keys), _Group(part))
+        else:
             continue
-        group = groups.setdefault(frozenset(labels), _Group(part))
         group.count += 1
         if steps > 0:
             reached = reached_from(part, edges, steps)
             steps -= len(reached)
             group.storages.update(storages_of(o for i in reached if issubclass(type(o := objects[i]), torch.Tensor)))
-    if not groups:
+    best = max(groups.values(), key=_worth, default=None)
+    bare = max(plain.values(), key=_worth, default=None)
+    if bare is not None and _worth(bare) > ((0, math.inf) if best is None else _worth(best)):
+        named = name_circle(bare.first, keys_of(bare.first, edges, objects), objects)
+        if named is not None:
+            return Circle(*named, bare.count, sum(bare.storages.values()), is_closed_there=True)
+    if best is None:
         return None
-    group = max(groups.values(), key=lambda one: (sum(one.storages.values()), one.count))
-    place, text, is_closed_there = _break(group.first, edges, objects)
-    return Circle(place, text, group.count, sum(group.storages.values()), is_closed_there)
+    place, text, is_closed_there = _break(best.first, edges, objects)
+    return Circle(place, text, best.count, sum(best.storages.values()), is_closed_there)
+
+
+def _worth(group: _Group) -> tuple[int, float]:
+    return sum(group.storages.values()), group.count
 
 
 def _edges(obj: Any, numbers: dict[int, int]) -> Iterator[Edge]:

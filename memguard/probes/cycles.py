@@ -21,6 +21,8 @@ MIN_GRAPHS = 3
 """Forwards whose graph the collector freed, before the cycle is named."""
 WAITING = 6
 """Graphs of so many earlier batches alive without a holder are worth one collection."""
+TRIES = 3
+"""Looks at the garbage that a name may take."""
 MAX_GARBAGE = 200_000
 
 
@@ -58,11 +60,11 @@ class CyclesProbe(Probe):
         waiting = self._waiting() if ledger.has_before(self.watch.batch - 1) else []
         # The collector freed some, or (once) so many wait that it may be its turn: only then is a look worth its time.
         if waiting and (self._graphs or (not self._tried and len({mark.batch for mark in waiting}) >= WAITING)):
-            if self._tried < 3:
+            if self._tried < TRIES:
                 self._tried += 1
                 self._name_cycle()
         elif self._graphs >= 4 * MIN_GRAPHS:
-            self._tell(None, NOWHERE, None)
+            self._tell_collected()
 
     def _waiting(self) -> list[Mark]:
         """Forwards of earlier batches whose graph ought to be gone: nothing is concluded from them alone."""
@@ -101,6 +103,16 @@ class CyclesProbe(Probe):
             )
             return
         self._tell(found.text, found.place, found.bytes)
+
+    def _tell_collected(self) -> None:
+        """The collector was always there first: what it freed is named by circles that have come together since."""
+        self._tried += 1
+        found = look_at_garbage() if self._tried <= TRIES else None
+        circle = found.circle if found is not None else None
+        if circle is not None and circle.is_closed_there and circle.bytes:
+            self._tell(circle.text, circle.place, circle.bytes)
+        elif found is None or self._tried >= TRIES:
+            self._tell(None, NOWHERE, None)
 
     def _tell(self, text: str | None, place: Place, nbytes: int | None) -> None:
         self.stop_hearing("on_batch_end")
