@@ -88,6 +88,9 @@ class EvalGraph(Detector):
                 name=fact.module,
             )
             return
+        if fact.elsewhere:
+            called += " on another thread,"
+            advice = "put torch.no_grad() into the function that the thread runs: each has a grad mode of its own."
         yield from_fact(
             self,
             fact,

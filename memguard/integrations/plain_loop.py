@@ -98,6 +98,7 @@ class PlainLoop:
             express.give_up()
             session.recorder.failed("short way", error)
         if session.is_foreign():
+            session.watch.elsewhere.start()
             return
         if express.is_open:
             express.leave(in_hook=True)
@@ -120,7 +121,10 @@ class PlainLoop:
 
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A root model has answered."""
-        if self._express.forward_end(output) or self.session.is_foreign():
+        if self._express.forward_end(output):
+            return
+        if self.session.is_foreign():
+            self.session.watch.elsewhere.end(model, args, output)
             return
         outermost = self._forwards_open.leave()
         if not self.session.calm.passed(model, output):

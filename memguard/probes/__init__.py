@@ -32,6 +32,7 @@ from memguard.probes.rebinds import RebindsProbe
 from memguard.probes.remade import RemadeProbe
 from memguard.probes.scans import ScansProbe
 from memguard.probes.stem import StemProbe
+from memguard.probes.threaded_evaluation import ThreadedEvaluationProbe
 from memguard.probes.training_passes import TrainingPassesProbe
 from memguard.probes.unowned import UnownedGradientsProbe
 from memguard.probes.workers import WorkersProbe
@@ -48,6 +49,7 @@ PROBES: tuple[type[Probe], ...] = (
     GraphsProbe,
     EvaluationProbe,
     DerivativesProbe,
+    ThreadedEvaluationProbe,
     TrainingPassesProbe,
     UnownedGradientsProbe,
     InnerFrozenProbe,

@@ -14,6 +14,7 @@ from torch import nn
 from memguard.facts import Fact
 from memguard.module_parts import parameters_of
 from memguard.probes.collector import instances_of
+from memguard.probes.elsewhere import Elsewhere
 from memguard.probes.holders import Holder, find_holders
 from memguard.probes.ledger import Ledger
 from memguard.stats import BatchRecord, MemoryStats, Stage
@@ -102,6 +103,8 @@ class Watch:
     """Lines (file, line) that were told as keeping tensors: another probe that comes upon them stays silent."""
     ledger: Ledger = field(default_factory=Ledger)
     """The graphs of all forwards; kept by the marks probe."""
+    elsewhere: Elsewhere = field(default_factory=Elsewhere)
+    """Graphs that other threads build; told of forwards by the integration."""
     generators: list[weakref.ref[Any]] = field(default_factory=list)
     """Suspended generators of the user's, which may hold what they gave out; kept by the generators probe."""
     _models: list[weakref.ref[nn.Module]] = field(default_factory=list)

@@ -1,0 +1,165 @@
+"""Graphs of evaluation that guarded models build on other threads: counted there, told by the guarded thread.
+
+Nothing here is shared with the ledger of the loop. What several threads touch are a dict of models, numbers in them and
+a queue, each changed by one step that needs no lock; a count lost between two threads is no matter.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections import deque
+from dataclasses import dataclass, field
+from threading import get_ident
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from memguard.facts import NOWHERE, Place
+from memguard.forks import pid
+from memguard.probes.answering import asking_frame
+from memguard.probes.ledger import tensors_in
+from memguard.probes.recomputing import in_backward
+from memguard.probes.returned import graph_bytes
+from memguard.probes.sites import place_of
+from memguard.probes.transforms import in_transform
+
+KEY = "memguard.elsewhere"
+MOST_FORWARDS, MOST_MODELS, MOST_OUTPUTS = 64, 64, 8
+"""Of each model, of all, and of one answer that are followed."""
+SIZED = 2
+"""The forward whose graph is sized, and whose caller is noted."""
+
+
+@final
+@dataclass(slots=True, eq=False)
+class EvaluatedElsewhere:
+    """What is known of one model."""
+
+    ref: weakref.ref[nn.Module]
+    name: str
+    forwards: int = 0
+    unused: int = 0
+    """Graphs that died."""
+    used: bool = False
+    """Whether a backward ran through any of them: then nothing is told of this model."""
+    bytes: int | None = None
+    place: Place = NOWHERE
+    lives: dict[int, _Life] = field(default_factory=dict)
+
+
+@final
+class _Sentinel:
+    """What sits in the node of an answer and dies with it."""
+
+    __slots__ = ("__weakref__",)
+
+    def __deepcopy__(self, memo: object) -> None:
+        return None
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return (type(None), ())
+
+
+@final
+class _Life(weakref.ref):  # type: ignore[type-arg]
+    """The weak reference to a sentinel that knows its model."""
+
+    __slots__ = ("dead", "model")
+    model: EvaluatedElsewhere
+    dead: deque[EvaluatedElsewhere]
+
+
+@final
+class _Used:
+    """The prehook of a marked node."""
+
+    __slots__ = ("_model",)
+
+    def __init__(self, model: EvaluatedElsewhere) -> None:
+        self._model = model
+
+    def __call__(self, grads: object) -> None:
+        self._model.used = True
+
+    def __deepcopy__(self, memo: object) -> _Used:
+        return self
+
+
+@final
+class Elsewhere:
+    """Hears the forwards of guarded models on threads other than the one that made it."""
+
+    def __init__(self) -> None:
+        self._thread, self._pid = get_ident(), pid()
+        self._inside = threading.local()
+        self._models: dict[int, EvaluatedElsewhere] = {}
+        self._dead: deque[EvaluatedElsewhere] = deque(maxlen=1024)
+        self._is_off = False
+
+    def start(self) -> None:
+        """A guarded model is called, on any thread."""
+        if get_ident() != self._thread:
+            self._inside.depth = getattr(self._inside, "depth", 0) + 1
+
+    def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """It has answered; never raises, for torch calls this in a hook."""
+        if get_ident() == self._thread:
+            return
+        depth = self._inside.depth = max(getattr(self._inside, "depth", 0) - 1, 0)
+        if depth or module.training or self._is_off or output is None or not torch.is_grad_enabled():
+            return
+        if pid() != self._pid or in_transform() or in_backward():
+            return
+        try:
+            self._mark(module, args, output)
+        except Exception:
+            self._is_off = True  # a rare sight less; the guarded thread is told of nothing
+
+    def unused(self, least: int) -> list[EvaluatedElsewhere]:
+        """Models of which enough graphs died and none was ever used, where any died since the guarded thread asked."""
+        dead: set[EvaluatedElsewhere] = set()
+        while self._dead:
+            model = self._dead.popleft()
+            model.unused += 1
+            dead.add(model)
+        return [model for model in dead if model.unused >= least and not model.used]
+
+    def _mark(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        number = id(module)
+        model = self._models.get(number)
+        if model is None or model.ref() is not module:
+            if len(self._models) >= MOST_MODELS:
+                return
+            model = self._models[number] = EvaluatedElsewhere(weakref.ref(module), type(module).__name__)
+        if model.used or model.forwards >= MOST_FORWARDS:
+            return
+        if any(tensor.grad_fn is not None for tensor in tensors_in(args, 2)):
+            return  # what came before it has a graph: that is to be told
+        model.forwards += 1
+        first = True
+        for tensor in list(tensors_in(output, 3))[:MOST_OUTPUTS]:
+            node: Any = tensor.grad_fn
+            if node is None or KEY in node.metadata:
+                continue
+            node.register_prehook(_Used(model))
+            if first:
+                first = False
+                sentinel = node.metadata[KEY] = _Sentinel()
+                life = _Life(sentinel, _died)
+                life.model, life.dead = model, self._dead
+                model.lives[id(life)] = life
+        if first:
+            return
+        if model.forwards == SIZED:  # a replica of DataParallel comes but once
+            frame = asking_frame(sys._getframe(1), strict=False)
+            model.place = place_of(frame) if frame is not None else NOWHERE
+            model.bytes = graph_bytes(module, output)
+
+
+def _died(life: _Life) -> None:
+    """A marked answer is gone; may run on any thread, inside the garbage collector too: only atomic steps."""
+    life.model.lives.pop(id(life), None)
+    life.dead.append(life.model)
