@@ -67,9 +67,9 @@ class EvalGraph(Detector):
                 fact,
                 run,
                 Severity.WARNING if (fact.bytes or 0) >= least else Severity.INFO,
-                f"{fact.module} takes a derivative in its forward{f', at {where},' if where else ''} and answers in "
-                f"eval mode with its graph: {plural(fact.count, 'graph')} of it died without a backward{size}. Without "
-                "create_graph the derivative frees the activations as it goes.",
+                f"a derivative of {fact.module} is taken in eval mode with a graph of its own"
+                f"{f', at {where}' if where else ''}: {plural(fact.count, 'graph')} of it died without a backward"
+                f"{size}. Without create_graph the derivative frees the activations as it goes.",
                 "build that graph in training alone: create_graph=self.training.",
                 nbytes=fact.bytes,
                 name=fact.place.holder or fact.module,

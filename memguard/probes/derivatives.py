@@ -41,12 +41,27 @@ class _Model:
 
 
 @final
+@dataclass(slots=True)
+class _Outside:
+    """What is known of a model of whose answers derivatives are taken outside of it."""
+
+    proven: bool = False
+    """Whether in training a backward after the derivative was seen to come by: then it would be in evaluation too."""
+    forwards: int = 0
+    unused: int = 0
+    bytes: int | None = None
+
+
+@final
 class DerivativesProbe(Probe):
     """Looks for models whose forward takes a derivative in eval mode, and answers with a graph that dies unused.
 
     The forward's own graph is needed there, so no_grad is no remedy; the derivative's is for training alone. One
     backward through an answer silences the model for good. So does a second derivative in the same forward: it needs
     the graph of the first.
+
+    A derivative of an answer that is taken outside of the model is judged alike, where backwards in training show that
+    one through the derivative's graph is seen.
     """
 
     name: ClassVar[str] = "derivatives"
@@ -55,6 +70,8 @@ class DerivativesProbe(Probe):
         super().__init__(watch, report)
         self._models: dict[int, _Model | None] = {}
         """None for a model that is no such one, or has nothing more to tell."""
+        self._outside: dict[int, _Outside | None] = {}
+        """Likewise, of those whose derivatives are taken outside of them."""
 
     def on_forward_end(self, module: nn.Module, args: tuple[object, ...], output: object) -> None:
         """Sizes what the second answer of such a model holds."""
@@ -62,6 +79,10 @@ class DerivativesProbe(Probe):
         if mark is None or mark.training or mark.outer is not None:
             return
         number = id(module)
+        if (outside := self._outside.get(number)) is not None:
+            outside.forwards += 1
+            if outside.unused and outside.bytes is None:
+                outside.bytes = graph_bytes(module, output) or 0
         model = self._models.get(number)
         if model is None and number in self._models:
             return
@@ -82,6 +103,9 @@ class DerivativesProbe(Probe):
 
     def on_batch_end(self) -> None:
         """Looks at the answers that died, and concludes."""
+        for mark in self.watch.ledger.died:
+            if mark.created is not None and mark.used_late and mark.stemmed and mark.outer is None:
+                self._taken_outside(mark, mark.created)
         if not any(self._models.values()):
             return
         for mark in self.watch.ledger.died:
@@ -107,13 +131,50 @@ class DerivativesProbe(Probe):
                     )
                 )
 
+    def _taken_outside(self, mark: Mark, place: Place) -> None:
+        """A derivative with a graph was taken of an answer, whose own graph died with it."""
+        model = self._outside.setdefault(mark.module, _Outside())
+        if model is None:
+            return
+        if mark.uses > 1:
+            model.proven = True
+            if not mark.training:
+                self._outside[mark.module] = None
+            return
+        model.unused += not mark.training
+        if mark.training or not model.proven or model.unused < MIN_UNUSED or model.bytes is None:
+            return
+        self._outside[mark.module] = None
+        module = next((root for root in self.watch.models if id(root) == mark.module), None)
+        if module is None or model.bytes < LEAST_BYTES or self.watch.differentiates(module):
+            return
+        name, source = _assigned(place)
+        self.report(
+            UnusedGraphs(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=replace(place, holder=name, source=source),
+                module=type(module).__name__,
+                count=model.unused,
+                forwards=model.forwards,
+                bytes=model.bytes,
+                derivative=True,
+            )
+        )
+
+
+def _assigned(place: Place) -> tuple[str | None, str | None]:
+    if place.file is None or place.line is None:
+        return None, None
+    return assigned_at(place.file, place.line) or (None, None)
+
 
 def _taken_at(module: nn.Module, mark: Mark) -> Place | None:
     """The line that takes the derivative with its graph: seen as it ran, or the only one in the forward's source."""
     place = mark.created if mark.created is not None else _in_source(module)
     if place is None or place.file is None or place.line is None:
         return None
-    name, source = assigned_at(place.file, place.line) or (None, None)
+    name, source = _assigned(place)
     return replace(place, holder=name, source=source)
 
 

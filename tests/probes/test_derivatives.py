@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -107,3 +109,45 @@ def test_what_is_differentiated_again_or_small_is_none() -> None:
     assert told(Field(always=True), used=True) == [] and told(Wasteful(), used=True) == []
     assert told(Laplacian()) == []
     assert told(Field(always=True), size=2) == []
+
+
+def energies() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(32, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 1))
+
+
+def forces_of(model: nn.Module, x: torch.Tensor, *, graph: bool) -> torch.Tensor:
+    forces = torch.autograd.grad(model(x).sum(), x, create_graph=graph)[0]  # outside
+    return forces
+
+
+def told_outside(
+    act: Callable[[torch.Tensor], None], *, graph: bool = True, trained: bool = True
+) -> list[UnusedGraphs]:
+    """What is told of evaluation after some training, where forces are taken outside of the model."""
+    model = energies()
+    with Loop(model, kinds=KINDS, differentiates=differentiates) as loop:
+        for _ in loop.batches(3 * trained):
+            forces_of(model, torch.randn(1024, 32, requires_grad=True), graph=True).square().sum().backward()
+        model.eval()
+        for _ in loop.batches(6, Stage.VALIDATION):
+            act(forces_of(model, torch.randn(1024, 32, requires_grad=True), graph=graph))
+    return loop.of(UnusedGraphs)
+
+
+def read(forces: torch.Tensor) -> None:
+    forces.abs().max().item()
+
+
+@sees_saved_tensors
+def test_a_derivative_outside_of_the_model_is_told_where_it_is_taken() -> None:
+    """Its graph died unused, and in training a backward through such a graph was seen."""
+    (fact,) = told_outside(read)
+    assert fact.derivative and (fact.place.line, fact.place.holder) == (line_of("outside"), "forces")
+    assert fact.module == "Sequential" and fact.stage is Stage.VALIDATION and fact.bytes is not None
+
+
+def test_a_derivative_outside_that_has_no_graph_or_is_used_is_none() -> None:
+    """Nor one in a program that never trained with such: there a backward may pass by unseen."""
+    assert told_outside(read, graph=False) == []
+    assert told_outside(lambda forces: forces.square().sum().backward()) == []  # type: ignore[no-untyped-call]
+    assert told_outside(read, trained=False) == []
