@@ -22,15 +22,16 @@ class EvalGraph(Detector):
 
     What: forwards in eval mode ran with gradients enabled, and their graphs died without any backward.
     ``model.eval()`` switches dropout and batch norm, not autograd. A row of such forwards in training mode counts too:
-    an evaluation that forgot ``eval()`` as well.
+    an evaluation that forgot ``eval()`` as well. So do those of a pool's threads, where a no_grad around the pool does
+    not reach, if the model is the guarded one and no copy of it.
 
     Why it matters: every activation of the forward is saved for a backward that never comes. Evaluation then needs
     about as much memory as training, often more, for its batches are larger, and the variable that holds the last
     output keeps a second graph during the next forward.
 
     How to fix: put the loop under ``with torch.inference_mode():`` (or ``torch.no_grad()``), or decorate the function
-    with ``@torch.no_grad()``. A model that takes a derivative inside (forces) needs its graph in evaluation too, but
-    not the derivative's own: ``create_graph=self.training``.
+    with ``@torch.no_grad()``. Where a derivative is taken (forces, residuals) the model's graph is needed in evaluation
+    too, but not the derivative's own: ``create_graph=self.training``.
     """
 
     code: ClassVar[str] = "MG201"

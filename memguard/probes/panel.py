@@ -8,6 +8,7 @@ An integration makes one `Probes`, delivers the events below on the training thr
       batch_start(batch, stage)            before the first forward of a batch
         forward_start(module, args, kwargs), forward_end(module, args, output)
         backward_start(loss), backward_end()                       optional; only Lightning can tell
+        loss(loss)                         elsewhere, while a probe asks (hears_losses)
         optimizer_step_start(optimizer), optimizer_step_end(optimizer)      from the global optimizer hooks
       batch_end()                          after its numbers were read, so that no look is charged to the batch
       records(records)                     the records as they are made, in order
