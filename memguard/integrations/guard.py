@@ -154,6 +154,7 @@ class Guard:
         self._closed = True
         with contextlib.ExitStack() as last:  # even an interrupt in here leaves nothing behind
             last.callback(self.session.close, reason)
+            last.callback(self.loop.leave_losses)
             for model in self.models:
                 last.callback(self.drop, model)
             self.loop.end()

@@ -64,6 +64,12 @@ class PlainLoop:
         self._hooks[model] = RootHooks(model, self)
         self.session.add_model(model)
 
+    def leave_losses(self) -> None:
+        """Backwards are not listened to any more."""
+        if self._losses is not None:
+            self._losses.remove()
+            self._losses = None
+
     def drop(self, model: nn.Module) -> bool:
         """Takes the hooks off one model; whether it had any."""
         hooks = self._hooks.pop(model)
@@ -76,7 +82,6 @@ class PlainLoop:
     @shielded
     def end(self) -> None:
         """The loop is over, with its open batch and its stages."""
-        self._leave_losses()
         self._leave_express()
         self._inference.end()
         for stage in (Stage.VALIDATION, Stage.TRAIN):
@@ -227,7 +232,7 @@ class PlainLoop:
     def _listen_for_losses(self) -> None:
         """Only while a probe asks for them; in a program without modules backwards are told anyway."""
         if self._losses is not None:
-            self._leave_losses()
+            self.leave_losses()
         elif self._hooks.keys():
             self._losses = BackwardCalls(self._tell_losses, self._losses_failed)
             self._losses.install()
@@ -239,11 +244,6 @@ class PlainLoop:
 
     def _losses_failed(self, error: Exception) -> None:
         self.part_failed("losses", error)
-
-    def _leave_losses(self) -> None:
-        losses, self._losses = self._losses, None
-        if losses is not None:
-            losses.remove()
 
     def _leave_express(self) -> None:
         if self._express.is_open:

@@ -43,7 +43,18 @@ PARTS = (
 # What the user calls by name may tell of a failure; what the loop calls may not.
 BY_NAME = {"add", "drop", "close", "batches", "summary", "result", "hook_failed", "part_failed", "_open"}
 # A part that cannot be taken away cannot be gone: it is taken away once it can.
-TAKES_AWAY = {"remove", "close", "stop", "release", "_unhook_optimizers", "_unhook", "_tell_end", "_disarm", "_end"}
+TAKES_AWAY = {
+    "remove",
+    "close",
+    "stop",
+    "release",
+    "leave_losses",
+    "_unhook_optimizers",
+    "_unhook",
+    "_tell_end",
+    "_disarm",
+    "_end",
+}
 # Run in a thread or by the collector, or while the object is made.
 ELSEWHERE = {"_run", "_on_collection", "_wire", "_use"}
 # Without the last line of defence, what fails may be told of more than once.
