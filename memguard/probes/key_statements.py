@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from memguard.facts import Place
 from memguard.probes.chains import last_name
+from memguard.probes.parsing import parse
 from memguard.probes.syntax import Source, Sources
 from memguard.probes.targets import parts_of
 from memguard.probes.upcasts import around
@@ -161,7 +162,8 @@ def _is_empty(value: ast.expr) -> bool:
 
 
 def _nodes(source: Source) -> Iterator[ast.AST]:
-    return ast.walk(ast.parse("".join(source.lines)))
+    tree = parse("".join(source.lines))
+    return ast.walk(tree) if tree is not None else iter(())
 
 
 def _explains_better(score: float, line: int, file: str, best: KeyStatement) -> bool:
