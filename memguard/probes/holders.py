@@ -49,6 +49,8 @@ class Holder:
     bytes: int
     grows: bool
     """Whether the statement adds to what was there; False for a plain assignment, or when none was found."""
+    certain: bool = True
+    """False for a call that only may store what it is given."""
     exception: bool = False
     """Whether what is held is an exception, whose traceback leads to the tensors."""
 
@@ -254,6 +256,7 @@ def _holder(group: Group) -> Holder:
         length=max(length, 1),
         bytes=group.bytes,
         grows=statement is not None and statement.grows,
+        certain=statement is not None and statement.certain,
         exception=any(issubclass(type(item.value), (BaseException, types.TracebackType)) for item in trail),
     )
 
