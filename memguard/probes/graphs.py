@@ -50,7 +50,7 @@ class GraphsProbe(Probe):
         self._shortest = SHORT_CHAIN
         """Forwards that a state must have gone through without a step between them."""
         self._last: dict[int, Mark] = {}
-        self._saved = SavedTensors(watch, report)
+        self._saved = SavedTensors(watch, report, self.holders)
         self._idle: bool | None = None
         self._trained = False
 

@@ -27,6 +27,7 @@ def test_retain_graph_for_a_carried_state_is_no_second_warning() -> None:
     """MG103 is information there, and MG102 says that `retain_graph=True` can go once the state is detached."""
     saved = [SavedAfterBackward(**AT, bytes=MIB, tensors=3, carried=carried) for carried in (False, True)]
     (plain,) = judge(RetainGraph(), saved[0], saved[0])
+    assert f"by `{PLACE.holder}`" in plain.message and plain.holder == PLACE.holder
     (carried,) = judge(RetainGraph(), saved[1], saved[1])
     assert (plain.severity, carried.severity) == (Severity.WARNING, Severity.INFO)
     state = RetainedGraphs(
