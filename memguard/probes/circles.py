@@ -50,6 +50,8 @@ class Circle:
     """Of the tensors that hang on them."""
     is_closed_there: bool
     """Whether a statement was found at the place, or only a class."""
+    parts: tuple[str, ...] = ()
+    """Classes and closures of the user's that it runs through."""
 
 
 @final
@@ -85,7 +87,12 @@ def find_circle(garbage: list[Any]) -> Circle | None:
         return None
     group = max(groups.values(), key=lambda one: (sum(one.storages.values()), one.count))
     place, text, is_closed_there = _break(group.first, edges, objects)
-    return Circle(place, text, group.count, sum(group.storages.values()), is_closed_there)
+    parts = {_part(objects[index]) for index in group.first if any(label is not None for _, label in edges[index])}
+    return Circle(place, text, group.count, sum(group.storages.values()), is_closed_there, parts=tuple(sorted(parts)))
+
+
+def _part(obj: Any) -> str:
+    return str(obj.__qualname__) if type(obj) is types.FunctionType else type(obj).__name__
 
 
 def _edges(obj: Any, numbers: dict[int, int]) -> Iterator[Edge]:

@@ -100,9 +100,9 @@ class CyclesProbe(Probe):
                 )
             )
             return
-        self._tell(found.text, found.place, found.bytes)
+        self._tell(found.text, found.place, found.bytes, found.parts)
 
-    def _tell(self, text: str | None, place: Place, nbytes: int | None) -> None:
+    def _tell(self, text: str | None, place: Place, nbytes: int | None, parts: tuple[str, ...] = ()) -> None:
         self.stop_hearing("on_batch_end")
         self.report(
             FreedByCollector(
@@ -112,6 +112,7 @@ class CyclesProbe(Probe):
                 graphs=self._graphs,
                 bytes=nbytes,
                 cycle=text,
+                parts=parts,
                 collector_enabled=gc.isenabled(),
             )
         )
@@ -129,6 +130,11 @@ class Garbage:
         self.place = NOWHERE
         self.circle: Circle | None = None
         self.context: tuple[str, tuple[str, ...], Place] | None = None
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Classes and closures of the user's that the circle runs through."""
+        return self.circle.parts if self.circle is not None else ()
 
 
 def look_at_garbage() -> Garbage | None:
