@@ -21,7 +21,7 @@ class RetainedGraph(Detector):
     What: a tensor that carries an autograd graph is stored for longer than its batch: a running sum
     (``total += loss``), a list of losses or outputs, a dictionary, a meter, a hook that collects activations. Graphs of
     at least eight batches are alive although the weights were changed three times since they were built; or of three
-    to five batches at even intervals, if a backward used them up and nothing empties what keeps them.
+    to five batches, kept once in some, if the weights were changed since and nothing empties what keeps them.
 
     Why it matters: each stored tensor keeps its whole graph. If no backward ran through it, that is every activation
     of its forward, on the device; after a backward it is the graph's nodes, in host memory, and the tensor itself. It

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from memguard.probes.parsing import parse_file
+from memguard.probes.targets import parts_of
 
 _SHRINKING = frozenset({"pop", "popleft", "popitem", "clear", "remove", "reset"})
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
@@ -186,13 +187,19 @@ def shrinks(node: ast.AST, name: str) -> bool:
     if isinstance(node, ast.Delete):
         return any(last_part(target) == name for target in node.targets)
     if isinstance(node, (ast.Assign, ast.AnnAssign)) and assigns(node, name):
-        value = node.value
-        if isinstance(value, ast.Call) and any(keyword.arg == "maxlen" for keyword in value.keywords):
-            return True
-        if isinstance(value, ast.Call) and last_part(value.func) == "deque" and len(value.args) > 1:
-            return True  # deque([], 1000)
-        return isinstance(value, ast.Subscript) and last_part(value.value) == name  # x = x[-k:]
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        pairs = [pair for target in targets if node.value for pair in parts_of(target, node.value)]
+        return any(_limits(value, name) for target, value in pairs if last_part(target) == name)
     return False
+
+
+def _limits(value: ast.expr, name: str) -> bool:
+    """Whether a value has a limit of its own: a deque's maxlen, a slice of what was there."""
+    if isinstance(value, ast.Call) and any(keyword.arg == "maxlen" for keyword in value.keywords):
+        return True
+    if isinstance(value, ast.Call) and last_part(value.func) == "deque" and len(value.args) > 1:
+        return True  # deque([], 1000)
+    return isinstance(value, ast.Subscript) and last_part(value.value) == name  # x = x[-k:]
 
 
 def is_measured(node: ast.AST, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ from memguard.probes.holders import Holder
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import KEY, Mark, Sentinel, tensors_in
 from memguard.probes.reach import Reach
-from memguard.probes.regular import FEWEST, find_regular, graphs_needed
+from memguard.probes.regular import FEW, FEWEST, find_regular, graphs_needed
 from memguard.probes.sizes import owned_storages, saved_storages, storages_of, walk
 from memguard.stats import Stage
 
@@ -45,8 +46,8 @@ class GraphsProbe(Probe):
         self._unnamed: set[bool] = set()
         """Training (or not): whose holder only the collector may know; it is asked in the next batch."""
         self._carried = False
-        self._needed: int | None = FEWEST
-        """Graphs at even intervals that suffice; None once they are no question any more."""
+        self._needed: dict[bool, int] = {True: FEWEST, False: FEW}
+        """Graphs at intervals that suffice, used ones or not; an entry goes once they are no question any more."""
         self._shortest = SHORT_CHAIN
         """Forwards that a state must have gone through without a step between them."""
         self._last: dict[int, Mark] = {}
@@ -86,6 +87,9 @@ class GraphsProbe(Probe):
             self._trained = any(mark.used and mark.training for mark in self.watch.ledger.died)
         if not self.watch.ledger.has_before(self.watch.batch - 1):
             return
+        for mark in list(self.watch.ledger.live.values()):
+            if mark.used and mark.spent is None:
+                mark.spent = self.watch.optimizer_steps
         for training in (True, False):
             old = self._old(training)
             batches = {mark.batch for mark in old}
@@ -93,8 +97,9 @@ class GraphsProbe(Probe):
                 self.watch.look_closely(4 * MIN_BATCHES)
             if len(batches) >= self._again.get(training, MIN_BATCHES) and self._certain(training):
                 self._diagnose(old, batches, training)
-        if self._needed is not None and len(self.watch.ledger.live) >= self._needed:
-            self._look_for_few(self._needed)
+        for used, needed in tuple(self._needed.items()):
+            if len(self.watch.ledger.live) >= needed:
+                self._look_for_few(used, needed)
         if len(self.watch.ledger.live) >= self._again.get(True, self._shortest):
             self._look_for_chain()
 
@@ -148,15 +153,22 @@ class GraphsProbe(Probe):
             self._idle = not is_optimized(watch, watch.models)
         return self._idle
 
-    def _look_for_few(self, needed: int) -> None:
+    def _look_for_few(self, used: bool, needed: int) -> None:
         """Of what is kept once in some batches: waiting for as many as of what is kept in each would take long."""
         watch = self.watch
         if watch.stage is not Stage.TRAIN or self._carried or True in self._again or True in self._unnamed:
             return
-        marks = find_regular(list(watch.ledger.live.values()), batch=watch.batch, steps=watch.optimizer_steps)
+        marks = find_regular(
+            list(watch.ledger.live.values()), used=used, batch=watch.batch, steps=watch.optimizer_steps
+        )
         batches = {mark.batch for mark in marks}
         if len(batches) >= needed:
-            self._needed = self._diagnose(marks, batches, True, asks=graphs_needed)
+            asks = functools.partial(graphs_needed, used=used)
+            more = self._diagnose(marks, batches, True, asks=asks)
+            if more is None:
+                self._needed.pop(used)
+            else:
+                self._needed[used] = more
 
     def _look_for_chain(self) -> None:
         """Of a state that is carried over segments without a step between them: those of a document."""
@@ -215,7 +227,7 @@ class GraphsProbe(Probe):
         least = MIN_BATCHES
         if asks is not None:
             needed, least = asks(holders[0]) if holders else None, len(batches)
-            if needed is None or needed > least:
+            if needed is None or needed > least or 1 < holders[0].length < needed:
                 return needed
             holders = (holders[0], *(h for h in holders[1:] if (asks(h) or MIN_BATCHES) <= least))
         if not holders and not ask_collector:

@@ -12,6 +12,7 @@ LOOPS = {
     "for step in data:\n    log.append(x)\n    if len(log) > 4:\n        log.pop(0)": Emptied.HERE,
     "for step in data:\n    log.append(x)\n    log = log[-4:]": Emptied.HERE,
     "for step in data:\n    log.append(x)\n    if step % 9 == 0:\n        log.clear()": Emptied.HERE,
+    "log, other = deque(maxlen=9), []\nfor step in data:\n    log.append(x)": Emptied.HERE,
     "for epoch in runs:\n    log = []\n    for step in data:\n        log.append(x)": Emptied.ELSEWHERE,
     "for epoch in runs:\n    for step in data:\n        log.append(x)\n    log.clear()": Emptied.ELSEWHERE,
     "for step in range(9):\n    log[step] = x": Emptied.NEVER,

@@ -76,6 +76,40 @@ def test_what_an_epoch_empties_takes_five() -> None:
     assert loop.of(RetainedGraphs)[0].batch == 14
 
 
+@pytest.mark.parametrize(("period", "batch"), [(2, 11), (4, 19)])
+def test_outputs_that_no_backward_ever_reaches_take_five(period: int, batch: int) -> None:
+    """A picture of some batches: the weights were changed three times since, and there are more and more."""
+    training, pictures = Training(), list[torch.Tensor]()
+
+    def keep(index: int, loss: torch.Tensor) -> None:
+        if index % period == 0:
+            pictures.append(training.model(torch.ones(1, 16)))
+
+    assert training.told(60, keep)[0].batch == batch
+
+
+def test_losses_of_tasks_that_wait_for_one_backward_are_no_finding() -> None:
+    """Each task takes steps of its own on a copy; the backward through all of them is seen just before they go."""
+    training = Training()
+    copy = nn.Linear(16, 4)
+    optimizer = torch.optim.SGD(copy.parameters(), lr=0.01)
+    with Loop(training.model, copy, kinds=[GraphsProbe]) as loop:
+        batches = iter(loop.batches(72))
+        for _ in range(3):
+            losses = list[torch.Tensor]()
+            for _ in range(6):
+                for _ in range(3):
+                    next(batches)
+                    copy(torch.ones(2, 16)).mean().backward()
+                    optimizer.step()
+                next(batches)
+                losses.append(training.model(torch.ones(2, 16)).mean())
+            torch.stack(losses).mean().backward()
+            training.optimizer.step()
+        next(batches, None)
+    assert loop.of(RetainedGraphs) == []
+
+
 def window() -> Callable[[int, torch.Tensor], None]:
     log: deque[torch.Tensor] = deque(maxlen=6)
 
