@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import enum
 import itertools
-import linecache
 from collections.abc import Iterator, Sequence
 from typing import final
 
@@ -23,6 +22,7 @@ from memguard.probes.bounded import (
     shrinks,
     trains,
 )
+from memguard.probes.parsing import parse_file
 
 _CLEARING = frozenset({"clear", "reset"})
 _COUNTERS = frozenset({"range", "enumerate", "count"})
@@ -48,7 +48,7 @@ def where_emptied(file: str | None, line: int | None, holder: str | None) -> Emp
         line: The statement that adds to it.
         holder: Its name, like ``losses`` or ``Meter.total``.
     """
-    if file is None or line is None or not holder or (tree := _tree_of(file)) is None:
+    if file is None or line is None or not holder or (tree := parse_file(file)) is None:
         return Emptied.HERE
     name, attribute = _name_of(holder), "." in holder.partition("[")[0]
     function, loops = around(tree, line)
@@ -74,7 +74,7 @@ def where_emptied(file: str | None, line: int | None, holder: str | None) -> Emp
 
 def is_cut(file: str | None, holder: str | None) -> bool:
     """Whether the graph of what a name holds is cut anywhere in a file."""
-    if file is None or not holder or (tree := _tree_of(file)) is None:
+    if file is None or not holder or (tree := parse_file(file)) is None:
         return False
     name = _name_of(holder)
     return any(_cuts(node, name) for node in ast.walk(tree))
@@ -89,13 +89,6 @@ def _home(tree: ast.Module, name: str, line: int) -> ast.AST:
             if any(one.arg == name for one in given) or any(assigns(part, name) for part in ast.walk(node)):
                 home = node
     return home
-
-
-def _tree_of(file: str) -> ast.Module | None:
-    try:
-        return ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError, RecursionError):
-        return None
 
 
 def _name_of(holder: str) -> str:
