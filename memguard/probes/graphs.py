@@ -165,10 +165,10 @@ class GraphsProbe(Probe):
         if len(batches) >= needed:
             asks = functools.partial(graphs_needed, used=used)
             more = self._diagnose(marks, batches, True, asks=asks)
-            if more is None:
-                self._needed.pop(used)
-            else:
+            if more is not None and more > needed:
                 self._needed[used] = more
+            else:
+                self._needed.pop(used)
 
     def _look_for_chain(self) -> None:
         """Of a state that is carried over segments without a step between them: those of a document."""
@@ -178,8 +178,8 @@ class GraphsProbe(Probe):
         if chain:
             batches, carried = {mark.batch for mark in chain}, self._carried
             self._carried = True
-            needed = self._diagnose(chain, batches, True, asks=chain_needed if len(batches) < MIN_CHAIN else None)
-            if needed is None and True not in self._again:
+            self._diagnose(chain, batches, True, asks=chain_needed if len(batches) < MIN_CHAIN else None)
+            if True not in self._again:
                 self._shortest, self._carried = MIN_CHAIN, carried
 
     def _reaches_old(self, output: object) -> bool:
@@ -227,7 +227,7 @@ class GraphsProbe(Probe):
         least = MIN_BATCHES
         if asks is not None:
             needed, least = asks(holders[0]) if holders else None, len(batches)
-            if needed is None or needed > least or 1 < holders[0].length < needed:
+            if needed is None or needed > least or (not self._carried and 1 < holders[0].length < needed):
                 return needed
             holders = (holders[0], *(h for h in holders[1:] if (asks(h) or MIN_BATCHES) <= least))
         if not holders and not ask_collector:
