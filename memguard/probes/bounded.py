@@ -57,7 +57,7 @@ def is_bounded(
         return True
     if by_length and any(is_measured(node, name) for node in ast.walk(tree)):
         return True
-    if by_length and _is_counted(tree, line):
+    if by_length and is_counted(tree, line):
         return True
     function, loops = around(tree, line)
     if by_index and any(_is_by_index(node, name, line, function) for node in ast.walk(function)):
@@ -210,7 +210,7 @@ def is_measured(node: ast.AST, name: str) -> bool:
     )
 
 
-def _is_counted(tree: ast.Module, line: int) -> bool:
+def is_counted(tree: ast.Module, line: int) -> bool:
     """Whether a line counts what it keeps, up to a number: ``if self.count < self.size: self.count += 1``."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.If) or not node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0):

@@ -15,6 +15,7 @@ from memguard.probes.bounded import (
     begins_anew,
     is_asked_first,
     is_comprehension,
+    is_counted,
     is_measured,
     is_set_anew,
     last_part,
@@ -61,7 +62,7 @@ def where_emptied(file: str | None, line: int | None, holder: str | None) -> Emp
             return Emptied.HERE
         if id(node) in inner and (_cuts(node, one) or _sets_otherwise(node, one, line)):
             return Emptied.HERE
-    if is_asked_first(function, line) or _has_few_keys(function, name, line, loops):
+    if is_asked_first(function, line) or is_counted(tree, line) or _has_few_keys(function, name, line, loops):
         return Emptied.HERE
     if any(shrinks(node, name) or _cuts(node, name) or (attribute and is_set_anew(node, name)) for node in nodes):
         return Emptied.ELSEWHERE
