@@ -42,7 +42,7 @@ class RetainGraph(Detector):
         if self._seen < 2:
             return
         size = f"{format_bytes(fact.bytes)} in {plural(fact.tensors, 'tensor')}" if fact.bytes else "its saved tensors"
-        where = at(fact.place)
+        where, name = at(fact.place), fact.place.holder
         if fact.carried:
             yield from_fact(
                 self,
@@ -60,9 +60,10 @@ class RetainGraph(Detector):
             fact,
             run,
             Severity.WARNING,
-            f"the backward{f' at {where}' if where else ''} keeps its graph: {size} are still held when the next "
-            "forward begins, so two graphs stand side by side.",
-            "drop retain_graph=True from the last backward of the batch, or sum the losses and call backward once.",
+            f"the backward{f' at {where}' if where else ''} keeps its graph: {size} are still held "
+            f"{f'by `{name}` ' if name else ''}when the next forward begins, so two graphs stand side by side.",
+            "drop retain_graph=True from the last backward of the batch, or sum the losses and call backward once"
+            f"{f'; or let {name} go before the next forward (del {name})' if name and name.isidentifier() else ''}.",
             nbytes=fact.bytes or None,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import ClassVar, final
 
 from memguard.detectors.interface import Detector
@@ -36,6 +37,7 @@ class ReferenceCycle(Detector):
     def __init__(self) -> None:
         self._graphs = 0
         self._looks = 0
+        self._told: list[FreedByCollector] = []
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Concludes at the second look with much memory, or with graphs of several batches."""
@@ -48,6 +50,7 @@ class ReferenceCycle(Detector):
         proven = fact.outputs or fact.models or fact.circles
         if self._graphs < MIN_GRAPHS and not proven and not (much and self._looks >= 2):
             return
+        fact = self._as_told(fact)
         size = f" and {format_bytes(fact.bytes)}" if fact.bytes else ""
         cycle = f": {fact.cycle}" if fact.cycle else ""
         where = at(fact.place)
@@ -71,6 +74,14 @@ class ReferenceCycle(Detector):
             nbytes=fact.bytes,
             name=fact.place.holder or fact.cycle,
         )
+
+    def _as_told(self, fact: FreedByCollector) -> FreedByCollector:
+        """The fact at the line where a circle through the same classes was told before: one cause, one message."""
+        for told in self._told:
+            if set(told.parts) & set(fact.parts) and told.place.file == fact.place.file:
+                return replace(fact, place=told.place, cycle=told.cycle)
+        self._told.append(fact)
+        return fact
 
 
 @final

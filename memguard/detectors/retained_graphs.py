@@ -20,7 +20,8 @@ class RetainedGraph(Detector):
 
     What: a tensor that carries an autograd graph is stored for longer than its batch: a running sum
     (``total += loss``), a list of losses or outputs, a dictionary, a meter, a hook that collects activations. Graphs of
-    at least eight batches are alive although the weights were changed three times since they were built.
+    at least eight batches are alive although the weights were changed three times since they were built; or of three
+    to five batches, kept once in some, if the weights were changed since and nothing empties what keeps them.
 
     Why it matters: each stored tensor keeps its whole graph. If no backward ran through it, that is every activation
     of its forward, on the device; after a backward it is the graph's nodes, in host memory, and the tensor itself. It
@@ -52,7 +53,7 @@ class RetainedGraph(Detector):
             return
         if self._cycle and fact.place.holder is None and fact.place.line is None:
             return
-        per_batch = fact.bytes / fact.graphs if fact.bytes is not None else None
+        per_batch = _per_batch(fact)
         message = f"{_who(fact)} keeps the graphs of {plural(fact.graphs, 'batch')} alive{_since(fact)}{_cost(fact)}."
         name = fact.place.holder or "it"
         advice = (
@@ -104,7 +105,7 @@ class CarriedState(Detector):
         """Concludes from retained graphs that the newest graph reaches."""
         if not isinstance(fact, RetainedGraphs) or not fact.carried:
             return
-        per_batch = fact.bytes / fact.graphs if fact.bytes is not None else None
+        per_batch = _per_batch(fact)
         name, backward = in_code(fact.place) or "the state", at(fact.retained_by)
         yield from_fact(
             self,
@@ -127,6 +128,14 @@ def _who(fact: RetainedGraphs) -> str:
         node = f" (seen at {fact.node})" if fact.node else ""
         return f"something outside Python's sight, in C++ or another thread{node},"
     return holder(fact.place)
+
+
+def _per_batch(fact: RetainedGraphs) -> float | None:
+    """Bytes that come with each batch; a graph may be kept of one in several only."""
+    if fact.bytes is None:
+        return None
+    apart = (fact.last_batch - fact.first_batch) / max(fact.graphs - 1, 1)
+    return fact.bytes / (fact.graphs * max(apart, 1.0))
 
 
 def _since(fact: RetainedGraphs) -> str:

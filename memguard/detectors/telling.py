@@ -21,8 +21,10 @@ def at(place: Place) -> str:
 
 
 def holder(place: Place, otherwise: str = "something") -> str:
-    """Who holds it, in words: ```losses` (train.py:41 in main())``."""
+    """Who holds it, in words: ```losses` (train.py:41 in main())``, and where the loop calls what fills it."""
     name, where = f"`{place.holder}`" if place.holder else otherwise, at(place)
+    if place.caller is not None:
+        where += f", called at {place.caller}"
     return f"{name} ({where})" if where else name
 
 

@@ -19,6 +19,8 @@ class Place:
     """Like ``history`` or ``LitModel.outputs``."""
     source: str | None = None
     """The statement, as it stands in the file."""
+    caller: str | None = None
+    """Where the training loop calls the function that it stands in, like ``train.py:41``, where that was found."""
 
 
 NOWHERE = Place()

@@ -21,6 +21,8 @@ class FreedByCollector(Fact):
     """Models among them, each made after the other."""
     circles: int = 0
     """Circles of one kind that were found together, and hold tensors of any kind."""
+    parts: tuple[str, ...] = ()
+    """Classes and closures of the user's that the circle runs through."""
     collector_enabled: bool = True
 
 

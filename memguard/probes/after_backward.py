@@ -6,11 +6,16 @@ import linecache
 import re
 from collections import Counter
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import NamedTuple, final
 
+import torch
+
 from memguard.facts import Fact, GradientsWithGraph, Place, SavedAfterBackward
+from memguard.probes.holders import Holder
 from memguard.probes.interface import Watch
-from memguard.probes.ledger import Mark
+from memguard.probes.ledger import KEY, Mark
+from memguard.probes.reach import Reach
 from memguard.probes.sizes import owned_storages, saved_storages
 
 LOOKS = 3
@@ -35,9 +40,13 @@ class SavedTensors:
     Where the backward of that next batch runs through it again, a carried state leads back into it, and is the cause.
     """
 
-    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
-        self._watch, self._report = watch, report
+    def __init__(
+        self, watch: Watch, report: Callable[[Fact], None], holders: Callable[..., tuple[Holder, ...]]
+    ) -> None:
+        self._watch, self._report, self._holders = watch, report, holders
         self._told = 0
+        self._names: dict[Place, str | None] = {}
+        """Which variable held the graph of a backward; looked for once, when it is seen for the second time."""
         self._open: list[_Kept] = []
         self.carried_by: Place | None = None
         """The backward whose graph the next one ran through again."""
@@ -57,8 +66,20 @@ class SavedTensors:
             saved = saved_storages(output.grad_fn)
             for key in owned_storages(self._watch.models):
                 saved.pop(key, None)
+        if self._told > 1 and place not in self._names:
+            self._names[place] = self._name(last)
         beside = [(m, m.uses) for m in marks if m is not last and m.task is not None and m.task == last.task]
         self._open.append(_Kept(last, last.uses, place, saved, beside))
+
+    def _name(self, last: Mark) -> str | None:
+        """The variable that holds a forward's graph: of several the one that the backward began at, or is nearest."""
+        reach = Reach(KEY, lambda sentinel: sentinel.mark is last)
+
+        def is_upstream(tensor: torch.Tensor, others: Collection[torch.Tensor]) -> bool:
+            return any(reach.passes(other, (tensor,)) for other in others)
+
+        found = self._holders(reach, graph=True, passes=is_upstream, stage=last.stage, collector=False)
+        return next((holder.place.holder for holder in found if holder.kind != "unnamed"), None)
 
     def conclude(self) -> None:
         """Tells what was seen, now that the next backward has been."""
@@ -72,7 +93,7 @@ class SavedTensors:
                 SavedAfterBackward(
                     batch=self._watch.batch,
                     stage=last.stage,
-                    place=place,
+                    place=replace(place, holder=self._names.get(place)),
                     bytes=sum(saved.values()),
                     tensors=len(saved),
                     carried=carried,

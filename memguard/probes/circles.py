@@ -53,6 +53,8 @@ class Circle:
     """Of the tensors that hang on them."""
     is_closed_there: bool
     """Whether a statement was found at the place, or only a class."""
+    parts: tuple[str, ...] = ()
+    """Classes and closures of the user's that it runs through."""
 
 
 @final
@@ -98,11 +100,16 @@ def find_circle(garbage: list[Any]) -> Circle | None:
     if best is None:
         return None
     place, text, is_closed_there = _break(best.first, edges, objects)
-    return Circle(place, text, best.count, sum(best.storages.values()), is_closed_there)
+    parts = {_part(objects[index]) for index in best.first if any(label is not None for _, label in edges[index])}
+    return Circle(place, text, best.count, sum(best.storages.values()), is_closed_there, parts=tuple(sorted(parts)))
 
 
 def _worth(group: _Group) -> tuple[int, float]:
     return sum(group.storages.values()), group.count
+
+
+def _part(obj: Any) -> str:
+    return str(obj.__qualname__) if type(obj) is types.FunctionType else type(obj).__name__
 
 
 def _edges(obj: Any, numbers: dict[int, int]) -> Iterator[Edge]:

@@ -131,6 +131,7 @@ class CollectedMemoryProbe(Probe):
                 circles=circle.count,
                 bytes=circle.bytes,
                 cycle=circle.text,
+                parts=circle.parts,
                 collector_enabled=gc.isenabled(),
             )
         )

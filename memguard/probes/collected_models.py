@@ -68,6 +68,7 @@ class CollectedModelsProbe(Probe):
                 models=len(gone),
                 bytes=max(sum(gone), found.bytes),
                 cycle=found.text,
+                parts=found.parts,
                 collector_enabled=gc.isenabled(),
             )
         )

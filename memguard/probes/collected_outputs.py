@@ -94,6 +94,7 @@ class CollectedOutputsProbe(Probe):
                 outputs=self._freed,
                 bytes=self._bytes,
                 cycle=found.text,
+                parts=found.parts,
                 collector_enabled=gc.isenabled(),
             )
         )

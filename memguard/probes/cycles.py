@@ -102,7 +102,7 @@ class CyclesProbe(Probe):
                 )
             )
             return
-        self._tell(found.text, found.place, found.bytes)
+        self._tell(found.text, found.place, found.bytes, found.parts)
 
     def _tell_collected(self) -> None:
         """The collector was always there first: what it freed is named by circles that have come together since."""
@@ -110,11 +110,11 @@ class CyclesProbe(Probe):
         found = look_at_garbage() if self._tried <= TRIES else None
         circle = found.circle if found is not None else None
         if circle is not None and circle.is_closed_there and circle.bytes:
-            self._tell(circle.text, circle.place, circle.bytes)
+            self._tell(circle.text, circle.place, circle.bytes, circle.parts)
         elif found is None or self._tried >= TRIES:
             self._tell(None, NOWHERE, None)
 
-    def _tell(self, text: str | None, place: Place, nbytes: int | None) -> None:
+    def _tell(self, text: str | None, place: Place, nbytes: int | None, parts: tuple[str, ...] = ()) -> None:
         self.stop_hearing("on_batch_end")
         self.report(
             FreedByCollector(
@@ -124,6 +124,7 @@ class CyclesProbe(Probe):
                 graphs=self._graphs,
                 bytes=nbytes,
                 cycle=text,
+                parts=parts,
                 collector_enabled=gc.isenabled(),
             )
         )
@@ -141,6 +142,11 @@ class Garbage:
         self.place = NOWHERE
         self.circle: Circle | None = None
         self.context: tuple[str, tuple[str, ...], Place] | None = None
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Classes and closures of the user's that the circle runs through."""
+        return self.circle.parts if self.circle is not None else ()
 
 
 def look_at_garbage() -> Garbage | None:

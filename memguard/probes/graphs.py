@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -12,11 +13,12 @@ from torch import nn
 
 from memguard.facts import NOWHERE, Fact, Place, RetainedGraphs
 from memguard.probes.after_backward import SavedTensors, tied_gradients
-from memguard.probes.carrying import MIN_CHAIN, find_chain, is_chained
+from memguard.probes.carrying import MIN_CHAIN, SHORT_CHAIN, chain_needed, find_chain, is_chained
 from memguard.probes.holders import Holder
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import KEY, Mark, Sentinel, tensors_in
 from memguard.probes.reach import Reach
+from memguard.probes.regular import FEW, FEWEST, find_regular, graphs_needed
 from memguard.probes.sizes import owned_storages, saved_storages, storages_of, walk
 from memguard.stats import Stage
 
@@ -44,8 +46,12 @@ class GraphsProbe(Probe):
         self._unnamed: set[bool] = set()
         """Training (or not): whose holder only the collector may know; it is asked in the next batch."""
         self._carried = False
+        self._needed: dict[bool, int] = {True: FEWEST, False: FEW}
+        """Graphs at intervals that suffice, used ones or not; an entry goes once they are no question any more."""
+        self._shortest = SHORT_CHAIN
+        """Forwards that a state must have gone through without a step between them."""
         self._last: dict[int, Mark] = {}
-        self._saved = SavedTensors(watch, report)
+        self._saved = SavedTensors(watch, report, self.holders)
         self._idle: bool | None = None
         self._trained = False
 
@@ -81,6 +87,9 @@ class GraphsProbe(Probe):
             self._trained = any(mark.used and mark.training for mark in self.watch.ledger.died)
         if not self.watch.ledger.has_before(self.watch.batch - 1):
             return
+        for mark in list(self.watch.ledger.live.values()):
+            if mark.used and mark.spent is None:
+                mark.spent = self.watch.optimizer_steps
         for training in (True, False):
             old = self._old(training)
             batches = {mark.batch for mark in old}
@@ -88,7 +97,10 @@ class GraphsProbe(Probe):
                 self.watch.look_closely(4 * MIN_BATCHES)
             if len(batches) >= self._again.get(training, MIN_BATCHES) and self._certain(training):
                 self._diagnose(old, batches, training)
-        if len(self.watch.ledger.live) >= self._again.get(True, MIN_CHAIN):
+        for used, needed in tuple(self._needed.items()):
+            if len(self.watch.ledger.live) >= needed:
+                self._look_for_few(used, needed)
+        if len(self.watch.ledger.live) >= self._again.get(True, self._shortest):
             self._look_for_chain()
 
     def on_stage_end(self, stage: Stage) -> None:
@@ -141,13 +153,34 @@ class GraphsProbe(Probe):
             self._idle = not is_optimized(watch, watch.models)
         return self._idle
 
+    def _look_for_few(self, used: bool, needed: int) -> None:
+        """Of what is kept once in some batches: waiting for as many as of what is kept in each would take long."""
+        watch = self.watch
+        if watch.stage is not Stage.TRAIN or self._carried or True in self._again or True in self._unnamed:
+            return
+        marks = find_regular(
+            list(watch.ledger.live.values()), used=used, batch=watch.batch, steps=watch.optimizer_steps
+        )
+        batches = {mark.batch for mark in marks}
+        if len(batches) >= needed:
+            asks = functools.partial(graphs_needed, used=used)
+            more = self._diagnose(marks, batches, True, asks=asks)
+            if more is not None and more > needed:
+                self._needed[used] = more
+            else:
+                self._needed.pop(used)
+
     def _look_for_chain(self) -> None:
         """Of a state that is carried over segments without a step between them: those of a document."""
         before = self.watch.batch - 1
-        chain = find_chain(mark for mark in list(self.watch.ledger.live.values()) if mark.batch < before)
+        marks = [mark for mark in list(self.watch.ledger.live.values()) if mark.batch < before]
+        chain = find_chain(marks, self._shortest)
         if chain:
+            batches, carried = {mark.batch for mark in chain}, self._carried
             self._carried = True
-            self._diagnose(chain, {mark.batch for mark in chain}, True)
+            self._diagnose(chain, batches, True, asks=chain_needed if len(batches) < MIN_CHAIN else None)
+            if True not in self._again:
+                self._shortest, self._carried = MIN_CHAIN, carried
 
     def _reaches_old(self, output: object) -> bool:
         old = {id(mark) for training in (True, False) for mark in self._old(training)}
@@ -160,7 +193,25 @@ class GraphsProbe(Probe):
                     return True
         return False
 
-    def _diagnose(self, old: list[Mark], batches: set[int], training: bool) -> None:
+    def _diagnose(
+        self,
+        old: list[Mark],
+        batches: set[int],
+        training: bool,
+        *,
+        asks: Callable[[Holder], int | None] | None = None,
+    ) -> int | None:
+        """Tells who keeps some graphs.
+
+        Args:
+            old: Their marks, oldest first.
+            batches: The batches that they are of.
+            training: Whether they were built in training mode.
+            asks: Where they are few: how many it takes with a holder; nothing is told of fewer.
+
+        Returns:
+            What was asked for the first holder.
+        """
         watch = self.watch
         keys = {id(mark) for mark in old}
         reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)
@@ -170,33 +221,40 @@ class GraphsProbe(Probe):
         self._unnamed.discard(training)
         how = None if ask_collector else False
         holders = self.holders(judge, graph=True, passes=reach.passes, stage=stage, collector=how)
+        # What only collects is a bystander of the state that is made from itself.
+        carriers = [h for h in holders if h.grows and h.length < MIN_BATCHES] if self._carried else []
+        named, holders = holders, tuple(carriers[:1]) or holders
+        least = MIN_BATCHES
+        if asks is not None:
+            needed, least = asks(holders[0]) if holders else None, len(batches)
+            if needed is None or needed > least or (not self._carried and 1 < holders[0].length < needed):
+                return needed
+            holders = (holders[0], *(h for h in holders[1:] if (asks(h) or MIN_BATCHES) <= least))
         if not holders and not ask_collector:
             gc.collect()
             if sum(mark.alive > 0 for mark in old) >= MIN_BATCHES:
                 self._unnamed.add(training)  # to ask the collector costs as much again: in the next batch
-                return
+                return None
             self._again[training] = AGAIN * len(batches)
-            return  # they were garbage: the cycles probe tells that
+            return None  # they were garbage: the cycles probe tells that
         self._again[training] = AGAIN * len(batches)
         if holders and all(holder.exception for holder in holders):
-            return  # kept errors and their tracebacks: another rule's
+            return None  # kept errors and their tracebacks: another rule's
         tied = tied_gradients(old, watch) if not holders else None
         if tied is not None:
             self.report(tied)
-            return
+            return None
         held = judge.total()
         del judge, reach
         steps = watch.optimizer_steps - max(mark.steps for mark in old)
         used = sum(mark.used for mark in old) * 2 > len(old)
         # Where later backwards ran through the oldest graph too, a state goes from batch to batch outside the model.
         chained = is_chained(old)
-        rolled_out = not training and self._carried and self._trained and _is_local(holders)
+        rolled_out = not training and self._carried and self._trained and _is_local(named)
         if not training:
             watch.retained.update(mark.module for mark in old)
             watch.carried.update(mark.module for mark in old if self._carried and not rolled_out)
-        # What only collects is a bystander of the state that is made from itself.
-        carriers = [h for h in holders if h.grows and h.length < MIN_BATCHES] if self._carried else []
-        for place in _places(tuple(carriers[:1]) or holders):
+        for place in _places(holders, least=min(least, MIN_BATCHES)):
             watch.told.add((place.file, place.line))
             self.report(
                 RetainedGraphs(
@@ -215,6 +273,7 @@ class GraphsProbe(Probe):
                     retained_by=self._saved.carried_by or old[0].kept or NOWHERE,
                 )
             )
+        return None
 
 
 @final
@@ -248,13 +307,13 @@ def _is_local(holders: tuple[Holder, ...]) -> bool:
     return place.function not in (None, "<module>") and "." not in (place.holder or ".")
 
 
-def _places(holders: tuple[Holder, ...]) -> list[Place]:
+def _places(holders: tuple[Holder, ...], *, least: int) -> list[Place]:
     """The causes among the holders: the first, and others that grow by themselves (a container, a running sum)."""
     if not holders:
         return [NOWHERE]
     others = [
         holder.place
         for holder in holders[1:]
-        if holder.grows and (holder.length >= MIN_BATCHES or "+=" in (holder.place.source or ""))
+        if holder.grows and (holder.length >= least or "+=" in (holder.place.source or ""))
     ]
     return [holders[0].place, *others]

@@ -25,6 +25,8 @@ class Group:
         self.leaves: list[Link] = []
         self.bytes = 0
         self.statement: Statement | None = None
+        self.caller: str | None = None
+        """Where the function of the statement is called."""
 
 
 def grouped(found: Iterable[tuple[Link, int]]) -> list[Group]:

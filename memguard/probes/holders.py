@@ -12,6 +12,7 @@ from typing import final
 import torch
 
 from memguard.facts import Place
+from memguard.probes.callers import find_caller
 from memguard.probes.causes import find_cause
 from memguard.probes.collector import roots_by_collector
 from memguard.probes.contents import Contents, Via, container_of, length_of
@@ -49,6 +50,8 @@ class Holder:
     bytes: int
     grows: bool
     """Whether the statement adds to what was there; False for a plain assignment, or when none was found."""
+    certain: bool = True
+    """False for a call that only may store what it is given."""
     exception: bool = False
     """Whether what is held is an exception, whose traceback leads to the tensors."""
 
@@ -134,6 +137,9 @@ class Survey:
         ]
         cause = find_cause(trail, trail.index(group.link), self.walk, files, self.sources, hints)
         group.name, group.statement = cause.name, cause.statement
+        if cause.statement is not None and cause.statement.grows:
+            names = {link.key for link in trail}
+            group.caller = find_caller(cause.statement, self.frames, names, self.sources, graph=hints.graph)
 
     def walk_from(self, objects: Iterable[object]) -> None:
         """Walks anew, from other roots."""
@@ -244,6 +250,7 @@ def _holder(group: Group) -> Holder:
             function=statement.function,
             holder=text_of(name),
             source=statement.source,
+            caller=group.caller,
         )
     else:
         place = place_of(name)
@@ -254,6 +261,7 @@ def _holder(group: Group) -> Holder:
         length=max(length, 1),
         bytes=group.bytes,
         grows=statement is not None and statement.grows,
+        certain=statement is not None and statement.certain,
         exception=any(issubclass(type(item.value), (BaseException, types.TracebackType)) for item in trail),
     )
 

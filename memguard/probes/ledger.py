@@ -65,6 +65,7 @@ class Mark:
         "outer",
         "output",
         "site",
+        "spent",
         "stage",
         "stemmed",
         "steps",
@@ -89,6 +90,8 @@ class Mark:
         """Whether the forward is over, and whether a backward ran through it since."""
         self.uses = 0
         """How often one ran through the nodes of it that were marked first."""
+        self.spent: int | None = None
+        """Optimizer steps so far when a backward was first seen to have run through it; kept by the graphs probe."""
         self.task: object = None
         """The last one that did, as torch numbers them."""
         self.stemmed = False

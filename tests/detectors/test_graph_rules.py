@@ -27,6 +27,7 @@ def test_retain_graph_for_a_carried_state_is_no_second_warning() -> None:
     """MG103 is information there, and MG102 says that `retain_graph=True` can go once the state is detached."""
     saved = [SavedAfterBackward(**AT, bytes=MIB, tensors=3, carried=carried) for carried in (False, True)]
     (plain,) = judge(RetainGraph(), saved[0], saved[0])
+    assert f"by `{PLACE.holder}`" in plain.message and plain.holder == PLACE.holder
     (carried,) = judge(RetainGraph(), saved[1], saved[1])
     assert (plain.severity, carried.severity) == (Severity.WARNING, Severity.INFO)
     state = RetainedGraphs(
@@ -76,3 +77,21 @@ def test_the_graph_of_a_derivative_is_a_warning_where_it_is_a_part_of_the_device
         EvalGraph(), UnusedGraphs(**AT, module="Net", count=3, forwards=4, bytes=nbytes, derivative=True)
     )
     assert finding.severity is severity and "no_grad" not in finding.advice and "create_graph" in finding.advice
+
+
+def test_what_feeds_a_class_is_told_beside_the_statement_that_keeps() -> None:
+    """The line stays that of the statement."""
+    place = replace(PLACE, holder="Meter.sum", function="Meter.update", caller="main.py:60")
+    (finding,) = judge(
+        RetainedGraph(),
+        RetainedGraphs(**{**AT, "place": place}, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3),
+    )
+    assert "`Meter.sum` (train.py:41 in Meter.update(), called at main.py:60) keeps" in finding.message
+    assert finding.line == 41
+
+
+def test_the_rate_of_what_is_kept_once_in_some_batches_is_by_the_batch() -> None:
+    """Three graphs of every fifth batch are three of fifteen."""
+    fact = RetainedGraphs(**AT, graphs=3, first_batch=0, last_batch=10, optimizer_steps=3, bytes=15 * MIB)
+    (finding,) = judge(RetainedGraph(), fact)
+    assert finding.bytes_per_batch == MIB

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from memguard.detectors.python_holds import ReferenceCycle
-from memguard.facts import FreedByCollector
+from memguard.facts import FreedByCollector, Place
 from memguard.findings import Severity
 from tests.detectors.evidence import AT, MIB, judge
 
@@ -21,3 +23,21 @@ def test_circles_found_together_are_told_at_once(enabled: bool, severity: Severi
     assert finding.message.startswith(
         "12 circles of references with 3.00 MiB were freed by the garbage collector only:"
     )
+
+
+def test_circles_through_the_same_classes_are_one_cause_whatever_the_line() -> None:
+    """Each look may come upon another of the references; a circle through other classes is another cause."""
+    place = Place(file="/train.py", line=7, holder="Node.parent")
+    first = FreedByCollector(
+        **{**AT, "place": place},
+        graphs=0,
+        circles=12,
+        bytes=3 * MIB,
+        cycle="Node.parent <- Node",
+        parts=("Node", "Tree"),
+    )
+    again = replace(first, place=replace(place, line=9, holder="Tree.root"), cycle="Tree.root <- Tree", parts=("Tree",))
+    other = replace(first, place=replace(place, line=20, holder="Job.done"), cycle="Job.done <- Job", parts=("Job",))
+    findings = judge(ReferenceCycle(), first, again, other, again)
+    assert [finding.line for finding in findings] == [7, 7, 20, 7]
+    assert len({finding.cause for finding in findings}) == 2

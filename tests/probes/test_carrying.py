@@ -50,7 +50,7 @@ def test_a_state_carried_over_the_segments_of_a_document_is_told_as_one(kind: ty
             out, state = model(torch.randn(3, 2, 4), state)  # carried
             out.mean().backward(retain_graph=True)  # kept
     (fact,) = loop.of(RetainedGraphs)
-    assert fact.carried and fact.batch <= 17 and fact.place.holder == ("state" if kind is Outside else "Inside.state")
+    assert fact.carried and fact.batch <= 12 and fact.place.holder == ("state" if kind is Outside else "Inside.state")
     assert "# carried" in line_of(fact) and fact.bytes > fact.graphs * 3 * 2 * 4 * 4
     assert "# kept" in linecache.getline(str(fact.retained_by.file), fact.retained_by.line or 0)
 
@@ -64,6 +64,22 @@ def window_of_twelve() -> Callable[[int], None]:
             kept["state"] = kept["state"].detach()
         out, kept["state"] = model(torch.randn(3, 2, 4), kept["state"])
         out.mean().backward(retain_graph=index % 12 < 11)
+
+    return step
+
+
+def window_of_fourteen() -> Callable[[int], None]:
+    """Cut somewhere else than in the loop that carries it."""
+    model, kept = Outside(), {"state": torch.zeros(1, 2, 4)}
+
+    def cut() -> None:
+        kept["state"] = kept["state"].detach()
+
+    def step(index: int) -> None:
+        if index % 14 == 0:
+            cut()
+        out, kept["state"] = model(torch.randn(3, 2, 4), kept["state"])
+        out.mean().backward(retain_graph=True)
 
     return step
 
@@ -106,7 +122,9 @@ def losses_kept() -> Callable[[int], None]:
     return step
 
 
-@pytest.mark.parametrize("make", [window_of_twelve, one_backward_for_all, heads_on_shared_features, losses_kept])
+@pytest.mark.parametrize(
+    "make", [window_of_twelve, window_of_fourteen, one_backward_for_all, heads_on_shared_features, losses_kept]
+)
 def test_what_is_no_chain_is_silent(make: Callable[[], Callable[[int], None]]) -> None:
     """Backwards run through older graphs for a while, once, or through one that is shared."""
     step = make()

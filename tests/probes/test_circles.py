@@ -311,3 +311,10 @@ def test_a_long_ring_is_one_circle() -> None:
     del node, first
     found = look_at_garbage()
     assert found is not None and found.place.holder == "Part.owner"
+
+
+def test_a_circle_says_what_it_runs_through() -> None:
+    """Classes and closures of the user's: by them another look knows it again."""
+    Owner()
+    found = look_at_garbage()
+    assert found is not None and found.parts == ("Owner", "Part")

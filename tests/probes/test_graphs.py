@@ -14,6 +14,10 @@ from memguard.stats import Stage
 from tests.probes.loop import Loop, sees_saved_tensors
 
 
+class Trainer:
+    loss: torch.Tensor
+
+
 def make() -> tuple[nn.Module, torch.optim.Optimizer, torch.Tensor]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
@@ -151,6 +155,26 @@ def test_saved_tensors_after_backward_are_told() -> None:
     facts = loop.of(SavedAfterBackward)
     assert facts and facts[0].place.line == line_of("retained")
     assert facts[0].bytes >= 8 * 16 * 4
+    assert [fact.place.holder for fact in facts[:2]] == [None, "out"]  # named once it is seen again
+
+
+@sees_saved_tensors
+@pytest.mark.parametrize("attribute", [True, False])
+def test_what_holds_the_graph_that_a_backward_kept_is_named(attribute: bool) -> None:
+    """Of an output and its loss the loss, whose graph is the whole; both have to go before the graph does."""
+    model, optimizer, x = make()
+    trainer = Trainer()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(5):
+            out = model(x)
+            trainer.loss = loss = out.square().mean()
+            if attribute:
+                del loss
+                step(optimizer, trainer.loss, retain_graph=True)
+            else:
+                del trainer.loss
+                step(optimizer, loss, retain_graph=True)
+    assert loop.of(SavedAfterBackward)[1].place.holder == ("Trainer.loss" if attribute else "loss")
 
 
 @sees_saved_tensors

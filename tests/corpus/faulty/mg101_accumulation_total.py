@@ -1,7 +1,5 @@
 """Gradient accumulation over four micro-batches; the log keeps every micro-loss."""
 
-# MG101 by batch 16: four micro-batches to a step.
-
 import torch
 from torch import nn
 

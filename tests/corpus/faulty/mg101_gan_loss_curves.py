@@ -1,7 +1,5 @@
 """DCGAN-like loop that keeps both losses for the plot at the end."""
 
-# MG101 by batch 16: two batches, one for each optimizer, to a round.
-
 import torch
 from torch import nn
 

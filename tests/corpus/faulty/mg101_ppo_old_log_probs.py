@@ -1,6 +1,6 @@
 """PPO whose rollout storage keeps log-probabilities and values with their graph for all updates."""
 
-# MG101 by batch 24: an update's steps are batches too, and keep nothing.
+# MG101 by batch 16: an update's steps are batches too, and keep nothing.
 
 import torch
 from torch import nn

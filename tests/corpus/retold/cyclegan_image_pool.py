@@ -1,6 +1,6 @@
 """CycleGAN's image pool keeps generated images; somebody removed the detach."""
 
-# MG101 by batch 20: two batches, one for each optimizer, to a picture.
+# MG101 by batch 18: two batches, one for each optimizer, to a picture.
 
 import random
 

@@ -1,6 +1,6 @@
 """DCGAN tutorial without no_grad around the fixed noise: pictures of each epoch keep the generator's graph."""
 
-# MG101 by batch 60: one picture in six batches.
+# MG101 by batch 36: one picture in six batches.
 
 import torch
 from torch import nn

@@ -1,4 +1,3 @@
-# MG101 by batch 16: weights change every fourth batch.
 """Gradient accumulation over 4; the printed sum is never started anew and never detached."""
 
 import torch

@@ -4,7 +4,6 @@ the memory matrices drag the graphs of all earlier segments along. Solved by det
 https://github.com/jlamprou/Infini-Attention/issues/3
 """
 
-# MG102 by batch 18: there is no step between the segments, and a shorter window may be meant.
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

@@ -1,4 +1,3 @@
-# MG101 by batch 18: a graph is kept for every second batch.
 """A PPO agent whose buffer keeps log-probabilities as the policy returned them, for every update so far."""
 
 import torch

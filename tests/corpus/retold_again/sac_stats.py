@@ -1,4 +1,3 @@
-# MG101 by batch 18: an update is several forwards, not all of which count as batches of their own.
 """Soft actor-critic: the trainer sums its three losses into a stats object for the epoch's print."""
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-# MG101 by batch 24: each step is three forwards.
+# MG101 by batch 16: each step is three forwards.
 """Adversarial examples are stored with the graph of the attack, to be shown later."""
 
 import torch
