@@ -25,7 +25,8 @@ class RetainGraph(Detector):
 
     How to fix: add the losses up and call backward once, or leave ``retain_graph=True`` out of the last backward of
     each batch; ``del loss`` before the next forward helps too. Where it stands there because a state is carried over
-    the batches (MG102), detach the state first.
+    the batches (MG102), detach the state first. Where a GAN's second loss needs the generator's graph, give the
+    discriminator ``fake.detach()`` in its own step.
     """
 
     code: ClassVar[str] = "MG103"
@@ -39,7 +40,7 @@ class RetainGraph(Detector):
         if not isinstance(fact, SavedAfterBackward):
             return
         self._seen += 1
-        if self._seen < 2:
+        if self._seen < 2 and not fact.part:  # that is weighed when it is seen again, and told once
             return
         size = f"{format_bytes(fact.bytes)} in {plural(fact.tensors, 'tensor')}" if fact.bytes else "its saved tensors"
         where, name = at(fact.place), fact.place.holder
@@ -52,6 +53,20 @@ class RetainGraph(Detector):
                 f"the backward{f' at {where}' if where else ''} keeps its graph, and the next batch's backward runs "
                 f"through it again: a state is carried over without detach ({size} are still held).",
                 "detach the state where the batch ends; then retain_graph=True can go.",
+                nbytes=fact.bytes or None,
+            )
+            return
+        if fact.part:
+            yield from_fact(
+                self,
+                fact,
+                run,
+                Severity.INFO,
+                f"the backward{f' at {where}' if where else ''} keeps its graph, for a later one runs through a part "
+                f"of it again; of the rest, {size} are held in vain{f' by `{name}`' if name else ''} while the next "
+                "forward runs.",
+                "give the model that this backward trains an input without that part's graph (fake.detach(), as GANs "
+                "do); then retain_graph=True can go.",
                 nbytes=fact.bytes or None,
             )
             return

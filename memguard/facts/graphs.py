@@ -39,6 +39,8 @@ class SavedAfterBackward(Fact):
     tensors: int
     carried: bool = False
     """Whether the next batch's backward ran through it again: a state leads back into it."""
+    part: bool = False
+    """Whether a later backward needed another part of the graph, which lies below: this is what it did not need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

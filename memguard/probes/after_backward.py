@@ -17,6 +17,7 @@ from memguard.probes.interface import Watch
 from memguard.probes.ledger import KEY, Mark
 from memguard.probes.reach import Reach
 from memguard.probes.sizes import owned_storages, saved_storages
+from memguard.probes.worth import LEAST, least_of_peak
 
 LOOKS = 3
 """How often a graph whose saved tensors outlived the backward is sized."""
@@ -29,8 +30,19 @@ class _Kept(NamedTuple):
     uses: int
     place: Place
     saved: dict[int, int]
-    beside: list[tuple[Mark, int]]
-    """The other forwards through which the same backward ran, and how often one had."""
+    beside: list[tuple[Mark, int, dict[int, int] | None]]
+    """The other forwards through which the same backward ran, how often one had, what the graph of each saved."""
+
+    @property
+    def needed(self) -> dict[int, int] | None:
+        """What those of them saved through which a backward ran again; None where that is unknown."""
+        needed: dict[int, int] = {}
+        for mark, uses, saved in self.beside:
+            if mark.uses > uses:
+                if saved is None:
+                    return None
+                needed.update(saved)
+        return needed
 
 
 @final
@@ -57,36 +69,51 @@ class SavedTensors:
         marks = (*list(self._watch.ledger.live.values()), *self._watch.ledger.died)
         if any(m.batch == last.batch and m.module != last.module and m.used and m.kept is None for m in marks):
             return  # one of several losses on a shared graph, which the last of them freed
-        if self._told >= LOOKS or place is None:
-            return
+        if self._told >= LOOKS or place is None or _is_backward(last.created):
+            return  # with create_graph it keeps its graph by itself: the gradients are told as that (MG104)
         self._told += 1
-        output = last.output() if last.output is not None else None
-        saved: dict[int, int] = {}
-        if output is not None and output.grad_fn is not None:
-            saved = saved_storages(output.grad_fn)
-            for key in owned_storages(self._watch.models):
-                saved.pop(key, None)
+        saved = _saved_of(last) or {}
         if self._told > 1 and place not in self._names:
-            self._names[place] = self._name(last)
-        beside = [(m, m.uses) for m in marks if m is not last and m.task is not None and m.task == last.task]
+            self._names[place] = self._name(last, saved)
+        for key in owned_storages(self._watch.models) if saved else ():
+            saved.pop(key, None)
+        beside = [
+            (m, m.uses, _saved_of(m)) for m in marks if m is not last and m.task is not None and m.task == last.task
+        ]
         self._open.append(_Kept(last, last.uses, place, saved, beside))
 
-    def _name(self, last: Mark) -> str | None:
-        """The variable that holds a forward's graph: of several the one that the backward began at, or is nearest."""
+    def _name(self, last: Mark, saved: dict[int, int]) -> str | None:
+        """The variable that holds a forward's graph: of several the one that the backward began at, or is nearest.
+
+        What the graph of each of them saved is added, if the forward's own output is gone.
+        """
         reach = Reach(KEY, lambda sentinel: sentinel.mark is last)
+        gone = not saved
+
+        def judge(tensor: torch.Tensor) -> int | None:
+            nbytes = reach(tensor)
+            if gone and nbytes is not None and tensor.grad_fn is not None:
+                saved.update(saved_storages(tensor.grad_fn))
+            return nbytes
 
         def is_upstream(tensor: torch.Tensor, others: Collection[torch.Tensor]) -> bool:
             return any(reach.passes(other, (tensor,)) for other in others)
 
-        found = self._holders(reach, graph=True, passes=is_upstream, stage=last.stage, collector=False)
+        found = self._holders(judge, graph=True, passes=is_upstream, stage=last.stage, collector=False)
         return next((holder.place.holder for holder in found if holder.kind != "unnamed"), None)
 
     def conclude(self) -> None:
         """Tells what was seen, now that the next backward has been."""
-        for last, uses, place, saved, beside in self._open:
-            carried = last.uses > uses
-            if not carried and any(mark.uses > then for mark, then in beside):
-                continue  # it was kept for another part of it: a generator's, below the discriminator's
+        for kept in self._open:
+            last, place, saved = kept.last, kept.place, kept.saved
+            carried = last.uses > kept.uses
+            # It may be kept for another part of it: a generator's, below the discriminator's. The rest is in vain.
+            part = not carried and any(mark.uses > then for mark, then, _ in kept.beside)
+            if part:
+                needed = kept.needed
+                saved = {} if needed is None else {key: size for key, size in saved.items() if key not in needed}
+                if sum(saved.values()) < (least_of_peak(self._watch.record) or LEAST):
+                    continue
             if carried:
                 self.carried_by = place
             self._report(
@@ -97,9 +124,23 @@ class SavedTensors:
                     bytes=sum(saved.values()),
                     tensors=len(saved),
                     carried=carried,
+                    part=part,
                 )
             )
         self._open.clear()
+
+
+def _saved_of(mark: Mark) -> dict[int, int] | None:
+    """What the graph of a forward's output saved; None where the output is gone."""
+    output = mark.output() if mark.output is not None else None
+    return saved_storages(output.grad_fn) if output is not None and output.grad_fn is not None else None
+
+
+def _is_backward(place: Place | None) -> bool:
+    """Whether a line calls ``backward``: ``autograd.grad`` gives its gradients back."""
+    if place is None or place.file is None or place.line is None:
+        return False
+    return re.search(r"\b(manual_)?backward\s*\(", linecache.getline(place.file, place.line)) is not None
 
 
 def tied_gradients(marks: Collection[Mark], watch: Watch) -> GradientsWithGraph | None:
@@ -109,10 +150,8 @@ def tied_gradients(marks: Collection[Mark], watch: Watch) -> GradientsWithGraph 
     """
     calls = Counter(mark.created for mark in marks if mark.created is not None)
     place, count = next(iter(calls.most_common(1)), (None, 0))
-    if place is None or 2 * count <= len(marks) or place.file is None or place.line is None:
+    if place is None or 2 * count <= len(marks) or not _is_backward(place):
         return None
-    if not re.search(r"\b(manual_)?backward\s*\(", linecache.getline(place.file, place.line)):
-        return None  # autograd.grad(create_graph=True) gives its gradients back
     return GradientsWithGraph(
         batch=watch.batch,
         stage=watch.stage,

@@ -247,6 +247,48 @@ def test_a_graph_kept_for_another_part_is_needed(own_batch: bool, shared: bool) 
     assert all(fact.place.line == line_of("kept in vain") and not fact.carried for fact in facts)
 
 
+@sees_saved_tensors
+@pytest.mark.parametrize(("width", "wide"), [(256, "head"), (16, "none"), (256, "generator")])
+def test_what_is_kept_beside_the_part_that_is_needed_is_weighed(width: int, wide: str) -> None:
+    """A discriminator's graph, kept with the generator's, is told where it is much, without what the other needs."""
+    (generator, of_generator, x), (critic, of_critic, _) = make(), make()
+    x = x.repeat(256, 1)
+    grow = nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 4))
+    generator = nn.Sequential(generator, grow) if wide == "generator" else generator
+    head = nn.Sequential(grow if wide == "head" else nn.Identity(), nn.Linear(4, 16), critic)
+    with Loop(generator, head, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(6):
+            fake = generator(x)
+            loss = head(fake).mean() + head(torch.randn_like(fake)).mean()
+            loss.backward(retain_graph=True)  # kept with it
+            of_critic.step()
+            head(fake).square().mean().backward()
+            of_generator.step()
+            del loss
+    facts = loop.of(SavedAfterBackward)
+    assert bool(facts) is (wide == "head")
+    assert all(
+        fact.part and fact.place.holder == "loss" and fact.place.line == line_of("kept with it") for fact in facts
+    )
+
+
+@sees_saved_tensors
+@pytest.mark.filterwarnings("ignore:Using backward")
+def test_a_graph_that_create_graph_keeps_is_no_retained_one() -> None:
+    """The gradients hold it, however the next derivative treats it: they are told as that."""
+    model, optimizer, x = make()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(6):
+            loss = model(x).square().mean()
+            loss.backward(create_graph=True)
+            parameters = list(model.parameters())
+            gradients = [parameter.grad.square().sum() for parameter in parameters if parameter.grad is not None]
+            torch.autograd.grad(torch.stack(gradients).sum(), parameters, retain_graph=True)
+            optimizer.step()
+            optimizer.zero_grad()
+    assert loop.of(SavedAfterBackward) == []
+
+
 def test_nothing_is_kept_alive_and_copies_are_inert() -> None:
     """The ledger holds no graph, and a deep copy or pickle of the model carries no working hook."""
     model, optimizer, x = make()
