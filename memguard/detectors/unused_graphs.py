@@ -47,6 +47,8 @@ class EvalGraph(Detector):
         where = at(fact.place)
         called = f"{fact.module}{f', called at {where},' if where else ''}"
         advice = "put the evaluation under `with torch.no_grad():`, or decorate its function with @torch.no_grad()."
+        if fact.alone:
+            advice = "put this call alone under `with torch.no_grad():`, for other calls there need their graphs."
         if fact.prevented:
             yield from_fact(
                 self,

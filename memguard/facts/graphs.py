@@ -76,6 +76,8 @@ class UnusedGraphs(Fact):
     forwards: int
     bytes: int | None = None
     """What one such graph held."""
+    alone: bool = False
+    """Whether backwards run through other graphs of the same evaluation: an attack's, those of an adaptation."""
     frozen: bool = False
     """Whether the model serves a training step from the side: a teacher, a reference model."""
     kept: bool = False

@@ -9,14 +9,16 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 from torch import nn
 
 from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.module_parts import parameters_of
 from memguard.probes.answering import asking_frame
 from memguard.probes.call_stacks import Stack, line_to_change, stack_of
 from memguard.probes.captive import keeps_graph
+from memguard.probes.eval_lines import EvalLines
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import KEY, Mark, Sentinel, tensors_in
 from memguard.probes.returned import graph_bytes
@@ -33,7 +35,7 @@ STACKS = 4
 """Calls of each model whose whole way is noted."""
 NEAR = 64
 """Nodes up an input's graph among which the model is looked for that answered last."""
-SITED = 32
+SITED = 128
 """Forwards of a model, of which one graph was used, that are told apart by the line that called it."""
 
 
@@ -81,6 +83,7 @@ class EvaluationProbe(Probe):
         self._models: dict[tuple[int, bool], _Model] = {}
         self._inner: list[Mark] = []
         self._used_batches: dict[int, int] = {}
+        self._lines = EvalLines()
         self._kept: set[int] = set()
         """Models whose graphs of evaluation are kept, once that was told here too."""
 
@@ -94,7 +97,7 @@ class EvaluationProbe(Probe):
         if model.told >= 2 or (model.used and (module.training or model.forwards > SITED)):
             return
         # What evaluation builds on another model's graph has one for that reason alone: the other is to be told.
-        mark.fed = mark.stage is not Stage.TRAIN and _is_fed(args, mark.module)
+        mark.fed = mark.stage is not Stage.TRAIN and _is_fed(args, module)
         if mark.outer is not None:  # the line that matters is the one that called the outermost model
             self._inner.append(mark)
         else:
@@ -102,6 +105,7 @@ class EvaluationProbe(Probe):
             for inner in self._inner:
                 inner.site, inner.asked = mark.site, mark.asked
             self._inner.clear()
+            self._lines.answered(module, mark, output)
             if len(model.stacks) < STACKS:
                 model.stacks.append(stack_of(module))
         if model.used:
@@ -137,6 +141,9 @@ class EvaluationProbe(Probe):
                 continue  # it was counted while it was kept
             if mark.site is not None and not mark.fed:
                 model.sites.setdefault(mark.site, [0, 0])[not mark.used] += 1
+            line = self._lines.died(mark, model.name) if mark.alive <= 0 else None
+            if line is not None and (model.used or model.unused + 1 < MIN_UNUSED) and not self._differentiates(model):
+                self._tell_line(model, *line)
             if mark.used or mark.fed:
                 if model.used:
                     self._conclude_sites(model, training=mark.training)
@@ -236,6 +243,24 @@ class EvaluationProbe(Probe):
                 self._tell(model, named, unused, frozen=True)
                 return
 
+    def _tell_line(self, model: _Model, place: Place, unused: int, forwards: int, nbytes: int) -> None:
+        """Tells of one line of an evaluation that uses other graphs of this model."""
+        if any(other.told and place in (other.asked, other.place) for other in self._models.values()):
+            return
+        model.told = 2
+        self.report(
+            UnusedGraphs(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=place,
+                module=model.name,
+                count=unused,
+                forwards=forwards,
+                bytes=nbytes,
+                alone=True,
+            )
+        )
+
     def _tell_method(self, model: _Model) -> None:
         """Tells of a method of a model that was evaluated by itself: its parts are one."""
         parts = [part for part in self._models.values() if part.asked == model.asked]
@@ -292,15 +317,26 @@ class EvaluationProbe(Probe):
         return model
 
 
-def _is_fed(args: tuple[object, ...], module: int) -> bool:
-    """Whether an input has a graph that is not of this model's own last answer, as in a roll-out."""
+def _is_fed(args: tuple[object, ...], module: nn.Module) -> bool:
+    """Whether an input has a graph that is not of this model's own last answer, as in a roll-out, or of its weights."""
     for tensor in tensors_in(args, 2):
         if tensor.grad_fn is not None:
-            nearest = (node.metadata.get(KEY) for node in walk(tensor.grad_fn, NEAR))
-            sentinel = next((found for found in nearest if type(found) is Sentinel), None)
-            if sentinel is None or sentinel.mark.module != module:
+            nodes = list(walk(tensor.grad_fn, NEAR))
+            sentinel = next((found for node in nodes if type(found := node.metadata.get(KEY)) is Sentinel), None)
+            if sentinel is None and _is_of_weights(nodes, module):
+                continue
+            if sentinel is None or sentinel.mark.module != id(module):
                 return True
     return False
+
+
+def _is_of_weights(nodes: list[Any], module: nn.Module) -> bool:
+    """Whether a graph is nothing but arithmetic on the module's own weights: those of a learner that adapts."""
+    leaves = [leaf for node in nodes if (leaf := getattr(node, "variable", None)) is not None]
+    if not leaves or len(nodes) >= NEAR:
+        return False
+    own = {id(parameter) for parameter in parameters_of(module)}
+    return all(id(leaf) in own for leaf in leaves)
 
 
 def _place(*, strict: bool) -> Place:

@@ -83,6 +83,7 @@ class MarksProbe(Probe):
         if mark is None or output is None or not torch.is_grad_enabled():
             return
         tensors = (output,) if isinstance(output, torch.Tensor) else tensors_in(output)
+        mark.stemmed = mark.stemmed and mark.alive > 0  # else that was a teacher's: the answer does not come from it
         hook = not (mark.stemmed and mark.training and self._reached.get(mark.module, 0) >= REACHED)
         ledger.mark(tensors, mark, output=True, hook=hook)
         mark.answered = True

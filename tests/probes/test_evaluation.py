@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -322,3 +323,27 @@ def test_evaluation_whose_graphs_are_told_as_kept_is_told_as_well() -> None:
     assert len(loop.of(RetainedGraphs)) == 1
     (fact,) = loop.of(UnusedGraphs)
     assert fact.kept and fact.count >= 8
+
+
+@pytest.mark.parametrize(("queries", "told"), [(40_000, True), (16, False)])
+@pytest.mark.parametrize("given", [True, False])
+def test_a_call_beside_those_that_adapt_is_told_alone(queries: int, told: bool, given: bool) -> None:
+    """A learner's steps need their graphs in evaluation, what is asked of it afterwards does not; told where larger."""
+
+    class Learner(nn.Linear):
+        def forward(self, x: torch.Tensor, weight: torch.Tensor | None = None) -> torch.Tensor:
+            return torch.tanh(nn.functional.linear(x, self.weight if weight is None else weight))
+
+    model = Learner(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(4):
+            model(torch.randn(16, 8)).mean().backward()
+            optimizer.step()
+        model.eval()
+        for _ in loop.batches(8, Stage.VALIDATION):
+            (gradient,) = torch.autograd.grad(model(torch.randn(16, 8)).mean(), model.weight)
+            adapted = model.weight - 0.1 * gradient if given else None
+            model(torch.randn(queries, 8), adapted).argmax(1)  # asked afterwards
+    facts = loop.of(UnusedGraphs)
+    assert [(fact.place.line, fact.alone) for fact in facts] == ([(line_of("asked afterwards"), True)] if told else [])

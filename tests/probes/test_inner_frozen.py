@@ -63,6 +63,87 @@ def test_a_part_whose_optimizer_steps_later_is_silent() -> None:
     assert run(Pair(), late=True) == []
 
 
+class Features(nn.Module):
+    """Answers by a method alone, through layers that stand in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+        self.head = nn.Linear(6, 6)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return self.head(x)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_teacher_of_which_only_a_method_is_called_is_found(used: bool) -> None:
+    """What the method calls is followed in its place; the line is where the method is asked."""
+
+    class Taught(Pair):
+        def __init__(self) -> None:
+            super().__init__()
+            self.teacher = Features()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            target = self.teacher.features(x)  # its method is asked
+            return (self.student(x) - (target if used else target.detach())).pow(2).mean()
+
+    facts = run(Taught())
+    assert [fact.place.holder for fact in facts] == ([] if used else ["self.teacher"])
+    assert all("its method" in linecache.getline(str(fact.place.file), fact.place.line or 0) for fact in facts)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_teacher_that_torch_does_not_know_is_found(used: bool) -> None:
+    """It stands in a list, to be kept out of the state."""
+
+    class Hiding(Pair):
+        def __init__(self) -> None:
+            super().__init__()
+            self.hidden = [self.teacher]
+            del self.teacher
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            target = self.hidden[0](x)
+            return (self.student(x) - (target if used else target.detach())).pow(2).mean()
+
+    pair = Hiding()
+    optimizer = torch.optim.SGD(pair.student.parameters(), lr=0.1)
+    with Loop(pair, kinds=[InnerFrozenProbe]) as loop:
+        for _ in loop.batches(20):
+            optimizer.zero_grad()
+            pair(torch.randn(4, 6)).backward()
+            optimizer.step()
+    assert bool(loop.of(UnusedGraphs)) is not used
+    assert not pair.hidden[0]._forward_hooks
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_teacher_inside_the_loss_is_found(used: bool) -> None:
+    """No optimizer holds a weight of the loss, though backwards run through it."""
+
+    class Distill(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.teacher = nn.Linear(6, 6)
+
+        def forward(self, x: torch.Tensor, answer: torch.Tensor) -> torch.Tensor:
+            target = self.teacher(x)
+            return (answer - (target if used else target.detach())).pow(2).mean()
+
+    student, criterion = nn.Linear(6, 6), Distill()
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    with Loop(student, criterion, kinds=[InnerFrozenProbe]) as loop:
+        for _ in loop.batches(20):
+            optimizer.zero_grad()
+            x = torch.randn(4, 6)
+            criterion(x, student(x)).backward()
+            optimizer.step()
+    assert [fact.place.holder for fact in loop.of(UnusedGraphs)] == ([] if used else ["self.teacher"])
+
+
 def test_few_parts_are_hooked_and_none_of_a_model_with_too_many_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search ends with the last part that it hooks; a huge model is not gone through at all."""
 

@@ -1,0 +1,73 @@
+"""Lines of an evaluation that also needs gradients: which of its forwards built their graphs in vain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from torch import nn
+
+from memguard.facts import Place
+from memguard.probes.ledger import Mark
+from memguard.probes.returned import graph_bytes
+from memguard.probes.worth import LEAST
+
+MIN_UNUSED = 3
+"""Graphs of one line that died unused."""
+MOST_LINES = 16
+"""Lines of a run that are followed."""
+
+
+@final
+@dataclass(slots=True)
+class _Line:
+    forwards: int = 0
+    used: int = 0
+    unused: int = 0
+    bytes: int | None = None
+    told: bool = False
+
+
+@final
+class EvalLines:
+    """Tells the graphs of evaluation apart by the line that called the model, and by the model's class.
+
+    Where an evaluation adapts to a task, attacks or explains, backwards run through some of its graphs; each task may
+    have a copy of the model. A line whose graphs none ever used is told where they are larger than those that one did.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[Place, str], _Line] = {}
+
+    def answered(self, module: nn.Module, mark: Mark, output: object) -> None:
+        """Sizes what the second forward of a line built."""
+        line = self._line(mark, type(module).__name__, new=True)
+        if line is not None:
+            line.forwards += 1
+            if line.forwards == 2:
+                line.bytes = graph_bytes(module, output)
+
+    def died(self, mark: Mark, name: str) -> tuple[Place, int, int, int] | None:
+        """Counts a graph that died; the line, if it is to be told, its unused graphs, its forwards and bytes of one."""
+        line = self._line(mark, name, new=False)
+        if line is None or mark.site is None:
+            return None
+        if mark.used:
+            line.used += 1
+            return None
+        line.unused += 1
+        if line.told or line.used or line.unused < MIN_UNUSED or (line.bytes or 0) < LEAST:
+            return None
+        others = (other.bytes or 0 for (_, of), other in self._lines.items() if of == name and other.used)
+        if (line.bytes or 0) <= max(others, default=0):
+            return None
+        line.told = True
+        return mark.site, line.unused, line.forwards, line.bytes or 0
+
+    def _line(self, mark: Mark, name: str, *, new: bool) -> _Line | None:
+        if mark.training or mark.outer is not None or mark.fed or mark.site is None or not mark.stage.evaluates:
+            return None
+        key = (mark.site, name)
+        if new and key not in self._lines and len(self._lines) < MOST_LINES and mark.site.file is not None:
+            self._lines[key] = _Line()
+        return self._lines.get(key)
