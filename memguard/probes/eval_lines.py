@@ -14,6 +14,8 @@ from memguard.probes.worth import LEAST
 
 MIN_UNUSED = 3
 """Graphs of one line that died unused."""
+LARGER = 1.5
+"""Its graph over those that were used, from where on it is told: else it adds nothing to the peak."""
 MOST_LINES = 16
 """Lines of a run that are followed."""
 
@@ -59,7 +61,7 @@ class EvalLines:
         if line.told or line.used or line.unused < MIN_UNUSED or (line.bytes or 0) < LEAST:
             return None
         others = (other.bytes or 0 for (_, of), other in self._lines.items() if of == name and other.used)
-        if (line.bytes or 0) <= max(others, default=0):
+        if (line.bytes or 0) < LARGER * max(others, default=0):
             return None
         line.told = True
         return mark.site, line.unused, line.forwards, line.bytes or 0

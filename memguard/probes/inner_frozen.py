@@ -170,7 +170,7 @@ class InnerFrozenProbe(Probe):
             if not any(id(parameter) in held for parameter in parameters_of(model)) and (unused or used < MIN_USED):
                 continue
             for module in (*_unheld(model, held), *_hidden(model, held)):
-                if isinstance(module, torch.jit.ScriptModule):
+                if isinstance(module, torch.jit.ScriptModule) or any(module is root for root in self.watch.models):
                     continue
                 if len(self._parts) == MAX_PARTS:
                     return
