@@ -2,6 +2,8 @@
 
 The history tells which blocks are alive at the peak, which lines made them and which line runs; the source tells which
 variable a block went into, and whether it is read again. What the peak would be without them is worked out.
+
+Long because each block is followed through one replay of the events.
 """
 
 from __future__ import annotations
