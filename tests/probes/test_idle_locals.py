@@ -36,7 +36,7 @@ FAULTY = {
     "added to a number": WIDE + "    small = torch.zeros(())\n    small += wide.mean()\n" + NEXT,
     "a loop's variable": (
         "    small = 0\n    for turn in range(2):\n"
-        "        wide = x.repeat(1, 48)\n        small = small + wide.mean()\n" + NEXT
+        "        wide = x.repeat(1, 48)\n        small = small + wide.mean()\n" + NEXT.replace("500_000", "1_000_000")
     ),
     "one of a tuple": "    y, wide = blocks(x)\n    small = y.mean()\n" + NEXT,
 }
@@ -68,7 +68,7 @@ HEALTHY = {
 def told(tmp_path: Path, text: str) -> list[str | None]:
     script = tmp_path / "train.py"
     script.write_text(HEAD + "@torch.no_grad()\ndef work(x):\n" + text + FOOT)
-    options = {"device": "virtual:1GiB", "logdir": str(tmp_path), "validation": "warn"}
+    options = {"device": "virtual:32MiB", "logdir": str(tmp_path), "validation": "warn"}
     code, (summary,) = run_script(str(script), [], options, module=False)
     assert code == 0
     return [finding.holder for finding in summary.findings if finding.code == "MG304"]
