@@ -17,7 +17,7 @@ _NOT_THE_CALLER: Final = tuple(
     map(str, (_OURS / "backends", _OURS / "allocator", _TORCH / "_compile.py", _TORCH / "_dynamo", _TORCH / "_ops.py"))
 )
 """Between the allocator and the line that called an operator."""
-_MOST_FRAMES: Final = 60
+_MOST_FRAMES: Final = 120
 Frame = dict[str, Any]
 
 

@@ -61,14 +61,14 @@ class PreviousOutputsAlive(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargeLocals(Fact):
-    """Large locals of user functions alive at the optimizer step or the backward though not read again."""
+    """Large locals of user functions alive at the peak, the optimizer step or the backward, not read again."""
 
     names: tuple[str, ...]
     bytes: int
     peak_bytes: int | None = None
     """The highest allocated bytes of the batch, if nothing read them since before its forward."""
     at: str = "optimizer step"
-    """What runs while they are alive: that, or the backward."""
+    """What runs while they are alive: that, the backward, or a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

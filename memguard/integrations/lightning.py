@@ -174,6 +174,7 @@ class MemGuardMixin(Answers):
         """A training batch is over."""
         try:
             if self._session is not None:
+                self._session.returned(outputs)
                 self._session.batch_end()
                 if self._loggers is not None:
                     self._loggers.batch_end(trainer)

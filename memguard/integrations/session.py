@@ -293,6 +293,13 @@ class Session:
         except Exception as error:
             recorder.failed("session", error)
 
+    def returned(self, output: object) -> None:
+        """The user's step has returned."""
+        try:
+            self.probes.returned(output)
+        except Exception as error:
+            self.recorder.failed("session", error)
+
     def batch_end(self) -> None:
         """The open batch is over."""
         recorder, probes = self.recorder, self.probes

@@ -15,6 +15,6 @@ def assigned_at(file: str, line: int) -> tuple[str, str] | None:
     for node in ast.walk(tree) if tree is not None else ():
         if not isinstance(node, ast.Assign) or not node.lineno <= line <= (node.end_lineno or node.lineno):
             continue
-        if len(node.targets) == 1 and isinstance(node.targets[0], (ast.Name, ast.Attribute)):
+        if len(node.targets) == 1 and isinstance(node.targets[0], (ast.Name, ast.Attribute, ast.Subscript)):
             return ast.unparse(node.targets[0]), " ".join((ast.get_source_segment(text, node) or "").split())
     return None

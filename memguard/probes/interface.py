@@ -265,6 +265,9 @@ class Probe(ABC):
     def on_optimizer_step_end(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: B027
         """An optimizer has changed weights; `watch.optimizer_steps` counts it already."""
 
+    def on_returned(self, output: object) -> None:  # noqa: B027
+        """The user's step has returned, where the integration can tell (Lightning)."""
+
     def on_batch_end(self) -> None:  # noqa: B027
         """The batch is over; findings that need a walk over live objects are made here."""
 
@@ -290,6 +293,7 @@ EVENTS: tuple[str, ...] = (
     "on_backward_end",
     "on_optimizer_step_start",
     "on_optimizer_step_end",
+    "on_returned",
     "on_batch_end",
     "on_records",
     "on_exception",

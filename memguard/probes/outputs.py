@@ -25,6 +25,8 @@ MIN_BYTES = 1024
 MAX_OUTPUTS = 2048
 MIN_BATCHES = 8
 AGAIN = 4
+STEP = 0
+"""In the place of a model: what the user's step returned, which counts for the next batch alone."""
 VIEW_TIMES = 8
 PREVIOUS_LOOKS, PREVIOUS_TRIES = 2, 8
 """Looks that came to an end, and how many are begun for them: a batch may be left out between."""
@@ -74,8 +76,8 @@ class OutputsProbe(Probe):
         least = min(least_of_device(watch.device_total_bytes), LEAST)
         if BESIDE * self._new_bytes < least or self._previous is not None:
             return
-        number = id(module)
-        last = [o for o in self._new if o.module == number and o.batch == watch.batch - 1 and not o.ref.expired()]
+        makers, before = (id(module), STEP), watch.batch - 1
+        last = [o for o in self._new if o.module in makers and o.batch == before and not o.ref.expired()]
         outputs = {output.key: output.bytes for output in last}
         if not is_worth(watch, BESIDE * sum(outputs.values())):
             return
@@ -96,8 +98,17 @@ class OutputsProbe(Probe):
             return
         if watch.batch & 3 and watch.stage is Stage.TRAIN and watch.batch - self._last_kept > CALM:
             return
+        self._note(output, id(module))
+
+    def on_returned(self, output: object) -> None:
+        """Notes what a step returned: it may have been made behind its models."""
+        if self._previous_looks < PREVIOUS_LOOKS and len(self._new) < MAX_OUTPUTS:
+            self._note(output, STEP)
+
+    def _note(self, output: object, module: int) -> None:
+        watch = self.watch
         for storage, nbytes in large_storages(output, MIN_BYTES):
-            self._new.append(_Output(storage, nbytes, watch.batch, watch.stage, id(module)))
+            self._new.append(_Output(storage, nbytes, watch.batch, watch.stage, module))
             self._new_bytes += nbytes
 
     def on_batch_end(self) -> None:
@@ -135,7 +146,7 @@ class OutputsProbe(Probe):
         if aged:
             self._new = [output for output in self._new if output.batch >= before]
             self._new_bytes = sum(output.bytes for output in self._new)
-            kept = [output for output in aged if not output.ref.expired()]
+            kept = [output for output in aged if output.module != STEP and not output.ref.expired()]
             if kept:
                 self._alive += kept
                 self._last_kept = self.watch.batch

@@ -227,6 +227,11 @@ class Probes:
         if self._heard["on_optimizer_step_end"]:
             self._emit("on_optimizer_step_end", optimizer)
 
+    def returned(self, output: object) -> None:
+        """The user's step has returned."""
+        if self._heard["on_returned"]:
+            self._emit("on_returned", output)
+
     def batch_end(self) -> None:
         """The batch is over; call it after the record's numbers were read."""
         if self._heard["on_batch_end"]:

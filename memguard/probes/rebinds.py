@@ -6,24 +6,33 @@ On a real device where memory is tight enough for it to matter, and only there: 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, final
 
-from memguard.facts import Fact, Place, ReboundTensor
+from memguard.facts import Fact, LargeLocals, Place, ReboundTensor
 from memguard.probes.assignments import assigned_at
 from memguard.probes.frames import is_user_file
 from memguard.probes.history import MAX_ENTRIES
+from memguard.probes.idle_locals import idle_at_peak
 from memguard.probes.interface import AllocationHistory, Probe, Watch
 from memguard.probes.worth import LEAST, PEAK_SHARE, least_of_device
 from memguard.stats import Stage
 
-BEGIN = 12
-"""The batch of a stage after which the history begins."""
+BEGIN = {Stage.TRAIN: 12, Stage.VALIDATION: 2, Stage.TEST: 2}
+"""The batch of a stage after which the history begins: some evaluations have few."""
 BATCHES = {Stage.TRAIN: 3, Stage.VALIDATION: 96, Stage.TEST: 96}
 """How long it goes on: an evaluation in windows makes its canvas once in many calls of the model."""
 TIGHT = 0.25
 """Share of the device that the peak takes, from which on it is worth what a look costs."""
 ALIKE = 0.75
 """How near the sizes of the old and the new one are."""
+
+HIGHEST = 0.9
+"""How near to the highest peak of all stages the one must be at which variables are looked for."""
+GAIN, PART = 0.1, 0.02
+"""Of the peak: by so much it must be lower without idle variables, and so large is the smallest that counts."""
+LARGE = 0.2
+"""Of the peak: variables as large as that are told one by one."""
 
 Site = tuple[str, int, str]
 """File, line, function."""
@@ -39,7 +48,7 @@ class RebindsProbe(Probe):
         super().__init__(watch, report)
         self._counts = dict.fromkeys(BATCHES, 0)
         """Batches of each stage that is still to be looked at."""
-        self._peak = 0
+        self._peaks = dict.fromkeys(BATCHES, 0)
         self._on: Stage | None = None
         """The stage whose history is written."""
         self._mine = False
@@ -55,9 +64,9 @@ class RebindsProbe(Probe):
         if stage not in self._counts or history is None or self._on not in (None, stage):
             return
         count = self._counts[stage] = self._counts[stage] + 1
-        if count <= BEGIN and (record := watch.record) is not None:
-            self._peak = max(self._peak, record.allocated_peak_bytes or 0)
-        if count == BEGIN:
+        if count <= BEGIN[stage] and (record := watch.record) is not None:
+            self._peaks[stage] = max(self._peaks[stage], record.allocated_peak_bytes or 0)
+        if count == BEGIN[stage]:
             if not self._is_worth_it(history):
                 self._leave(stage)
                 return
@@ -65,7 +74,7 @@ class RebindsProbe(Probe):
             self._mine = not history.records_history  # on a virtual GPU stacks come with any history
             if self._mine:
                 history.record_history(True, MAX_ENTRIES)
-        elif count >= BEGIN + BATCHES[stage]:
+        elif count >= BEGIN[stage] + BATCHES[stage]:
             self._conclude(history, stage)
 
     def on_stage_end(self, stage: Stage) -> None:
@@ -77,6 +86,10 @@ class RebindsProbe(Probe):
         """Switches off a history that is still on."""
         if self.watch.history is not None:
             self._end(self.watch.history)
+
+    @property
+    def _peak(self) -> int:
+        return max(self._peaks.values())
 
     def _leave(self, stage: Stage) -> None:
         self._counts.pop(stage)
@@ -107,6 +120,30 @@ class RebindsProbe(Probe):
                 holder, source = target
                 place = Place(file=file, line=line, function=function, holder=holder, source=source)
                 self.report(ReboundTensor(batch=self.watch.batch, stage=stage, place=place, bytes=nbytes))
+        self._tell_idle(trace, stage)
+
+    def _tell_idle(self, trace: list[dict[str, Any]], stage: Stage) -> None:
+        """Local variables that raise the peak though nothing reads them any more, where it is the run's."""
+        peak = self._peaks[stage]
+        if peak < HIGHEST * self._peak:
+            return
+        found = [idle for idle in idle_at_peak(trace, min_bytes=int(PART * peak)) if idle.gain_bytes >= GAIN * peak]
+        least = min(int(LARGE * peak), least_of_device(self.watch.device_total_bytes))
+        groups = [[idle] for idle in found if idle.bytes >= least]  # each is worth its own line
+        groups.append([idle for idle in found if idle.bytes < least and idle.place.function == found[0].place.function])
+        for group in filter(None, groups):
+            names = tuple(idle.name for idle in group)
+            self.report(
+                LargeLocals(
+                    batch=self.watch.batch,
+                    stage=stage,
+                    place=replace(group[0].place, holder=", ".join(names[:5])),
+                    names=names,
+                    bytes=sum(idle.bytes for idle in group),
+                    peak_bytes=peak,
+                    at=f"peak, on line {group[0].line}",
+                )
+            )
 
 
 def rebound(trace: list[dict[str, Any]], *, min_bytes: int) -> dict[Site, int]:

@@ -8,16 +8,18 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
+from torch import nn
 
 from memguard.facts import Fact, Place, ReboundTensor
 from memguard.probes.contents import attributes_of, is_user_class
-from memguard.probes.frames import read_locals, user_frames
+from memguard.probes.frames import is_module_level, read_locals, user_frames
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.remaking import remade_attribute, remade_variable
+from memguard.probes.remaking import remade_attribute, remade_elsewhere, remade_variable
 from memguard.probes.sizes import storage_key
+from memguard.probes.storage_refs import StorageRef
 from memguard.probes.worth import LEAST, PEAK_SHARE
 from memguard.stats import BatchRecord
 
@@ -31,7 +33,7 @@ TIMES = 2
 """So often a name must have got something new."""
 ALIKE = 0.75
 """How near the sizes of the old and the new one are."""
-MAX_OBJECTS = 64
+MAX_OBJECTS, MAX_ENTRIES = 64, 32
 
 Where = tuple[str, str, int, str, str]
 """File, function or class, first line of a function, kind of scope, name."""
@@ -58,6 +60,10 @@ class RemadeProbe(Probe):
         self._fresh: dict[Where, tuple[int, int]] = {}
         """Of the last look: storage and size by name, to be seen again in the next batch."""
         self._lasting: dict[Where, tuple[int, int]] = {}
+        self._refs: dict[Where, Any] = {}
+        """Whether those storages are there still."""
+        self._seen: dict[Where, Any] = {}
+        """Of the look just made."""
         self._times: dict[Where, int] = {}
         self.stop_hearing("on_batch_end")
 
@@ -92,16 +98,21 @@ class RemadeProbe(Probe):
         lasting = {where: key for where, key in fresh.items() if now.get(where) == key}
         for where, (storage, size) in lasting.items():
             before = self._lasting.get(where)
-            if before is not None and before[0] != storage and ALIKE <= size / max(before[1], 1) <= 1 / ALIKE:
+            gone = where in self._refs and self._refs[where].expired()  # else it is one of several, taken in turns
+            if before is not None and before[0] != storage and gone and ALIKE <= size / max(before[1], 1) <= 1 / ALIKE:
                 self._times[where] = self._times.get(where, 0) + 1
                 if self._times[where] == TIMES and (place := _statement(where)) is not None:
                     self.report(ReboundTensor(batch=self.watch.batch, stage=self.watch.stage, place=place, bytes=size))
         self._lasting.update(lasting)
+        self._refs.update((where, self._seen[where]) for where in lasting)
+        self._seen = {}
 
     def remove(self) -> None:
         """Forgets the names."""
         self._fresh.clear()
         self._lasting.clear()
+        self._refs.clear()
+        self._seen.clear()
 
     def _usual(self) -> float:
         """The peak above which a batch stands out."""
@@ -113,27 +124,64 @@ class RemadeProbe(Probe):
     def _large(self) -> dict[Where, tuple[int, int]]:
         least = max(int(PEAK_SHARE * max(self._peaks, default=0)), LEAST)
         found: dict[Where, tuple[int, int]] = {}
+        whole: dict[Where, bool] = {}
+        self._seen = {}
+        modules: set[int] = set()
         for frame in user_frames(sys._getframe(1)):
-            for where, tensor in _tensors(frame):
+            for where, tensor in _tensors(frame, modules):
                 key = storage_key(tensor)
-                if key is not None and key[1] >= least:
-                    found.setdefault(where, key)
-        return found
+                if key is not None and key[1] >= least and where not in found:
+                    found[where] = key
+                    self._seen[where] = StorageRef(tensor.untyped_storage())
+                    whole[where] = tensor.numel() * tensor.element_size() >= key[1]
+        # A batch that is a slice of all rays gets new memory whenever they do.
+        owned = {found[where][0] for where, is_whole in whole.items() if is_whole}
+        return {where: key for where, key in found.items() if whole[where] or key[0] not in owned}
 
 
-def _tensors(frame: FrameType) -> Iterator[tuple[Where, torch.Tensor]]:
-    """Tensors in the variables of a frame, and in attributes of the user's own objects there."""
+def _tensors(frame: FrameType, modules: set[int]) -> Iterator[tuple[Where, torch.Tensor]]:
+    """Tensors in the variables of a frame and of its module, in attributes of the user's own objects, in containers."""
     code = frame.f_code
-    objects = 0
-    for name, value in read_locals(frame).items():
-        kind = type(value)
-        if issubclass(kind, torch.Tensor):
-            yield (code.co_filename, code.co_name, code.co_firstlineno, "function", name), value  # type: ignore[misc]
-        elif is_user_class(kind) and objects < MAX_OBJECTS:
-            objects += 1
-            for attribute, inner in list(attributes_of(value).items()):
-                if issubclass(type(inner), torch.Tensor):
-                    yield (_file_of(kind), kind.__name__, 0, "class", attribute), inner
+    first = 0 if is_module_level(code) else code.co_firstlineno
+    scopes = [((code.co_filename, code.co_name, first, "function"), read_locals(frame))]
+    if id(frame.f_globals) not in modules and not is_module_level(code):
+        scopes.append(((code.co_filename, "<module>", 0, "function"), dict(frame.f_globals)))
+    modules.add(id(frame.f_globals))
+    for scope, variables in scopes:
+        objects: list[object] = []
+        for name, value in variables.items():
+            for inner, tensor in _held(name, value):
+                yield (*scope, inner), tensor
+            if is_user_class(type(value)):
+                objects.append(value)
+        for depth_first in range(MAX_OBJECTS):
+            if depth_first >= len(objects):
+                break
+            value = objects[depth_first]
+            kind = type(value)
+            parts = dict(attributes_of(value))
+            if issubclass(kind, nn.Module):
+                parts.update(parts.get("_buffers") or {})
+            for attribute, held in parts.items():
+                for inner, tensor in _held(attribute, held):
+                    yield (_file_of(kind), kind.__name__, 0, "class", inner), tensor
+                if is_user_class(type(held)) and len(objects) < MAX_OBJECTS:
+                    objects.append(held)
+
+
+def _held(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
+    """A tensor under a name, or those in a small container under it."""
+    if issubclass(type(value), torch.Tensor):
+        yield name, value  # type: ignore[misc]
+        return
+    entries: list[tuple[object, object]] = []
+    if type(value) is dict and len(value) <= MAX_ENTRIES:
+        entries = [(key, inner) for key, inner in value.items() if type(key) in (str, int)]
+    elif type(value) is list and len(value) <= MAX_ENTRIES:
+        entries = list(enumerate(value))
+    for key, inner in entries:
+        if issubclass(type(inner), torch.Tensor):
+            yield f"{name}[{key!r}]", inner  # type: ignore[misc]
 
 
 def _file_of(kind: type) -> str:
@@ -144,5 +192,7 @@ def _file_of(kind: type) -> str:
 def _statement(where: Where) -> Place | None:
     file, scope, first_line, kind, name = where
     if kind == "class":
-        return remade_attribute(file, scope, name)
-    return remade_variable(file, scope, first_line, name)
+        return remade_attribute(file, scope, name) or remade_elsewhere(file, name, is_global=False)
+    return remade_variable(file, scope, first_line, name) or (
+        remade_elsewhere(file, name, is_global=True) if scope == "<module>" else None
+    )

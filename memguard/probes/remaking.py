@@ -57,6 +57,31 @@ def remade_variable(file: str, function: str, first_line: int, name: str) -> Pla
     return None
 
 
+def remade_elsewhere(file: str, name: str, *, is_global: bool) -> Place | None:
+    """Where the only function of a file that gives something else's part, or a global, something new does so.
+
+    Args:
+        file: The file.
+        name: A global, an attribute, or an entry of either: ``cache["x"]``.
+        is_global: Whether the name is a variable of the module.
+    """
+    tree = parse_file(file)
+    found: list[Place] = []
+    for scope in ast.walk(tree) if tree is not None else ():
+        if not isinstance(scope, _FUNCTIONS) or scope.name == "__init__":
+            continue
+        nodes = list(_own(scope))
+        declared = any(isinstance(node, ast.Global) and name in node.names for node in nodes)
+        for statement in _made(iter(nodes), name):
+            plain = any(isinstance(target, ast.Name) for target in _targets(statement))
+            if plain and not (is_global and declared):
+                continue  # a variable of its own
+            found.append(_place(file, statement, scope.name, name))
+    if len(found) != 1 or any(_drops(node, name) for node in ast.walk(tree or ast.Module([], []))):
+        return None
+    return found[0]
+
+
 def _function_at(tree: ast.Module, name: str, first_line: int) -> ast.AST | None:
     for node in ast.walk(tree):
         if isinstance(node, _FUNCTIONS) and node.name == name:
@@ -81,9 +106,28 @@ def _made(nodes: Iterator[ast.AST], name: str) -> Iterator[ast.Assign | ast.AnnA
     for node in nodes:
         if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
             continue
-        made = any(isinstance(part, ast.Call) for part in ast.walk(node.value))
-        if made and any(_is(target, name) for target in _targets(node)):
+        if any(_is(target, name) and _makes(value) for target, value in _pairs(node)):
             yield node
+
+
+def _makes(value: ast.expr) -> bool:
+    """Whether an expression makes something: a call, arithmetic, or the rows that an index picks."""
+    return any(
+        isinstance(part, (ast.Call, ast.BinOp))
+        or (isinstance(part, ast.Subscript) and not isinstance(part.slice, (ast.Slice, ast.Constant, ast.Tuple)))
+        for part in ast.walk(value)
+    )
+
+
+def _pairs(node: ast.Assign | ast.AnnAssign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Each target with what it gets: of ``a, b = f(), g()`` its own."""
+    assert node.value is not None
+    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+        if isinstance(target, ast.Tuple):
+            values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value] * len(target.elts)
+            yield from zip(target.elts, values, strict=False)
+        else:
+            yield target, node.value
 
 
 def _drops(node: ast.AST, name: str) -> bool:
@@ -101,6 +145,13 @@ def _targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
 
 
 def _is(target: ast.expr, name: str) -> bool:
+    name, _, entry = name.partition("[")
+    if entry:  # cache["x"], pools[i]
+        return (
+            isinstance(target, ast.Subscript)
+            and _is(target.value, name)
+            and (not isinstance(target.slice, ast.Constant) or repr(target.slice.value) + "]" == entry)
+        )
     return (isinstance(target, ast.Name) and target.id == name) or (
         isinstance(target, ast.Attribute) and target.attr == name
     )

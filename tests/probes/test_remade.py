@@ -11,7 +11,7 @@ from torch import nn
 from memguard.facts import ModelCopies, ReboundTensor
 from memguard.probes.model_series import ModelSeriesProbe
 from memguard.probes.remade import RemadeProbe
-from memguard.probes.remaking import remade_attribute, remade_variable
+from memguard.probes.remaking import remade_attribute, remade_elsewhere, remade_variable
 from memguard.stats import BatchRecord, Stage
 from tests.probes.loop import Loop
 
@@ -146,6 +146,13 @@ LOOPS = {
     "deleted after the loop": ("for i in r:\n    x = make()\ndel x\n", 2),
     "made in an inner loop": ("for e in r:\n    for i in r:\n        x = make()\n    use(x)\n", 3),
     "before the loop": ("x = make()\nfor i in r:\n    use(x)\n", None),
+    "rows picked by an index": ("for i in r:\n    x = x[perm]\n", 2),
+    "both picked": ("for i in r:\n    y, x = y[perm], x[perm]\n", 2),
+    "arithmetic": ("for i in r:\n    x = x * 2\n", 2),
+    "a slice": ("for i in r:\n    x = data[:5]\n", None),
+    "a first element": ("for i in r:\n    x = data[0]\n", None),
+    "another name": ("for i in r:\n    x = data\n", None),
+    "changed places": ("for i in r:\n    x, y = y, x\n", None),
     "a number": ("for i in r:\n    x = 1\n", None),
     "in a function of the loop": ("for i in r:\n    def f():\n        x = make()\n", None),
 }
@@ -175,6 +182,62 @@ def test_attributes_that_a_method_makes_anew(method: str, line: int | None, tmp_
     path.write_text(f"class Agent:\n    def __init__(self):\n        self.x = make()\n\n    {method}")
     place = remade_attribute(str(path), "Agent", "x")
     assert (place.line if place is not None else None) == line
+
+
+ELSEWHERE = {
+    "a global": ("def f():\n    global x\n    x = make()\n", "x", 3),
+    "a variable of its own": ("def f():\n    x = make()\n", "x", None),
+    "an entry": ("def f(cache):\n    cache['a'] = make()\n", "cache['a']", 2),
+    "another entry": ("def f(cache):\n    cache['b'] = make()\n", "cache['a']", None),
+    "another object's": ("def f(state):\n    state.x = make()\n", "x", 2),
+    "in two functions": ("def f(s):\n    s.x = make()\ndef g(s):\n    s.x = make()\n", "x", None),
+    "dropped by another": ("def f(s):\n    s.x = make()\ndef g(s):\n    s.x = None\n", "x", None),
+}
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_what_a_function_makes_anew_that_is_not_its_own(case: str, tmp_path: Path) -> None:
+    """The only one of a file that does so."""
+    text, name, line = ELSEWHERE[case]
+    path = tmp_path / "script.py"
+    path.write_text(text)
+    place = remade_elsewhere(str(path), name, is_global=True)
+    assert (place.line if place is not None else None) == line
+
+
+class Chunks:
+    """Goes through what is there already, or picks all of it in another order."""
+
+    def __init__(self) -> None:
+        self.parts = [torch.zeros(MIB) for _ in range(3)]
+        self.rays = torch.zeros(MIB)
+        self.batch = self.rays
+
+    def turn(self, number: int) -> None:
+        self.part = self.parts[number % 3]
+
+    def shuffle(self, order: torch.Tensor) -> None:
+        self.rays = self.rays[order]  # shuffled
+
+    def take(self) -> None:
+        self.batch = self.rays[:64].view(8, 8)
+
+
+@pytest.mark.parametrize(("shuffled", "holders"), [(True, ["Chunks.rays"]), (False, [])])
+def test_all_rows_in_another_order_are_told_and_a_chunk_of_several_is_not(shuffled: bool, holders: list[str]) -> None:
+    """Nor is a slice of what is made again: it is what all its names share that is new."""
+    chunks, model = Chunks(), nn.Linear(2, 2)
+    order = torch.arange(MIB)
+    with Loop(model, kinds=[RemadeProbe]) as loop:
+        for index in loop.batches(30):
+            first = index % 6 == 0
+            if first:
+                chunks.turn(index // 6)
+                if shuffled:
+                    chunks.shuffle(order)
+            chunks.take()
+            loop.record = record(14 * MIB if first else 10 * MIB)
+    assert [fact.place.holder for fact in loop.of(ReboundTensor)] == holders
 
 
 def test_a_file_that_cannot_be_parsed_shows_nothing(tmp_path: Path) -> None:
