@@ -1,6 +1,7 @@
 """Lightning feature request for EMA: users share callbacks which copy the module's state dictionary at the start of
 validation to put it back later; some run out of memory with it
 (https://github.com/Lightning-AI/pytorch-lightning/issues/10914). The copy is kept after it was put back."""
+
 from copy import deepcopy
 
 import torch
@@ -47,8 +48,15 @@ class EMACallback(pl.Callback):
 class LitTabular(pl.LightningModule):
     def __init__(self, width=2048):
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(256, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
-                                 nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 50))
+        self.net = nn.Sequential(
+            nn.Linear(256, width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.ReLU(),
+            nn.Linear(width, 50),
+        )
 
     def training_step(self, batch, batch_idx):
         x, y = batch
@@ -64,7 +72,15 @@ class LitTabular(pl.LightningModule):
 
 if __name__ == "__main__":
     pl.seed_everything(0)
-    trainer = pl.Trainer(max_epochs=4, accelerator="auto", devices=1, logger=False, enable_checkpointing=False,
-                         enable_progress_bar=False, enable_model_summary=False, callbacks=[EMACallback()],
-                         num_sanity_val_steps=0)
+    trainer = pl.Trainer(
+        max_epochs=4,
+        accelerator="auto",
+        devices=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[EMACallback()],
+        num_sanity_val_steps=0,
+    )
     trainer.fit(LitTabular(), DataLoader(Records(14), batch_size=None), DataLoader(Records(4), batch_size=None))

@@ -2,6 +2,7 @@
 by a gate and read with a detach by the model) is overwritten by a function of itself and so drags all former graphs
 along. https://github.com/pytorch/pytorch/issues/1536
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
