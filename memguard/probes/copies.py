@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
 
 from memguard.facts import Place
+from memguard.probes.chains import last_name
 from memguard.probes.contents import attributes_of
 from memguard.probes.holders import Survey
+from memguard.probes.parsing import parse
 from memguard.probes.roots import submodules_of
 from memguard.probes.sizes import storage_key
 from memguard.probes.walk import Link
@@ -22,6 +25,8 @@ MIN_SHARE = 0.9
 MIN_LOADED_SHARE = 0.5
 """The same of what ``torch.load`` gave: a backbone's weights, or those of a model with another head."""
 MAX_TENSORS = 20_000
+MIN_WRITES = 3
+"""Times that each tensor of a copy must have been written to, to be an average that goes on."""
 _AVERAGES = ("ema", "swa", "average", "teacher", "momentum", "target", "polyak")
 
 
@@ -34,6 +39,8 @@ class Copy:
     bytes: int
     averaged: bool
     """Whether its name says that it is wanted: an average of weights, a teacher, a target network."""
+    written: bool = False
+    """Whether it goes on changing, as an average does."""
 
 
 def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Collection[int] = ()) -> tuple[Copy, ...]:
@@ -70,9 +77,22 @@ def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Co
                 if common < least or len(fresh) < least * len(storages) / len(tensors):
                     continue
                 taken.update(fresh)
-                found.append(Copy(place, sum(fresh.values()), _is_average(link, place)))
+                found.append(Copy(place, sum(fresh.values()), _is_average(link, place), _is_written(tensors, place)))
                 break
-    return tuple(sorted(found, key=lambda copy: -copy.bytes))
+    return tuple(sorted((_alone(copy, found) for copy in found), key=lambda copy: -copy.bytes))
+
+
+def _alone(copy: Copy, found: Sequence[Copy]) -> Copy:
+    """A copy; no average where only its owner's name says so, and another of that owner's plainly is the average.
+
+    One that averages weights may keep those of before, too, to put them back.
+    """
+    owner = _owner(copy)
+    if not copy.averaged or copy.written or not owner or _says_average(_without_owner(copy.place)):
+        return copy
+    others = (other for other in found if other is not copy and _owner(other) == owner)
+    is_other = any(other.written or _says_average(_without_owner(other.place)) for other in others)
+    return replace(copy, averaged=False) if is_other else copy
 
 
 def is_loaded(place: Place) -> bool:
@@ -108,5 +128,39 @@ def _tensors_of(obj: Any, watched: set[int]) -> list[torch.Tensor]:
 
 
 def _is_average(link: Link, place: Place) -> bool:
-    words = f"{place.holder} {type(link.value).__name__} {place.source}".lower()
+    return _says_average(f"{place.holder} {type(link.value).__name__} {place.source}")
+
+
+def _says_average(words: str) -> bool:
+    words = words.lower()
     return any(word in words for word in _AVERAGES)
+
+
+def _owner(copy: Copy) -> str:
+    """The class whose attribute it is."""
+    return (copy.place.holder or "").rpartition(".")[0]
+
+
+def _without_owner(place: Place) -> str:
+    return f"{(place.holder or '').rpartition('.')[2]} {place.source}"
+
+
+def _is_written(tensors: Iterable[torch.Tensor], place: Place) -> bool:
+    """Whether all of it was written to again and again, or is made anew from what it was."""
+    name = (place.holder or "").rpartition(".")[2]
+    tree = parse((place.source or "").strip())
+    assigned = [node for node in (tree.body if tree is not None else ()) if isinstance(node, ast.Assign)]
+    if name and any(name in _names_in(node.value) for node in assigned if name in _names_in(*node.targets)):
+        return True
+    return all(_writes(tensor) >= MIN_WRITES for tensor in tensors)
+
+
+def _names_in(*nodes: ast.AST) -> set[str | None]:
+    return {last_name(part) for node in nodes for part in ast.walk(node) if isinstance(part, (ast.Name, ast.Attribute))}
+
+
+def _writes(tensor: torch.Tensor) -> int:
+    try:
+        return int(torch._C.TensorBase._version.__get__(tensor))  # type: ignore[attr-defined]
+    except RuntimeError:
+        return 0  # an inference tensor does not count them

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, final
@@ -14,6 +15,8 @@ from torch import nn
 from memguard.facts import NOWHERE, Fact, Place, RetainedGraphs
 from memguard.probes.after_backward import SavedTensors, tied_gradients
 from memguard.probes.carrying import MIN_CHAIN, SHORT_CHAIN, chain_needed, find_chain, is_chained
+from memguard.probes.fed_back import is_fed_back
+from memguard.probes.frames import user_frames
 from memguard.probes.holders import Holder
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import KEY, Mark, Sentinel, tensors_in
@@ -254,6 +257,7 @@ class GraphsProbe(Probe):
         if not training:
             watch.retained.update(mark.module for mark in old)
             watch.carried.update(mark.module for mark in old if self._carried and not rolled_out)
+        frames = list(user_frames(sys._getframe(1)))
         for place in _places(holders, least=min(least, MIN_BATCHES)):
             watch.told.add((place.file, place.line))
             self.report(
@@ -267,7 +271,9 @@ class GraphsProbe(Probe):
                     optimizer_steps=max(steps, 0),
                     bytes=held,
                     backward=used,
-                    carried=self._carried or (chained and "+=" not in (place.source or "")),
+                    carried=self._carried
+                    or (chained and "+=" not in (place.source or ""))
+                    or is_fed_back(place, frames),
                     rolled_out=rolled_out,
                     node=None if holders else old[0].node,
                     retained_by=self._saved.carried_by or old[0].kept or NOWHERE,

@@ -21,6 +21,9 @@ from memguard.probes.worth import LEAST, least_of_device, least_of_peak
 BESIDE = 2
 """Times that an output itself may be too small: probabilities or masks of its size may lie beside it."""
 
+MUCH_MORE = 2
+"""Times that another name must hold as much, to be told in place of the likeliest."""
+
 
 def is_worth(watch: Watch, nbytes: int) -> bool:
     """Whether so many bytes of the last batch are worth a word."""
@@ -124,7 +127,14 @@ class Beside:
             if before is None or before.expired():
                 held[key[0]] = key[1]
         self._before = seen
-        return survey.holders(found, stage=watch.stage), sum(held.values())
+        return _heaviest_first(survey.holders(found, stage=watch.stage)), sum(held.values())
+
+
+def _heaviest_first(holders: tuple[Holder, ...]) -> tuple[Holder, ...]:
+    """Of several names the one that holds most by far, else the likeliest: ``image, weights = model(x)``."""
+    most = max((holder.bytes for holder in holders), default=0)
+    heavy = [holder for holder in holders if MUCH_MORE * holder.bytes >= most]
+    return (*heavy, *(holder for holder in holders if holder not in heavy))
 
 
 def _plain(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

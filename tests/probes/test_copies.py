@@ -3,6 +3,7 @@
 import copy
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
@@ -58,6 +59,47 @@ def test_average_of_weights_is_marked_as_wanted() -> None:
     )
     assert found.averaged
     assert ema_model is not model
+
+
+class EmaWeights:
+    """Averages, and keeps the weights of before to put them back."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.shadow = copy.deepcopy(model.state_dict())
+        self.backup: dict[str, torch.Tensor] = {}
+
+    def update(self, model: nn.Module) -> None:
+        for name, value in model.state_dict().items():
+            self.shadow[name].mul_(0.9).add_(value, alpha=0.1)
+
+    def swap(self, model: nn.Module) -> None:
+        for name, value in model.state_dict().items():
+            self.backup[name] = value.clone()
+
+
+class EmaWrittenOut(EmaWeights):
+    """The same, made anew in every batch."""
+
+    def update(self, model: nn.Module) -> None:
+        for name, value in model.state_dict().items():
+            self.shadow[name] = 0.9 * self.shadow[name] + 0.1 * value
+
+
+@pytest.mark.parametrize("kind", [EmaWeights, EmaWrittenOut])
+def test_what_an_average_keeps_besides_is_none(kind: type[EmaWeights]) -> None:
+    """The class's name says EMA: of its copies the one that goes on changing is the average, the other only kept."""
+    model = make()
+    ema = kind(model)
+    for _ in range(3):
+        ema.update(model)
+    (found,) = find_copies(Survey(models=[model]), [model])
+    assert found.averaged
+    ema.swap(model)
+    copies = find_copies(Survey(models=[model]), [model])
+    assert {found.place.holder.rpartition(".")[2]: found.averaged for found in copies if found.place.holder} == {
+        "shadow": True,
+        "backup": False,
+    }
 
 
 def test_another_architecture_is_no_copy() -> None:

@@ -122,6 +122,32 @@ def test_the_previous_batch_is_told_with_the_phase_of_the_peak() -> None:
     assert out.shape == (8, 64)
 
 
+class WithWeights(torch.nn.Module):
+    """Returns a small picture and the large weights of its parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        weights = self.inner(x)
+        return weights.mean(1, keepdim=True).repeat(1, 20), weights
+
+
+def test_of_two_names_of_the_last_batch_the_one_that_holds_most_is_told() -> None:
+    """Both are assigned by one statement, the smaller one first."""
+    model, x = WithWeights(), torch.rand(64, 64)
+    peak = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=100)
+    watch = {"device_total_bytes": 100_000, "read": lambda: MemoryStats(allocated_peak_bytes=90)}
+    with Loop(model, kinds=[OutputsProbe], **watch) as loop:
+        loop.record = peak
+        for _ in loop.batches(4):
+            image, weights = model(x)
+            image.sum().backward()
+        assert image.numel() < weights.numel()
+    assert {fact.place.holder for fact in loop.of(PreviousOutputsAlive)} == {"weights"}
+
+
 class Trainer:
     """As one that remembers what its last step returned."""
 
