@@ -84,6 +84,8 @@ class EvaluationProbe(Probe):
         self._inner: list[Mark] = []
         self._used_batches: dict[int, int] = {}
         self._lines = EvalLines()
+        self._used_steps: dict[int, int] = {}
+        """The model of the last graph used, by the optimizer steps before it: a step may take several batches."""
         self._kept: set[int] = set()
         """Models whose graphs of evaluation are kept, once that was told here too."""
 
@@ -131,7 +133,7 @@ class EvaluationProbe(Probe):
         changed: dict[tuple[int, bool], _Model] = {}
         for mark in (*marks, *list(self.watch.ledger.live.values())):
             if mark.used and mark.module:
-                self._used_batches[mark.batch] = mark.module
+                self._used_batches[mark.batch] = self._used_steps[mark.steps] = mark.module
                 model = self._models.get((mark.module, mark.training))
                 if model is not None:
                     model.used += 1
@@ -152,12 +154,16 @@ class EvaluationProbe(Probe):
             model.kept = model.kept or mark.alive > 0
             if mark.site is not None and mark.site.file is not None:
                 model.place, model.asked = mark.site, mark.asked or mark.site
-            if any(self._used_batches.get(mark.batch + near, mark.module) != mark.module for near in (0, 1)):
+            near = [self._used_batches.get(mark.batch + by, mark.module) for by in (0, 1)]
+            if mark.stage is Stage.TRAIN:
+                near.append(self._used_steps.get(mark.steps, mark.module))
+            if any(trained != mark.module for trained in near):
                 model.beside += 1
             changed[(mark.module, mark.training)] = model
-        if len(self._used_batches) > 256:
-            for batch in sorted(self._used_batches)[:-128]:
-                del self._used_batches[batch]
+        for used in (self._used_batches, self._used_steps):
+            if len(used) > 256:
+                for number in sorted(used)[:-128]:
+                    del used[number]
         for key, model in changed.items():
             self._conclude(key, model, ended)
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 import torch
 from torch import nn
 
-from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.facts import Fact, UnusedGraphs
 from memguard.module_parts import parameters_of
+from memguard.probes.call_stacks import Stack, line_to_change, stack_of
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import tensors_in
 from memguard.probes.parameters import ParameterAt, trainable
+from memguard.probes.roots import submodules_of
 from memguard.probes.sites import call_site
 
 MIN_STEPS = 4
 """Optimizer steps, of others, through which its gradients were there."""
+STACKS = 4
+"""Calls of each model whose whole way is noted."""
 
 
 @final
@@ -36,7 +40,7 @@ class _Model:
     """Id and version of its gradient, which piles up in the same tensor while nobody takes it away."""
     seen: int = 0
     calls: int = 0
-    place: Place = NOWHERE
+    stacks: list[Stack] = field(default_factory=list)
 
 
 @final
@@ -76,6 +80,8 @@ class UnownedGradientsProbe(Probe):
                 return
             model = self._models[number] = _Model(weakref.ref(module), place, parameter._version)
         model.calls += 1
+        if len(model.stacks) < STACKS:
+            model.stacks.append(stack_of(module))
         if any(tensor.requires_grad for tensor in tensors_in((args, kwargs))):
             self._done.add(number)  # its graph leads on to others'
             return
@@ -101,12 +107,18 @@ class UnownedGradientsProbe(Probe):
     def _conclude(self, module: nn.Module, model: _Model) -> None:
         if is_optimized(self.watch, [module]):
             return
+        others = [other for number, other in self._models.items() if number != id(module)]
+        trained = [
+            other for found in others if (other := found.ref()) is not None and is_optimized(self.watch, [other])
+        ]
+        parts = {id(part) for other in trained for part in submodules_of(other, set())}
+        place = line_to_change(model.stacks[0], [way for other in others for way in other.stacks], parts)
         gradients = [parameter.grad for parameter in parameters_of(module) if parameter.grad is not None]
         self.report(
             UnusedGraphs(
                 batch=self.watch.batch,
                 stage=self.watch.stage,
-                place=call_site(),
+                place=place or call_site(),
                 module=type(module).__name__,
                 count=model.seen,
                 forwards=model.calls,

@@ -347,3 +347,22 @@ def test_a_call_beside_those_that_adapt_is_told_alone(queries: int, told: bool, 
             model(torch.randn(queries, 8), adapted).argmax(1)  # asked afterwards
     facts = loop.of(UnusedGraphs)
     assert [(fact.place.line, fact.alone) for fact in facts] == ([(line_of("asked afterwards"), True)] if told else [])
+
+
+def test_a_target_network_between_two_batches_is_frozen_by_the_steps_that_it_shares() -> None:
+    """Without a loader each forward may begin a batch: another model's graph of the same step was used."""
+    net, target = make(), make(1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    x = torch.randn(8, 8)
+    with Loop(net, target, kinds=[EvaluationProbe]) as loop:
+        for batch in loop.batches(40):
+            if batch % 4 == 0:
+                out = net(x)
+            elif batch % 4 == 2:
+                wanted = target(x)  # aside
+            elif batch % 4 == 3:
+                optimizer.zero_grad()
+                (out - wanted.detach()).pow(2).mean().backward()
+                optimizer.step()
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.frozen and fact.place.line == line_of("aside")

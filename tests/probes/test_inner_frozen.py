@@ -160,3 +160,111 @@ def test_few_parts_are_hooked_and_none_of_a_model_with_too_many_parameters(monke
     assert len(run(Teachers())) == MAX_PARTS
     monkeypatch.setattr(inner_frozen, "MOST_OWNED", 3)
     assert run(Pair()) == []
+
+
+class Features(nn.Module):
+    """A loss that compares features of a net nobody trains."""
+
+    def __init__(self, *, detached: bool = True) -> None:
+        super().__init__()
+        self.net = nn.ModuleList([nn.Linear(6, 300), nn.Tanh(), nn.Linear(300, 300), nn.Linear(300, 300)])
+        self.detached = detached
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        for part in self.net:
+            x = part(x)
+        return x
+
+    def forward(self, out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        wanted = self.features(target)  # wanted
+        return (self.features(out) - (wanted.detach() if self.detached else wanted)).pow(2).mean()
+
+
+def run_loss(criterion: nn.Module, *, manual: bool = False) -> list[UnusedGraphs]:
+    net = nn.Linear(6, 6)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with Loop(net, criterion, kinds=[InnerFrozenProbe]) as loop:
+        for _ in loop.batches(24):
+            x = torch.randn(4, 6)
+            optimizer.zero_grad()
+            criterion(net(x), x).backward()
+            optimizer.step()
+            for weight in criterion.parameters() if manual else ():
+                if weight.grad is not None:
+                    weight.data -= 0.1 * weight.grad
+    return loop.of(UnusedGraphs)
+
+
+def test_the_target_of_a_loss_on_features_is_told_at_the_call_that_the_output_does_not_take() -> None:
+    """The features of the output need their graph, those of the target do not; a list of modules is no call."""
+    (fact,) = run_loss(Features())
+    assert fact.frozen and fact.module == "ModuleList"
+    assert "# wanted" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+def test_a_target_through_which_a_backward_runs_for_weights_of_nobody_is_told_with_their_gradients() -> None:
+    """Nobody detached it."""
+    net = Features(detached=False)
+    net.net[0] = nn.Linear(6, 100_000)
+    net.net[2] = nn.Linear(100_000, 2)
+    net.net[3] = nn.Linear(2, 2)
+    (fact,) = run_loss(net)
+    assert (fact.gradients_bytes or 0) > 2**20
+
+
+def test_a_loss_whose_weights_are_trained_by_hand_is_silent() -> None:
+    """A step written out, through `.data`, counts no version: the weights themselves say it."""
+    net = Features(detached=False)
+    net.net[0] = nn.Linear(6, 100_000)
+    net.net[2] = nn.Linear(100_000, 2)
+    net.net[3] = nn.Linear(2, 2)
+    assert run_loss(net, manual=True) == []
+
+
+def test_a_loss_on_features_with_frozen_weights_or_without_a_graph_is_silent() -> None:
+    """The graph of the output's features is needed."""
+    frozen = Features()
+    frozen.requires_grad_(False)
+    assert run_loss(frozen) == []
+
+    class Careful(Features):
+        def forward(self, out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                wanted = self.features(target)
+            return (self.features(out) - wanted).pow(2).mean()
+
+    assert run_loss(Careful()) == []
+
+
+def test_a_frozen_part_above_something_that_is_trained_is_silent() -> None:
+    """A prompt lies below it, which the part reads by itself or gets by keyword."""
+
+    class Body(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 300_000)
+            self.hidden: list[torch.Tensor] = []
+
+        def forward(self, *, x: torch.Tensor | None = None) -> torch.Tensor:
+            out: torch.Tensor = self.layer(self.hidden[0] if x is None else x).mean(-1)
+            return out
+
+    class Prompted(nn.Module):
+        def __init__(self, *, keyword: bool) -> None:
+            super().__init__()
+            self.prompt, self.body, self.keyword = nn.Parameter(torch.randn(4, 6)), Body(), keyword
+
+        def forward(self) -> torch.Tensor:
+            self.body.hidden[:] = [self.prompt * 2]
+            out: torch.Tensor = self.body(x=self.prompt * 2) if self.keyword else self.body()
+            return out.pow(2).mean()
+
+    for keyword in (True, False):
+        model = Prompted(keyword=keyword)
+        optimizer = torch.optim.SGD([model.prompt], lr=0.1)
+        with Loop(model, kinds=[InnerFrozenProbe]) as loop:
+            for _ in loop.batches(20):
+                optimizer.zero_grad()
+                model().backward()
+                optimizer.step()
+        assert loop.of(UnusedGraphs) == []

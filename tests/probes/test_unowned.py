@@ -69,3 +69,25 @@ def test_gradients_that_somebody_takes_away_are_silent() -> None:
             if loop.batch % 2:
                 other.zero_grad()
     assert loop.of(UnusedGraphs) == []
+
+
+def test_a_reference_model_asked_through_a_function_that_the_policy_shares_is_told_where_that_is_called() -> None:
+    """The line in the function serves both."""
+    policy, reference = nn.Linear(6, 6), nn.Linear(6, 6)
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+
+    def score(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = model(x).log_softmax(-1)
+        return out
+
+    with Loop(policy, reference, kinds=[UnownedGradientsProbe]) as loop:
+        for _ in loop.batches(12):
+            x = torch.randn(4, 6)
+            ratio = score(policy, x)
+            ratio = ratio - score(reference, x)  # the reference
+            optimizer.zero_grad()
+            ratio.pow(2).mean().backward()
+            optimizer.step()
+    (fact,) = loop.of(UnusedGraphs)
+    assert "the reference" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+    assert fact.place.holder == "reference"
