@@ -238,7 +238,7 @@ class OomWatch:
             session.peers.withdraw(pending.scene.batch)
         told = replace(self._conclude(pending, session), caught=True)
         with session.recorder.part("out-of-memory report"):
-            session.recorder.learn([told.fact()])
+            session.recorder.learn([*session.probes.take(), told.fact()])  # what came before it says where
             session.recorder.out_of_memory({**told.to_json(), "text": render_markdown(told)})
             session.recorder.summary.notes.append(
                 f"the program caught an out-of-memory error in batch {told.batch}: {told.why}"
@@ -275,7 +275,7 @@ class OomWatch:
             print(f"{short}\n{KEPT}", file=sys.stderr)
         elif not hasattr(error, "add_note"):
             print(short, file=sys.stderr)
-        session.recorder.learn([told.fact()])
+        session.recorder.learn([*session.probes.take(), told.fact()])  # what came before it says where
         session.recorder.out_of_memory({**told.to_json(), "text": whole})
 
     def _conclude(self, pending: Seen, session: Session) -> PostMortem:

@@ -17,7 +17,7 @@ from memguard.module_parts import parameters_of
 from memguard.probes.frames import user_frames
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.parameters import ParameterAt, trainable
-from memguard.probes.sites import call_site, find_call, place_of
+from memguard.probes.sites import call_site, find_call, find_only_call, place_of
 from memguard.probes.sizes import storages_of
 
 GRAPHS = 3
@@ -118,12 +118,13 @@ class GradientsProbe(Probe):
         state, temporary = _state_ahead(optimizer)
         if not state:
             return
-        stats = self.watch.read()
+        stats, site = self.watch.read(), call_site()
+        files = {frame.f_code.co_filename for frame in user_frames()}
         self.report(
             OptimizerStateAhead(
                 batch=self.watch.batch,
                 stage=self.watch.stage,
-                place=call_site(),
+                place=find_only_call(files, type(optimizer).__name__) or site,
                 optimizer=type(optimizer).__name__,
                 state_bytes=state,
                 temporary_bytes=temporary,

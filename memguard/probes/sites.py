@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 import sys
+from collections.abc import Iterable
 from types import FrameType
 
 from memguard.facts import NOWHERE, Place
@@ -45,3 +46,18 @@ def find_call(site: Place, *functions: str, below: bool = False, above: bool = F
         if pattern.search(code) and text in code and not code.lstrip().startswith("def "):
             return Place(file=site.file, line=index + 1, function=site.function, source=lines[index].strip())
     return None
+
+
+def find_only_call(files: Iterable[str], function: str) -> Place | None:
+    """The line that calls a function, if just one line of some files does: where an object comes from.
+
+    Args:
+        files: The files.
+        function: The function's or class's name, the last part of a dotted one.
+    """
+    pattern, found = re.compile(rf"(?<!class )(?<!def )\b{re.escape(function)}\s*\("), []
+    for file in files:
+        for number, line in enumerate(linecache.getlines(file), 1):
+            if pattern.search(line.partition("#")[0]):
+                found.append(Place(file=file, line=number, source=line.strip()))
+    return found[0] if len(found) == 1 else None

@@ -89,6 +89,18 @@ def test_the_state_of_the_first_step_is_known_before_it() -> None:
         assert [fact.state_bytes for fact in facts] == ([tensors * nbytes] if tensors else [])
 
 
+def test_the_state_of_the_first_step_is_told_where_the_optimizer_is_made() -> None:
+    """If one line of the file alone makes such a one: that is the line to change."""
+    model, x = make()
+    optimizer = torch.optim.NAdam(model.parameters())  # made
+    with Loop(model, kinds=[GradientsProbe], read=lambda: MemoryStats(allocated_bytes=5)) as loop:
+        for _ in loop.batches(3):
+            model(x).sum().backward()
+            optimizer.step()
+    (fact,) = loop.of(OptimizerStateAhead)
+    assert fact.place.line == line_of("made")
+
+
 def test_gradients_with_a_graph_that_wait_for_the_next_zero_grad_are_told() -> None:
     """The cycle stands from the step to the beginning of the next batch, and whatever runs in between."""
     model, x = make()

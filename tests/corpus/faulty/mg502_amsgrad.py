@@ -15,10 +15,10 @@ class LM(nn.Module):
 
 
 lm = LM()
-opt = torch.optim.AdamW(lm.parameters(), amsgrad=True)
+opt = torch.optim.AdamW(lm.parameters(), amsgrad=True)  # !MG502 -
 for _ in range(3):
     logits = lm(torch.randint(0, 20000, (4, 12)))
     loss = nn.functional.cross_entropy(logits, torch.randint(0, 16, (4,)))
     opt.zero_grad()
     loss.backward()
-    opt.step()  # !MG502 -
+    opt.step()
