@@ -27,12 +27,24 @@ def is_fed_back(place: Place, frames: Iterable[FrameType]) -> bool:
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
         return False
     call = node.value
-    given = {ast.unparse(part) for part in (*call.args, *(keyword.value for keyword in call.keywords))}
-    targets = {ast.unparse(target) for target in node.targets}
-    if not given & targets:
+    given = _parts_of([*call.args, *(keyword.value for keyword in call.keywords)])
+    if not given & _parts_of(node.targets):
         return False
     here = (frame for frame in frames if frame.f_code.co_filename == place.file)
     return any(_is_of_module(call.func, {**frame.f_globals, **read_locals(frame)}) for frame in here)
+
+
+def _parts_of(expressions: Iterable[ast.expr]) -> set[str]:
+    """What is given or taken, each part of a tuple by itself: ``out, (h, c) = lstm(x, (h, c))``."""
+    found = set()
+    stack = list(expressions)
+    while stack:
+        expression = stack.pop()
+        if isinstance(expression, (ast.Tuple, ast.List)):
+            stack.extend(expression.elts)
+        else:
+            found.add(ast.unparse(expression))
+    return found
 
 
 def _is_of_module(function: ast.expr, variables: dict[str, Any]) -> bool:

@@ -20,6 +20,7 @@ from memguard.probes.frames import user_frames
 from memguard.probes.holders import Holder
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import KEY, Mark, Sentinel, tensors_in
+from memguard.probes.own_memory import is_own_memory
 from memguard.probes.reach import Reach
 from memguard.probes.regular import FEW, FEWEST, find_regular, graphs_needed
 from memguard.probes.sizes import owned_storages, saved_storages, storages_of, walk
@@ -273,7 +274,8 @@ class GraphsProbe(Probe):
                     backward=used,
                     carried=self._carried
                     or (chained and "+=" not in (place.source or ""))
-                    or is_fed_back(place, frames),
+                    or is_fed_back(place, frames)
+                    or is_own_memory(place, watch.models),
                     rolled_out=rolled_out,
                     node=None if holders else old[0].node,
                     retained_by=self._saved.carried_by or old[0].kept or NOWHERE,

@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping
 from memguard.facts import Fact, KeptOnHost, KeptOutputs, Place, RetainedGraphs
 from memguard.probes.bounded import is_bounded, is_made_anew
 from memguard.probes.contents import length_of
+from memguard.probes.fed_back import is_fed_back
+from memguard.probes.frames import user_frames
 from memguard.probes.holders import Holder, Survey
 from memguard.probes.host_copies import is_on_host
 from memguard.probes.host_sizes import newest_of, size_of
 from memguard.probes.interface import Watch
+from memguard.probes.own_memory import is_own_memory
 from memguard.probes.swelling import Swelling, is_cut
 
 
@@ -80,6 +83,7 @@ def _of_tensor(watch: Watch, place: Place, found: Swelling) -> Fact | None:
             first_batch=first,
             last_batch=watch.batch,
             optimizer_steps=0,
+            carried=is_fed_back(place, user_frames()) or is_own_memory(place, watch.models),
         )
     if is_on_host(place):
         return None

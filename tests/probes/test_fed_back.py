@@ -48,6 +48,9 @@ class Owner:
         "state = model.new(x, state=state)",
         "self.state = self.model.new(x, self.state)",
         "h = self.model.cell(x, h)",
+        "out, state = model(x, state)",
+        "out, (h, c) = model(x, (h, c))",
+        "h, c = model.cell(x, h, state=c)",
     ],
 )
 def test_what_a_model_makes_from_itself_is_a_state(source: str) -> None:
@@ -63,6 +66,7 @@ def test_what_a_model_makes_from_itself_is_a_state(source: str) -> None:
         "self.average = 0.9 * self.average + 0.1 * loss",
         "self.total = self.add(self.total, loss)",
         "last = model.new(x, state)",
+        "out, last = model(x, (h, c))",
         "losses = losses + [loss]",
         "total += loss",
         "state = model.new(",

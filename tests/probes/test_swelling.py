@@ -54,6 +54,32 @@ def test_an_average_with_a_graph_is_told_as_one() -> None:
     assert "# averaged" in line_of(fact)
 
 
+def test_a_state_that_a_cell_takes_and_gives_back_is_carried() -> None:
+    """Weights are changed behind every optimizer, and each batch asks the cell twice."""
+    cell, hidden = nn.GRUCell(4, 4), torch.zeros(2, 4)
+    with Loop(cell, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(40):
+            for x in torch.randn(2, 2, 4):
+                hidden = cell(x, hidden)  # grows
+            torch.autograd.backward(hidden.sum(), retain_graph=True)
+            for parameter in cell.parameters():
+                parameter.data = parameter.data * 0.99
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.carried and fact.place.holder == "hidden" and "# grows" in line_of(fact)
+
+
+def test_a_running_mean_of_losses_is_no_state() -> None:
+    """No module makes it."""
+    model, mean = nn.Linear(4, 4), torch.zeros(())
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(40):
+            loss = model(torch.randn(2, 4)).sum()
+            loss.backward()
+            mean = 0.9 * mean + 0.1 * loss  # grows
+    (fact,) = loop.of(RetainedGraphs)
+    assert not fact.carried and fact.place.holder == "mean" and "# grows" in line_of(fact)
+
+
 def steady() -> Callable[[int], None]:
     kept = {"bank": torch.zeros(0, 512)}
 

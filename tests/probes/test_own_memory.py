@@ -1,0 +1,146 @@
+"""A memory that a module's forward reads and writes back, and what only looks like one."""
+
+import linecache
+
+import pytest
+import torch
+from torch import nn
+
+from memguard.facts import Fact, RetainedGraphs
+from memguard.probes.graphs import GraphsProbe
+from tests.probes.loop import Loop
+
+
+def line_of(fact: Fact) -> str:
+    return linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+class Base(nn.Module):
+    """Has the layers, and a memory that begins empty."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.gate, self.head = nn.Linear(4, 6), nn.Linear(6, 6), nn.Linear(12, 4)
+        self.memory: torch.Tensor | None = None
+
+    def answer(self, h: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
+        """From the features and what was read."""
+        return torch.as_tensor(self.head(torch.cat([h, read.mean(0).expand(h.shape[0], -1)], 1)))
+
+
+class Gated(Base):
+    """Reads the old memory without its graph, under a name."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.embed(x))
+        memory = torch.zeros(8, 6) if self.memory is None else self.memory
+        read = memory.detach()
+        g = torch.sigmoid(self.gate(h))
+        self.memory = memory * (1 - g) + g * h  # kept
+        return self.answer(h, read)
+
+
+class Begun(Base):
+    """Begins it under a question, and writes what it computed before."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.embed(x))
+        if self.memory is None:
+            self.memory = torch.zeros(8, 6)
+        with torch.no_grad():
+            read = self.memory.tanh()
+        new = self.memory.lerp(h, 0.1)
+        self.memory = new  # kept
+        return self.answer(h, read)
+
+
+class Returned(Base):
+    """Reads it in what an early return answers, and in what follows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.embed(x))
+        memory = self.memory if self.memory is not None else torch.zeros(8, 6)
+        if not self.training:
+            return self.answer(h, memory)
+        out = self.answer(h, memory.detach())
+        self.memory = 0.5 * memory + 0.5 * h  # kept
+        return out
+
+
+class Average(Base):
+    """A running mean of features that no forward reads."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.embed(x))
+        if self.memory is None:
+            self.memory = h.detach()
+        old = self.memory
+        self.memory = 0.9 * old + 0.1 * h  # kept
+        return self.answer(h, h)
+
+
+class Split(Base):
+    """One mean of a batch norm that is read in evaluation alone: another branch than the one that writes it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.embed(x))
+        if self.memory is None:
+            self.memory = h.detach()
+        if self.training:
+            mean = h.mean(0)
+            self.memory = 0.9 * self.memory + 0.1 * mean  # kept
+        else:
+            mean = self.memory
+        return self.answer(h, h - mean)
+
+
+class Weighted(Base):
+    """A running mean of one number weighs it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.embed(x))
+        if self.memory is None:
+            self.memory = torch.ones(())
+        weight = 1 / self.memory.detach()
+        self.memory = 0.9 * self.memory + 0.1 * h.mean()  # kept
+        return self.answer(h, h * weight)
+
+
+class Cut(Gated):
+    """A memory as it should be."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = super().forward(x)
+        assert self.memory is not None
+        self.memory = self.memory.detach()
+        return out
+
+
+def told(model: nn.Module) -> list[RetainedGraphs]:
+    """What is told of training it."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(20):
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).sum().backward()
+            optimizer.step()
+    return loop.of(RetainedGraphs)
+
+
+@pytest.mark.parametrize("kind", [Gated, Begun, Returned])
+def test_a_memory_that_forward_reads_and_writes_is_a_carried_state(kind: type[nn.Module]) -> None:
+    """It is detached where it is read, not where it is written: no output's graph shows that it is carried."""
+    (fact,) = told(kind())
+    assert fact.carried and "# kept" in line_of(fact) and fact.place.holder == f"{kind.__name__}.memory"
+
+
+@pytest.mark.parametrize("kind", [Average, Split, Weighted])
+def test_a_running_mean_is_none(kind: type[nn.Module]) -> None:
+    """What no forward reads before it writes it, or a single number, is kept rather than carried."""
+    (fact,) = told(kind())
+    assert not fact.carried and "# kept" in line_of(fact)
+
+
+def test_a_memory_that_is_cut_is_silent() -> None:
+    """Nothing is kept then."""
+    assert told(Cut()) == []
