@@ -10,7 +10,7 @@ from memguard.detectors.interface import Detector
 from memguard.detectors.ratchet import WARM_UP, Ratchet
 from memguard.detectors.telling import Room, from_fact, holder, limit_of, plural
 from memguard.detectors.training_floor import TrainingFloor
-from memguard.facts import Fact, KeptOutputs, RanOutOfMemory, ViewsPinStorage
+from memguard.facts import Fact, KeptOutputs, RanOutOfMemory, RetainedGraphs, ViewsPinStorage
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run, Stage
 from memguard.units import format_bytes
@@ -60,6 +60,8 @@ class OutputsAccumulate(Detector):
         self._mild: KeptOutputs | None = None
         """What was only remarked on in training, for something seems to bound it."""
         self._floor: TrainingFloor | None = None
+        self._with_graph: set[tuple[object, ...]] = set()
+        """What was told as keeping graphs (MG101, MG102): the tensors that it keeps are no second matter."""
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Learns how much room is left, and how far this pass is; a remark may turn out to be more than that."""
@@ -101,6 +103,8 @@ class OutputsAccumulate(Detector):
             if mild is not None and leaked and fact.holder in (None, mild.place.holder):
                 yield self._worse(mild, run, f"memory ran out. {fact.why}", fact.batch, fact.bytes)
             return
+        if isinstance(fact, RetainedGraphs) and not fact.rolled_out:
+            self._with_graph.add(_cause_of(fact))
         if not isinstance(fact, KeptOutputs) or fact.tensors < MIN_BATCHES:
             return
         left = fact.batches_left
@@ -113,6 +117,8 @@ class OutputsAccumulate(Detector):
             severity = Severity.WARNING
         elif fact.bytes >= LARGE_SHARE * (limit_of(run) or float("inf")):
             severity = Severity.WARNING  # it may end with the pass, yet the device is a good part full of it
+        if severity is not Severity.CRITICAL and fact.place.line is not None and _cause_of(fact) in self._with_graph:
+            return
         if severity is Severity.INFO and fact.stage is Stage.TRAIN:
             self._mild = fact  # and the batches before it were a warm-up as well
             self._floor = self._floor or TrainingFloor(Ratchet(warm_up=max(WARM_UP - fact.batch, 0)))
@@ -143,6 +149,12 @@ class OutputsAccumulate(Detector):
         if newest is None or newest.index is None or length is None:
             return None
         return max(length - newest.index - 1, 0)
+
+
+def _cause_of(fact: Fact) -> tuple[object, ...]:
+    """What tells one cause from another: in validation the same line may keep what has no graph."""
+    place = fact.place
+    return fact.stage, place.file, place.line, place.holder
 
 
 def _matters(fact: KeptOutputs, run: Run) -> bool:
