@@ -10,10 +10,12 @@ import torch
 from torch import nn
 
 from memguard.facts import Place
+from memguard.probes.chains import last_name
 from memguard.probes.contents import attributes_of
 from memguard.probes.parsing import parse_file
 from memguard.probes.roots import submodules_of
 
+_JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack"})
 _ASSIGNS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 
 
@@ -83,7 +85,16 @@ def _is_used(before: list[ast.stmt], write: ast.stmt, name: str) -> bool:
     read = [node for node in simple if node not in aliases and _reads(node.value, name, old)]
     made_of = {node.id for node in ast.walk(write) if isinstance(node, ast.Name)}
     parts = [node for node in read if _targets(node) & made_of]
+    if any(_is_joined(node.value) for node in [*parts, write] if isinstance(node, _ASSIGNS)):
+        return False
     return bool(len(read) > len(parts)) and bool(parts or _reads(getattr(write, "value", None), name, old))
+
+
+def _is_joined(value: ast.expr | None) -> bool:
+    """Whether old and new stand side by side, as in a queue: ``torch.cat([k, self.queue])[:size]`` collects."""
+    while isinstance(value, ast.Subscript):
+        value = value.value
+    return isinstance(value, ast.Call) and last_name(value.func) in _JOINS
 
 
 def _targets(node: ast.stmt) -> set[str]:

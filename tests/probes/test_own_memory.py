@@ -106,6 +106,17 @@ class Weighted(Base):
         return self.answer(h, h * weight)
 
 
+class Queue(Base):
+    """What comes is joined to what is there, and the oldest goes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.embed(x))
+        queue = torch.zeros(64, 6) if self.memory is None else self.memory
+        read = queue.detach()
+        self.memory = torch.cat([h, queue])[:96]  # kept
+        return self.answer(h, read)
+
+
 class Cut(Gated):
     """A memory as it should be."""
 
@@ -134,8 +145,8 @@ def test_a_memory_that_forward_reads_and_writes_is_a_carried_state(kind: type[nn
     assert fact.carried and "# kept" in line_of(fact) and fact.place.holder == f"{kind.__name__}.memory"
 
 
-@pytest.mark.parametrize("kind", [Average, Split, Weighted])
-def test_a_running_mean_is_none(kind: type[nn.Module]) -> None:
+@pytest.mark.parametrize("kind", [Average, Split, Weighted, Queue])
+def test_a_running_mean_or_a_queue_is_none(kind: type[nn.Module]) -> None:
     """What no forward reads before it writes it, or a single number, is kept rather than carried."""
     (fact,) = told(kind())
     assert not fact.carried and "# kept" in line_of(fact)
