@@ -112,8 +112,8 @@ class CreateGraphCycle(Detector):
                 fact,
                 run,
                 Severity.WARNING,
-                f"the backward at {where} with create_graph=True leaves gradients that carry a graph on a model that "
-                f"is thrown away: parameter and gradient hold each other, and so the graphs of "
+                f"the backward at {where} with create_graph=True leaves gradients that carry a graph on weights that "
+                f"are thrown away: parameter and gradient hold each other, and so the graphs of "
                 f"{plural(fact.graphs, 'batch')} are alive, which not even the garbage collector frees.",
                 "use torch.autograd.grad(loss, parameters, create_graph=True) there, or set p.grad = None for all "
                 "parameters before the model goes.",

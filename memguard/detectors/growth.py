@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, final
 
 from memguard.detectors.interface import Detector
 from memguard.detectors.ratchet import Outlook, Ratchet
 from memguard.detectors.telling import at, from_fact, from_post_mortem, from_record, holder, limit_of
 from memguard.detectors.training_floor import TrainingFloor
-from memguard.facts import Fact, GrowingContainer, KeptOutputs, RetainedGraphs, SurvivingAllocations
+from memguard.facts import AutocastOpen, Fact, GrowingContainer, KeptOutputs, RetainedGraphs, SurvivingAllocations
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run, Stage
 from memguard.units import format_bytes
 
 EXPLAINED = 0.5
 """Share of the growth that a named cause must account for to be the whole message."""
+
+ROUNDING = 0.02
+"""Share of its size by which an allocator may make a small block larger."""
 
 
 @final
@@ -40,6 +43,9 @@ class SteadyGrowth(Detector):
         self._floor = TrainingFloor(Ratchet())
         self._named = 0.0
         self._lead: Fact | None = None
+        self._survivors: list[SurvivingAllocations] = []
+        """All lines of the newest look."""
+        self._region: AutocastOpen | None = None
         self._told = False
         self._pending: tuple[Outlook, BatchRecord] | None = None
 
@@ -53,9 +59,13 @@ class SteadyGrowth(Detector):
             self._named = max(self._named, fact.bytes / fact.graphs)
         elif isinstance(fact, KeptOutputs):
             self._named = max(self._named, fact.bytes_per_batch)
+        elif isinstance(fact, AutocastOpen) and fact.stage is Stage.TRAIN:
+            self._region = fact
         elif isinstance(fact, (SurvivingAllocations, GrowingContainer)):
             if self._lead is None or isinstance(fact, GrowingContainer):
                 self._lead = fact
+            if isinstance(fact, SurvivingAllocations):
+                self._survivors = [other for other in self._survivors if other.batch == fact.batch] + [fact]
             if self._pending is not None:
                 found, record = self._pending
                 self._pending = None
@@ -82,7 +92,7 @@ class SteadyGrowth(Detector):
             f"({format_bytes(growth.observed)} over the last {growth.batches} batches): at this rate it reaches the "
             f"limit of {format_bytes(limit_of(run))} in about {found.batches_to_limit} batches."
         )
-        lead, nbytes = self._lead, round(growth.observed)
+        lead, nbytes, severity = self._lead, round(growth.observed), Severity.CRITICAL
         if lead is None:
             return from_record(
                 self,
@@ -99,13 +109,28 @@ class SteadyGrowth(Detector):
             message += f" {holder(lead.place)} grows by {lead.elements_per_batch:.3g} elements a batch."
         else:
             message += f" Allocations made at {at(lead.place)} survive their batches."
+            if self._region is not None and _are_casts(self._survivors):
+                message += f" The autocast region at {at(self._region.place)} keeps them, with their casts."
+                severity = Severity.INFO  # MG311 warned of it
         return from_fact(
             self,
             lead,
             run,
-            Severity.CRITICAL,
+            severity,
             message,
             "keep values instead of tensors there, move them to the CPU, or bound how many are kept.",
             nbytes=nbytes,
             bytes_per_batch=growth.rate,
         )
+
+
+def _are_casts(survivors: Sequence[SurvivingAllocations]) -> bool:
+    """Whether one line makes as many tensors as the others, each twice as large: weights made anew, and their casts.
+
+    A cast has half the size in a half precision, and its graph holds the weight.
+    """
+    if len(survivors) < 2:
+        return False
+    largest, *others = sorted(survivors, key=lambda fact: -fact.bytes)
+    same = largest.allocations == sum(fact.allocations for fact in others)
+    return same and abs(largest.bytes - 2 * sum(fact.bytes for fact in others)) <= ROUNDING * largest.bytes

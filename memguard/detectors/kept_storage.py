@@ -8,6 +8,7 @@ from typing import ClassVar, final
 
 from memguard.detectors.interface import Detector
 from memguard.detectors.ratchet import WARM_UP, Ratchet
+from memguard.detectors.snapshots import Snapshots
 from memguard.detectors.telling import Room, from_fact, holder, limit_of, plural
 from memguard.detectors.training_floor import TrainingFloor
 from memguard.facts import Fact, KeptOutputs, RanOutOfMemory, RetainedGraphs, ViewsPinStorage
@@ -56,6 +57,7 @@ class OutputsAccumulate(Detector):
 
     def __init__(self) -> None:
         self._room = Room()
+        self._snapshots = Snapshots()
         self._newest: dict[Stage, BatchRecord] = {}
         self._mild: KeptOutputs | None = None
         """What was only remarked on in training, for something seems to bound it."""
@@ -105,6 +107,7 @@ class OutputsAccumulate(Detector):
             return
         if isinstance(fact, RetainedGraphs) and not fact.rolled_out:
             self._with_graph.add(_cause_of(fact))
+        self._snapshots.learn(fact)
         if not isinstance(fact, KeptOutputs) or fact.tensors < MIN_BATCHES:
             return
         left = fact.batches_left
@@ -113,7 +116,7 @@ class OutputsAccumulate(Detector):
         severity = Severity.INFO
         if left is not None and self._room.severity(run, fact.bytes_per_batch, left) is Severity.CRITICAL:
             severity = Severity.CRITICAL
-        elif (fact.survived_epochs or not fact.bounded) and _matters(fact, run):
+        elif never_stops(fact, run):
             severity = Severity.WARNING
         elif fact.bytes >= LARGE_SHARE * (limit_of(run) or float("inf")):
             severity = Severity.WARNING  # it may end with the pass, yet the device is a good part full of it
@@ -122,6 +125,8 @@ class OutputsAccumulate(Detector):
         if severity is Severity.INFO and fact.stage is Stage.TRAIN:
             self._mild = fact  # and the batches before it were a warm-up as well
             self._floor = self._floor or TrainingFloor(Ratchet(warm_up=max(WARM_UP - fact.batch, 0)))
+        if self._snapshots.explain(fact) is not None and not (fact.bounded and severity is Severity.CRITICAL):
+            return  # MG308 tells of them
         what = fact.what or (f"the states of {fact.metric}" if fact.metric else plural(fact.tensors, "tensor"))
         if fact.numbers:
             what = f"{plural(fact.tensors, 'number')}, each with the storage it was computed in,"
@@ -155,6 +160,11 @@ def _cause_of(fact: Fact) -> tuple[object, ...]:
     """What tells one cause from another: in validation the same line may keep what has no graph."""
     place = fact.place
     return fact.stage, place.file, place.line, place.holder
+
+
+def never_stops(fact: KeptOutputs, run: Run) -> bool:
+    """Whether nothing seems to bound it, and it is more than a log of numbers."""
+    return (bool(fact.survived_epochs) or not fact.bounded) and fact.tensors >= MIN_BATCHES and _matters(fact, run)
 
 
 def _matters(fact: KeptOutputs, run: Run) -> bool:

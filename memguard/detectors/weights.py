@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import ClassVar, final
 
 from memguard.detectors.interface import PEAKS, Detector
-from memguard.detectors.telling import from_fact, holder, limit_of, plural
-from memguard.facts import CheckpointKept, Fact, ModelCopies, StaleGradients
+from memguard.detectors.kept_storage import never_stops
+from memguard.detectors.snapshots import Snapshots, is_piled
+from memguard.detectors.telling import Room, from_fact, holder, limit_of, plural
+from memguard.facts import CheckpointKept, Fact, KeptOutputs, ModelCopies, StaleGradients
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run
 from memguard.units import format_bytes
@@ -36,14 +39,28 @@ class ModelCopy(Detector):
 
     code: ClassVar[str] = "MG308"
     name: ClassVar[str] = "model-copy"
+    hears: ClassVar[int] = PEAKS
+
+    def __init__(self) -> None:
+        self._room = Room()
+        self._snapshots = Snapshots()
+
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+        """Learns how much room is left."""
+        self._room.observe(record)
+        return ()
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Tells of single ones, each of which may be wanted; warns where they pile up under one name, or are large."""
+        self._snapshots.learn(fact)
+        if isinstance(fact, KeptOutputs) and never_stops(fact, run):
+            pile = self._snapshots.explain(fact)
+            if pile is not None:
+                yield self._growing(fact, pile, run)
         if not isinstance(fact, ModelCopies):
             return
         limit = limit_of(run)
-        piled = fact.copies > max(len(fact.holders), 1) and not fact.passing
-        piled = piled and (limit is None or fact.bytes >= MIN_PILE_SHARE * limit)
+        piled = is_piled(fact) and (limit is None or fact.bytes >= MIN_PILE_SHARE * limit)
         many = piled or (limit is not None and fact.bytes >= LARGE_SHARE * limit)
         if fact.earlier:
             yield self._earlier(fact, run, limit)
@@ -59,6 +76,21 @@ class ModelCopy(Detector):
             f"{': an average of the weights, usually wanted' if fact.averaged else ''}.",
             "keep copies on the CPU (v.detach().cpu().clone()) or on disk.",
             nbytes=fact.bytes,
+        )
+
+    def _growing(self, fact: KeptOutputs, pile: ModelCopies, run: Run) -> Finding:
+        """Copies that nobody clears: however small they are, more come."""
+        each = fact.bytes_per_batch
+        return from_fact(
+            self,
+            replace(fact, place=pile.place),
+            run,
+            self._room.severity(run, each, fact.batches_left),
+            f"{plural(pile.copies, 'copy')} of the model's weights ({format_bytes(pile.bytes)}) lie on the device "
+            f"besides the model, in {holder(pile.place)}, and more come: {format_bytes(each)} with every batch.",
+            "keep copies on the CPU (v.detach().cpu().clone()) or on disk.",
+            nbytes=pile.bytes,
+            bytes_per_batch=each,
         )
 
     def _earlier(self, fact: ModelCopies, run: Run, limit: int | None) -> Finding:

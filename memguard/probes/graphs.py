@@ -58,6 +58,8 @@ class GraphsProbe(Probe):
         self._saved = SavedTensors(watch, report, self.holders)
         self._idle: bool | None = None
         self._trained = False
+        self._tied_at = MIN_BATCHES
+        """Batches with a graph of a backward with create_graph, without steps, at which somebody is looked for."""
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Looks whether the saved tensors of this model's last graph are still there."""
@@ -72,8 +74,7 @@ class GraphsProbe(Probe):
         mark = self.watch.ledger.current
         if mark is None:
             return
-        if mark.training:
-            self._last[mark.module] = mark
+        self._last[mark.module] = mark  # in eval mode too: an input is optimized through a frozen model
         if not self._carried and self._has_enough(mark.training):
             self._carried = self._reaches_old(output)
 
@@ -101,6 +102,7 @@ class GraphsProbe(Probe):
                 self.watch.look_closely(4 * MIN_BATCHES)
             if len(batches) >= self._again.get(training, MIN_BATCHES) and self._certain(training):
                 self._diagnose(old, batches, training)
+        self._look_for_tied()
         for used, needed in tuple(self._needed.items()):
             if len(self.watch.ledger.live) >= needed:
                 self._look_for_few(used, needed)
@@ -173,6 +175,23 @@ class GraphsProbe(Probe):
                 self._needed[used] = more
             else:
                 self._needed.pop(used)
+
+    def _look_for_tied(self) -> None:
+        """Of tensors whose gradients carry a graph, which nobody steps: a fit that is thrown away with its grad."""
+        watch = self.watch
+        marks = [mark for mark in list(watch.ledger.live.values()) if mark.created and mark.batch < watch.batch - 1]
+        if len({mark.batch for mark in marks}) < self._tied_at or True in self._again or True in self._unnamed:
+            return
+        self._tied_at *= AGAIN
+        if watch.optimizer_steps >= MIN_STEPS:
+            return  # then they are found by the steps that they survived
+        gc.collect()
+        marks = [mark for mark in marks if mark.alive > 0]
+        tied = tied_gradients(marks, watch) if len({mark.batch for mark in marks}) >= MIN_BATCHES else None
+        keys = {id(mark) for mark in marks}
+        reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)
+        if tied is not None and not self.holders(reach, graph=True, passes=reach.passes, stage=tied.stage):
+            self.report(tied)
 
     def _look_for_chain(self) -> None:
         """Of a state that is carried over segments without a step between them: those of a document."""

@@ -131,13 +131,14 @@ class ScansProbe(Probe):
         parameters = [parameter for model in watch.models for parameter in parameters_of(model)]
         owned.update(storages_of(p.grad for p in parameters if p.grad is not None))
         survey = Survey(models=watch.models, extra=watch.roots())
+        if watch.stage is Stage.TRAIN:
+            self._tell_copies(survey, owned)  # before what grows, for copies that pile up grow as well
         if grown:
             before = count_back(survey, {number: length for number, (length, _) in grown.items()})
             self._tell_growth(survey, before, max(watch.batches - max(batch for _, batch in grown.values()), 1))
         if pinned:
             self._tell_pins(find_pins(survey, ignore=owned, min_storage_bytes=MIN_PIN_BYTES), pinned)
         if watch.stage is Stage.TRAIN:
-            self._tell_copies(survey, owned)
             self._tell_exceptions(survey, owned)
 
     def _tell_growth(self, survey: Survey, before: Census, batches: int) -> None:

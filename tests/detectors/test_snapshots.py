@@ -1,0 +1,44 @@
+"""Snapshots of the weights that pile up are one cause: MG308 tells of it, and MG301 does not tell it again."""
+
+from dataclasses import replace
+
+from memguard.detectors import DETECTORS
+from memguard.facts import KeptOutputs, ModelCopies
+from memguard.findings import Severity
+from tests.detectors.evidence import AT, GIB, MIB, PLACE, judge, record, run_of
+
+RULES = {rule.code: rule for rule in DETECTORS}
+PILE = ModelCopies(**AT, copies=4, bytes=48 * MIB, holders=("history",))
+GROWS = KeptOutputs(**AT, tensors=8, first_batch=0, bytes=96 * MIB, bytes_per_batch=3.0 * MIB, bounded=False)
+LONG = run_of(batches_left=None)
+
+
+def test_a_pile_of_copies_is_told_by_one_rule() -> None:
+    """What grows is the pile that was told: MG308 warns of it, however small its share still is."""
+    assert judge(RULES["MG301"](), PILE, GROWS, run=LONG) == []
+    mild, growing = judge(RULES["MG308"](), PILE, GROWS, run=LONG)
+    assert (mild.severity, growing.severity) == (Severity.INFO, Severity.WARNING)
+    assert mild.cause == growing.cause and "more come" in growing.message
+
+
+def test_a_pile_that_will_not_fit_is_critical() -> None:
+    """As MG301 would tell of it."""
+    (_, growing) = judge(RULES["MG308"](), record(0), PILE, replace(GROWS, bytes_per_batch=30.0 * MIB))
+    assert growing.severity is Severity.CRITICAL
+
+
+def test_what_else_grows_is_still_told() -> None:
+    """Outputs under another name, heavier elements, and what grows where one copy alone or an average lies."""
+    other = replace(GROWS, place=replace(PLACE, holder="outputs", line=77))
+    elsewhere = replace(GROWS, place=replace(PLACE, file="/home/me/other.py"))
+    for fact in (other, elsewhere, replace(GROWS, bytes=GIB)):
+        assert len(judge(RULES["MG301"](), PILE, fact, run=LONG)) == 1
+        assert len(judge(RULES["MG308"](), PILE, fact, run=LONG)) == 1
+    for copies in (replace(PILE, copies=1), replace(PILE, averaged=True), replace(PILE, passing=True)):
+        assert len(judge(RULES["MG301"](), copies, GROWS, run=LONG)) == 1
+
+
+def test_a_pile_that_something_bounds_is_no_warning_of_its_own() -> None:
+    """A window of the last few, or a log of a tiny model's weights: the copies were told, no more."""
+    for fact in (replace(GROWS, bounded=True), replace(GROWS, bytes=8 * 400, bytes_per_batch=100.0)):
+        assert [told.severity for told in judge(RULES["MG308"](), PILE, fact, run=LONG)] == [Severity.INFO]
