@@ -16,7 +16,7 @@ from memguard.probes.holders import Survey
 from memguard.probes.host_sizes import is_from_worker, is_unknown, newest_of, size_of
 from memguard.probes.ledger import tensors_in
 from memguard.probes.names import NAMES, innermost, text_of
-from memguard.probes.sizes import storage_key
+from memguard.probes.sizes import storage_key, storages_of
 from memguard.probes.walk import Link
 
 _FAILURES: Final = (BaseException, types.TracebackType)
@@ -31,7 +31,8 @@ class Count:
     tensors: int
     """Tensors below it that were met; long containers are sampled."""
     bytes: int
-    """Of their storages, each once; scaled up where a long container was sampled."""
+    """Of their storages, each once; scaled up where a long container was sampled. A part of a tensor that is there
+    under another name brings none."""
 
 
 @final
@@ -49,6 +50,8 @@ class Growth:
     """What its newest element takes of the host's memory."""
     from_worker: bool = False
     """Whether that holds a tensor in shared memory: what a DataLoader's worker handed over."""
+    newest: tuple[int, ...] = ()
+    """Storages of the tensors in its newest element."""
     graph: bool = False
     """Whether a tensor in it carries an autograd graph."""
     numbers: bool = False
@@ -121,6 +124,7 @@ def find_growth(
                 size,
                 newest_bytes=of_newest,
                 from_worker=from_worker,
+                newest=tuple(storages_of(tensors)),
                 graph=any(tensor.grad_fn is not None for tensor in tensors),
                 numbers=bool(tensors) and all(tensor.numel() == 1 for tensor in tensors),
                 on_cpu=bool(tensors) and all(tensor.device.type == "cpu" for tensor in tensors),
@@ -149,8 +153,11 @@ def _counted(survey: Survey) -> dict[str, tuple[Link, Count]]:
     """Every container with a path of its own: two lists of one path are told apart by their order."""
     below: dict[int, list[int]] = {}
     seen: dict[int, set[int]] = {}
+    there = {key[0] for leaf in survey.tensors if (key := storage_key(leaf.value)) and not _is_part(leaf.value, key[1])}
     for leaf in survey.tensors:
         key = storage_key(leaf.value)
+        if key is not None and key[0] in there and _is_part(leaf.value, key[1]):
+            key = None
         for link in _kept_without_failure(leaf):
             if container_of(type(link.value)) is None:
                 continue
@@ -174,6 +181,11 @@ def _counted(survey: Survey) -> dict[str, tuple[Link, Count]]:
             path = f"{base}#{number}"
         found[path] = (link, Count(length, tensors, int(size * scale)))
     return found
+
+
+def _is_part(tensor: torch.Tensor, nbytes: int) -> bool:
+    """Whether a tensor shows less than half of its storage."""
+    return 2 * tensor.numel() * tensor.element_size() < nbytes
 
 
 def _kept_without_failure(leaf: Link) -> list[Link]:

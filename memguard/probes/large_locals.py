@@ -33,7 +33,7 @@ class LargeLocal:
     read_again: bool | None
     """Whether the function reads it before it gets a new value; None if its source is not at hand."""
     last_turns: bool = False
-    """Whether it is the loop's last turn's: what sets it stands below the line that runs."""
+    """Whether it is the loop's last turn's: what sets it in every turn stands below the line that runs."""
     shared: bool = False
     """Whether something else may hold the same storage: a caller, what it was taken from, what a loop goes through."""
     backward_follows: bool = False
@@ -73,7 +73,9 @@ def find_large_locals(
             if known is None:
                 found[key[0]], frames[key[0]] = local, user_frame
             elif frames[key[0]] is not user_frame:
-                found[key[0]] = replace(known, shared=True)
+                # Another function holds it as well; if that one reads it on, nothing is gained here.
+                read_again = known.read_again if local.read_again is False else local.read_again
+                found[key[0]] = replace(known, shared=True, read_again=read_again)
             elif local.read_again is not False:  # another name of it, or a part of it
                 found[key[0]] = replace(known, read_again=local.read_again)
     frames.clear()
@@ -88,7 +90,8 @@ def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line:
     if function is not None and source is not None:
         lines = [store for store in function.stores if name in _targets(store.target)]
         before = [store for store in lines if store.line <= line] or lines
-        last_turns = bool(lines) and line < min(store.line for store in lines)
+        first = min((store.line for store in lines), default=0)
+        last_turns = line < first and not _in_branch(function.node, first, line, ast.If)
         if before:
             last = max(before, key=lambda store: store.line)
             set_on, text = last.line, source.text(last.line, last.end_line)
@@ -117,22 +120,46 @@ def is_read_again(source: Source | None, first_line: int, function: str, name: s
     node = source.node_at(first_line, function) if source is not None else None
     if node is None:
         return None
-    uses = sorted(_uses(node, name))
+    # On one line a value is read before the name is set: x = f(x).
+    uses = sorted(_uses(node, name), key=lambda use: (use[0], use[2] != "read"))
     if any(kind == "nested" for _, _, kind in uses):
         return True
-    for at, _, kind in uses:
-        if at > line:
-            if kind == "read":
-                return True
-            if not _in_branch(node, at, line):
-                break
+    if _comes_first(node, [(at, kind) for at, _, kind in uses if at > line], line):
+        return True
     for loop in _loops_around(node, line):
         inside = [(at, kind) for at, _, kind in uses if loop.lineno <= at <= (loop.end_lineno or at)]
-        # On one line a value is read before the name is set: x = f(x).
-        first = min(inside, key=lambda use: (use[0], use[1] != "read"), default=None)
-        if first is not None and first[1] == "read" and not _sets_earlier(loop, name):
+        if _comes_first(node, inside, line) and not _sets_earlier(loop, name):
             return True
     return False
+
+
+def _comes_first(function: ast.AST, uses: list[tuple[int, str]], line: int) -> bool:
+    """Whether a read comes before a new value; one that a branch sets is new in the rest of that branch only."""
+    anew: list[range] = []
+    for at, kind in uses:
+        if any(at in lines for lines in anew):
+            continue
+        if kind == "read":
+            return True
+        if not _in_branch(function, at, line):
+            return False
+        if _in_branch(function, at, line, ast.If):
+            anew.append(_rest_of_block(function, at))
+    return False
+
+
+def _rest_of_block(function: ast.AST, at: int) -> range:
+    """The lines below a statement in the same branch or loop."""
+    statements = [node for node in ast.walk(function) if isinstance(node, ast.stmt)]  # the outer ones first
+    end, over = at, at
+    for node in statements:
+        if node.lineno == at:
+            over = node.end_lineno or at
+        for part in () if isinstance(node, (ast.With, ast.AsyncWith)) else ("body", "orelse", "finalbody"):
+            block = getattr(node, part, None)
+            if isinstance(block, list) and block and block[0].lineno <= at <= (block[-1].end_lineno or at):
+                end = block[-1].end_lineno or at
+    return range(over + 1, end + 1)
 
 
 def _sets_earlier(loop: ast.For | ast.AsyncFor | ast.While, name: str) -> bool:
@@ -155,12 +182,18 @@ def _uses(function: ast.AST, name: str) -> list[tuple[int, int, str]]:
     return found
 
 
-def _in_branch(function: ast.AST, at: int, line: int) -> bool:
+_BRANCHES = (ast.If, ast.For, ast.While, ast.Try, ast.AsyncFor)
+
+
+def _in_branch(
+    function: ast.AST | None, at: int, line: int, kinds: type[ast.AST] | tuple[type[ast.AST], ...] = _BRANCHES
+) -> bool:
     """Whether a line stands in a branch or loop that the other line is not in: it may be passed over."""
-    for node in ast.walk(function):
-        if isinstance(node, (ast.If, ast.For, ast.While, ast.Try, ast.AsyncFor, ast.With)):
-            end = node.end_lineno or node.lineno
-            if node.lineno <= at <= end and not node.lineno <= line <= end and not isinstance(node, ast.With):
+    for node in ast.walk(function) if function is not None else ():
+        if isinstance(node, kinds):
+            first: int = getattr(node, "lineno", 0)
+            end: int = getattr(node, "end_lineno", None) or first
+            if first <= at <= end and not first <= line <= end:
                 return True
     return False
 

@@ -31,6 +31,8 @@ class Pin:
     """Of the storages they keep alive."""
     storages: frozenset[int]
     """Keys of these storages; a finding needs them seen in two scans."""
+    met_bytes: int = 0
+    """Of those that were met, each once: of a long container only some elements are looked at."""
 
 
 def find_pins(
@@ -76,7 +78,14 @@ def find_pins(
         # Of a long container only some elements were looked at.
         scale = max(holder.length / len(links), 1) if holder.length > len(links) else 1
         found.append(
-            Pin(holder.place, int(len(links) * scale), int(small * scale), int(total * scale), frozenset(storages))
+            Pin(
+                holder.place,
+                views=int(len(links) * scale),
+                used_bytes=int(small * scale),
+                pinned_bytes=int(total * scale),
+                storages=frozenset(storages),
+                met_bytes=total,
+            )
         )
     return tuple(sorted(found, key=lambda pin: -pin.pinned_bytes))
 

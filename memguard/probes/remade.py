@@ -80,8 +80,8 @@ class RemadeProbe(Probe):
             begins = begins or (self._stands_out and not before)
             self._records += 1
             self._peaks.append(peak)
-        if begins:
-            self._looks += 1
+        if begins or (self._looked_in < 0 and self._records >= MIN_RECORDS):  # what was there before the first of them
+            self._looks += begins
             self._looked_in = self.watch.batch
             self._fresh = self._large()
             self.hear("on_batch_end")

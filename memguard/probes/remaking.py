@@ -111,12 +111,18 @@ def _made(nodes: Iterator[ast.AST], name: str) -> Iterator[ast.Assign | ast.AnnA
 
 
 def _makes(value: ast.expr) -> bool:
-    """Whether an expression makes something: a call, arithmetic, or the rows that an index picks."""
-    return any(
-        isinstance(part, (ast.Call, ast.BinOp))
-        or (isinstance(part, ast.Subscript) and not isinstance(part.slice, (ast.Slice, ast.Constant, ast.Tuple)))
-        for part in ast.walk(value)
-    )
+    """Whether an expression makes something: a call, arithmetic, or the rows that an index picks; no slice's bounds."""
+    waiting: list[ast.AST] = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, ast.Slice):
+            continue
+        if isinstance(part, (ast.Call, ast.BinOp)) or (
+            isinstance(part, ast.Subscript) and not isinstance(part.slice, (ast.Slice, ast.Constant, ast.Tuple))
+        ):
+            return True
+        waiting.extend(ast.iter_child_nodes(part))
+    return False
 
 
 def _pairs(node: ast.Assign | ast.AnnAssign) -> Iterator[tuple[ast.expr, ast.expr]]:

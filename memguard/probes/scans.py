@@ -28,7 +28,7 @@ from memguard.probes.joined import handed_facts, swollen_facts
 from memguard.probes.kept_exceptions import find_stored
 from memguard.probes.owners import state_of
 from memguard.probes.piles import Piles
-from memguard.probes.pins import Pin, find_pins
+from memguard.probes.pins import RATIO, Pin, find_pins
 from memguard.probes.rounds import Rounds
 from memguard.probes.sizes import owned_storages, storages_of
 from memguard.stats import Stage
@@ -135,21 +135,24 @@ class ScansProbe(Probe):
             self._tell_copies(survey, owned)  # before what grows, for copies that pile up grow as well
         if grown:
             before = count_back(survey, {number: length for number, (length, _) in grown.items()})
-            self._tell_growth(survey, before, max(watch.batches - max(batch for _, batch in grown.values()), 1))
+            batches = max(watch.batches - max(batch for _, batch in grown.values()), 1)
+            self._tell_growth(survey, before, batches, owned)
         if pinned:
             self._tell_pins(find_pins(survey, ignore=owned, min_storage_bytes=MIN_PIN_BYTES), pinned)
         if watch.stage is Stage.TRAIN:
             self._tell_exceptions(survey, owned)
 
-    def _tell_growth(self, survey: Survey, before: Census, batches: int) -> None:
+    def _tell_growth(self, survey: Survey, before: Census, batches: int, owned: dict[int, int]) -> None:
         watch = self.watch
         least = MIN_HOST_BYTES * batches
+        trained = self._trained()
+        pins: tuple[Pin, ...] | None = None
         for growth in find_growth(survey, before, elements=MIN_ELEMENTS, nbytes=1, host_bytes=least):
             if growth.elements < PER_BATCH * batches and growth.bytes < MIN_BYTES_PER_BATCH * batches:
                 continue
             place = growth.place
             where = (place.file, place.line)
-            if where in watch.told:
+            if where in watch.told or (growth.newest and trained.issuperset(growth.newest)):
                 continue
             watch.told.add(where)
             if growth.graph and growth.elements >= MIN_GRAPHS:
@@ -163,6 +166,12 @@ class ScansProbe(Probe):
             if place.file is not None and (growth.from_worker or on_host):
                 self._tell_kept_on_host(growth, batches)
             if on_host:
+                continue
+            if pins is None:
+                pins = find_pins(survey, ignore=owned, min_storage_bytes=MIN_PIN_BYTES)
+            pin = next((pin for pin in pins if _is_of(pin, growth)), None)
+            if pin is not None and not growth.numbers:
+                self._report_pin(pin, grows=not self._is_bounded(growth))
                 continue
             self.report(
                 KeptOutputs(
@@ -236,16 +245,28 @@ class ScansProbe(Probe):
             if where in watch.told or not known & pin.storages:
                 continue
             watch.told.add(where)
-            self.report(
-                ViewsPinStorage(
-                    batch=watch.batch,
-                    stage=watch.stage,
-                    place=pin.place,
-                    views=pin.views,
-                    used_bytes=pin.used_bytes,
-                    pinned_bytes=pin.pinned_bytes,
-                )
+            self._report_pin(pin, grows=False)
+
+    def _report_pin(self, pin: Pin, *, grows: bool) -> None:
+        self.report(
+            ViewsPinStorage(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=pin.place,
+                views=pin.views,
+                used_bytes=pin.used_bytes,
+                pinned_bytes=pin.pinned_bytes,
+                grows=grows,
             )
+        )
+
+    def _trained(self) -> set[int]:
+        """Storages of what optimizers step on, and of their state: a program that makes more of those trains them."""
+        found: set[int] = set()
+        for optimizer in self.watch.optimizers:
+            found.update(storages_of(state_of(optimizer)))
+            found.update(storages_of(parameter for group in optimizer.param_groups for parameter in group["params"]))
+        return found
 
     def _tell_copies(self, survey: Survey, owned: dict[int, int]) -> None:
         watch = self.watch
@@ -270,3 +291,10 @@ class ScansProbe(Probe):
                     bytes=held.bytes,
                 )
             )
+
+
+def _is_of(pin: Pin, growth: Growth) -> bool:
+    """Whether most of what grew is storage that views pin; the rest of a long container may show what these do not."""
+    one, other = pin.place, growth.place
+    is_same = (one.file, one.line, one.holder) == (other.file, other.line, other.holder)
+    return is_same and 2 * pin.pinned_bytes >= growth.bytes and RATIO * pin.used_bytes < pin.met_bytes

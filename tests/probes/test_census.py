@@ -84,3 +84,17 @@ def test_numbers_count_too() -> None:
         steps.append((step, "x"))  # noqa: PERF401
     (growth,) = find_growth(Survey(), before)
     assert (growth.place.holder, growth.elements, growth.bytes) == ("steps", 10, 0)
+
+
+def test_rows_of_what_is_there_anyway_bring_nothing() -> None:
+    """Rows of data that another name holds as a whole; of a tensor that nobody else holds they bring all of it."""
+    data, rows, pins = torch.zeros(64, 256), [], []
+    for index in range(4):
+        rows.append(data[index])
+        pins.append(torch.zeros(64, 256)[0])
+    before = take_census(Survey())
+    for index in range(4):
+        rows.append(data[index + 4])
+        pins.append(torch.zeros(64, 256)[0])
+    found = {growth.place.holder: growth.bytes for growth in find_growth(Survey(), before)}
+    assert (found["rows"], found["pins"]) == (0, 4 * 64 * 1024)

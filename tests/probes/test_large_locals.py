@@ -65,6 +65,39 @@ def test_what_is_set_below_the_line_that_runs_is_the_last_turns() -> None:
     }
 
 
+def test_what_a_branch_sets_now_and_then_is_not_the_last_turns() -> None:
+    """It is as old as the last time that the branch was gone into."""
+    found: list[LargeLocal] = []
+
+    def loop() -> None:
+        for turn in range(3):
+            if turn == 2:
+                found.extend(find_large_locals(MIB))
+            if not turn:
+                shown = torch.zeros(MIB)
+                shown.sum()
+
+    loop()
+    assert [(local.name, local.last_turns, local.read_again) for local in found] == [("shown", False, False)]
+
+
+def test_what_a_caller_reads_on_is_read_on() -> None:
+    """A batch that is a part of the caller's data: to drop it gains nothing."""
+    found: list[LargeLocal] = []
+
+    def step(rows: torch.Tensor) -> None:
+        found.extend(find_large_locals(MIB))
+
+    def loop() -> None:
+        data = torch.zeros(2 * MIB)
+        for turn in range(1):
+            step(data[turn : turn + 8])
+        data.sum()
+
+    loop()
+    assert [(local.name, local.read_again) for local in found] == [("rows", True)]
+
+
 CASES = {
     "read later": ("def f(m):\n    x = m()\n    here()\n    return x\n", True),
     "never read": ("def f(m):\n    x = m()\n    here()\n    return 1\n", False),
@@ -76,6 +109,28 @@ CASES = {
     "loop's own variable": ("def f(m):\n    for x in m:\n        x.sum()\n        here()\n", False),
     "closure": ("def f(m):\n    x = m()\n    def g():\n        return x\n    here()\n    g()\n", True),
     "deleted": ("def f(m):\n    x = m()\n    here()\n    del x\n", False),
+    "set and read in a branch": (
+        "def f(m):\n    for b in m:\n        here()\n        if b:\n            x = m(b)\n            x.sum()\n",
+        False,
+    ),
+    "set in a block of a branch, read below": (
+        "def f(m):\n    for b in m:\n        here()\n        if b:\n            with m:\n                x = m(b)\n"
+        "            x.sum()\n",
+        False,
+    ),
+    "set in a branch, read in another": (
+        "def f(m):\n    for b in m:\n        here()\n        if b:\n            x = m(b)\n        if m:\n"
+        "            x.sum()\n",
+        True,
+    ),
+    "set in a branch above, read in each turn": (
+        "def f(m):\n    for b in m:\n        if b:\n            x = m(b)\n        x.sum()\n        here()\n",
+        True,
+    ),
+    "branch reads the last one": (
+        "def f(m):\n    for b in m:\n        here()\n        if b:\n            x = m(\n                x)\n",
+        True,
+    ),
     "read in the condition": ("def f(m):\n    x = 1\n    while x:\n        here()\n        x = m()\n", True),
 }
 

@@ -60,6 +60,32 @@ def test_a_buffer_made_anew_before_each_epoch_is_told_where_its_peaks_stand_out(
     assert trained(standing_out=False).facts == []
 
 
+def test_what_was_there_before_the_first_batch_that_stands_out_counts() -> None:
+    """Made anew twice: a run of three epochs is told."""
+    agent, model = Agent(), nn.Linear(2, 2)
+    agent.collect()
+    with Loop(model, kinds=[RemadeProbe]) as loop:
+        for index in loop.batches(20):
+            first = index in (8, 16)
+            if first:
+                agent.collect()
+            loop.record = record(14 * MIB if first else 10 * MIB)
+    (fact,) = loop.of(ReboundTensor)
+    assert (fact.place.holder, fact.place.line) == ("Agent.rollout", line_of("collected"))
+
+
+def test_what_is_made_anew_once_is_not_told() -> None:
+    """A restart from a checkpoint, or a curriculum's next stage, comes once."""
+    agent, model = Agent(), nn.Linear(2, 2)
+    agent.collect()
+    with Loop(model, kinds=[RemadeProbe]) as loop:
+        for index in loop.batches(20):
+            if index == 8:
+                agent.collect()
+            loop.record = record(14 * MIB if index in (8, 16) else 10 * MIB)
+    assert loop.facts == []
+
+
 def test_a_row_of_batches_that_stand_out_is_one_look() -> None:
     """A bank is filled in several calls of the model, all of which stand out: no look is left over for later epochs."""
     agent, model = Agent(), nn.Linear(2, 2)
@@ -150,6 +176,7 @@ LOOPS = {
     "both picked": ("for i in r:\n    y, x = y[perm], x[perm]\n", 2),
     "arithmetic": ("for i in r:\n    x = x * 2\n", 2),
     "a slice": ("for i in r:\n    x = data[:5]\n", None),
+    "a slice between bounds that are worked out": ("for i in r:\n    x = data[i * 5 : i * 5 + 5]\n", None),
     "a first element": ("for i in r:\n    x = data[0]\n", None),
     "another name": ("for i in r:\n    x = data\n", None),
     "changed places": ("for i in r:\n    x, y = y, x\n", None),

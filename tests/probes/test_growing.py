@@ -1,0 +1,81 @@
+"""What grows with every batch is told for what it is: outputs, views of them, or the model itself."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from memguard.facts import KeptOutputs, ViewsPinStorage
+from memguard.probes.scans import ScansProbe
+from tests.probes.loop import Loop
+
+ROWS, WIDTH = 64, 512
+
+
+class Cache:
+    """Keeps something of a tensor that no model gives back."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, torch.Tensor] = {}
+
+    def add(self, rows: int) -> None:
+        hidden = torch.zeros(ROWS, WIDTH)
+        for row in range(rows):
+            self.entries[len(self.entries)] = hidden[row]
+
+
+def grown(rows: int) -> Loop:
+    cache, model = Cache(), nn.Linear(2, 2)
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(40):
+            cache.add(rows)
+    return loop
+
+
+def test_views_that_pile_up_are_told_as_views() -> None:
+    """Two rows of each tensor keep all of it."""
+    loop = grown(rows=2)
+    (fact,) = loop.of(ViewsPinStorage)
+    assert (fact.place.holder, fact.grows, loop.of(KeptOutputs)) == ("Cache.entries", True, [])
+    assert 8 * fact.used_bytes < fact.pinned_bytes
+
+
+def test_all_rows_of_what_is_kept_are_told_as_outputs() -> None:
+    """Together they show all of it, of which a long container's samples are a part."""
+    loop = grown(rows=ROWS)
+    assert [fact.place.holder for fact in loop.of(KeptOutputs)] == ["Cache.entries"]
+    assert loop.of(ViewsPinStorage) == []
+
+
+class Splats:
+    """A model that a program makes larger, and trains."""
+
+    def __init__(self) -> None:
+        self.parts: list[nn.Parameter] = []
+        self.optimizer: torch.optim.Optimizer | None = None
+
+    def densify(self, *, trains: bool) -> None:
+        part = nn.Parameter(torch.zeros(1024))
+        self.parts.append(part)
+        if self.optimizer is None:
+            self.optimizer = torch.optim.Adam([part])
+        elif trains:
+            self.optimizer.add_param_group({"params": [part]})
+
+
+def densified(*, trains: bool) -> Loop:
+    splats, model = Splats(), nn.Linear(2, 2)
+    splats.densify(trains=trains)
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(40):
+            assert splats.optimizer is not None
+            torch.stack(splats.parts[-4:]).sum().backward()
+            splats.optimizer.step()
+            splats.densify(trains=trains)
+    return loop
+
+
+def test_parameters_that_an_optimizer_gets_more_of_are_no_kept_outputs() -> None:
+    """Nor is its state; parameters that nothing trains pile up."""
+    assert densified(trains=True).of(KeptOutputs) == []
+    assert [fact.place.holder for fact in densified(trains=False).of(KeptOutputs)] == ["Splats.parts"]
