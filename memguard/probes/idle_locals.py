@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from memguard.clocks import thread_time
 from memguard.facts import Place
 from memguard.probes.frames import is_user_file
 from memguard.probes.last_reads import Body, function_around, names_set
@@ -22,6 +23,8 @@ ROUNDS = 6
 MOST_BLOCKS = 64
 """Blocks alive at a peak that are looked at, the largest first."""
 MOST_TURNS = 128
+MOST_SECONDS = 1.0
+"""Of this thread's processor time, after which nothing is concluded: a history has up to 100,000 events."""
 
 Event = dict[str, Any]
 Frame = tuple[str, int, str]
@@ -76,9 +79,17 @@ def idle_at_peak(trace: Sequence[Event], *, min_bytes: int) -> list[Idle]:
         trace: Allocator events in PyTorch's snapshot format, oldest first.
         min_bytes: Smallest block that counts.
     """
-    look = _Look(trace, max(min_bytes, 1))
+    try:
+        return _search(_Look(trace, max(min_bytes, 1)), min_bytes)
+    except _Late:
+        return []
+
+
+def _search(look: _Look, min_bytes: int) -> list[Idle]:
     found: list[_Found] = []
     first, now = look.peak()
+    if not first:
+        return []  # nothing was allocated
     for _ in range(ROUNDS):
         new = look.idle_at(now)
         if not new:
@@ -86,19 +97,27 @@ def idle_at_peak(trace: Sequence[Event], *, min_bytes: int) -> list[Idle]:
         found += new
         _, now = look.peak()
     highest, _ = look.peak()
-    answer: dict[tuple[str | None, int | None, str], Idle] = {}
+    largest: dict[tuple[str | None, int | None, str], _Found] = {}
     for each in found:
-        known = answer.get(each.variable)
-        alone, _ = look.peak({other.block.made for other in found if other.variable == each.variable})
-        if first - alone >= min_bytes and (known is None or known.bytes < each.block.size):
-            answer[each.variable] = Idle(each.place, each.name, each.block.size, first - highest, each.line)
-    return sorted(answer.values(), key=lambda idle: -idle.bytes)
+        if each.variable not in largest or largest[each.variable].block.size < each.block.size:
+            largest[each.variable] = each
+    answer = []
+    for variable, each in largest.items():
+        alone, _ = look.peak({other.block.made for other in found if other.variable == variable})
+        if first - alone >= min_bytes:
+            answer.append(Idle(each.place, each.name, each.block.size, first - highest, each.line))
+    return sorted(answer, key=lambda idle: -idle.bytes)
+
+
+class _Late(Exception):
+    """The search took its time."""
 
 
 @final
 class _Look:
     def __init__(self, trace: Sequence[Event], min_bytes: int) -> None:
         self._trace, self._least = trace, min_bytes
+        self._until = thread_time() + MOST_SECONDS
         self._blocks: list[_Block] = []
         self._levels = [0] * len(trace)
         self._stacks: dict[int, list[Frame]] = {}
@@ -115,6 +134,7 @@ class _Look:
 
     def peak(self, only: set[int] | None = None) -> tuple[int, int]:
         """The highest level without what is idle, or without some such blocks alone, and the event that reaches it."""
+        self._hurry()
         changes = [0] * (len(self._trace) + 1)
         for block in self._blocks:
             changes[block.made] += block.size
@@ -262,12 +282,17 @@ class _Look:
                 return number + 1
         return made + 1
 
+    def _hurry(self) -> None:
+        if thread_time() > self._until:
+            raise _Late
+
     def _is_alloc(self, number: int) -> bool:
         return self._trace[number].get("action") == "alloc"
 
     def _stack(self, number: int) -> list[Frame]:
         """The frames of an event, outermost first."""
         if number not in self._stacks:
+            self._hurry()
             frames: Iterable[Event] = self._trace[number].get("frames") or ()
             named = [(str(f.get("filename", "")), int(f.get("line", 0)), str(f.get("name", ""))) for f in frames]
             self._stacks[number] = [each for each in named if each[0] and not each[0].startswith("??")][::-1]

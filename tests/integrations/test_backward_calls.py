@@ -98,3 +98,20 @@ def test_a_loop_is_listened_to_for_losses_at_its_beginning_alone(original: objec
             optimizer.zero_grad()
     assert stood_in[0] and not any(stood_in[17:])
     assert torch.autograd.backward is original
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_two_listeners_end_in_either_order(first: int, original: object) -> None:
+    """The one that is left goes on hearing, and the last one leaves torch's own function."""
+    tolds = [Told(), Told()]
+    calls = [BackwardCalls(told, told.failed) for told in tolds]
+    for one in calls:
+        one.install()
+    w = torch.ones(2, requires_grad=True)
+    w.sum().backward()
+    calls[first].remove()
+    w.sum().backward()
+    calls[1 - first].remove()
+    w.sum().backward()
+    assert torch.autograd.backward is original
+    assert [told.losses for told in (tolds[first], tolds[1 - first])] == [1, 2]

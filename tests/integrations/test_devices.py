@@ -21,13 +21,9 @@ class Spread:
     """A model's face: parameters on some devices."""
 
     def __init__(self, *places: str) -> None:
-        self.places = [SimpleNamespace(device=torch.device(place)) for place in places]
-
-    def parameters(self) -> list[Any]:
-        return self.places
-
-    def buffers(self) -> list[Any]:
-        return []
+        self._modules: dict[str, Any] = {}
+        self._buffers: dict[str, Any] = {}
+        self._parameters = {str(n): SimpleNamespace(device=torch.device(place)) for n, place in enumerate(places)}
 
 
 class OnCuda(ScriptedBackend):
