@@ -2,6 +2,8 @@
 
 Users override `parameters` (a meta-learner that answers with its fast weights), or keep an attribute of that name, of
 `children` or `modules`; torch's own walk would call theirs. Names, order and identity are those of torch's.
+
+It knows torch outside of the rooms that may, for most of them need it, and probes and guards do not know each other.
 """
 
 from __future__ import annotations

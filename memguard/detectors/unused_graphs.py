@@ -63,20 +63,7 @@ class EvalGraph(Detector):
             return
         size = f", {format_bytes(fact.bytes)} each" if fact.bytes else ""
         if fact.derivative:
-            limit = limit_of(run)
-            least = DERIVATIVE_SHARE * limit if limit else DERIVATIVE_BYTES
-            yield from_fact(
-                self,
-                fact,
-                run,
-                Severity.WARNING if (fact.bytes or 0) >= least else Severity.INFO,
-                f"a derivative of {fact.module} is taken in eval mode with a graph of its own"
-                f"{f', at {where}' if where else ''}: {plural(fact.count, 'graph')} of it died without a backward"
-                f"{size}. Without create_graph the derivative frees the activations as it goes.",
-                "build that graph in training alone: create_graph=self.training.",
-                nbytes=fact.bytes,
-                name=fact.place.holder or fact.module,
-            )
+            yield self._derivative(fact, run, size)
             return
         if fact.training:
             yield from_fact(
@@ -105,6 +92,22 @@ class EvalGraph(Detector):
             advice,
             nbytes=fact.bytes,
             name=fact.module,
+        )
+
+    def _derivative(self, fact: UnusedGraphs, run: Run, size: str) -> Finding:
+        where, limit = at(fact.place), limit_of(run)
+        least = DERIVATIVE_SHARE * limit if limit else DERIVATIVE_BYTES
+        return from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if (fact.bytes or 0) >= least else Severity.INFO,
+            f"a derivative of {fact.module} is taken in eval mode with a graph of its own"
+            f"{f', at {where}' if where else ''}: {plural(fact.count, 'graph')} of it died without a backward"
+            f"{size}. Without create_graph the derivative frees the activations as it goes.",
+            "build that graph in training alone: create_graph=self.training.",
+            nbytes=fact.bytes,
+            name=fact.place.holder or fact.module,
         )
 
 

@@ -112,17 +112,12 @@ class Session:
         self.backend = choose_backend(options.device, peaks=options.peaks)
         self._slow = SlowLane(self._read_slow, presses=self._presses)
         self._host = HostMemory()
-        sinks: list[Sink] = [ConsoleSink()] if console else []
-        if rank:
-            sinks = [OnlyHere(sink, self.logdir, rank) for sink in sinks]
-        elif record:
-            sinks.append(_tensorboard(options, writer, self.logdir))
         self.recorder = Recorder(
             self.backend,
             Run(device=options.device, rank=rank, world_size=world_size),
             logdir=self.logdir if record else None,
             detectors=make_detectors(rules=options.rules, ignore=options.ignore),
-            sinks=sinks,
+            sinks=self._sinks(writer, rank, console=console, record=record),
             slow=self._slow.newest,
             rss=self._host.rss_bytes,
             silenced=options.ignore,
@@ -159,6 +154,13 @@ class Session:
         """Called before and after each optimizer step, where a front door needs it."""
         self.on_batch: Callable[[], None] | None = None
         """Called at the end of each batch, likewise."""
+
+    def _sinks(self, writer: Callable[[], Any] | None, rank: int, *, console: bool, record: bool) -> list[Sink]:
+        """The first rank tells all it knows; the others only what concerns them alone."""
+        sinks: list[Sink] = [ConsoleSink()] if console else []
+        if rank:
+            return [OnlyHere(sink, self.logdir, rank) for sink in sinks]
+        return [*sinks, _tensorboard(self.options, writer, self.logdir)] if record else sinks
 
     @property
     def is_open(self) -> bool:

@@ -20,6 +20,7 @@ from torch import nn
 from memguard.facts import NOWHERE, Place
 from memguard.forks import pid
 from memguard.probes.answering import asking_frame
+from memguard.probes.attached import Attached
 from memguard.probes.ledger import tensors_in
 from memguard.probes.recomputing import in_backward
 from memguard.probes.returned import graph_bytes
@@ -48,19 +49,6 @@ class EvaluatedElsewhere:
     bytes: int | None = None
     place: Place = NOWHERE
     lives: dict[int, _Life] = field(default_factory=dict)
-
-
-@final
-class _Sentinel:
-    """What sits in the node of an answer and dies with it."""
-
-    __slots__ = ("__weakref__",)
-
-    def __deepcopy__(self, memo: object) -> None:
-        return None
-
-    def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        return (type(None), ())
 
 
 @final
@@ -147,7 +135,7 @@ class Elsewhere:
             node.register_prehook(_Used(model))
             if first:
                 first = False
-                sentinel = node.metadata[KEY] = _Sentinel()
+                sentinel = node.metadata[KEY] = Attached()
                 life = _Life(sentinel, _died)
                 life.model, life.dead = model, self._dead
                 model.lives[id(life)] = life

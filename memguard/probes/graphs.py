@@ -1,4 +1,7 @@
-"""Graphs of earlier batches that stay alive: kept losses and outputs, carried state, saved tensors after backward."""
+"""Graphs of earlier batches that stay alive: kept losses and outputs, carried state, saved tensors after backward.
+
+Long because one look at the same old graphs decides between these causes.
+"""
 
 from __future__ import annotations
 
@@ -269,16 +272,32 @@ class GraphsProbe(Probe):
             return None
         held = judge.total()
         del judge, reach
+        self._tell(old, batches, training, holders, held, least=min(least, MIN_BATCHES), is_local=_is_local(named))
+        return None
+
+    def _tell(
+        self,
+        old: list[Mark],
+        batches: set[int],
+        training: bool,
+        holders: tuple[Holder, ...],
+        held: int,
+        *,
+        least: int,
+        is_local: bool,
+    ) -> None:
+        """Reports each holder of some graphs, and what they have in common."""
+        watch, stage = self.watch, old[0].stage
         steps = watch.optimizer_steps - max(mark.steps for mark in old)
         used = sum(mark.used for mark in old) * 2 > len(old)
         # Where later backwards ran through the oldest graph too, a state goes from batch to batch outside the model.
         chained = is_chained(old)
-        rolled_out = not training and self._carried and self._trained and _is_local(named)
+        rolled_out = not training and self._carried and self._trained and is_local
         if not training:
             watch.retained.update(mark.module for mark in old)
             watch.carried.update(mark.module for mark in old if self._carried and not rolled_out)
         frames = list(user_frames(sys._getframe(1)))
-        for place in _places(holders, least=min(least, MIN_BATCHES)):
+        for place in _places(holders, least=least):
             watch.told.add((place.file, place.line))
             self.report(
                 RetainedGraphs(
@@ -300,7 +319,6 @@ class GraphsProbe(Probe):
                     retained_by=self._saved.carried_by or old[0].kept or NOWHERE,
                 )
             )
-        return None
 
 
 @final

@@ -1,4 +1,7 @@
-"""A teacher inside the model: a part that no optimizer holds builds graphs nobody uses."""
+"""A teacher inside the model: a part that no optimizer holds builds graphs nobody uses.
+
+Long because finding such parts and hearing them are one probe's state.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a probe is: one look at live objects, in microseconds, that ends as plain facts."""
+"""What a probe is: one look at live objects, in microseconds, that ends as plain facts.
+
+Long because it is the one page that a new probe is written from: all it may know, and all that it may hear.
+"""
 
 from __future__ import annotations
 

@@ -15,6 +15,8 @@ An integration makes one `Probes`, delivers the events below on the training thr
       take() -> facts
     stage_end(stage)
     exception(error)                       when a step fails; take() works afterwards
+
+Long because each of these events has its method here.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+from memguard.probes.attached import Attached
 from memguard.probes.parsing import parse
 
 MIN_BYTES = 16 * 1024
@@ -23,19 +24,6 @@ _KEY = "memguard.measured"
 
 
 @final
-class _Sentinel:
-    """Sits in the node that a measured tensor hung on, and dies with it."""
-
-    __slots__ = ("__weakref__",)
-
-    def __deepcopy__(self, memo: object) -> None:
-        return None
-
-    def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        return (type(None), ())
-
-
-@final
 @dataclass(frozen=True, slots=True)
 class Measure:
     """What one tensor came to, at one time."""
@@ -44,7 +32,7 @@ class Measure:
     nodes: int
     """Depths of its graph on both sides: that of ``total + x`` goes back to the first total, however wide ``x`` is."""
     batch: int
-    graph: weakref.ref[_Sentinel] | None = None
+    graph: weakref.ref[Attached] | None = None
     """Lives as long as the graph that was measured."""
 
 
@@ -82,7 +70,7 @@ class Swellings:
         if node is not None and self._graphs < MAX_GRAPHS:
             self._graphs += 1
             nodes = _depth(node, first=True) + _depth(node, first=False)
-            graph = weakref.ref(node.metadata.setdefault(_KEY, _Sentinel()))
+            graph = weakref.ref(node.metadata.setdefault(_KEY, Attached()))
         elif node is not None or nbytes < MIN_BYTES:
             return
         self.measures[number] = Measure(nbytes, nodes, batch, graph)
