@@ -117,7 +117,7 @@ class Session:
             Run(device=options.device, rank=rank, world_size=world_size),
             logdir=self.logdir if record else None,
             detectors=make_detectors(rules=options.rules, ignore=options.ignore),
-            sinks=self._sinks(writer, rank, console=console, record=record),
+            sinks=_sinks(options, writer, self.logdir, rank, console=console, record=record),
             slow=self._slow.newest,
             rss=self._host.rss_bytes,
             silenced=options.ignore,
@@ -154,13 +154,6 @@ class Session:
         """Called before and after each optimizer step, where a front door needs it."""
         self.on_batch: Callable[[], None] | None = None
         """Called at the end of each batch, likewise."""
-
-    def _sinks(self, writer: Callable[[], Any] | None, rank: int, *, console: bool, record: bool) -> list[Sink]:
-        """The first rank tells all it knows; the others only what concerns them alone."""
-        sinks: list[Sink] = [ConsoleSink()] if console else []
-        if rank:
-            return [OnlyHere(sink, self.logdir, rank) for sink in sinks]
-        return [*sinks, _tensorboard(self.options, writer, self.logdir)] if record else sinks
 
     @property
     def is_open(self) -> bool:
@@ -534,6 +527,16 @@ class Session:
         )
         if finding is not None:
             self.recorder.add(finding)
+
+
+def _sinks(
+    options: Options, writer: Callable[[], Any] | None, logdir: Path, rank: int, *, console: bool, record: bool
+) -> list[Sink]:
+    """The first rank tells all it knows; the others only what concerns them alone."""
+    sinks: list[Sink] = [ConsoleSink()] if console else []
+    if rank:
+        return [OnlyHere(sink, logdir, rank) for sink in sinks]
+    return [*sinks, _tensorboard(options, writer, logdir)] if record else sinks
 
 
 def _tensorboard(options: Options, writer: Callable[[], Any] | None, logdir: Path) -> TensorBoardSink:
