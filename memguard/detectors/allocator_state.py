@@ -22,6 +22,10 @@ STREAM_SHARE, STREAM_BATCHES, STREAM_RECENT = 0.10, 20, 25
 SETTLED_BATCHES, QUIET_BATCHES = 4, 50
 RECENT_BATCHES = 100
 """First batches, in which one retry may come from benchmarking kernels."""
+ROOMY = 0.25
+"""Of the device left at the peak: what was flushed were cached blocks of sizes that are no longer asked for."""
+OFTEN = 0.25
+"""Retries a batch that slow a run down, however much is left."""
 
 
 @final
@@ -135,7 +139,11 @@ class AllocatorThrash(Detector):
         if batch - self._first >= SETTLED_BATCHES:
             self._last = record
         retries, seen = sum(count for _, count in recent), min(batch - self._first + 1, RECENT_BATCHES)
-        if retries >= 3:
+        if _is_roomy(record, run):
+            if retries < max(3, OFTEN * seen):
+                return
+            severity = Severity.WARNING
+        elif retries >= 3:
             severity = Severity.CRITICAL
         elif batch - self._first >= QUIET_BATCHES:
             severity = Severity.WARNING
@@ -153,17 +161,35 @@ class AllocatorThrash(Detector):
 
     def _tell(self, record: BatchRecord, run: Run, severity: Severity, retries: int, seen: int) -> Finding:
         self._told = severity
+        if _is_roomy(record, run):
+            why = (
+                f"the cache had filled the device with blocks of sizes that are no longer asked for, as tensors that "
+                f"grow leave them{_left(record, run)}"
+            )
+        else:
+            why = (
+                f"the device is full, training is slower already, and a slightly larger batch will not "
+                f"fit{_left(record, run)}"
+            )
         return from_record(
             self,
             record,
             run,
             severity,
             f"the allocator flushed its whole cache and tried again {plural(retries, 'time')} in the last "
-            f"{plural(seen, 'batch')} (num_alloc_retries): the device is full, training is slower "
-            f"already, and a slightly larger batch will not fit{_left(record, run)}.",
+            f"{plural(seen, 'batch')} (num_alloc_retries): {why}.",
             "reduce the batch size a little, or free what other findings name; with much reserved and unused "
             "memory, set PYTORCH_ALLOC_CONF=expandable_segments:True.",
         )
+
+
+def _is_roomy(record: BatchRecord, run: Run) -> bool:
+    """Whether much is left at the peak: the cache was in the way, not the tensors."""
+    limit, peak = limit_of(run), record.allocated_peak_bytes
+    if limit is None or peak is None:
+        return False
+    foreign = max((record.device_used_bytes or 0) - (record.reserved_peak_bytes or 0), 0)
+    return limit - peak - foreign >= ROOMY * limit
 
 
 def _left(record: BatchRecord, run: Run) -> str:

@@ -22,6 +22,8 @@ from memguard.probes.sites import place_of
 from memguard.probes.sizes import SHOWS_SAVED, saved_tensors, storage_key
 
 TOP = 10
+ROWS = 2
+"""Data so many times what a graph saved of it: a table of which this batch used some rows, and no activation."""
 MAX_NODES = 200_000
 MAX_NODES_IN_ALL = 300_000
 """Nodes of graphs in all walks together, about 3 microseconds each. Counted, so that a slow or busy machine tells the
@@ -47,6 +49,8 @@ class Census:
     """Name, shape and dtype of a tensor of that storage."""
     results: dict[Any, list[torch.Tensor]] = field(default_factory=dict)
     """Where torch does not show what graphs saved: what is alive of a node's results, which further ones saved."""
+    tables: set[int] = field(default_factory=set)
+    """Storages of data of which graphs saved only a few rows: they stay whatever the batch."""
     nodes_left: int = MAX_NODES_IN_ALL
     """How many may still be looked at."""
 
@@ -196,12 +200,23 @@ def claim_graphs(census: Census, stack: Stack, leaves: set[int]) -> tuple[int, i
         leaves.update(_leaves(census, stack.losses))
     float32 = largest = 0
     nodes = [tensor.grad_fn for tensor in census.tensors if not tensor.is_leaf and tensor.grad_fn is not None]
+    data = _keys_of_data(census)
     for tensor, node in census.walk(nodes, leaves):
+        key = census.key_of(tensor)
+        if key in data and tensor.numel() * tensor.element_size() * ROWS <= census.size[key]:
+            census.tables.add(key)
+            continue
         nbytes = census.claim(tensor, "activations", f"saved by {node}")
         if nbytes and tensor.dtype == torch.float32:
             float32 += nbytes
         largest = max(largest, nbytes)
     return float32, largest
+
+
+def _keys_of_data(census: Census) -> set[int]:
+    """Storages that tensors without a graph show: data, as far as graphs saved only a part of it."""
+    plain = (tensor for tensor in census.tensors if tensor.is_leaf and not tensor.requires_grad)
+    return {key for key in map(census.key_of, plain) if key is not None}
 
 
 def _leaves(census: Census, losses: list[torch.Tensor]) -> set[int]:
@@ -222,7 +237,8 @@ def claim_locals(census: Census, stack: Stack) -> tuple[TopLine, ...]:
                 key = census.key_of(tensor)
                 if key is None:
                     continue
-                nbytes = census.claim(tensor, "temporaries", f"`{name}` in {frame.f_code.co_name}()")
+                owner = "outputs" if key in census.tables else "temporaries"
+                nbytes = census.claim(tensor, owner, f"`{name}` in {frame.f_code.co_name}()")
                 if nbytes or census.owner[key] in ("activations", "temporaries"):
                     own[key] = census.size[key]
         if own and is_user_frame(frame):

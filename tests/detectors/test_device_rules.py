@@ -112,8 +112,25 @@ def test_a_short_run_in_pieces_is_told_at_its_end(batches: int, told: list[Sever
 @pytest.mark.parametrize(("at", "told"), [(2, []), (20, [Severity.INFO]), (70, [Severity.WARNING])])
 def test_a_single_early_retry_is_a_line_at_the_end(at: int, told: list[Severity]) -> None:
     """In the first batches it may come from benchmarks; after fifty it is a warning at once."""
-    found = judge(AllocatorThrash(), *(record(i, num_alloc_retries=int(i == at)) for i in range(90)))
+    full = {"allocated_peak_bytes": 23 * GIB, "reserved_bytes": 23 * GIB, "device_used_bytes": 23 * GIB}
+    found = judge(AllocatorThrash(), *(record(i, num_alloc_retries=int(i == at), **full) for i in range(90)))
     assert [finding.severity for finding in found] == told
+
+
+@pytest.mark.parametrize(("every", "told"), [(20, Severity.INFO), (3, Severity.WARNING)])
+def test_a_flush_with_much_left_is_the_caches_doing(every: int, told: Severity) -> None:
+    """A tensor that grows leaves blocks of every size behind: a line, a warning only where it is slow."""
+    (found,) = judge(AllocatorThrash(), *(record(i, num_alloc_retries=int(i % every == 0)) for i in range(90)))
+    assert found.severity is told
+    assert "no longer asked for" in found.message
+    assert "the device is full" not in found.message
+
+
+def test_a_flush_is_no_small_matter_where_others_fill_the_device() -> None:
+    """What another process holds is not left."""
+    crowded = (record(i, num_alloc_retries=int(i % 20 == 0), device_used_bytes=24 * GIB) for i in range(90))
+    (found,) = judge(AllocatorThrash(), *crowded)
+    assert found.severity is Severity.CRITICAL
 
 
 def test_few_calls_and_few_graphs_are_a_line_before_they_are_a_warning() -> None:

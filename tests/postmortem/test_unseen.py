@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.postmortem.unseen.trial import CASES, try_out
+from tests.postmortem.unseen.trial import CASES, fail, try_out
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -18,3 +18,11 @@ from tests.postmortem.unseen.trial import CASES, try_out
 def test_unseen(name: str, tmp_path: Path) -> None:
     """The cause is named, the owners add up to what is allocated, and the first advice makes the run fit."""
     try_out(CASES[name], tmp_path)
+
+
+def test_a_table_of_which_batches_are_rows_is_no_activation(tmp_path: Path) -> None:
+    """What graphs saved of a table on the device is a few rows: the table stays."""
+    case = CASES["resident_table"]
+    told = fail(case, tmp_path, "cpu", 1)
+    table = 80_000 * 64 * 4
+    assert told["owners"]["outputs"] >= table > told["owners"]["activations"]

@@ -184,7 +184,35 @@ def cublas(guard: Guard, device: str, fix: Any, scale: int) -> None:
         optimizer.zero_grad()
 
 
+class Scales(nn.Module):
+    """Saves its input as it is."""
+
+    def __init__(self, columns: int = 64, depth: int = 5) -> None:
+        super().__init__()
+        self.scale = nn.ParameterList([nn.Parameter(torch.ones(columns)) for _ in range(depth)])
+        self.out = nn.Linear(columns, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for scale in self.scale:
+            x = x + torch.relu(x * scale)
+        return self.out(x)
+
+
+def resident_table(guard: Guard, device: str, fix: Any, scale: int) -> None:
+    """All data on the device; a batch is a few rows of it, and the table does not shrink with the batch."""
+    table = torch.zeros(80_000 * scale, 64, device=device)
+    model = Scales().to(device)
+    guard.add(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    n = fix or 16_000 * scale
+    for at in range(0, 3 * n, n):
+        optimizer.zero_grad()
+        model(table[at : at + n]).abs().mean().backward()
+        optimizer.step()
+
+
 CASES = {
+    "resident_table": Case(resident_table, "48MiB", {"size"}, by_value),
     "conv_batch": Case(conv_batch, "36MiB", {"size"}, by_value),
     "lm_logits": Case(lm_logits, "48MiB", {"size", "long-batch"}, by_value),
     "vit_batch": Case(vit_batch, "40MiB", {"size"}, by_value),

@@ -35,7 +35,7 @@ def try_out(case: Case, logdir: Path, device: str = "cpu", scale: int = 1) -> No
         device: Where its tensors are; "cpu" is guarded as a virtual GPU.
         scale: Of the sizes.
     """
-    told = _fail(case, logdir / "as it is", device, scale)
+    told = fail(case, logdir / "as it is", device, scale)
     assert told["cause_kind"] in case.causes, told["cause"]
     allocated = told["request"]["allocated_bytes"]
     assert abs(sum(told["owners"].values()) - allocated) <= 0.01 * allocated
@@ -49,7 +49,8 @@ def try_out(case: Case, logdir: Path, device: str = "cpu", scale: int = 1) -> No
         case.run(guard, device, fix, scale)
 
 
-def _fail(case: Case, logdir: Path, device: str, scale: int) -> dict[str, Any]:
+def fail(case: Case, logdir: Path, device: str, scale: int) -> dict[str, Any]:
+    """Runs it as it is; the post-mortem."""
     guard = _guard(case, logdir, device, scale)
     with pytest.raises((torch.OutOfMemoryError, RuntimeError)), guard:
         case.run(guard, device, None, scale)
