@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from types import FrameType
+from typing import final
 
 from memguard.probes.chains import chains_of, last_name
 from memguard.probes.functions import Function, Site
@@ -18,10 +21,26 @@ MAX_HOPS = 4
 _Call = tuple[Source, Function, Site]
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Feeding:
+    """Calls that lead to the statement which keeps something. Plain data."""
+
+    file: str
+    line: int
+    function: str
+    """Where the loop makes the first of them."""
+    adds: bool
+    """Whether the statement only adds up what it is given, as an ``AverageMeter`` does."""
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.line}"
+
+
 def find_caller(
     statement: Statement, frames: Sequence[FrameType], names: Collection[object], sources: Sources, *, graph: bool
-) -> str | None:
-    """Where the function of a statement is called, like ``train.py:41``; None if it runs already, or without one place.
+) -> Feeding | None:
+    """The calls that lead to a statement; None if its function runs already, or is not called at one place.
 
     Args:
         statement: Stores something.
@@ -34,6 +53,7 @@ def find_caller(
     files = list(dict.fromkeys([*(frame.f_code.co_filename for frame in frames), statement.file]))
     source = sources.get(statement.file)
     function = _function_of(statement, source) if source is not None else None
+    adds = function is not None and _adds(statement, function)
     found: _Call | None = None
     for _ in range(MAX_HOPS):
         if source is None or function is None or function.parent is None:
@@ -45,7 +65,27 @@ def find_caller(
             break
         found = call
         source, function = call[0], call[1]
-    return f"{os.path.basename(found[0].file)}:{found[2].line}" if found is not None else None
+    if found is None:
+        return None
+    source, function, site = found
+    return Feeding(source.file, site.line, function.path, adds)
+
+
+def _adds(statement: Statement, function: Function) -> bool:
+    """Whether a method's statement adds to a number of its object what the method was given."""
+    given = set(function.params[1:]) if function.owner is not None else set()
+    for store in function.stores:
+        if store.line != statement.line or not isinstance(store.target, ast.Attribute):
+            continue
+        value, own = store.value, ast.unparse(store.target)
+        if not store.augmented:
+            if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
+                return False
+            if own not in (ast.unparse(value.left), ast.unparse(value.right)):
+                return False
+        names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+        return bool(names & given) and not any(isinstance(node, (ast.List, ast.Tuple)) for node in ast.walk(value))
+    return False
 
 
 def _function_of(statement: Statement, source: Source) -> Function | None:

@@ -7,6 +7,7 @@ from typing import final
 
 import torch
 
+from memguard.probes.callers import Feeding
 from memguard.probes.contents import Via
 from memguard.probes.names import growing, innermost
 from memguard.probes.sought import Statement
@@ -25,7 +26,7 @@ class Group:
         self.leaves: list[Link] = []
         self.bytes = 0
         self.statement: Statement | None = None
-        self.caller: str | None = None
+        self.feeding: Feeding | None = None
         """Where the function of the statement is called."""
 
 

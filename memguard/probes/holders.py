@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -12,7 +13,7 @@ from typing import final
 import torch
 
 from memguard.facts import Place
-from memguard.probes.callers import find_caller
+from memguard.probes.callers import Feeding, find_caller
 from memguard.probes.causes import find_cause
 from memguard.probes.collector import roots_by_collector
 from memguard.probes.contents import Contents, Via, container_of, length_of
@@ -139,7 +140,7 @@ class Survey:
         group.name, group.statement = cause.name, cause.statement
         if cause.statement is not None and cause.statement.grows:
             names = {link.key for link in trail}
-            group.caller = find_caller(cause.statement, self.frames, names, self.sources, graph=hints.graph)
+            group.feeding = find_caller(cause.statement, self.frames, names, self.sources, graph=hints.graph)
 
     def walk_from(self, objects: Iterable[object]) -> None:
         """Walks anew, from other roots."""
@@ -250,8 +251,10 @@ def _holder(group: Group) -> Holder:
             function=statement.function,
             holder=text_of(name),
             source=statement.source,
-            caller=group.caller,
+            caller=str(group.feeding) if group.feeding is not None else None,
         )
+        if group.feeding is not None and group.feeding.adds:
+            place = _at_call(place, group.feeding)
     else:
         place = place_of(name)
     return Holder(
@@ -264,6 +267,12 @@ def _holder(group: Group) -> Holder:
         certain=statement is not None and statement.certain,
         exception=any(issubclass(type(item.value), (BaseException, types.TracebackType)) for item in trail),
     )
+
+
+def _at_call(place: Place, feeding: Feeding) -> Place:
+    """A meter's sum is right for numbers: the line to change is the one that gives it something else."""
+    kept_at = f"{os.path.basename(place.file or '')}:{place.line}"
+    return replace(place, file=feeding.file, line=feeding.line, function=feeding.function, caller=None, kept_at=kept_at)
 
 
 def _merged(holders: Iterable[Holder]) -> tuple[Holder, ...]:
