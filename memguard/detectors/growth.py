@@ -9,7 +9,7 @@ from memguard.detectors.interface import Detector
 from memguard.detectors.ratchet import Outlook, Ratchet
 from memguard.detectors.telling import at, from_fact, from_post_mortem, from_record, holder, limit_of
 from memguard.detectors.training_floor import TrainingFloor
-from memguard.facts import AutocastOpen, Fact, GrowingContainer, KeptOutputs, RetainedGraphs, SurvivingAllocations
+from memguard.facts import AutocastOpen, Fact, GrowingParameters, KeptOutputs, RetainedGraphs, SurvivingAllocations
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run, Stage
 from memguard.units import format_bytes
@@ -61,8 +61,8 @@ class SteadyGrowth(Detector):
             self._named = max(self._named, fact.bytes_per_batch)
         elif isinstance(fact, AutocastOpen) and fact.stage is Stage.TRAIN:
             self._region = fact
-        elif isinstance(fact, (SurvivingAllocations, GrowingContainer)):
-            if self._lead is None or isinstance(fact, GrowingContainer):
+        elif isinstance(fact, (SurvivingAllocations, GrowingParameters)):
+            if self._lead is None or isinstance(fact, GrowingParameters):
                 self._lead = fact
             if isinstance(fact, SurvivingAllocations):
                 self._survivors = [other for other in self._survivors if other.batch == fact.batch] + [fact]
@@ -105,8 +105,16 @@ class SteadyGrowth(Detector):
                 nbytes=nbytes,
                 bytes_per_batch=growth.rate,
             )
-        if isinstance(lead, GrowingContainer):
-            message += f" {holder(lead.place)} grows by {lead.elements_per_batch:.3g} elements a batch."
+        advice = "keep values instead of tensors there, move them to the CPU, or bound how many are kept."
+        if isinstance(lead, GrowingParameters):
+            message += (
+                f" {holder(lead.place)} gets more parameters to train: {lead.parameters} in {lead.batches} batches, "
+                f"and each brings a gradient and the optimizer's state."
+            )
+            advice = (
+                "bound how many there are: take those of past batches out again, or train rows of one table of a fixed "
+                "size (nn.Embedding)."
+            )
         else:
             message += f" Allocations made at {at(lead.place)} survive their batches."
             if self._region is not None and _are_casts(self._survivors):
@@ -118,7 +126,7 @@ class SteadyGrowth(Detector):
             run,
             severity,
             message,
-            "keep values instead of tensors there, move them to the CPU, or bound how many are kept.",
+            advice,
             nbytes=nbytes,
             bytes_per_batch=growth.rate,
         )

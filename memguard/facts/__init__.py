@@ -21,7 +21,7 @@ from memguard.facts.on_host import KeptOnHost, PinnedCacheGrows, WorkerObjects
 from memguard.facts.python_objects import ExceptionHolds, FreedByCollector
 from memguard.facts.storages import (
     CheckpointKept,
-    GrowingContainer,
+    GrowingParameters,
     KeptOutputs,
     LargeLocals,
     ModelCopies,
@@ -50,7 +50,7 @@ __all__ = [
     "FreedByCollector",
     "FunctionContextHolds",
     "GradientsWithGraph",
-    "GrowingContainer",
+    "GrowingParameters",
     "InputSize",
     "KeptOnHost",
     "KeptOutputs",

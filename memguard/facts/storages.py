@@ -95,12 +95,14 @@ class CheckpointKept(Fact):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GrowingContainer(Fact):
-    """A container that grows with every batch, found by counting twice."""
+class GrowingParameters(Fact):
+    """What an optimizer steps on becomes more with every batch."""
 
-    elements_per_batch: float
-    bytes_per_batch: float | None = None
-    kind: str = "list"
+    parameters: int
+    """New ones."""
+    batches: int
+    """In which they came."""
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import ClassVar, final
 from memguard.facts import (
     ExceptionHolds,
     Fact,
+    GrowingParameters,
     KeptOnHost,
     KeptOutputs,
     RetainedGraphs,
@@ -152,7 +153,10 @@ class ScansProbe(Probe):
                 continue
             place = growth.place
             where = (place.file, place.line)
-            if where in watch.told or (growth.newest and trained.issuperset(growth.newest)):
+            if where in watch.told:
+                continue
+            if growth.newest and trained.issuperset(growth.newest):
+                self._tell_trained(growth, batches)
                 continue
             watch.told.add(where)
             if growth.graph and growth.elements >= MIN_GRAPHS:
@@ -186,6 +190,20 @@ class ScansProbe(Probe):
                     numbers=growth.numbers,
                 )
             )
+
+    def _tell_trained(self, growth: Growth, batches: int) -> None:
+        """No warning by itself: a network may grow on purpose, and MG501 says so where it will not fit."""
+        watch = self.watch
+        self.report(
+            GrowingParameters(
+                batch=watch.batch,
+                stage=watch.stage,
+                place=growth.place,
+                parameters=growth.elements,
+                batches=batches,
+                bytes=growth.bytes,
+            )
+        )
 
     def _steps_since(self, batches: int) -> int:
         """Optimizer steps since so many batches had been."""

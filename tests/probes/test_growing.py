@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from memguard.facts import KeptOutputs, ViewsPinStorage
+from memguard.facts import GrowingParameters, KeptOutputs, ViewsPinStorage
 from memguard.probes.scans import ScansProbe
 from tests.probes.loop import Loop
 
@@ -76,6 +76,10 @@ def densified(*, trains: bool) -> Loop:
 
 
 def test_parameters_that_an_optimizer_gets_more_of_are_no_kept_outputs() -> None:
-    """Nor is its state; parameters that nothing trains pile up."""
-    assert densified(trains=True).of(KeptOutputs) == []
+    """Nor is its state; parameters that nothing trains pile up. Who gets them is told, for growth that will not fit."""
+    trained = densified(trains=True)
+    assert trained.of(KeptOutputs) == []
+    more = trained.of(GrowingParameters)
+    assert {fact.place.holder for fact in more} & {"Splats.parts", "Splats.optimizer"}
+    assert all(fact.parameters > fact.batches // 2 for fact in more)
     assert [fact.place.holder for fact in densified(trains=False).of(KeptOutputs)] == ["Splats.parts"]

@@ -1,9 +1,9 @@
-"""Growth of weights that are made anew under an autocast region, which MG311 warned of: no second alarm."""
+"""What MG501 says of a growth whose cause is known: weights made anew under autocast, parameters that become more."""
 
 from dataclasses import replace
 
 from memguard.detectors import DETECTORS
-from memguard.facts import AutocastOpen, Fact, SurvivingAllocations
+from memguard.facts import AutocastOpen, Fact, GrowingParameters, SurvivingAllocations
 from memguard.findings import Finding, Severity
 from memguard.stats import Stage
 from tests.detectors.evidence import AT, GIB, MIB, PLACE, judge, record
@@ -39,3 +39,12 @@ def test_growth_that_the_region_does_not_explain_stays_critical() -> None:
     ):
         (told,) = growth_after(*facts)
         assert told.severity is Severity.CRITICAL
+
+
+def test_parameters_that_become_more_are_named_before_the_line_that_allocates() -> None:
+    """By who gets them; alone they are no finding."""
+    more = GrowingParameters(**{**AT, "place": replace(PLACE, line=7)}, parameters=30, batches=30, bytes=30 * MIB)
+    for facts in ((more, MADE), (MADE, more)):
+        (told,) = growth_after(*facts)
+        assert (told.severity, told.line) == (Severity.CRITICAL, 7) and "more parameters to train" in told.message
+    assert judge(RULES["MG501"](), more) == []
