@@ -17,6 +17,8 @@ from memguard.probes.roots import submodules_of
 
 _JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack"})
 _ASSIGNS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
+_MOVES = frozenset({"to", "cuda", "cpu", "float", "double", "half", "bfloat16", "type_as", "contiguous", "clone"})
+"""Methods that give the same values elsewhere, or in another form."""
 
 
 def is_own_memory(place: Place, models: Iterable[nn.Module]) -> bool:
@@ -106,9 +108,11 @@ def _targets(node: ast.stmt) -> set[str]:
 
 
 def _is_alias(value: ast.expr, name: str) -> bool:
-    """``self.memory`` itself, or one of two: ``self.start if self.memory is None else self.memory``."""
+    """``self.memory`` itself, moved (``self.memory.to(x.device)``), or one of two: ``a if b else self.memory``."""
     if isinstance(value, ast.IfExp):
-        return _is_attribute(value.body, name) or _is_attribute(value.orelse, name)
+        return _is_alias(value.body, name) or _is_alias(value.orelse, name)
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MOVES:
+        value = value.func.value
     return _is_attribute(value, name)
 
 
