@@ -21,14 +21,16 @@ class RetainedGraph(Detector):
     What: a tensor that carries an autograd graph is stored for longer than its batch: a running sum
     (``total += loss``), a list of losses or outputs, a dictionary, a meter, a hook that collects activations. Graphs of
     at least eight batches are alive although the weights were changed three times since they were built; or of three
-    to five batches, kept once in some, if the weights were changed since and nothing empties what keeps them.
+    to five batches, kept once in some, if the weights were changed since and nothing empties what keeps them. Or a
+    function keeps those of 24 forwards, without a step between them, for one gradient of their sum.
 
     Why it matters: each stored tensor keeps its whole graph. If no backward ran through it, that is every activation
     of its forward, on the device; after a backward it is the graph's nodes, in host memory, and the tensor itself. It
     grows with every batch until memory is full.
 
     How to fix: store a value, not a graph: ``total += loss.detach()`` or ``losses.append(loss.detach())``;
-    ``loss.item()`` if a number will do and a synchronisation is acceptable; ``.detach().cpu()`` for large outputs.
+    ``loss.item()`` if a number will do and a synchronisation is acceptable; ``.detach().cpu()`` for large outputs. Of
+    a sum take the gradient of each part by itself, and add them up.
     """
 
     code: ClassVar[str] = "MG101"
@@ -54,14 +56,19 @@ class RetainedGraph(Detector):
         if self._cycle and fact.place.holder is None and fact.place.line is None:
             return
         per_batch = _per_batch(fact)
-        message = f"{_who(fact)} keeps the graphs of {plural(fact.graphs, 'batch')} alive{_since(fact)}{_cost(fact)}."
+        message = f"{_who(fact)} keeps the graphs of {_of_what(fact)} alive{_since(fact)}{_cost(fact)}."
         name = fact.place.holder or "it"
         advice = (
             f"store the value without its graph: detach what goes into {name} (x.detach(), or x.item() for a number)"
         )
         if re.search(r"\bregister_\w*hook\s*\(", fact.place.source or "") and "append" not in (fact.place.source or ""):
             advice = "keep the handle that the registration returns, and call handle.remove() when the batch is done"
-        if not fact.backward:
+        if fact.together:
+            advice = (
+                "take the gradient of each batch by itself and add the gradients up: that of the sum is the same, and "
+                "one graph at a time is enough"
+            )
+        elif not fact.backward:
             advice += "; if it is evaluation, run it under torch.no_grad()"
         yield from_fact(
             self,
@@ -114,9 +121,9 @@ class CarriedState(Detector):
             # A roll-out that nobody trains on lacks a no_grad rather than a detach: MG201 tells that.
             Severity.INFO if fact.rolled_out else max(self._room.severity(run, per_batch, None), Severity.WARNING),
             f"{_who(fact)} carries the graph from batch to batch: the graph of this forward reaches back over "
-            f"{plural(fact.graphs, 'batch')}{_cost(fact)}.",
+            f"{_of_what(fact)}{_cost(fact)}.",
             f"cut the graph between batches: {name} = {name}.detach() (of a tuple, each part)"
-            f"{'' if fact.backward else '; if it is evaluation, run it under torch.no_grad()'}"
+            f"{'' if fact.backward or fact.together else '; if it is evaluation, run it under torch.no_grad()'}"
             f"{f'; then drop retain_graph=True from the backward at {backward}' if backward else ''}.",
             nbytes=fact.bytes,
             bytes_per_batch=per_batch,
@@ -130,15 +137,21 @@ def _who(fact: RetainedGraphs) -> str:
     return holder(fact.place)
 
 
+def _of_what(fact: RetainedGraphs) -> str:
+    return plural(fact.graphs, "forward" if fact.together else "batch")
+
+
 def _per_batch(fact: RetainedGraphs) -> float | None:
     """Bytes that come with each batch; a graph may be kept of one in several only."""
-    if fact.bytes is None:
+    if fact.bytes is None or fact.together:
         return None
     apart = (fact.last_batch - fact.first_batch) / max(fact.graphs - 1, 1)
     return fact.bytes / (fact.graphs * max(apart, 1.0))
 
 
 def _since(fact: RetainedGraphs) -> str:
+    if fact.together:
+        return f" at once (batch {fact.last_batch})"
     batches = f" (batches {fact.first_batch} to {fact.last_batch})"
     if fact.optimizer_steps:
         return f"{batches}, {plural(fact.optimizer_steps, 'optimizer step')} after the last of them was built"

@@ -12,7 +12,7 @@ class RetainedGraphs(Fact):
     """Graphs of several earlier batches are alive although they served their time."""
 
     graphs: int
-    """Batches of which a graph is alive."""
+    """Batches of which a graph is alive; forwards where they are `together`."""
     first_batch: int
     last_batch: int
     optimizer_steps: int
@@ -27,6 +27,8 @@ class RetainedGraphs(Fact):
     """Whether a trained model was asked in a row, each time for its own last answer, and no backward used it."""
     node: str | None = None
     """Name of a graph node where they were found; all that is known of something held from C++."""
+    together: bool = False
+    """Whether they are forwards of one phase without a step, of whose graphs one at a time would do, or none."""
     retained_by: Place = NOWHERE
     """The backward with ``retain_graph=True`` that a carried state made necessary."""
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, final
 
-import torch
 from torch import nn
 
 from memguard.facts import NOWHERE, Fact, Place, RetainedGraphs
@@ -20,13 +18,15 @@ from memguard.probes.after_backward import SavedTensors, tied_gradients
 from memguard.probes.carrying import MIN_CHAIN, SHORT_CHAIN, chain_needed, find_chain, is_chained
 from memguard.probes.fed_back import is_fed_back
 from memguard.probes.frames import user_frames
+from memguard.probes.graph_judge import GraphJudge
 from memguard.probes.holders import Holder
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import KEY, Mark, Sentinel, tensors_in
 from memguard.probes.own_memory import is_own_memory
 from memguard.probes.reach import Reach
 from memguard.probes.regular import FEW, FEWEST, find_regular, graphs_needed
-from memguard.probes.sizes import owned_storages, saved_storages, storages_of, walk
+from memguard.probes.sizes import owned_storages, walk
+from memguard.probes.together import GraphsTogether
 from memguard.stats import Stage
 
 MIN_BATCHES = 8
@@ -61,6 +61,7 @@ class GraphsProbe(Probe):
         self._saved = SavedTensors(watch, report, self.holders)
         self._idle: bool | None = None
         self._trained = False
+        self._together = GraphsTogether(watch, report, self.holders)
         self._tied_at = MIN_BATCHES
         """Batches with a graph of a backward with create_graph, without steps, at which somebody is looked for."""
 
@@ -78,6 +79,7 @@ class GraphsProbe(Probe):
         if mark is None:
             return
         self._last[mark.module] = mark  # in eval mode too: an input is optimized through a frozen model
+        self._together.look(mark)
         if not self._carried and self._has_enough(mark.training):
             self._carried = self._reaches_old(output)
 
@@ -91,6 +93,7 @@ class GraphsProbe(Probe):
         self._saved.conclude()
         if len(self._last) > 64:
             self._last.clear()
+            self._together.forget()
         if not self._trained:
             self._trained = any(mark.used and mark.training for mark in self.watch.ledger.died)
         if not self.watch.ledger.has_before(self.watch.batch - 1):
@@ -123,6 +126,7 @@ class GraphsProbe(Probe):
     def remove(self) -> None:
         """Forgets the last graphs."""
         self._last.clear()
+        self._together.forget()
 
     # Old graphs
 
@@ -241,7 +245,7 @@ class GraphsProbe(Probe):
         watch = self.watch
         keys = {id(mark) for mark in old}
         reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)
-        judge = _Judge(reach, owned_storages(watch.models))
+        judge = GraphJudge(reach, owned_storages(watch.models))
         stage = old[0].stage
         ask_collector = training in self._unnamed
         self._unnamed.discard(training)
@@ -319,31 +323,6 @@ class GraphsProbe(Probe):
                     retained_by=self._saved.carried_by or old[0].kept or NOWHERE,
                 )
             )
-
-
-@final
-class _Judge:
-    """Recognises tensors that carry old graphs, and adds up what they hold, each storage once."""
-
-    def __init__(self, reach: Reach, owned: dict[int, int]) -> None:
-        self._reach, self._owned = reach, owned
-        self._held: dict[int, int] = {}
-        self._sized: deque[int] = deque(maxlen=64)
-
-    def __call__(self, tensor: torch.Tensor) -> int | None:
-        if self._reach(tensor) is None:
-            return None
-        held = storages_of([tensor])
-        if len(self._sized) < 64 and tensor.grad_fn is not None:
-            self._sized.append(1)
-            held.update(saved_storages(tensor.grad_fn))
-        held = {key: size for key, size in held.items() if key not in self._owned}
-        self._held.update(held)
-        return sum(held.values())
-
-    def total(self) -> int:
-        """Bytes held by all of them together."""
-        return sum(self._held.values())
 
 
 def _is_local(holders: tuple[Holder, ...]) -> bool:
