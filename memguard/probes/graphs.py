@@ -20,6 +20,7 @@ from memguard.probes.fed_back import is_fed_back
 from memguard.probes.frames import user_frames
 from memguard.probes.graph_judge import GraphJudge
 from memguard.probes.holders import Holder
+from memguard.probes.in_vain import is_differentiated, is_in_vain
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import KEY, Mark, Sentinel, tensors_in
 from memguard.probes.own_memory import is_own_memory
@@ -270,6 +271,13 @@ class GraphsProbe(Probe):
         self._again[training] = AGAIN * len(batches)
         if holders and all(holder.exception for holder in holders):
             return None  # kept errors and their tracebacks: another rule's
+        if (
+            not training
+            and holders
+            and is_differentiated(holders[0].place)
+            and not is_in_vain(holders[0].place, used=False)
+        ):
+            return None  # one loss of all of them
         tied = tied_gradients(old, watch) if not holders else None
         if tied is not None:
             self.report(tied)
@@ -297,9 +305,10 @@ class GraphsProbe(Probe):
         # Where later backwards ran through the oldest graph too, a state goes from batch to batch outside the model.
         chained = is_chained(old)
         rolled_out = not training and self._carried and self._trained and is_local
+        together = not training and not used and bool(holders) and is_in_vain(holders[0].place, used=False)
         if not training:
             watch.retained.update(mark.module for mark in old)
-            watch.carried.update(mark.module for mark in old if self._carried and not rolled_out)
+            watch.carried.update(mark.module for mark in old if (self._carried and not rolled_out) or together)
         frames = list(user_frames(sys._getframe(1)))
         for place in _places(holders, least=least):
             watch.told.add((place.file, place.line))
@@ -319,6 +328,7 @@ class GraphsProbe(Probe):
                     or is_fed_back(place, frames)
                     or is_own_memory(place, watch.models),
                     rolled_out=rolled_out,
+                    together=together,
                     node=None if holders else old[0].node,
                     retained_by=self._saved.carried_by or old[0].kept or NOWHERE,
                 )

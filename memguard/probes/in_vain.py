@@ -56,24 +56,49 @@ def is_in_vain(place: Place, *, used: bool) -> bool:
         place: The statement that keeps them.
         used: Whether each of them was differentiated already, with a graph of its own (``create_graph``).
     """
-    if place.file is None or place.line is None or not (place.holder or "").isidentifier():
-        return False
-    tree = parse_file(place.file)
-    function, loops = around(tree, place.line) if tree is not None else (None, [])
-    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return False
-    look = _Look(function, str(place.holder), loops[-1] if loops else None)
-    if not look.stays_inside():
+    look = _look_at(place)
+    if look is None:
         return False
     if used:  # and none will be taken of them any more
         return not look.gradients and not look.given
     return bool(look.gradients) and look.only_sums and not look.trains and min(look.gradients) > look.end
 
 
+def is_differentiated(place: Place) -> bool:
+    """Whether the function that keeps graphs in a variable of its own takes gradients of them: they are no waste."""
+    look = _look_at(place)
+    return look is not None and bool(look.gradients)
+
+
+def _look_at(place: Place) -> _Look | None:
+    """What a function does with graphs; None where they may get out of it, or no function alone keeps them."""
+    name = place.holder or _target_of(place.source)
+    if place.file is None or place.line is None or not name.isidentifier():
+        return None
+    tree = parse_file(place.file)
+    function, loops = around(tree, place.line) if tree is not None else (None, [])
+    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return None
+    look = _Look(function, name, loops[-1] if loops else None)
+    return look if look.stays_inside() else None
+
+
+def _target_of(source: str | None) -> str:
+    """The variable that a list is for which a comprehension is still making."""
+    node = _statement(source)
+    plain = isinstance(node, ast.Assign) and isinstance(node.value, (ast.ListComp, ast.SetComp))
+    target = node.targets[0] if isinstance(node, ast.Assign) and plain else None
+    return target.id if isinstance(target, ast.Name) else ""
+
+
+def _statement(source: str | None) -> ast.stmt | None:
+    tree = parse((source or "").strip())
+    return tree.body[0] if tree is not None and len(tree.body) == 1 else None
+
+
 def is_made_of_itself(place: Place) -> bool:
     """Whether the statement gives a variable a value that it makes from the old one: a state; a sum just grows."""
-    tree = parse((place.source or "").strip())
-    node = tree.body[0] if tree is not None and len(tree.body) == 1 else None
+    node = _statement(place.source)
     if not isinstance(node, ast.Assign) or isinstance(node.value, ast.BinOp):
         return False
     return any(isinstance(part, ast.Name) and part.id == place.holder for part in ast.walk(node.value))

@@ -13,7 +13,7 @@ from memguard.probes.in_vain import is_in_vain, is_made_of_itself
 from memguard.probes.interface import Watch
 from memguard.probes.ledger import KEY, Mark
 from memguard.probes.reach import Reach
-from memguard.probes.sizes import owned_storages
+from memguard.probes.sizes import held_bytes, owned_storages
 from memguard.probes.worth import LEAST, least_of_device, least_of_peak
 
 TOGETHER = 24
@@ -61,15 +61,18 @@ class GraphsTogether:
             return
         keys = {id(mark) for mark in marks[:-2]}  # of the newest any variable may hold the graph
         reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)
-        judge = GraphJudge(reach, owned_storages(watch.models))
+        owned = owned_storages(watch.models)
+        judge = GraphJudge(reach, owned)
         found = self._holders(judge, graph=True, passes=reach.passes, stage=last.stage, collector=False)
-        held = judge.total()
+        held = judge.total() or len(marks) * _size_of(last, owned)  # what a comprehension is making is out of reach
         del judge, reach
         least = max(least_of_device(watch.device_total_bytes), least_of_peak(watch.record) or LEAST)
         if held < least or not found or not all(is_in_vain(holder.place, used=used) for holder in found):
             return
         self._needed = sys.maxsize
         place = found[0].place
+        if (place.file, place.line) in watch.told:
+            return
         watch.told.add((place.file, place.line))
         self._report(
             RetainedGraphs(
@@ -86,6 +89,12 @@ class GraphsTogether:
                 together=True,
             )
         )
+
+
+def _size_of(mark: Mark, owned: dict[int, int]) -> int:
+    """Bytes of what the graph of a forward's output saved."""
+    output = mark.output() if mark.output is not None else None
+    return sum(held_bytes(output, owned).values()) if output is not None else 0
 
 
 def find_together(marks: Iterable[Mark], last: Mark) -> list[Mark]:

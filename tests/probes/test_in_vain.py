@@ -4,15 +4,18 @@ import linecache
 import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from memguard.facts import Place, RetainedGraphs
+from memguard.facts import Place, RetainedGraphs, UnusedGraphs
+from memguard.probes.evaluation import EvaluationProbe
 from memguard.probes.graphs import GraphsProbe
 from memguard.probes.in_vain import is_in_vain, is_made_of_itself
+from memguard.stats import Stage
 from tests.probes.loop import Loop, sees_saved_tensors
 
 SUMMED = {
@@ -368,6 +371,21 @@ def fisher(model: nn.Module, count: int) -> torch.Tensor:
     return torch.autograd.grad(torch.cat(likelihoods).mean(), list(model.parameters()))[0] ** 2
 
 
+def listed(model: nn.Module, count: int) -> torch.Tensor:
+    """Likewise, while the list has no name yet."""
+    losses = [F.cross_entropy(model(x), y) for x, y in batches(count)]  # keeps
+    return torch.autograd.grad(torch.stack(losses).mean(), list(model.parameters()))[0] ** 2
+
+
+def contrasted(model: nn.Module, count: int) -> torch.Tensor:
+    """One loss of all the answers."""
+    answers = []
+    for x, _ in batches(count):
+        answers.append(model(x).mean(0))
+    z = torch.stack(answers)
+    return torch.autograd.grad(F.cross_entropy(z @ z.t(), torch.arange(len(z))), list(model.parameters()))[0]
+
+
 def one_by_one(model: nn.Module, count: int) -> torch.Tensor:
     """As it should be."""
     total = torch.zeros(())
@@ -407,29 +425,54 @@ def adapted(model: nn.Module, count: int) -> torch.Tensor:
 
 
 def told(
-    phase: Callable[[nn.Module, int], object], *, steps: int = 10, count: int = 30, total: int = 2**24
-) -> list[RetainedGraphs]:
-    """What is told of a phase after some training."""
+    phase: Callable[[nn.Module, int], object],
+    *,
+    steps: int = 10,
+    count: int = 30,
+    total: int = 2**24,
+    evaluates: bool = False,
+) -> list[Any]:
+    """What is told of a phase after some training; each of its forwards is a batch where it evaluates."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(32, 384), nn.Tanh(), nn.Linear(384, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with Loop(model, kinds=[GraphsProbe], device_total_bytes=total) as loop:
+    with Loop(model, kinds=[GraphsProbe, EvaluationProbe], device_total_bytes=total) as loop:
         for _ in loop.batches(steps):
             optimizer.zero_grad()
             for x, y in batches(1):
                 F.cross_entropy(model(x), y).backward()
             optimizer.step()
-        for _ in loop.batches(1):
+        if evaluates:
+            evaluation = loop.batches(count, Stage.VALIDATION)
+
+            def begin(*given: object) -> None:
+                next(evaluation)
+
+            model.eval().register_forward_pre_hook(begin, prepend=True)
             phase(model, count)
-    return loop.of(RetainedGraphs)
+            assert next(evaluation, None) is None
+        else:
+            for _ in loop.batches(1):
+                phase(model, count)
+    return [*loop.of(RetainedGraphs), *loop.of(UnusedGraphs)]
 
 
 @sees_saved_tensors
-def test_an_estimate_from_all_graphs_at_once_is_told() -> None:
+@pytest.mark.parametrize(("phase", "holder"), [(fisher, "likelihoods"), (listed, None)])
+def test_an_estimate_from_all_graphs_at_once_is_told(
+    phase: Callable[[nn.Module, int], object], holder: str | None
+) -> None:
     """In one phase without a step, by the 24th forward, before the gradient is taken."""
-    (fact,) = told(fisher)
+    (fact,) = told(phase)
     assert fact.together and not fact.carried and fact.graphs == 24 and (fact.bytes or 0) > 2**20
-    assert fact.place.holder == "likelihoods" and "# keeps" in linecache.getline(str(fact.place.file), fact.place.line)
+    assert fact.place.holder == holder and "# keeps" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+def test_an_estimate_in_eval_mode_is_no_evaluation() -> None:
+    """It is told as graphs that are kept, and not as graphs that nobody uses; one loss of all is neither."""
+    (fact,) = told(fisher, evaluates=True)
+    assert type(fact) is RetainedGraphs and fact.together
+    assert told(contrasted, evaluates=True) == []
 
 
 @sees_saved_tensors
@@ -437,10 +480,10 @@ def test_a_recursion_that_keeps_its_graphs_is_a_carried_state() -> None:
     """Though nothing was ever trained."""
     (fact,) = told(recursion, steps=0)
     assert fact.together and fact.carried
-    assert fact.place.holder == "state" and "# carries" in linecache.getline(str(fact.place.file), fact.place.line)
+    assert fact.place.holder == "state" and "# carries" in linecache.getline(str(fact.place.file), fact.place.line or 0)
 
 
-@pytest.mark.parametrize("phase", [one_by_one, episode, adapted])
+@pytest.mark.parametrize("phase", [one_by_one, episode, adapted, contrasted])
 def test_other_phases_without_steps_are_silent(phase: Callable[[nn.Module, int], object]) -> None:
     """One graph at a time; those of a roll-out and of an inner loop, whose function gives them back."""
     assert told(phase) == []

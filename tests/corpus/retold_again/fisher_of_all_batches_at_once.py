@@ -6,6 +6,7 @@ due to log_liklihoods.append(output[:, target])". The graphs of all batches are 
 a gradient per batch, summed, would do.
 https://github.com/thuyngch/Overcoming-Catastrophic-Forgetting/issues/4
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -50,8 +51,11 @@ class ElasticWeightConsolidation:
     def penalty(self):
         if not self.fisher:
             return 0.0
-        return self.weight / 2 * sum((self.fisher[n] * (p - self.mean[n]) ** 2).sum()
-                                     for n, p in self.model.named_parameters())
+        return (
+            self.weight
+            / 2
+            * sum((self.fisher[n] * (p - self.mean[n]) ** 2).sum() for n, p in self.model.named_parameters())
+        )
 
     def forward_backward_update(self, inputs, target):
         loss = self.crit(self.model(inputs), target) + self.penalty()

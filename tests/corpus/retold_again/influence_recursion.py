@@ -5,6 +5,7 @@ Retells pytorch_influence_functions issue 6 ("The gradient of h_estimate is not 
 h_estimate is preserved over the recursion, the GPU memory grows with recursion_depth until it is out.
 https://github.com/nimarb/pytorch_influence_functions/issues/6
 """
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
