@@ -22,8 +22,9 @@ class EvalGraph(Detector):
 
     What: forwards in eval mode ran with gradients enabled, and their graphs died without any backward.
     ``model.eval()`` switches dropout and batch norm, not autograd. A row of such forwards in training mode counts too:
-    an evaluation that forgot ``eval()`` as well. So do those of a pool's threads, where a no_grad around the pool does
-    not reach, if the model is the guarded one and no copy of it.
+    an evaluation that forgot ``eval()`` as well; and one call of a model that other calls train, if of this one the
+    values alone are used and its graph is the largest. So do those of a pool's threads, where a no_grad around the pool
+    does not reach, if the model is the guarded one and no copy of it.
 
     Why it matters: every activation of the forward is saved for a backward that never comes. Evaluation then needs
     about as much memory as training, often more, for its batches are larger, and the variable that holds the last
@@ -64,6 +65,19 @@ class EvalGraph(Detector):
         size = f", {format_bytes(fact.bytes)} each" if fact.bytes else ""
         if fact.derivative:
             yield self._derivative(fact, run, size)
+            return
+        if fact.training and fact.alone:
+            yield from_fact(
+                self,
+                fact,
+                run,
+                Severity.WARNING,
+                f"{called} built {plural(fact.count, 'graph')} in training that died without a backward{size}, more "
+                "than those of its other calls, which are trained: of this one the values alone are used.",
+                "put this call alone under `with torch.no_grad():`, for other calls of it need their graphs.",
+                nbytes=fact.bytes,
+                name=fact.module,
+            )
             return
         if fact.training:
             yield from_fact(

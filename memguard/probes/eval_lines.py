@@ -1,4 +1,4 @@
-"""Lines of an evaluation that also needs gradients: which of its forwards built their graphs in vain."""
+"""Lines that call a model which backwards run through elsewhere: which of its forwards built their graphs in vain."""
 
 from __future__ import annotations
 
@@ -36,9 +36,14 @@ class EvalLines:
 
     Where an evaluation adapts to a task, attacks or explains, backwards run through some of its graphs; each task may
     have a copy of the model. A line whose graphs none ever used is told where they are larger than those that one did.
+    So it is in training, where one call alone may be for its values: of a whole roll-out, of a pool to choose from.
+
+    Args:
+        training: Whether to follow forwards in training, else those of evaluation.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, training: bool = False) -> None:
+        self._training = training
         self._lines: dict[tuple[Place, str], _Line] = {}
 
     def answered(self, module: nn.Module, mark: Mark, output: object) -> None:
@@ -49,8 +54,14 @@ class EvalLines:
             if line.forwards == 2:
                 line.bytes = graph_bytes(module, output)
 
-    def died(self, mark: Mark, name: str) -> tuple[Place, int, int, int] | None:
-        """Counts a graph that died; the line, if it is to be told, its unused graphs, its forwards and bytes of one."""
+    def died(self, mark: Mark, name: str, least: int = LEAST) -> tuple[Place, int, int, int] | None:
+        """Counts a graph that died; the line, if it is to be told, its unused graphs, its forwards and bytes of one.
+
+        Args:
+            mark: The graph's.
+            name: The model's class.
+            least: Bytes from which on it is told.
+        """
         line = self._line(mark, name, new=False)
         if line is None or mark.site is None:
             return None
@@ -58,16 +69,20 @@ class EvalLines:
             line.used += 1
             return None
         line.unused += 1
-        if line.told or line.used or line.unused < MIN_UNUSED or (line.bytes or 0) < LEAST:
+        if line.told or line.used or line.unused < MIN_UNUSED or (line.bytes or 0) < least:
             return None
-        others = (other.bytes or 0 for (_, of), other in self._lines.items() if of == name and other.used)
+        others = [other.bytes or 0 for (_, of), other in self._lines.items() if of == name and other.used]
+        if self._training and not any(others):
+            return None  # what its backwards need is not known yet
         if (line.bytes or 0) < LARGER * max(others, default=0):
             return None
         line.told = True
         return mark.site, line.unused, line.forwards, line.bytes or 0
 
     def _line(self, mark: Mark, name: str, *, new: bool) -> _Line | None:
-        if mark.training or mark.outer is not None or mark.fed or mark.site is None or not mark.stage.evaluates:
+        if mark.training is not self._training or mark.stage.evaluates is self._training:
+            return None
+        if mark.outer is not None or mark.fed or mark.site is None:
             return None
         key = (mark.site, name)
         if new and key not in self._lines and len(self._lines) < MOST_LINES and mark.site.file is not None:

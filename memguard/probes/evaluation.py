@@ -25,6 +25,7 @@ from memguard.probes.returned import graph_bytes
 from memguard.probes.roots import submodules_of
 from memguard.probes.sites import place_of
 from memguard.probes.sizes import walk
+from memguard.probes.worth import LEAST, least_of_device, least_of_peak
 from memguard.stats import Stage
 
 MIN_UNUSED = 3
@@ -83,7 +84,7 @@ class EvaluationProbe(Probe):
         self._models: dict[tuple[int, bool], _Model] = {}
         self._inner: list[Mark] = []
         self._used_batches: dict[int, int] = {}
-        self._lines = EvalLines()
+        self._lines, self._calls = EvalLines(), EvalLines(training=True)
         self._used_steps: dict[int, int] = {}
         """The model of the last graph used, by the optimizer steps before it: a step may take several batches."""
         self._kept: set[int] = set()
@@ -97,6 +98,9 @@ class EvaluationProbe(Probe):
         model = self._model(module)
         model.forwards += 1
         if model.told >= 2 or (model.used and (module.training or model.forwards > SITED)):
+            if mark.module in self.watch.doubted and model.told < 2 and mark.outer is None:
+                mark.site = _place(strict=True)
+                self._calls.answered(module, mark, output)
             return
         # What evaluation builds on another model's graph has one for that reason alone: the other is to be told.
         mark.fed = mark.stage is not Stage.TRAIN and _is_fed(args, module)
@@ -127,6 +131,7 @@ class EvaluationProbe(Probe):
         self._settle(ended=True)
 
     def _settle(self, *, ended: bool = False) -> None:
+        self._settle_calls(self.watch.ledger.died)
         marks = [*self.watch.ledger.died, *self._kept_marks()]
         if not marks or (len(self._models) == 1 and all(model.used for model in self._models.values())):
             return  # of a model that is alone and trained there is nothing to tell
@@ -166,6 +171,22 @@ class EvaluationProbe(Probe):
                     del used[number]
         for key, model in changed.items():
             self._conclude(key, model, ended)
+
+    def _settle_calls(self, died: list[Mark]) -> None:
+        """Of a model that is trained, the calls whose graphs nobody used; they are followed once there was one."""
+        watch = self.watch
+        for mark in died:
+            if not mark.training or mark.outer is not None or mark.stage is not Stage.TRAIN:
+                continue
+            model = self._models.get((mark.module, True))
+            if model is None or not model.used or model.told:
+                continue
+            if not mark.used:
+                watch.doubted.add(mark.module)
+            least = max(least_of_device(watch.device_total_bytes), least_of_peak(watch.record) or LEAST)
+            line = self._calls.died(mark, model.name, least)
+            if line is not None and not self._differentiates(model):
+                self._tell_line(model, *line, training=True)
 
     def _asked(self, model: _Model) -> Place:
         """Where the model is asked; notes whether its graph can leave the function that asks."""
@@ -249,8 +270,10 @@ class EvaluationProbe(Probe):
                 self._tell(model, named, unused, frozen=True)
                 return
 
-    def _tell_line(self, model: _Model, place: Place, unused: int, forwards: int, nbytes: int) -> None:
-        """Tells of one line of an evaluation that uses other graphs of this model."""
+    def _tell_line(
+        self, model: _Model, place: Place, unused: int, forwards: int, nbytes: int, *, training: bool = False
+    ) -> None:
+        """Tells of one line, where backwards run through other graphs of this model."""
         if any(other.told and place in (other.asked, other.place) for other in self._models.values()):
             return
         model.told = 2
@@ -264,6 +287,7 @@ class EvaluationProbe(Probe):
                 forwards=forwards,
                 bytes=nbytes,
                 alone=True,
+                training=training,
             )
         )
 

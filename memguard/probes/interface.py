@@ -102,6 +102,8 @@ class Watch:
     """Models whose graphs of evaluation were told as kept alive: nobody will use them, though they do not die."""
     carried: set[int] = field(default_factory=set)
     """Those of them whose graphs a carried state keeps: told as that, and not as an evaluation besides."""
+    doubted: set[int] = field(default_factory=set)
+    """Models in training of which some graphs died unused: whether backwards enter their graphs is always asked."""
     told: set[tuple[str | None, int | None]] = field(default_factory=set)
     """Lines (file, line) that were told as keeping tensors: another probe that comes upon them stays silent."""
     ledger: Ledger = field(default_factory=Ledger)

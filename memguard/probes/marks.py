@@ -85,6 +85,7 @@ class MarksProbe(Probe):
         tensors = (output,) if isinstance(output, torch.Tensor) else tensors_in(output)
         mark.stemmed = mark.stemmed and mark.alive > 0  # else that was a teacher's: the answer does not come from it
         hook = not (mark.stemmed and mark.training and self._reached.get(mark.module, 0) >= REACHED)
+        hook = hook or mark.module in self.watch.doubted
         ledger.mark(tensors, mark, output=True, hook=hook)
         mark.answered = True
         if mark.alive:

@@ -80,6 +80,15 @@ def test_parts_that_one_call_runs_through_are_one_finding() -> None:
     assert [f.line for f in judge(FrozenModelGraph(), *frozen)] == [41, 41, 99]
 
 
+def test_one_call_of_a_trained_model_is_no_forgotten_eval() -> None:
+    """Its values are used; a row of calls in training mode that nobody uses is an evaluation."""
+    fact = UnusedGraphs(**AT, module="Critic", count=3, forwards=4, bytes=GIB, training=True)
+    (row,) = judge(EvalGraph(), fact)
+    assert "model.eval()" in row.advice
+    (call,) = judge(EvalGraph(), replace(fact, alone=True))
+    assert "values alone" in call.message and "this call alone" in call.advice and "eval()" not in call.advice
+
+
 @pytest.mark.parametrize(("nbytes", "severity"), [(2 * MIB, Severity.INFO), (GIB, Severity.WARNING)])
 def test_the_graph_of_a_derivative_is_a_warning_where_it_is_a_part_of_the_device(
     nbytes: int, severity: Severity
