@@ -5,10 +5,11 @@ Long because both are told from the same counts of the same graphs, and each onl
 
 from __future__ import annotations
 
+import itertools
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
 
 from torch import nn
@@ -256,7 +257,9 @@ class EvaluationProbe(Probe):
             self._tell_method(model)
             return
         model.told += 1
-        self._tell(model, self._line(model) if frozen else model.asked, model.unused, frozen=frozen)
+        self._tell(
+            model, self._line(model) if frozen else self._inside(model.asked, [model]), model.unused, frozen=frozen
+        )
 
     def _conclude_sites(self, model: _Model, *, training: bool) -> None:
         """Of a model that serves a training step from the side, and is called twice, one call may be used alone."""
@@ -296,9 +299,29 @@ class EvaluationProbe(Probe):
         parts = [part for part in self._models.values() if part.asked == model.asked]
         for part in parts:
             part.told = 2
-        model.name = model.place.function or model.name
+        place, method = self._inside(model.asked, parts), model.place.function or model.name
+        model.name = method if place == model.asked else method.rpartition(".")[0] or model.name
         model.bytes = max((part.bytes or 0 for part in parts), default=0) or None
-        self._tell(model, model.asked, model.unused, frozen=False)
+        self._tell(model, place, model.unused, frozen=False)
+
+    def _inside(self, asked: Place, parts: list[_Model]) -> Place:
+        """The line in a method that answers, where training never calls that: the method as a whole is evaluation's."""
+        trained = {
+            (level.place.file, level.place.function)
+            for (_, training), other in self._models.items()
+            if training and other.used
+            for way in other.stacks
+            for level in way
+        }
+        if not trained:
+            return asked
+        where, found = (asked.file, asked.line), set()
+        for way in (way for part in parts for way in part.stacks):
+            inside = list(itertools.takewhile(lambda level: level.line != where, way))
+            if len(inside) < len(way):
+                own = (level.place for level in inside if (level.place.file, level.place.function) not in trained)
+                found.add(next((replace(place, holder=None) for place in own), asked))
+        return found.pop() if len(found) == 1 else asked
 
     def _line(self, model: _Model) -> Place:
         """The line of the calls of a frozen model that is to be changed."""

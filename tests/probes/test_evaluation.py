@@ -280,14 +280,14 @@ class Diffusion(nn.Module):
     def sample(self, loop: Loop, count: int) -> torch.Tensor:
         x = torch.randn(4, 8)
         for _ in loop.batches(count, Stage.VALIDATION):
-            noise = self.net(x)
+            noise = self.net(x)  # samples
             x = x - 0.1 * noise
         return x
 
 
 def preview(model: Diffusion, loop: Loop, count: int) -> float:
     model.eval()
-    image = model.sample(loop, count).clamp(-1, 1)  # previews
+    image = model.sample(loop, count).clamp(-1, 1)
     return image.mean().item()
 
 
@@ -305,13 +305,52 @@ def test_a_roll_out_of_a_part_of_a_trained_model_is_told_by_the_fourth_forward()
         loop.add(model.net)
         preview(model, loop, 4)
     (fact,) = loop.of(UnusedGraphs)
-    assert fact.kept and not fact.frozen and fact.place.line == line_of("previews")
+    assert fact.kept and not fact.frozen and fact.place.line == line_of("samples") and fact.module == "Diffusion"
     model = Diffusion()
     with Loop(model, kinds=[EvaluationProbe]) as loop:
         train(model, loop)
         loop.add(model.net)
         tuned(model, loop, 6)
     assert loop.of(UnusedGraphs) == []
+
+
+class Painter(nn.Module):
+    """Answers with a part of it, in a method for training too and in one that evaluation alone calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(8, 8)
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        return self.decode(z).square()
+
+    def decode(self, z: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.net(z)
+        return result
+
+    def paint(self) -> torch.Tensor:
+        result: torch.Tensor = self.net(torch.randn(4, 8))  # paints
+        return result
+
+
+@pytest.mark.parametrize(("shared", "line"), [(True, "calls decode"), (False, "paints")])
+def test_a_method_that_training_calls_too_is_not_the_line(shared: bool, line: str) -> None:
+    """It is called without a graph where it is evaluated; a method of evaluation alone is the line itself."""
+    model = Painter()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model.net, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(5):
+            optimizer.zero_grad()
+            model(torch.randn(4, 8)).mean().backward()
+            optimizer.step()
+        model.eval()
+        for _ in loop.batches(6, Stage.VALIDATION):
+            if shared:
+                model.decode(torch.randn(4, 8))  # calls decode
+            else:
+                model.paint()
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.place.line == line_of(line)
 
 
 def test_evaluation_whose_graphs_are_told_as_kept_is_told_as_well() -> None:

@@ -44,7 +44,7 @@ class DDPM(nn.Module):
         c_i = torch.arange(n, device=x_i.device) % 10
         for i in reversed(range(self.steps)):
             t_i = torch.full((n,), i, device=x_i.device)
-            eps = self.eps(x_i, c_i, t_i)
+            eps = self.eps(x_i, c_i, t_i)  # !MG201 -
             x_i = (x_i - self.beta[i] / (1 - self.abar[i]).sqrt() * eps) / (1 - self.beta[i]).sqrt()
             if i > 0:
                 x_i = x_i + self.beta[i].sqrt() * torch.randn_like(x_i)
@@ -61,7 +61,7 @@ def train_step(ddpm, optim, x, c):
 
 def preview(ddpm):
     ddpm.eval()
-    grid = ddpm.sample(20, 28).cpu().clamp(-1, 1)  # !MG201 -
+    grid = ddpm.sample(20, 28).cpu().clamp(-1, 1)
     ddpm.train()
     return float(grid.mean())
 

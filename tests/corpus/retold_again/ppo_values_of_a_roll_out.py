@@ -5,6 +5,7 @@ Retells ray pull request 7238 ("PPO torch memory leak..."): a missing torch.no_g
 The value function runs over the whole rollout with a graph that nobody ever uses.
 https://github.com/ray-project/ray/pull/7238
 """
+
 import torch
 import torch.nn as nn
 from torch.distributions import Normal
