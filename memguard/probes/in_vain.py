@@ -27,10 +27,12 @@ _SUMS = frozenset({
 })
 """Functions of several results whose gradient is made of the gradients of each."""
 _VALUES = frozenset({
-    "item", "tolist", "numel", "size", "detach", "numpy", "argmax", "argmin", "float", "int", "len", "str", "bool",
-    "range", "isinstance",
+    "item", "tolist", "numel", "size", "detach", "numpy", "argmax", "argmin",
 })
-"""Functions and methods whose result has no graph."""
+"""Methods whose result has no graph."""
+_NUMBERS = frozenset({"float", "int", "len", "str", "bool", "range", "isinstance"})
+"""Functions likewise; a tensor's ``float()`` is not that."""
+_GRADIENTS = frozenset({"grad", "backward", "manual_backward"})
 _FILLS = frozenset({"append", "extend", "add", "insert", "appendleft"})
 _TORCH = frozenset({"torch", "F", "nn", "functional", "np", "math"})
 _PRINTS = frozenset({"print", "set_postfix", "set_description", "info", "debug", "write"})
@@ -218,10 +220,10 @@ class _Look:
             return _Graph.NONE
         if not own and not given:
             return _Graph.NONE
-        if name == "grad" or "backward" in name:
+        if name in _GRADIENTS:
             self.gradients.add(node.lineno)
             return self._made() if any(item.arg == "create_graph" for item in node.keywords) else _Graph.NONE
-        if name in _VALUES or name in _PRINTS:
+        if name in _VALUES or name in _PRINTS or (method is None and name in _NUMBERS):
             return _Graph.NONE
         if name in _SUMS:
             return max(own, given)

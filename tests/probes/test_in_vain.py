@@ -151,6 +151,13 @@ NEEDED = {
             trainer.finish(kept)
             torch.stack(kept).mean().backward()
     """,
+    "a backward of one's own": """
+        def f(self, data):
+            kept = []
+            for x in data:
+                kept.append(self.model(x).mean())  # here
+            self.backward_and_update(torch.stack(kept).mean())
+    """,
     "a gradient in the loop": """
         def f(model, data, params):
             kept = []
@@ -284,6 +291,13 @@ USED = {
                 kept = [p - 0.1 * q for p, q in zip(kept, g)]  # here
             for p, k in zip(params, kept):
                 p.grad = p - k
+    """,
+    "given back as another type": """
+        def f(model, data, v, depth):
+            kept = v.clone()
+            for x, y in data:
+                kept = v + kept - hvp(model, x, y, kept)  # here
+            return kept.float()
     """,
     "yielded": """
         def f(model, data, params):
