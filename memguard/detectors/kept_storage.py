@@ -64,6 +64,8 @@ class OutputsAccumulate(Detector):
         self._floor: TrainingFloor | None = None
         self._with_graph: set[tuple[object, ...]] = set()
         """What was told as keeping graphs (MG101, MG102): the tensors that it keeps are no second matter."""
+        self._told: list[KeptOutputs] = []
+        """What was told with a warning."""
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Learns how much room is left, and how far this pass is; a remark may turn out to be more than that."""
@@ -122,7 +124,10 @@ class OutputsAccumulate(Detector):
             severity = Severity.WARNING  # it may end with the pass, yet the device is a good part full of it
         if severity is not Severity.CRITICAL and fact.place.line is not None and _cause_of(fact) in self._with_graph:
             return
-        if severity is Severity.INFO and fact.stage is Stage.TRAIN:
+        beside = self._beside(fact)
+        if severity is Severity.WARNING and beside is not None:
+            severity = Severity.INFO  # one cause, one warning
+        elif severity is Severity.INFO and fact.stage is Stage.TRAIN:
             self._mild = fact  # and the batches before it were a warm-up as well
             self._floor = self._floor or TrainingFloor(Ratchet(warm_up=max(WARM_UP - fact.batch, 0)))
         if self._snapshots.explain(fact) is not None and not (fact.bounded and severity is Severity.CRITICAL):
@@ -130,6 +135,8 @@ class OutputsAccumulate(Detector):
         what = fact.what or (f"the states of {fact.metric}" if fact.metric else plural(fact.tensors, "tensor"))
         if fact.numbers:
             what = f"{plural(fact.tensors, 'number')}, each with the storage it was computed in,"
+        if severity is not Severity.INFO:
+            self._told.append(fact)
         more = ""
         if left:
             more = f"; {plural(left, 'batch')} to come bring {format_bytes(left * fact.bytes_per_batch)} more"
@@ -140,7 +147,7 @@ class OutputsAccumulate(Detector):
             fact,
             run,
             severity,
-            f"{holder(fact.place)} keeps {what} since batch {fact.first_batch} on the device: "
+            f"{_who(fact, beside)} {what} since batch {fact.first_batch} on the device: "
             f"{format_bytes(fact.bytes)} so "
             f"far, {format_bytes(fact.bytes_per_batch)} more with every batch{more}.",
             fact.remedy or (_REMEDY_OF_NUMBERS if fact.numbers else _REMEDY),
@@ -148,12 +155,25 @@ class OutputsAccumulate(Detector):
             bytes_per_batch=fact.bytes_per_batch,
         )
 
+    def _beside(self, fact: KeptOutputs) -> str | None:
+        """The name that a statement next to this one fills, where a warning of it was given."""
+        near = (told for told in self._told if told.stage is fact.stage and fact.place.is_beside(told.place))
+        return next((told.place.holder for told in near), None)
+
     def _left(self, stage: Stage, run: Run) -> int | None:
         """Batches of this pass that are still to come, where its length is known."""
         newest, length = self._newest.get(stage), run.batches_per_epoch.get(stage)
         if newest is None or newest.index is None or length is None:
             return None
         return max(length - newest.index - 1, 0)
+
+
+def _who(fact: KeptOutputs, beside: str | None) -> str:
+    """Who keeps it, and what is filled beside it."""
+    names = " and ".join(f"`{name}`" for name in fact.beside)
+    if names:
+        return f"{holder(fact.place)} keeps, with {names} beside it,"
+    return f"{holder(fact.place)}{f', filled beside `{beside}`,' if beside else ''} keeps"
 
 
 def _cause_of(fact: Fact) -> tuple[object, ...]:

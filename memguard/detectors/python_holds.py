@@ -8,7 +8,7 @@ from typing import ClassVar, final
 
 from memguard.detectors.interface import Detector
 from memguard.detectors.telling import at, from_fact, holder, limit_of, plural
-from memguard.facts import ExceptionHolds, Fact, FreedByCollector
+from memguard.facts import ExceptionHolds, Fact, FreedByCollector, FunctionContextHolds
 from memguard.findings import Finding, Severity
 from memguard.stats import Run
 from memguard.units import format_bytes
@@ -38,10 +38,16 @@ class ReferenceCycle(Detector):
         self._graphs = 0
         self._looks = 0
         self._told: list[FreedByCollector] = []
+        self._context = False
+        """Whether a context that keeps its own output was told (MG105): what a circle without a name is then."""
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Concludes at the second look with much memory, or with graphs of several batches."""
+        if isinstance(fact, FunctionContextHolds):
+            self._context = self._context or fact.cycle
         if not isinstance(fact, FreedByCollector):
+            return
+        if self._context and fact.collector_enabled and fact.cycle is None and fact.place.line is None:
             return
         self._looks += 1
         self._graphs += fact.graphs

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from memguard.stats import Stage
 
+NEAR = 3
+"""Lines between the beginnings of two statements that fill attributes of one object together."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
@@ -23,6 +26,14 @@ class Place:
     """Where that statement stands, like ``meters.py:12``, if this place is the call that gives it what it adds up."""
     caller: str | None = None
     """Where the training loop calls the function that it stands in, like ``train.py:41``, where that was found."""
+
+    def is_beside(self, other: Place) -> bool:
+        """Whether a statement next to the other's does the same for another name of the same owner."""
+        if self.line is None or other.line is None or self.holder == other.holder or not (self.holder and other.holder):
+            return False
+        owner, other_owner = self.holder.rpartition(".")[0], other.holder.rpartition(".")[0]
+        same = (self.file, self.function, owner) == (other.file, other.function, other_owner)
+        return same and 0 < abs(self.line - other.line) <= (NEAR if owner else 1)
 
 
 NOWHERE = Place()

@@ -29,6 +29,8 @@ class KeptOutputs(Fact):
     """How to have the library keep them elsewhere."""
     numbers: bool = False
     """Whether each is one number, with the storage of what it was computed from: as ``mse_loss`` gives it."""
+    beside: tuple[str, ...] = ()
+    """Other names that statements next to this one fill: their tensors are counted here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

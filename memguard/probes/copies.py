@@ -15,6 +15,7 @@ from memguard.facts import Place
 from memguard.probes.chains import last_name
 from memguard.probes.contents import attributes_of
 from memguard.probes.holders import Survey
+from memguard.probes.loaded import loaded_by
 from memguard.probes.parsing import parse
 from memguard.probes.roots import submodules_of
 from memguard.probes.sizes import storage_key
@@ -73,6 +74,8 @@ def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Co
             least = MIN_LOADED_SHARE * count
             if count and common >= least and len(fresh) >= least * len(storages) / len(tensors):
                 place = survey.cause(link)
+                if not (is_loaded(place) or _is_average(link, place)) and issubclass(type(link.value), dict):
+                    place = loaded_by(place) or place
                 least = count * (MIN_LOADED_SHARE if is_loaded(place) else MIN_SHARE)
                 if common < least or len(fresh) < least * len(storages) / len(tensors):
                     continue

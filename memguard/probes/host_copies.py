@@ -12,6 +12,8 @@ from memguard.facts import Place
 from memguard.probes.parsing import parse_file
 
 _TO_HOST = frozenset({"cpu", "numpy", "tolist", "item"})
+_NUMBERS = frozenset({"item", "tolist", "float", "int", "round", "len"})
+"""What gives numbers: beside other elements of a tuple they say nothing of those."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MAX_DEPTH = 3
 
@@ -39,7 +41,8 @@ def is_on_host(place: Place) -> bool:
 
 def _brings(node: ast.AST, function: ast.AST, depth: int) -> bool:
     """Whether a call in it brings something to the host, or a variable in it was set by such a call."""
-    parts = list(_kept(node))
+    numbers = set(_numbers_beside(node, function))
+    parts = list(_kept(node, numbers))
     if any(isinstance(part, ast.Call) and _is_to_host(part) for part in parts):
         return True
     if depth == 0:
@@ -64,8 +67,10 @@ def _names_set(target: ast.expr) -> Iterator[str]:
             yield from _names_set(element)
 
 
-def _kept(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a statement whose value is stored: keys, indices and conditions are not."""
+def _kept(node: ast.AST, numbers: set[ast.AST]) -> Iterator[ast.AST]:
+    """The parts of a statement whose value is stored: keys, indices and conditions are not, nor are mere numbers."""
+    if node in numbers:
+        return
     yield node
     inner: list[ast.AST | None]
     if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Subscript)):
@@ -80,7 +85,43 @@ def _kept(node: ast.AST) -> Iterator[ast.AST]:
         inner = list(ast.iter_child_nodes(node))
     for child in inner:
         if child is not None:
-            yield from _kept(child)
+            yield from _kept(child, numbers)
+
+
+def _numbers_beside(node: ast.AST, function: ast.AST) -> Iterator[ast.AST]:
+    """Numbers in a tuple, list or dict that is stored as such: ``best.append((loss.item(), weights))``."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        displays: list[ast.expr] = [*node.value.args]
+    else:
+        value = node.value if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) else node
+        displays = [value] if isinstance(value, ast.expr) else []
+    while displays:
+        display = displays.pop()
+        if not isinstance(display, (ast.Tuple, ast.List, ast.Dict)):
+            continue
+        elements = [*(display.values if isinstance(display, ast.Dict) else display.elts)]
+        found = [element for element in elements if _is_number(element, function, MAX_DEPTH)]
+        if len(found) < len(elements):
+            yield from found
+        displays += [element for element in elements if element not in found]
+
+
+def _is_number(node: ast.expr, function: ast.AST, depth: int) -> bool:
+    """Whether an expression comes to a number that was read from a tensor, or to a list of such."""
+    if isinstance(node, (ast.BinOp, ast.UnaryOp)):
+        operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.operand]
+        others = [operand for operand in operands if not _is_number(operand, function, depth)]
+        return len(others) < len(operands) and all(isinstance(o, (ast.Constant, ast.Name)) for o in others)
+    if isinstance(node, ast.Call):
+        return (node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")) in _NUMBERS
+    if not isinstance(node, ast.Name) or depth == 0:
+        return False
+    given = [
+        part.value
+        for part in ast.walk(function)
+        if isinstance(part, ast.Assign) and any(isinstance(t, ast.Name) and t.id == node.id for t in part.targets)
+    ]
+    return bool(given) and all(_is_number(value, function, depth - 1) for value in given)
 
 
 def _mentions(node: ast.AST, name: str) -> bool:

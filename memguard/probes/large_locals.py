@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -14,7 +14,8 @@ import torch
 from memguard.facts import Place
 from memguard.probes.chains import last_name
 from memguard.probes.frames import is_module_level, read_locals, user_frames
-from memguard.probes.sizes import storage_key
+from memguard.probes.ledger import tensors_in
+from memguard.probes.sizes import storage_key, storages_of
 from memguard.probes.syntax import Source, Sources
 
 _MAKING = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare)
@@ -46,14 +47,17 @@ def find_large_locals(
     ignore: Callable[[int], bool] = lambda key: False,
     frame: types.FrameType | None = None,
     since: Mapping[types.CodeType, int] | None = None,
+    answers: Collection[tuple[int, type]] = (),
 ) -> tuple[LargeLocal, ...]:
-    """Local variables of the functions on the stack that hold large tensors directly, the largest first.
+    """Local variables of the functions on the stack that hold large tensors, the largest first.
 
     Args:
         min_bytes: Smallest storage that counts.
         ignore: Told a storage's key; whether it belongs to parameters, gradients or optimizer state.
         frame: Where the stack begins; the caller's frame if not given.
         since: Of each function, the line from which on reads count; by default the one that runs. Others are left out.
+        answers: Ids and types of lists, dicts and the like whose tensors count as their variable's: what a model gave.
+            Of others only tensors count.
     """
     sources = Sources()
     found: dict[int, LargeLocal] = {}
@@ -63,23 +67,42 @@ def find_large_locals(
             continue
         line = user_frame.f_lineno if since is None else since[user_frame.f_code]
         for name, value in read_locals(user_frame).items():
-            if not issubclass(type(value), torch.Tensor) or not isinstance(value, torch.Tensor):
-                continue
-            key = storage_key(value)
-            if key is None or key[1] < min_bytes or ignore(key[0]):
-                continue
-            local = _local(name, key[1], user_frame, sources, line)
-            known = found.get(key[0])
-            if known is None:
-                found[key[0]], frames[key[0]] = local, user_frame
-            elif frames[key[0]] is not user_frame:
-                # Another function holds it as well; if that one reads it on, nothing is gained here.
-                read_again = known.read_again if local.read_again is False else local.read_again
-                found[key[0]] = replace(known, shared=True, read_again=read_again)
-            elif local.read_again is not False:  # another name of it, or a part of it
-                found[key[0]] = replace(known, read_again=local.read_again)
+            for key, size in _storages(value, min_bytes, answers).items():
+                if ignore(key):
+                    continue
+                local = _local(name, size, user_frame, sources, line)
+                known = found.get(key)
+                if known is None:
+                    found[key], frames[key] = local, user_frame
+                elif frames[key] is not user_frame:
+                    # Another function holds it as well; if that one reads it on, nothing is gained here.
+                    read_again = known.read_again if local.read_again is False else local.read_again
+                    found[key] = replace(known, shared=True, read_again=read_again)
+                elif local.read_again is not False:  # another name of it, or a part of it
+                    found[key] = replace(known, read_again=local.read_again)
     frames.clear()
-    return tuple(sorted(found.values(), key=lambda local: -local.bytes))
+    return tuple(sorted(_by_name(found.values()), key=lambda local: -local.bytes))
+
+
+def _storages(value: object, min_bytes: int, answers: Collection[tuple[int, type]]) -> dict[int, int]:
+    """The storages that a variable holds as a large tensor, or as a model's answer without a graph: bytes by key."""
+    if isinstance(value, torch.Tensor) and issubclass(type(value), torch.Tensor):
+        key = storage_key(value)
+        return {key[0]: key[1]} if key is not None and key[1] >= min_bytes else {}
+    if (id(value), type(value)) not in answers:
+        return {}
+    tensors = list(tensors_in(value, 3))
+    found = {} if any(tensor.requires_grad for tensor in tensors) else storages_of(tensors)
+    return found if sum(found.values()) >= min_bytes else {}
+
+
+def _by_name(found: Iterable[LargeLocal]) -> Iterator[LargeLocal]:
+    """What one variable holds in several tensors, as one."""
+    sizes: dict[LargeLocal, int] = {}
+    for local in found:
+        alike = replace(local, bytes=0)
+        sizes[alike] = sizes.get(alike, 0) + local.bytes
+    return (replace(local, bytes=size) for local, size in sizes.items())
 
 
 def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line: int) -> LargeLocal:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import CodeType
 from typing import Any, ClassVar, final
@@ -15,7 +15,7 @@ from memguard.facts import Fact, LargeLocals, PreviousOutputsAlive
 from memguard.probes.frames import user_frames
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.large_locals import LargeLocal, find_large_locals
-from memguard.probes.ledger import tensors_in
+from memguard.probes.ledger import children_of, tensors_in
 from memguard.probes.owners import state_of
 from memguard.probes.sizes import owned_storages, saved_storages, storages_of
 from memguard.probes.worth import least_of_device, least_of_peak
@@ -36,6 +36,8 @@ class LocalsProbe(Probe):
         self._told: set[str] = set()
         self._forward: dict[CodeType, int] = {}
         """Lines of the user's functions from which the model was called, before the step at which it is asked."""
+        self._answers: set[tuple[int, type]] = set()
+        """Ids and types of what models gave without a graph since then: states of a frozen one, in a list or object."""
         self.stop_hearing("on_forward_start", "on_forward_end")
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -47,6 +49,8 @@ class LocalsProbe(Probe):
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Looks at functions that go on to the backward, and are left before the step."""
         graphs = [tensor.grad_fn for tensor in tensors_in(output, 2) if tensor.grad_fn is not None]
+        if not graphs:
+            self._answers.update((id(part), type(part)) for part in _nests_in(output))
         if not module.training or not graphs:
             return
         self.stop_hearing("on_forward_end")
@@ -55,7 +59,7 @@ class LocalsProbe(Probe):
             owned.update(saved_storages(graph))  # backward needs those: no variable keeps them
         below = least_of_peak(self.watch.record)
         if below is not None and self.watch.record is not None:
-            found = find_large_locals(max(below // 4, 1), ignore=owned.__contains__)
+            found = find_large_locals(max(below // 4, 1), ignore=owned.__contains__, answers=self._answers)
             found = tuple(local for local in found if local.backward_follows and not (local.shared or local.last_turns))
             self._tell(found, below, self.watch.record.allocated_peak_bytes, at="backward")
 
@@ -67,14 +71,14 @@ class LocalsProbe(Probe):
         if self._steps >= max(LOOKS):
             self.stop_hearing("on_optimizer_step_start", "on_forward_start", "on_forward_end")
         elif self._steps + 1 in LOOKS:
-            self._forward = {}
+            self._forward, self._answers = {}, set()
             self.hear("on_forward_start", "on_forward_end")
 
     def _look(self, optimizer: torch.optim.Optimizer) -> None:
         owned = owned_storages(self.watch.models)
         owned.update(storages_of(state_of(optimizer)))
         least = least_of_device(self.watch.device_total_bytes)
-        found = find_large_locals(max(least // 4, 1), ignore=owned.__contains__)
+        found = find_large_locals(max(least // 4, 1), ignore=owned.__contains__, answers=self._answers)
         record = self.watch.record
         peak = record.allocated_peak_bytes if record is not None else None
         if self._tell_last_turns(found, least, peak) or self._tell(found, least, None):
@@ -82,7 +86,7 @@ class LocalsProbe(Probe):
         below = least_of_peak(record)
         if below is not None and record is not None and self._forward:
             since = {code: line - 1 for code, line in self._forward.items()}
-            found = find_large_locals(max(below // 4, 1), ignore=owned.__contains__, since=since)
+            found = find_large_locals(max(below // 4, 1), ignore=owned.__contains__, since=since, answers=self._answers)
             self._tell(found, below, record.allocated_peak_bytes)
 
     def _tell_last_turns(self, found: Iterable[LargeLocal], least: int, peak_bytes: int | None) -> bool:
@@ -125,3 +129,10 @@ class LocalsProbe(Probe):
             )
         )
         return True
+
+
+def _nests_in(output: object) -> Iterator[object]:
+    """A model's answer and what lies right in it, but for tensors."""
+    for part in (output, *children_of(output)):
+        if not issubclass(type(part), torch.Tensor):
+            yield part

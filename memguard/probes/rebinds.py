@@ -5,16 +5,18 @@ On a real device where memory is tight enough for it to matter, and only there: 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, final
 
-from memguard.facts import Fact, LargeLocals, Place, ReboundTensor
+from memguard.facts import Fact, LargeLocals, Place, PreviousOutputsAlive, ReboundTensor
 from memguard.probes.assignments import assigned_at
 from memguard.probes.frames import is_user_file
 from memguard.probes.history import MAX_ENTRIES
 from memguard.probes.idle_locals import idle_at_peak
 from memguard.probes.interface import AllocationHistory, Probe, Watch
+from memguard.probes.keepers import keeper_of
 from memguard.probes.worth import LEAST, PEAK_SHARE, least_of_device
 from memguard.stats import Stage
 
@@ -33,6 +35,9 @@ GAIN, PART = 0.1, 0.02
 """Of the peak: by so much it must be lower without idle variables, and so large is the smallest that counts."""
 LARGE = 0.2
 """Of the peak: variables as large as that are told one by one."""
+
+AS_HIGH = 0.99
+"""Of the highest level of some batches: the peaks of the others."""
 
 Site = tuple[str, int, str]
 """File, line, function."""
@@ -118,9 +123,18 @@ class RebindsProbe(Probe):
             target = assigned_at(file, line)
             if target is not None:
                 holder, source = target
+                keeper = keeper_of(file, line, holder)
+                if keeper is not None and is_there_at_peak(trace, (file, line, function)):
+                    self._tell_kept(keeper, nbytes, stage)
+                    continue
                 place = Place(file=file, line=line, function=function, holder=holder, source=source)
                 self.report(ReboundTensor(batch=self.watch.batch, stage=stage, place=place, bytes=nbytes))
         self._tell_idle(trace, stage)
+
+    def _tell_kept(self, keeper: Place, nbytes: int, stage: Stage) -> None:
+        """An attribute keeps the last batch's, and the peak comes while it does."""
+        fact = PreviousOutputsAlive(batch=self.watch.batch, stage=stage, place=keeper, bytes=nbytes, graph=False)
+        self.report(replace(fact, peak_in_forward=True, steady=True, peak_bytes=self._peaks[stage]))
 
     def _tell_idle(self, trace: list[dict[str, Any]], stage: Stage) -> None:
         """Local variables that raise the peak though nothing reads them any more, where it is the run's."""
@@ -178,6 +192,37 @@ def rebound(trace: list[dict[str, Any]], *, min_bytes: int) -> dict[Site, int]:
             if ALIKE * size <= made[1] <= size / ALIKE:
                 found[site] = max(found.get(site, 0), size)
     return found
+
+
+def is_there_at_peak(trace: list[dict[str, Any]], site: Site) -> bool:
+    """Whether at the highest level a block of a line is there that the same line makes anew only later.
+
+    Args:
+        trace: Allocator events in PyTorch's snapshot format, oldest first.
+        site: The line.
+    """
+    levels = list(itertools.accumulate(map(_change, trace)))
+    highest = max(levels, default=0)
+    # Of the first batch's peak the history does not know what was there: the last one is as high.
+    at = max((number for number, level in enumerate(levels) if level >= AS_HIGH * highest), default=-1)
+    alive: set[int] = set()
+    waits = False
+    for number, event in enumerate(trace):
+        address = event.get("addr", 0)
+        if event.get("action") == "alloc" and _direct_line(event.get("frames") or ()) == site:
+            if waits:
+                return True
+            alive.add(address)
+        elif event.get("action") == "free_requested":
+            waits = waits and address not in alive
+            alive.discard(address)
+        waits = waits or (number == at and len(alive) == 1)  # with two of them it is the line itself
+    return False
+
+
+def _change(event: dict[str, Any]) -> int:
+    size = int(event.get("size", 0))
+    return {"alloc": size, "free_requested": -size}.get(str(event.get("action")), 0)
 
 
 def _direct_line(frames: Any) -> Site | None:

@@ -17,6 +17,7 @@ from memguard.facts import (
     ViewsPinStorage,
 )
 from memguard.module_parts import parameters_of
+from memguard.probes.beside import as_one
 from memguard.probes.bounded import is_bounded
 from memguard.probes.capacities import outgrew
 from memguard.probes.census import Census, Growth, count_back, find_growth
@@ -148,6 +149,7 @@ class ScansProbe(Probe):
         least = MIN_HOST_BYTES * batches
         trained = self._trained()
         pins: tuple[Pin, ...] | None = None
+        kept: list[KeptOutputs] = []
         for growth in find_growth(survey, before, elements=MIN_ELEMENTS, nbytes=1, host_bytes=least):
             if growth.elements < PER_BATCH * batches and growth.bytes < MIN_BYTES_PER_BATCH * batches:
                 continue
@@ -177,7 +179,7 @@ class ScansProbe(Probe):
             if pin is not None and not growth.numbers:
                 self._report_pin(pin, grows=not self._is_bounded(growth))
                 continue
-            self.report(
+            kept.append(
                 KeptOutputs(
                     batch=watch.batch,
                     stage=watch.stage,
@@ -190,6 +192,8 @@ class ScansProbe(Probe):
                     numbers=growth.numbers,
                 )
             )
+        for fact in as_one(kept):
+            self.report(fact)
 
     def _tell_trained(self, growth: Growth, batches: int) -> None:
         """No warning by itself: a network may grow on purpose, and MG501 says so where it will not fit."""

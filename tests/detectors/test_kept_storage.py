@@ -40,3 +40,32 @@ def test_what_will_not_fit_is_told_all_the_same() -> None:
     kept = replace(KEPT, bytes=2 * GIB, bytes_per_batch=100.0 * MIB)
     (finding,) = judge(OutputsAccumulate(), record(0), GRAPHS, kept)
     assert finding.severity is Severity.CRITICAL
+
+
+def test_lists_that_are_filled_side_by_side_are_one_warning() -> None:
+    """Predictions and targets of one metric: what another look finds of it is a remark, and the first may name both."""
+    run = run_of(batches_left=20)
+    preds = replace(KEPT, place=replace(PLACE, holder="Metric.preds"))
+    target = replace(KEPT, place=replace(PLACE, holder="Metric.target", line=(PLACE.line or 0) + 1))
+    first, second = judge(OutputsAccumulate(), preds, target, run=run)
+    assert (first.severity, second.severity) == (Severity.WARNING, Severity.INFO)
+    assert "`Metric.preds`" in second.message
+    (both,) = judge(OutputsAccumulate(), replace(preds, beside=("Metric.target",)), run=run)
+    assert both.holder == "Metric.preds" and "`Metric.target` beside it" in both.message
+
+
+def test_lists_of_other_owners_or_lines_are_causes_of_their_own() -> None:
+    """Another object's, one further down, one of another stage; of plain variables only the very next line's."""
+    run = run_of(batches_left=20)
+    line, preds = PLACE.line or 0, replace(KEPT, place=replace(PLACE, holder="Metric.preds"))
+    for other in (
+        replace(KEPT, place=replace(PLACE, holder="Cache.rows", line=line + 1)),
+        replace(KEPT, place=replace(PLACE, holder="Metric.target", line=line + 9)),
+        replace(KEPT, place=replace(PLACE, holder="Metric.target", line=line + 1), stage=Stage.VALIDATION),
+        replace(KEPT, place=replace(PLACE, holder="rows", line=line + 1)),
+    ):
+        assert [f.severity for f in judge(OutputsAccumulate(), preds, other, run=run)] == [Severity.WARNING] * 2
+    plain, near = replace(KEPT, place=replace(PLACE, holder="preds")), replace(PLACE, holder="labels")
+    for gap, severity in ((1, Severity.INFO), (2, Severity.WARNING)):
+        other = replace(KEPT, place=replace(near, line=line + gap))
+        assert judge(OutputsAccumulate(), plain, other, run=run)[1].severity is severity

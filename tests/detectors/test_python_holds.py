@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from memguard.detectors.python_holds import ReferenceCycle
-from memguard.facts import FreedByCollector, Place
+from memguard.facts import NOWHERE, FreedByCollector, FunctionContextHolds, Place
 from memguard.findings import Severity
 from tests.detectors.evidence import AT, MIB, judge
 
@@ -41,3 +41,13 @@ def test_circles_through_the_same_classes_are_one_cause_whatever_the_line() -> N
     findings = judge(ReferenceCycle(), first, again, other, again)
     assert [finding.line for finding in findings] == [7, 7, 20, 7]
     assert len({finding.cause for finding in findings}) == 2
+
+
+def test_a_circle_without_a_name_is_that_of_the_context_that_was_told() -> None:
+    """MG105 told the function; a circle with a name is another, and so is one that nobody collects."""
+    context = FunctionContextHolds(**AT, function_name="Clip", attributes=("aux",), bytes=MIB, cycle=True)
+    nameless = FreedByCollector(**{**AT, "place": NOWHERE}, graphs=12, bytes=9 * MIB)
+    assert judge(ReferenceCycle(), context, nameless) == []
+    assert len(judge(ReferenceCycle(), replace(context, cycle=False), nameless)) == 1
+    assert len(judge(ReferenceCycle(), context, replace(nameless, cycle="Node.parent <- Node"))) == 1
+    assert len(judge(ReferenceCycle(), context, replace(nameless, collector_enabled=False))) == 1

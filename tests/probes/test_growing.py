@@ -83,3 +83,32 @@ def test_parameters_that_an_optimizer_gets_more_of_are_no_kept_outputs() -> None
     assert {fact.place.holder for fact in more} & {"Splats.parts", "Splats.optimizer"}
     assert all(fact.parameters > fact.batches // 2 for fact in more)
     assert [fact.place.holder for fact in densified(trains=False).of(KeptOutputs)] == ["Splats.parts"]
+
+
+class Metric:
+    """Keeps two states of every batch, and a third elsewhere."""
+
+    def __init__(self) -> None:
+        self.preds: list[torch.Tensor] = []
+        self.target: list[torch.Tensor] = []
+        self.weights: list[torch.Tensor] = []
+
+    def update(self, preds: torch.Tensor, target: torch.Tensor) -> None:
+        self.preds.append(preds.clone())
+        self.target.append(target.clone())
+
+    def weigh(self, weights: torch.Tensor) -> None:
+        self.weights.append(weights.clone())
+
+
+def test_states_that_are_filled_side_by_side_are_told_as_one() -> None:
+    """The first by its name, with the bytes of both; what another method fills is another cause."""
+    metric, model = Metric(), nn.Linear(2, 2)
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(40):
+            metric.update(torch.zeros(64, 512), torch.zeros(64, 128))
+            metric.weigh(torch.zeros(64, 64))
+    first, second = loop.of(KeptOutputs)
+    assert (first.place.holder, first.beside) == ("Metric.preds", ("Metric.target",))
+    assert first.bytes_per_batch == 64 * (512 + 128) * 4
+    assert (second.place.holder, second.beside) == ("Metric.weights", ())

@@ -21,13 +21,25 @@ from memguard.probes.host_copies import is_on_host
         ("kept.setdefault(out.item(), on_device)", False),
         ("kept.append({out.item(): on_device[out.item()]})", False),
         ("kept[out] = on_host", True),
+        ("kept.append((out.item(), on_device))", False),
+        ("kept.append((number, copy.deepcopy(on_device)))", False),
+        ("heapq.heappush(kept, (-number, next(count), on_device))", False),
+        ("kept.append((100 * number, on_host))", True),
+        ("kept.append((number, out.cpu()))", True),
+        ('kept["best"] = {"loss": number, "state": on_device}', False),
+        ('kept["best"] = {"loss": number, "top": out.item()}', True),
+        ("kept.append(torch.tensor([out.item(), n]))", True),
+        ("kept.append((number, out.argmax().item()))", True),
     ],
 )
 def test_what_was_brought_to_the_host_is_told_from_the_statement(tmp_path: Path, text: str, host: bool) -> None:
     """A call that brings it there, in the statement or where its variable was set."""
     file = tmp_path / "program.py"
-    file.write_text(f"def f(out, kept):\n    on_host = out.numpy()\n    on_device = out * 2\n    {text}\n")
-    assert is_on_host(Place(file=str(file), line=4)) is host
+    file.write_text(
+        "def f(out, kept):\n    on_host = out.numpy()\n    on_device = out * 2\n"
+        f"    number = out.mean().item() / 2\n    {text}\n"
+    )
+    assert is_on_host(Place(file=str(file), line=5)) is host
 
 
 def test_an_attribute_that_is_set_says_nothing_of_its_object(tmp_path: Path) -> None:

@@ -181,3 +181,31 @@ def test_a_tensor_of_which_a_part_is_read_later_is_read_later() -> None:
 
     step()
     assert [(local.name, local.read_again) for local in found] == [("whole", True)]
+
+
+def held(value: object, *, known: bool) -> dict[str, int]:
+    """What is found of a variable's value, as a model's answer or not."""
+    found: list[LargeLocal] = []
+    answers = {(id(value), type(value))} if known else set()
+
+    def step() -> None:
+        out = value
+        found.extend(find_large_locals(MIB, answers=answers))
+        del out
+
+    step()
+    return {local.name: local.bytes for local in found}
+
+
+def test_what_a_model_gave_without_a_graph_counts_as_its_variables() -> None:
+    """All of its tensors together, each once; of other lists nobody knows who made them."""
+    one, two = torch.zeros(MIB // 8), torch.zeros(MIB // 16 * 3)
+    assert held({"z": one, "states": [two, two.view(2, -1)]}, known=True) == {"out": MIB // 4 * 5}
+    assert held([one, two], known=False) == {}
+    assert held([one], known=True) == {}
+
+
+def test_an_answer_with_a_graph_is_the_backwards() -> None:
+    """To drop the variable gains nothing before that."""
+    assert held([torch.zeros(MIB), torch.zeros(MIB, requires_grad=True) * 2], known=True) == {}
+    assert held([torch.zeros(MIB), torch.zeros(MIB) * 2], known=True) == {"out": 8 * MIB}

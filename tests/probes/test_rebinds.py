@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memguard.integrations.script import run_script
-from memguard.probes.rebinds import rebound
+from memguard.probes.rebinds import is_there_at_peak, rebound
 
 MIB = 1024**2
 HERE, LIBRARY = str(Path(__file__)), "/usr/lib/python3/site-packages/torch/nn/functional.py"
@@ -48,6 +48,23 @@ def test_a_tensor_freed_by_its_successor_is_told() -> None:
 def test_what_is_no_rebinding_is_not_told(trace: list[dict[str, Any]]) -> None:
     """Intermediates, what went before or later, other sizes, what a library does inside."""
     assert rebound(trace, min_bytes=10 * MIB) == {}
+
+
+def turn(address: int, before: int, *, peak: int) -> list[dict[str, Any]]:
+    """A batch that takes much for a moment, and then makes anew what is kept of the one before."""
+    often = [event("alloc", 7, peak, line=5), event("free_requested", 7, peak, line=5)]
+    return [*often, event("alloc", address, 50), event("free_requested", before, 50)]
+
+
+def test_what_is_there_at_the_peak_and_made_anew_later_is_the_last_batchs() -> None:
+    """Where the line itself makes the peak, two of them stand there; where it is dropped before, none."""
+    site = (HERE, 1, "step")
+    kept = [event("alloc", 1, 50), *turn(2, 1, peak=200), *turn(3, 2, peak=200)]
+    assert is_there_at_peak(kept, site)
+    assert not is_there_at_peak([event("alloc", 1, 50), *turn(2, 1, peak=20), *turn(3, 2, peak=20)], site)
+    dropped = [event("alloc", 1, 50), event("free_requested", 1, 50), *turn(2, 9, peak=200)]
+    assert not is_there_at_peak([*dropped, event("free_requested", 2, 50), *turn(3, 9, peak=200)], site)
+    assert not is_there_at_peak([], site)
 
 
 SCRIPT = """
