@@ -9,25 +9,21 @@ from memguard.facts import KeptOutputs
 
 
 def as_one(kept: Iterable[KeptOutputs]) -> list[KeptOutputs]:
-    """Of lists that are filled side by side the first, with what all of them keep.
-
-    Args:
-        kept: What one look found, the heaviest first.
-    """
+    """Of lists that are filled side by side the one that stands first, with what all of them keep."""
     joined: list[KeptOutputs] = []
     for fact in kept:
         at = next((i for i, other in enumerate(joined) if _are_one(fact, other)), None)
         if at is None:
             joined.append(fact)
             continue
-        first = joined[at]
+        one, other = sorted((joined[at], fact), key=lambda fact: fact.place.line or 0)
         joined[at] = replace(
-            first,
-            tensors=first.tensors + fact.tensors,
-            first_batch=min(first.first_batch, fact.first_batch),
-            bytes=first.bytes + fact.bytes,
-            bytes_per_batch=first.bytes_per_batch + fact.bytes_per_batch,
-            beside=(*first.beside, fact.place.holder or ""),
+            one,
+            tensors=one.tensors + other.tensors,
+            first_batch=min(one.first_batch, other.first_batch),
+            bytes=one.bytes + other.bytes,
+            bytes_per_batch=one.bytes_per_batch + other.bytes_per_batch,
+            beside=(*one.beside, other.place.holder or "", *other.beside),
         )
     return joined
 

@@ -102,11 +102,11 @@ class Metric:
 
 
 def test_states_that_are_filled_side_by_side_are_told_as_one() -> None:
-    """The first by its name, with the bytes of both; what another method fills is another cause."""
+    """By the one that stands first, with the bytes of both; what another method fills is another cause."""
     metric, model = Metric(), nn.Linear(2, 2)
     with Loop(model, kinds=[ScansProbe]) as loop:
         for _ in loop.batches(40):
-            metric.update(torch.zeros(64, 512), torch.zeros(64, 128))
+            metric.update(torch.zeros(64, 128), torch.zeros(64, 512))
             metric.weigh(torch.zeros(64, 64))
     first, second = loop.of(KeptOutputs)
     assert (first.place.holder, first.beside) == ("Metric.preds", ("Metric.target",))
