@@ -21,7 +21,7 @@ HOST_WINDOWS, HOST_WARM_UP = (64, 256, 1024), 128
 """Wider than the device's: malloc arenas and primitive caches settle slowly."""
 FLOOR_BATCHES, FLOORS = 16, 9
 """Batches whose lowest value makes a floor, and floors in a row that have to rise until the end."""
-NAMED_FLOORS = 5
+NAMED_FLOORS = 4
 """The same where a container accounts for what they rise by."""
 EXPLAINED = 0.5
 """Share of the growth for which it must account, and of its own rate that must be seen in the growth."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import final
 
+from memguard.probes.answering import names_in
 from memguard.probes.chains import chains_of, last_name
 from memguard.probes.functions import Function, Site
 from memguard.probes.sought import Statement
@@ -73,9 +74,15 @@ def find_caller(
 
 def _adds(statement: Statement, function: Function) -> bool:
     """Whether a method's statement adds to a number of its object what the method was given."""
-    given = set(function.params[1:]) if function.owner is not None else set()
+    if function.owner is None:
+        return False
+    given = set(function.params[1:])
+    for store in function.stores:  # the elements of what it was given are given as well
+        if store.from_loop and given & set(names_in(store.value)):
+            given.update(names_in(store.target))
     for store in function.stores:
-        if store.line != statement.line or not isinstance(store.target, ast.Attribute):
+        target = store.target.value if isinstance(store.target, ast.Subscript) else store.target
+        if store.line != statement.line or store.from_loop or not isinstance(target, ast.Attribute):
             continue
         value, own = store.value, ast.unparse(store.target)
         if not store.augmented:
@@ -83,8 +90,8 @@ def _adds(statement: Statement, function: Function) -> bool:
                 return False
             if own not in (ast.unparse(value.left), ast.unparse(value.right)):
                 return False
-        names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
-        return bool(names & given) and not any(isinstance(node, (ast.List, ast.Tuple)) for node in ast.walk(value))
+        is_list = any(isinstance(node, (ast.List, ast.Tuple)) for node in ast.walk(value))
+        return bool(given & set(names_in(value))) and not is_list
     return False
 
 

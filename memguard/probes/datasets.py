@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import gc
 import sys
 import types
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any, final
 import torch.utils.data.dataloader as loaders
 
 from memguard.facts import NOWHERE, Place
+from memguard.probes.collector import instances_of
 from memguard.probes.parsing import parse_file
 from memguard.probes.sought import Hints, Sought
 from memguard.probes.statements import find_statement
@@ -40,20 +40,17 @@ class Reading:
 
 def readings() -> list[Reading]:
     """The loaders that are being iterated over; some ten milliseconds, so it is asked once."""
-    kind = getattr(loaders, "_BaseDataLoaderIter", None)
+    kind: type[Any] | None = getattr(loaders, "_BaseDataLoaderIter", None)
     if kind is None:
         return []
     found = []
-    for thing in gc.get_objects():
-        if issubclass(type(thing), kind):
-            state = vars(thing)
-            sampler = state.get("_index_sampler")
-            size = (
-                vars(sampler).get("batch_size") if hasattr(type(sampler), "__dict__") and _has_dict(sampler) else None
-            )
-            workers = len(state.get("_workers") or ())
-            size = size if type(size) is int else None
-            found.append(Reading(state.get("_dataset"), workers, size, state.get("_collate_fn")))
+    for iterator in instances_of(kind):
+        state = vars(iterator)
+        sampler = state.get("_index_sampler")
+        size = vars(sampler).get("batch_size") if hasattr(type(sampler), "__dict__") and _has_dict(sampler) else None
+        workers = len(state.get("_workers") or ())
+        size = size if type(size) is int else None
+        found.append(Reading(state.get("_dataset"), workers, size, state.get("_collate_fn")))
     return found
 
 

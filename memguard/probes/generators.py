@@ -1,7 +1,8 @@
-"""The user's suspended generators: what a loop draws its batches from is on no frame that Python shows."""
+"""The user's suspended generators and datasets: what a loop draws its batches from is on no frame that Python shows."""
 
 from __future__ import annotations
 
+import contextlib
 import types
 import weakref
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import ClassVar, final
 
 from memguard.facts import Fact
 from memguard.probes.collector import MAX_OBJECTS, instances_of
+from memguard.probes.datasets import readings
 from memguard.probes.frames import is_user_frame
 from memguard.probes.interface import Probe, Watch
 from memguard.stats import Stage
@@ -23,7 +25,8 @@ class GeneratorsProbe(Probe):
     """Finds them through the garbage collector and adds them, weakly, to where a holder may hang (`Watch.roots`).
 
     A ``for`` loop keeps its iterator on the interpreter's stack, where neither frames nor the collector's referents
-    show it: a generator's own list of all it gave out would be seen by nobody.
+    show it: a generator's own list of all it gave out would be seen by nobody, nor what a dataset keeps whose loader
+    has no name, as in ``for x in DataLoader(Images())``.
     """
 
     name: ClassVar[str] = "generators"
@@ -49,7 +52,15 @@ class GeneratorsProbe(Probe):
             frame = generator.gi_frame
             if frame is not None and is_user_frame(frame) and not any(ref() is generator for ref in known):
                 known.append(weakref.ref(generator))
+        self._find_datasets()
+
+    def _find_datasets(self) -> None:
+        self.watch.datasets.clear()
+        for reading in readings():
+            with contextlib.suppress(TypeError):  # one with slots alone is left out
+                self.watch.datasets.append(weakref.ref(reading.dataset))
 
     def remove(self) -> None:
         """Forgets them."""
         self.watch.generators.clear()
+        self.watch.datasets.clear()

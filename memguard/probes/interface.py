@@ -112,6 +112,8 @@ class Watch:
     """Graphs that other threads build; told of forwards by the integration."""
     generators: list[weakref.ref[Any]] = field(default_factory=list)
     """Suspended generators of the user's, which may hold what they gave out; kept by the generators probe."""
+    datasets: list[weakref.ref[Any]] = field(default_factory=list)
+    """What loaders read from just then; likewise."""
     _models: list[weakref.ref[nn.Module]] = field(default_factory=list)
     _optimizers: list[weakref.ref[torch.optim.Optimizer]] = field(default_factory=list)
 
@@ -123,7 +125,8 @@ class Watch:
     def roots(self) -> list[tuple[str, object]]:
         """Objects by name, besides frames and models, where a holder may hang."""
         alive = [(f"generator {number}", ref()) for number, ref in enumerate(self.generators)]
-        return [*self.extra_roots(), *((name, generator) for name, generator in alive if generator is not None)]
+        alive += [("dataset", ref()) for ref in self.datasets]
+        return [*self.extra_roots(), *((name, one) for name, one in alive if one is not None)]
 
     @property
     def models(self) -> list[nn.Module]:

@@ -192,7 +192,8 @@ class Search:
 
     def _carries(self, args: Iterable[ast.expr], sight: Sight) -> bool:
         hints = self.hints
-        return any(hints.numbers or may_carry(arg, sight.function, graph=hints.graph) for arg in args)
+        something = [arg for arg in args if not (isinstance(arg, ast.Constant) and arg.value is None)]
+        return any(hints.numbers or may_carry(arg, sight.function, graph=hints.graph) for arg in something)
 
     def _judge_handed_method(self, sight: Sight, site: Site, arg: ast.expr) -> None:
         """``map(history.append, losses)``, ``register_hook(grads.append)``: the call hands the mutator over."""
