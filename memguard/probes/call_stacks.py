@@ -6,7 +6,7 @@ import sys
 import weakref
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, final
 
 from torch import nn
@@ -29,6 +29,12 @@ class Level:
     place: Place
     owner: weakref.ref[nn.Module] | None
     """The module whose method it is, if the one that is called is a part of that."""
+    code: CodeType
+
+    @property
+    def function(self) -> tuple[str | None, str | None]:
+        """File and name of the function, to compare."""
+        return self.place.file, self.place.function
 
     @property
     def line(self) -> tuple[str | None, int | None]:
@@ -49,7 +55,8 @@ def stack_of(module: nn.Module, frame: FrameType | None = None) -> Stack:
     """
     levels = []
     for found in user_frames(sys._getframe(1) if frame is None else frame):
-        levels.append(Level(replace(place_of(found), holder=name_in(found, module)), _owner(found, module)))
+        named = replace(place_of(found), holder=name_in(found, module))
+        levels.append(Level(named, _owner(found, module), found.f_code))
         if len(levels) == MAX_DEPTH:
             break
     return tuple(levels)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
 
@@ -16,7 +16,7 @@ from torch import nn
 
 from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
 from memguard.module_parts import parameters_of
-from memguard.probes.answering import asking_frame
+from memguard.probes.answering import answers, asking_frame
 from memguard.probes.call_stacks import Stack, line_to_change, stack_of
 from memguard.probes.captive import keeps_graph
 from memguard.probes.eval_lines import EvalLines
@@ -305,9 +305,13 @@ class EvaluationProbe(Probe):
         self._tell(model, place, model.unused, frozen=False)
 
     def _inside(self, asked: Place, parts: list[_Model]) -> Place:
-        """The line in a method that answers, where training never calls that: the method as a whole is evaluation's."""
+        """Of the functions on the way to a call the innermost one that training never calls: all of it is evaluation's.
+
+        That is a method that answers, or, where training shares the method which asks (``self.infer(x)`` of a
+        trainer) and that only hands the answer on, its caller.
+        """
         trained = {
-            (level.place.file, level.place.function)
+            level.function
             for (_, training), other in self._models.items()
             if training and other.used
             for way in other.stacks
@@ -319,8 +323,8 @@ class EvaluationProbe(Probe):
         for way in (way for part in parts for way in part.stacks):
             inside = list(itertools.takewhile(lambda level: level.line != where, way))
             if len(inside) < len(way):
-                own = (level.place for level in inside if (level.place.file, level.place.function) not in trained)
-                found.add(next((replace(place, holder=None) for place in own), asked))
+                place = next((level.place for level in inside if level.function not in trained), None)
+                found.add(replace(place, holder=None) if place is not None else _outside(way[len(inside) :], trained))
         return found.pop() if len(found) == 1 else asked
 
     def _line(self, model: _Model) -> Place:
@@ -390,6 +394,19 @@ def _is_of_weights(nodes: list[Any], module: nn.Module) -> bool:
         return False
     own = {id(parameter) for parameter in parameters_of(module)}
     return all(id(leaf) in own for leaf in leaves)
+
+
+def _outside(way: Stack, trained: Collection[object]) -> Place:
+    """Where the methods are called that training calls as well and that only hand on what the first line gives."""
+    asking = way[0]
+    for level, above in itertools.pairwise(way):
+        hands_on = answers(level.code, level.place.line or 0, strict=True)
+        if level.function not in trained or not hands_on:
+            break
+        asking = above
+    if asking.function in trained:
+        asking = way[0]
+    return replace(asking.place, holder=None)
 
 
 def _place(*, strict: bool) -> Place:

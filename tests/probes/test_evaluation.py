@@ -353,6 +353,44 @@ def test_a_method_that_training_calls_too_is_not_the_line(shared: bool, line: st
     assert fact.place.line == line_of(line)
 
 
+class Estimator:
+    """A trainer with one method that asks its model, for training and for validation."""
+
+    def __init__(self) -> None:
+        self.net = make()
+
+    def infer(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x)[:, :4]
+
+    def judge(self, x: torch.Tensor) -> float:
+        answer = self.net(x)  # asks and judges
+        return answer.mean().item()
+
+    def fit(self, loop: Loop) -> None:
+        self.net.train()
+        for _ in loop.batches(4):
+            (self.infer(torch.randn(4, 8)).mean() + self.net(torch.randn(4, 8)).mean()).backward()
+
+    def validate(self, loop: Loop, *, hands_on: bool) -> None:
+        self.net.eval()
+        for _ in loop.batches(8, Stage.VALIDATION):
+            if hands_on:
+                self.infer(torch.randn(4, 8)).mean().item()  # validates by the shared method
+            else:
+                self.judge(torch.randn(4, 8))
+
+
+@pytest.mark.parametrize(("hands_on", "line"), [(True, "validates by the shared method"), (False, "asks and judges")])
+def test_a_trainers_method_that_only_hands_an_answer_on_is_not_the_line(hands_on: bool, line: str) -> None:
+    """Training needs the graphs that it hands on: validation's call of it is the one to change."""
+    estimator = Estimator()
+    with Loop(estimator.net, kinds=[EvaluationProbe]) as loop:
+        estimator.fit(loop)
+        estimator.validate(loop, hands_on=hands_on)
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.place.line == line_of(line)
+
+
 def test_evaluation_whose_graphs_are_told_as_kept_is_told_as_well() -> None:
     """What one fault keeps is there because of the other: without a graph nothing would be kept."""
     model = make()

@@ -1,6 +1,7 @@
 """PyText kept the state dict of the currently best model in (GPU) memory, which takes up the space of another model; the fix
 for the OOMs saves it to disk and reloads it.
 https://github.com/facebookresearch/pytext/pull/204"""
+
 import copy
 import torch
 import torch.nn as nn

@@ -1,6 +1,7 @@
 """fewshot_ensemble: CPU RAM grows with every iteration of the training until the machine goes down; the data set memoizes each
 image it decodes, switching that off helps.
 https://github.com/dvornikita/fewshot_ensemble/issues/4"""
+
 import numpy as np
 import torch
 from torch import nn
