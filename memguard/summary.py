@@ -43,6 +43,13 @@ class StageSummary:
     batches: int = 0
     seconds: float = 0.0
     peak: Peak = field(default_factory=Peak)
+    host_rss_peak_bytes: int | None = None
+    """The highest RAM at a batch's end, which need not be where the device's memory stood highest."""
+
+    def raise_rss(self, nbytes: int | None) -> None:
+        """Takes one more reading of the process's RAM into account."""
+        if nbytes is not None and nbytes > (self.host_rss_peak_bytes or 0):
+            self.host_rss_peak_bytes = nbytes
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,6 +98,7 @@ class Summary:
             stage = self.stages[record.stage] = StageSummary()
         stage.batches += 1
         stage.seconds += record.seconds
+        stage.raise_rss(record.host_rss_bytes)
         height = record.allocated_peak_bytes
         if height is None:
             height = record.allocated_end_bytes

@@ -8,6 +8,7 @@ from memguard.facts import Fact
 from memguard.findings import Severity
 from memguard.recorder import RSS_FIRST, Recorder
 from memguard.recording import Recording
+from memguard.report.summaries import summarize
 from memguard.stats import Run, Stage
 from tests.fakes import MIB, ListSink, ScriptedBackend, ScriptedDetector, finding
 
@@ -63,6 +64,25 @@ def test_resident_memory_is_read_more_rarely_after_the_first_readings() -> None:
     assert len(read) == pytest.approx(RSS_FIRST + 50, abs=2)
     assert seen[-1] == read[-1]
     recorder.close()
+
+
+def test_the_highest_ram_of_a_stage_need_not_be_where_the_device_stood_highest(tmp_path: Path) -> None:
+    """Live and from the recording, the summary tells the highest there was."""
+    levels = iter([3 * MIB, 9 * MIB, 5 * MIB])
+    times = iter(range(10**6))
+    recorder = make(
+        ScriptedBackend([(1, 1), (1, 1), (1, 9), (1, 2), (1, 2), (1, 2)]),
+        logdir=tmp_path,
+        clock=lambda: float(next(times)),
+        rss=lambda: next(levels, 4 * MIB),
+    )
+    train(recorder, 4)
+    recorder.close()
+    live = recorder.summary.stages[Stage.TRAIN]
+    (path,) = tmp_path.rglob("*.bin")
+    read = summarize(Recording.open(path)).stages[Stage.TRAIN]
+    assert live.host_rss_peak_bytes == read.host_rss_peak_bytes == 9 * MIB
+    assert live.peak.host_rss_bytes == read.peak.host_rss_bytes != 9 * MIB
 
 
 def test_a_checkpoint_is_a_record() -> None:

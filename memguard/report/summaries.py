@@ -64,6 +64,7 @@ def merge(summaries: list[Summary]) -> Summary:
             known.batches += entry.batches
             known.seconds += entry.seconds
             known.peak = max(known.peak, entry.peak, key=peak_height)
+            known.raise_rss(entry.host_rss_peak_bytes)
         findings.update({(finding.rank, finding.cause): finding for finding in summary.findings})
         merged.notes += [note for note in summary.notes if note not in merged.notes]
         merged.oom = summary.oom or merged.oom
@@ -105,6 +106,7 @@ def _count_stages(recording: Recording, summary: Summary) -> None:
                 index=record.index,
                 shapes=recording.shapes(record.shapes),
             ),
+            host_rss_peak_bytes=None if np.isnan(rss[rows]).all() else int(np.nanmax(rss[rows])),
         )
     for name, column in (("num_alloc_retries", "num_alloc_retries"), ("num_ooms", "num_ooms")):
         values = recording.column(column)

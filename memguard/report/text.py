@@ -108,7 +108,7 @@ def _stage_row(stage: Stage, entry: StageSummary) -> tuple[str, ...]:
         f"{1000 * entry.seconds / entry.batches:.1f}" if entry.batches else "-",
         _or_dash(entry.peak.allocated_bytes),
         _or_dash(entry.peak.reserved_bytes),
-        _or_dash(entry.peak.host_rss_bytes),
+        _or_dash(entry.host_rss_peak_bytes),
     )
 
 
