@@ -47,7 +47,7 @@ def find_large_locals(
     ignore: Callable[[int], bool] = lambda key: False,
     frame: types.FrameType | None = None,
     since: Mapping[types.CodeType, int] | None = None,
-    answers: Collection[tuple[int, type]] = (),
+    answers: Collection[tuple[int, int]] = (),
 ) -> tuple[LargeLocal, ...]:
     """Local variables of the functions on the stack that hold large tensors, the largest first.
 
@@ -56,8 +56,8 @@ def find_large_locals(
         ignore: Told a storage's key; whether it belongs to parameters, gradients or optimizer state.
         frame: Where the stack begins; the caller's frame if not given.
         since: Of each function, the line from which on reads count; by default the one that runs. Others are left out.
-        answers: Ids and types of lists, dicts and the like whose tensors count as their variable's: what a model gave.
-            Of others only tensors count.
+        answers: Lists, dicts and the like that a model gave, by their ids and those of their types: their tensors count
+            as their variable's. Of others only tensors count.
     """
     sources = Sources()
     found: dict[int, LargeLocal] = {}
@@ -84,12 +84,12 @@ def find_large_locals(
     return tuple(sorted(_by_name(found.values()), key=lambda local: -local.bytes))
 
 
-def _storages(value: object, min_bytes: int, answers: Collection[tuple[int, type]]) -> dict[int, int]:
+def _storages(value: object, min_bytes: int, answers: Collection[tuple[int, int]]) -> dict[int, int]:
     """The storages that a variable holds as a large tensor, or as a model's answer without a graph: bytes by key."""
-    if isinstance(value, torch.Tensor) and issubclass(type(value), torch.Tensor):
+    if issubclass(type(value), torch.Tensor) and isinstance(value, torch.Tensor):  # the first asks no object
         key = storage_key(value)
         return {key[0]: key[1]} if key is not None and key[1] >= min_bytes else {}
-    if (id(value), type(value)) not in answers:
+    if (id(value), id(type(value))) not in answers:  # to hash a class may run the user's code
         return {}
     tensors = list(tensors_in(value, 3))
     found = {} if any(tensor.requires_grad for tensor in tensors) else storages_of(tensors)

@@ -36,7 +36,7 @@ class LocalsProbe(Probe):
         self._told: set[str] = set()
         self._forward: dict[CodeType, int] = {}
         """Lines of the user's functions from which the model was called, before the step at which it is asked."""
-        self._answers: set[tuple[int, type]] = set()
+        self._answers: set[tuple[int, int]] = set()
         """Ids and types of what models gave without a graph since then: states of a frozen one, in a list or object."""
         self.stop_hearing("on_forward_start", "on_forward_end")
 
@@ -50,7 +50,7 @@ class LocalsProbe(Probe):
         """Looks at functions that go on to the backward, and are left before the step."""
         graphs = [tensor.grad_fn for tensor in tensors_in(output, 2) if tensor.grad_fn is not None]
         if not graphs:
-            self._answers.update((id(part), type(part)) for part in _nests_in(output))
+            self._answers.update((id(part), id(type(part))) for part in _nests_in(output))
         if not module.training or not graphs:
             return
         self.stop_hearing("on_forward_end")

@@ -186,7 +186,7 @@ def test_a_tensor_of_which_a_part_is_read_later_is_read_later() -> None:
 def held(value: object, *, known: bool) -> dict[str, int]:
     """What is found of a variable's value, as a model's answer or not."""
     found: list[LargeLocal] = []
-    answers = {(id(value), type(value))} if known else set()
+    answers = {(id(value), id(type(value)))} if known else set()
 
     def step() -> None:
         out = value
