@@ -19,7 +19,7 @@ from memguard.probes.sites import call_site, place_of
 from memguard.probes.sizes import held_bytes, owned_storages
 
 MAX_FRAMES = 64
-MAX_TOLD = 3
+MAX_LOOKS = 3
 
 
 @final
@@ -30,20 +30,26 @@ class ExceptionsProbe(Probe):
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._told = 0
+        self._looks = 0
+        self._told: set[tuple[str | None, int]] = set()
+        """File and line of the handlers."""
 
     def on_forward_in_handler(self) -> None:
         """One look at the error that is being handled."""
         error = sys.exc_info()[1]
-        if error is None or self._told >= MAX_TOLD or not is_out_of_memory(error):
+        if error is None or self._looks >= MAX_LOOKS or not is_out_of_memory(error):
             return
-        self._told += 1
+        self._looks += 1
+        place, handler = _retry_site()
+        if (place.file, handler) in self._told:
+            return  # a retry in two halves is one fault: the place is where the first of them runs
+        self._told.add((place.file, handler))
         names, nbytes = _held(error.__traceback__, owned_storages(self.watch.models))
         self.report(
             ExceptionHolds(
                 batch=self.watch.batch,
                 stage=self.watch.stage,
-                place=_retry_site(),
+                place=place,
                 exception=type(error).__name__,
                 handling=True,
                 names=names,
@@ -52,16 +58,17 @@ class ExceptionsProbe(Probe):
         )
 
 
-def _retry_site() -> Place:
-    """The line of the innermost handler that runs now, else where the model is called."""
+def _retry_site() -> tuple[Place, int]:
+    """The line of the innermost handler that runs now, and where that begins, else where the model is called."""
     for frame in user_frames():
         tree = parse_file(frame.f_code.co_filename)
         if tree is None:
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.ExceptHandler) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
-                return place_of(frame)
-    return call_site()
+                return place_of(frame), node.lineno
+    place = call_site()
+    return place, place.line or 0
 
 
 def is_out_of_memory(error: BaseException) -> bool:

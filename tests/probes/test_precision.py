@@ -46,6 +46,19 @@ def test_a_forward_inside_an_out_of_memory_handler_is_told() -> None:
     assert "step() activations" in fact.names and fact.bytes >= 4 * 8 * 4
 
 
+def test_a_retry_in_two_halves_is_told_once() -> None:
+    """At the first of them: both run in one handler."""
+    model, x = nn.Linear(8, 8), torch.randn(4, 8)
+    with Loop(model, kinds=[ExceptionsProbe]) as loop:
+        for _ in loop.batches(1):
+            try:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            except torch.OutOfMemoryError:
+                model(x[:2])  # first half
+                model(x[2:])
+    assert [fact.place.line for fact in loop.of(ExceptionHolds)] == [line_of("first half")]
+
+
 def test_calls_of_empty_cache_are_counted_with_their_line() -> None:
     """Few calls and twenty are told at the line that makes them; the function works and comes back."""
     original = torch.cuda.empty_cache
