@@ -13,10 +13,12 @@ from typing import Any, ClassVar, final
 from memguard.facts import Fact, LargeLocals, Place, PreviousOutputsAlive, ReboundTensor
 from memguard.probes.assignments import assigned_at
 from memguard.probes.frames import is_user_file
+from memguard.probes.gives_back import gives_back
 from memguard.probes.history import MAX_ENTRIES
 from memguard.probes.idle_locals import idle_at_peak
 from memguard.probes.interface import AllocationHistory, Probe, Watch
 from memguard.probes.keepers import keeper_of
+from memguard.probes.rebound_calls import doubled_at_peak
 from memguard.probes.worth import LEAST, PEAK_SHARE, least_of_device
 from memguard.stats import Stage
 
@@ -119,17 +121,25 @@ class RebindsProbe(Probe):
         finally:
             self._end(history)
         least = min(least_of_device(self.watch.device_total_bytes), max(int(PEAK_SHARE * self._peak), LEAST))
+        for two in doubled_at_peak(trace, min_bytes=least):
+            if two.keeper is not None:
+                self._tell_kept(two.keeper, two.bytes, stage)
+            else:
+                self._tell_rebound(two.site, two.name, two.source, two.bytes, stage)
         for (file, line, function), nbytes in sorted(rebound(trace, min_bytes=least).items(), key=lambda it: -it[1]):
             target = assigned_at(file, line)
-            if target is not None:
+            if target is not None and not gives_back(file, line):  # else no variable of that function has the old one
                 holder, source = target
                 keeper = keeper_of(file, line, holder)
                 if keeper is not None and is_there_at_peak(trace, (file, line, function)):
                     self._tell_kept(keeper, nbytes, stage)
                     continue
-                place = Place(file=file, line=line, function=function, holder=holder, source=source)
-                self.report(ReboundTensor(batch=self.watch.batch, stage=stage, place=place, bytes=nbytes))
+                self._tell_rebound((file, line, function), holder, source, nbytes, stage)
         self._tell_idle(trace, stage)
+
+    def _tell_rebound(self, site: Site, holder: str, source: str, nbytes: int, stage: Stage) -> None:
+        place = Place(file=site[0], line=site[1], function=site[2], holder=holder, source=source)
+        self.report(ReboundTensor(batch=self.watch.batch, stage=stage, place=place, bytes=nbytes))
 
     def _tell_kept(self, keeper: Place, nbytes: int, stage: Stage) -> None:
         """An attribute keeps the last batch's, and the peak comes while it does."""
