@@ -88,9 +88,12 @@ class Storages:
     def see_existing(self) -> None:
         """Sees every tensor that Python knows of in this process, oldest first, and their gradients.
 
+        What only waits for the collector is collected first: it would go at some later batch, and its level with it.
+
         Raises:
             OutOfMemory: They do not fit.
         """
+        gc.collect()
         generations = (gc.get_objects(generation=2), gc.get_objects(generation=1), gc.get_objects(generation=0))
         for objects in generations:
             for item in objects:
