@@ -16,6 +16,9 @@ DERIVATIVE_SHARE, DERIVATIVE_BYTES = 0.03, 64 * 1024**2
 """Of the device, or where its size is unknown, held by the graph of a derivative: from there on it is a warning."""
 
 
+_ADVICE = "put the evaluation under `with torch.no_grad():`, or decorate its function with @torch.no_grad()."
+
+
 @final
 class EvalGraph(Detector):
     """An evaluation built a graph that nobody used.
@@ -47,7 +50,7 @@ class EvalGraph(Detector):
             return
         where = at(fact.place)
         called = f"{fact.module}{f', called at {where},' if where else ''}"
-        advice = "put the evaluation under `with torch.no_grad():`, or decorate its function with @torch.no_grad()."
+        advice = _ADVICE
         if fact.alone:
             advice = "put this call alone under `with torch.no_grad():`, for other calls there need their graphs."
         if fact.prevented:
@@ -66,31 +69,8 @@ class EvalGraph(Detector):
         if fact.derivative:
             yield self._derivative(fact, run, size)
             return
-        if fact.training and fact.alone:
-            yield from_fact(
-                self,
-                fact,
-                run,
-                Severity.WARNING,
-                f"{called} built {plural(fact.count, 'graph')} in training that died without a backward{size}, more "
-                "than those of its other calls, which are trained: of this one the values alone are used.",
-                "put this call alone under `with torch.no_grad():`, for other calls of it need their graphs.",
-                nbytes=fact.bytes,
-                name=fact.module,
-            )
-            return
         if fact.training:
-            yield from_fact(
-                self,
-                fact,
-                run,
-                Severity.WARNING,
-                f"{called} built {plural(fact.count, 'graph')} in a row, in training mode, that died without a backward"
-                f"{size}: this looks like an evaluation that forgot both model.eval() and torch.no_grad().",
-                f"call model.eval() before it and model.train() after it, and {advice}",
-                nbytes=fact.bytes,
-                name=fact.module,
-            )
+            yield self._in_training(fact, run, f"{called} built {plural(fact.count, 'graph')}", size)
             return
         if fact.elsewhere:
             called += " on another thread,"
@@ -107,6 +87,21 @@ class EvalGraph(Detector):
             nbytes=fact.bytes,
             name=fact.module,
         )
+
+    def _in_training(self, fact: UnusedGraphs, run: Run, built: str, size: str) -> Finding:
+        if fact.alone:
+            message = (
+                f"{built} in training that died without a backward{size}, more than those of its other calls, which "
+                "are trained: of this one the values alone are used."
+            )
+            advice = "put this call alone under `with torch.no_grad():`, for other calls of it need their graphs."
+        else:
+            message = (
+                f"{built} in a row, in training mode, that died without a backward{size}: this looks like an "
+                "evaluation that forgot both model.eval() and torch.no_grad()."
+            )
+            advice = f"call model.eval() before it and model.train() after it, and {_ADVICE}"
+        return from_fact(self, fact, run, Severity.WARNING, message, advice, nbytes=fact.bytes, name=fact.module)
 
     def _derivative(self, fact: UnusedGraphs, run: Run, size: str) -> Finding:
         where, limit = at(fact.place), limit_of(run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+from memguard.probes.bounded import FUNCTIONS
 
 
 def leads_to_read(tree: ast.Module, node: ast.AST, target: str) -> bool:
@@ -18,7 +18,7 @@ def leads_to_read(tree: ast.Module, node: ast.AST, target: str) -> bool:
     """
     functions: dict[str, list[ast.AST]] = {}
     for part in ast.walk(tree):
-        if isinstance(part, _FUNCTIONS):
+        if isinstance(part, FUNCTIONS):
             functions.setdefault(part.name, []).append(part)
     attribute, name = "." in target, target.rpartition(".")[2]
     waiting, seen = [node], {id(node)}

@@ -38,13 +38,13 @@ class Reading:
     collate: Any = None
 
 
-def readings() -> list[Reading]:
-    """The loaders that are being iterated over; some ten milliseconds, so it is asked once."""
+def readings(*, max_objects: int | None = None) -> list[Reading]:
+    """The loaders that are being iterated over; none in a process of more objects. Some ten milliseconds."""
     kind: type[Any] | None = getattr(loaders, "_BaseDataLoaderIter", None)
     if kind is None:
         return []
     found = []
-    for iterator in instances_of(kind):
+    for iterator in instances_of(kind, max_objects=max_objects):
         state = vars(iterator)
         sampler = state.get("_index_sampler")
         size = vars(sampler).get("batch_size") if hasattr(type(sampler), "__dict__") and _has_dict(sampler) else None

@@ -56,7 +56,7 @@ class GeneratorsProbe(Probe):
 
     def _find_datasets(self) -> None:
         self.watch.datasets.clear()
-        for reading in readings():
+        for reading in readings(max_objects=MAX_OBJECTS):
             with contextlib.suppress(TypeError):  # one with slots alone is left out
                 self.watch.datasets.append(weakref.ref(reading.dataset))
 

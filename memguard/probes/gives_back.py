@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from memguard.probes.bounded import FUNCTIONS
 from memguard.probes.keepers import shares
 from memguard.probes.parsing import parse_file
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
@@ -19,7 +19,7 @@ def gives_back(file: str, line: int) -> bool:
         line: A ``return``, or an assignment to a variable that the function sets once, in no loop, and returns.
     """
     tree = parse_file(file)
-    inside = [] if tree is None else [n for n in ast.walk(tree) if isinstance(n, _FUNCTIONS) and _spans(n, line)]
+    inside = [] if tree is None else [n for n in ast.walk(tree) if isinstance(n, FUNCTIONS) and _spans(n, line)]
     if not inside:
         return False
     function = max(inside, key=lambda node: node.lineno)  # the innermost
@@ -39,7 +39,7 @@ def gives_back(file: str, line: int) -> bool:
 
 def outlives_its_run(tree: ast.Module, line: int, name: str) -> bool:
     """Whether a variable set on a line still has its value when the line runs again: no function's that has ended."""
-    inside = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS) and _spans(node, line)]
+    inside = [node for node in ast.walk(tree) if isinstance(node, FUNCTIONS) and _spans(node, line)]
     if not inside:
         return True
     function = max(inside, key=lambda node: node.lineno)

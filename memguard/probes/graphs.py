@@ -271,13 +271,8 @@ class GraphsProbe(Probe):
         self._again[training] = AGAIN * len(batches)
         if holders and all(holder.exception for holder in holders):
             return None  # kept errors and their tracebacks: another rule's
-        if (
-            not training
-            and holders
-            and is_differentiated(holders[0].place)
-            and not is_in_vain(holders[0].place, used=False)
-        ):
-            return None  # one loss of all of them
+        if not training and holders and _are_one_loss(holders[0].place):
+            return None
         tied = tied_gradients(old, watch) if not holders else None
         if tied is not None:
             self.report(tied)
@@ -333,6 +328,11 @@ class GraphsProbe(Probe):
                     retained_by=self._saved.carried_by or old[0].kept or NOWHERE,
                 )
             )
+
+
+def _are_one_loss(place: Place) -> bool:
+    """Whether graphs are kept for a gradient of something that is more than their sum: it needs all of them."""
+    return is_differentiated(place) and not is_in_vain(place, used=False)
 
 
 def _is_local(holders: tuple[Holder, ...]) -> bool:

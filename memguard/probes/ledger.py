@@ -14,6 +14,7 @@ from typing import Any, final
 import torch
 
 from memguard.facts import Place
+from memguard.probes.contents.attributes import attributes_of, mro_of, namespace_of
 from memguard.probes.sites import call_site
 from memguard.stats import Stage
 
@@ -275,4 +276,6 @@ def children_of(value: Any) -> Iterable[Any]:
         return list(dict.values(value))
     if issubclass(kind, (tuple, list)):
         return iter((list.__iter__ if issubclass(kind, list) else tuple.__iter__)(value))
-    return list(getattr(value, "__dict__", {}).values()) if hasattr(kind, "__dataclass_fields__") else ()
+    if any("__dataclass_fields__" in namespace_of(base) for base in mro_of(kind)):
+        return list(attributes_of(value).values())
+    return ()

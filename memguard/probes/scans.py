@@ -1,4 +1,7 @@
-"""A few rounds over everything user code holds: what grows, what is pinned, copies of weights, kept exceptions."""
+"""A few rounds over everything user code holds: what grows, what is pinned, copies of weights, kept exceptions.
+
+Long because one walk names what all of them suspect, and what is told as one is not told as another.
+"""
 
 from __future__ import annotations
 
