@@ -48,6 +48,27 @@ def test_parameters_made_before_are_there() -> None:
         assert gpu.allocated == -2
 
 
+def test_garbage_of_before_is_not_there() -> None:
+    """A tensor in a cycle that nobody reaches is not on the device: it would go at any batch, and the level with it."""
+    kept = mib(3)
+    gc.collect()
+    gc.disable()
+    try:
+        cycle: list[object] = [mib(5)]
+        cycle.append(cycle)
+        del cycle
+        backend = VirtualBackend(1 << 30)
+        backend.install()
+        try:
+            before = backend.read().allocated_bytes or 0
+            gc.collect()
+            assert backend.read().allocated_bytes == before >= kept.numel()
+        finally:
+            backend.remove()
+    finally:
+        gc.enable()
+
+
 def test_resize_moves_to_a_block_of_the_new_size() -> None:
     """A storage that grows or is resized to nothing is followed, by an operator or on its own."""
     with virtual_gpu() as gpu:
