@@ -87,12 +87,13 @@ class RetainGraph(Detector):
 class CreateGraphCycle(Detector):
     """``backward(create_graph=True)`` ties parameters and gradients into a cycle.
 
-    What: gradients carry a graph of their own at the end of a batch, so a parameter holds its gradient, whose graph
-    holds the parameter.
+    What: gradients carry a graph of their own at the end of a batch, so a parameter, or an input that requires grad,
+    holds its gradient, whose graph holds it.
 
     Why it matters: parameter and gradient hold each other in C++, where neither reference counting nor the garbage
     collector frees them. While the model is in use, its graph stays until the gradients are taken away; of a model that
-    is thrown away with its gradients (a copy for each task), the graphs stay to the end of the process.
+    is thrown away with its gradients (a copy for each task), or such an input, the graphs stay to the end of the
+    process.
 
     How to fix: use ``torch.autograd.grad(loss, parameters, create_graph=True)`` instead, or set every ``.grad`` to None
     when the batch is done, and before the model goes.
@@ -105,18 +106,19 @@ class CreateGraphCycle(Detector):
         """Concludes from gradients that carry a graph."""
         if not isinstance(fact, GradientsWithGraph):
             return
-        where = at(fact.place)
+        where, name = at(fact.place), fact.place.holder or "p"
+        leaf = fact.place.holder or "the weights of a copy, an input that requires grad"
         if fact.graphs:
             yield from_fact(
                 self,
                 fact,
                 run,
                 Severity.WARNING,
-                f"the backward at {where} with create_graph=True leaves gradients that carry a graph on weights that "
-                f"are thrown away: parameter and gradient hold each other, and so the graphs of "
+                f"the backward at {where} with create_graph=True leaves gradients that carry a graph on tensors that "
+                f"are thrown away ({leaf}): tensor and gradient hold each other, and so the graphs of "
                 f"{plural(fact.graphs, 'batch')} are alive, which not even the garbage collector frees.",
-                "use torch.autograd.grad(loss, parameters, create_graph=True) there, or set p.grad = None for all "
-                "parameters before the model goes.",
+                f"use torch.autograd.grad(loss, inputs, create_graph=True) there, or set {name}.grad = None for each "
+                "of them before it goes.",
             )
             return
         yield from_fact(

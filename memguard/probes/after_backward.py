@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
 import re
 from collections import Counter
@@ -12,9 +13,11 @@ from typing import NamedTuple, final
 import torch
 
 from memguard.facts import Fact, GradientsWithGraph, Place, SavedAfterBackward
+from memguard.probes.bounded import around
 from memguard.probes.holders import Holder
 from memguard.probes.interface import Watch
 from memguard.probes.ledger import KEY, Mark
+from memguard.probes.parsing import parse_file
 from memguard.probes.reach import Reach
 from memguard.probes.sizes import owned_storages, saved_storages
 from memguard.probes.worth import LEAST, least_of_peak
@@ -143,20 +146,48 @@ def _is_backward(place: Place | None) -> bool:
     return re.search(r"\b(manual_)?backward\s*\(", linecache.getline(place.file, place.line)) is not None
 
 
-def tied_gradients(marks: Collection[Mark], watch: Watch) -> GradientsWithGraph | None:
-    """What keeps graphs that nothing in Python holds, if ``backward(create_graph=True)`` ran through most of them.
+def tied_marks(marks: Collection[Mark]) -> list[Mark]:
+    """Those of some graphs that ``backward(create_graph=True)`` left behind, if one such call did most of them.
 
-    A parameter and its gradient hold each other there, in C++, where the garbage collector does not look.
+    A leaf (a weight, an input that requires grad) and its gradient hold each other there, in C++, where the garbage
+    collector does not look.
     """
     calls = Counter(mark.created for mark in marks if mark.created is not None)
     place, count = next(iter(calls.most_common(1)), (None, 0))
     if place is None or 2 * count <= len(marks) or not _is_backward(place):
+        return []
+    return [mark for mark in marks if mark.created == place]
+
+
+def tied_gradients(tied: Collection[Mark], watch: Watch) -> GradientsWithGraph | None:
+    """What is to be told of graphs that nothing but such gradients hold; None where there are none."""
+    place = next((mark.created for mark in tied), None)
+    if place is None:
         return None
     return GradientsWithGraph(
         batch=watch.batch,
         stage=watch.stage,
-        place=place,
+        place=replace(place, holder=_leaf_at(place)),
         parameters=0,
         bytes=0,
-        graphs=len({mark.batch for mark in marks if mark.created == place}),
+        graphs=len({mark.batch for mark in tied}),
     )
+
+
+def _leaf_at(backward: Place) -> str | None:
+    """The variable of a backward's function that gets the gradient, if its ``.grad`` is read there of one alone."""
+    tree = parse_file(backward.file or "")
+    function = around(tree, backward.line or 0)[0] if tree is not None else None
+    if function is None:
+        return None
+    nodes = list(ast.walk(function))
+    stored = {
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    read = (node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "grad")
+    names = {value.id for value in read if isinstance(value, ast.Name)} & stored
+    return names.pop() if len(names) == 1 else None

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, final
 from torch import nn
 
 from memguard.facts import NOWHERE, Fact, Place, RetainedGraphs
-from memguard.probes.after_backward import SavedTensors, tied_gradients
+from memguard.probes.after_backward import SavedTensors, tied_gradients, tied_marks
 from memguard.probes.carrying import MIN_CHAIN, SHORT_CHAIN, chain_needed, find_chain, is_chained
 from memguard.probes.fed_back import is_fed_back
 from memguard.probes.frames import user_frames
@@ -195,7 +195,7 @@ class GraphsProbe(Probe):
             return  # then they are found by the steps that they survived
         gc.collect()
         marks = [mark for mark in marks if mark.alive > 0]
-        tied = tied_gradients(marks, watch) if len({mark.batch for mark in marks}) >= MIN_BATCHES else None
+        tied = tied_gradients(tied_marks(marks), watch) if len({mark.batch for mark in marks}) >= MIN_BATCHES else None
         keys = {id(mark) for mark in marks}
         reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)
         if tied is not None and not self.holders(reach, graph=True, passes=reach.passes, stage=tied.stage):
@@ -244,6 +244,11 @@ class GraphsProbe(Probe):
             What was asked for the first holder.
         """
         watch = self.watch
+        tied = tied_marks(old) if asks is None else []
+        if tied:  # a variable that holds one of the others would be blamed for all
+            old, batches = tied, {mark.batch for mark in tied}
+            if len(batches) < MIN_BATCHES:
+                return None
         keys = {id(mark) for mark in old}
         reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)
         judge = GraphJudge(reach, owned_storages(watch.models))
@@ -273,9 +278,9 @@ class GraphsProbe(Probe):
             return None  # kept errors and their tracebacks: another rule's
         if not training and holders and _are_one_loss(holders[0].place):
             return None
-        tied = tied_gradients(old, watch) if not holders else None
-        if tied is not None:
-            self.report(tied)
+        told = tied_gradients(tied, watch) if not holders else None
+        if told is not None:
+            self.report(told)
             return None
         held = judge.total()
         del judge, reach

@@ -212,6 +212,31 @@ def test_gradients_with_a_graph_on_weights_that_are_thrown_away() -> None:
     assert fact.graphs >= 8 and fact.place.line == line_of("tied")
 
 
+@sees_saved_tensors
+@pytest.mark.filterwarnings("ignore:Using backward")
+@pytest.mark.parametrize("taken_away", [False, True])
+def test_gradients_with_a_graph_on_an_input(taken_away: bool) -> None:
+    """Its penalty's graph is told by the backward, not by the loss of another step; taken away it is healthy."""
+    model, optimizer, x = make()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(30):
+            mixed = (x + torch.randn_like(x)).requires_grad_(True)
+            model(mixed).sum().backward(create_graph=True)  # on an input
+            optimizer.zero_grad()
+            assert mixed.grad is not None
+            mixed.grad.square().sum().backward()
+            optimizer.step()
+            if taken_away:
+                mixed.grad = None
+            if index % 3 == 2:
+                loss = -model(x).mean()
+                step(optimizer, loss)
+    assert loop.of(RetainedGraphs) == []
+    facts = loop.of(GradientsWithGraph)
+    assert all(fact.place.line == line_of("on an input") and fact.place.holder == "mixed" for fact in facts)
+    assert bool(facts) is not taken_away and (taken_away or facts[0].batch <= 20)
+
+
 def test_two_backwards_on_one_graph_are_healthy_when_the_last_one_frees() -> None:
     """Several losses on one graph may retain it for all but the last."""
     model, optimizer, x = make()
