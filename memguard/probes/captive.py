@@ -8,11 +8,8 @@ from types import CodeType
 
 from memguard.probes.answering import flows, function_of_code, names_in
 from memguard.probes.chains import last_name
+from memguard.probes.followed import FILLS, READIES, TRAINS, ends_unused
 from memguard.probes.functions import Function
-
-_TRAINS = ("backward", "grad", "step", "optim", "train", "adapt", "learn", "fit", "update")
-"""Parts of the names of calls that may run a backward through what they are given."""
-_READIES = frozenset({"train", "no_grad", "set_grad_enabled"})
 
 
 @functools.lru_cache(maxsize=1024)
@@ -22,9 +19,14 @@ def keeps_graph(code: CodeType, line: int) -> bool:
     It is not returned, yielded, put under an attribute or into what the function was given; at most it is added up.
 
     Args:
-        code: The function; a whole module never qualifies, for what comes after it is not known.
+        code: The function, or a script.
         line: The line.
     """
+    return _keeps_graph(code, line) or ends_unused(code.co_filename, line)
+
+
+def _keeps_graph(code: CodeType, line: int) -> bool:
+    """Likewise, for a function whatever the order of its statements."""
     function = function_of_code(code)
     if function is None or function.node is None:
         return False
@@ -63,9 +65,9 @@ def _spreads(function: Function, held: set[str]) -> bool:
         method = site.node.func if isinstance(site.node.func, ast.Attribute) else None
         given = any(flows(arg, function, held) for arg in site.arguments())
         own = method is not None and isinstance(method.value, ast.Name) and method.value.id in held
-        if (given or own) and name not in _READIES and any(word in name.lower() for word in _TRAINS):
+        if (given or own) and name not in READIES and any(word in name.lower() for word in TRAINS):
             return False
-        if given and method is not None and name in ("append", "extend", "add", "insert", "put", "setdefault"):
+        if given and method is not None and name in FILLS:
             if not isinstance(method.value, ast.Name):
                 return False
             held.add(method.value.id)

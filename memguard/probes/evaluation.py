@@ -340,6 +340,9 @@ class EvaluationProbe(Probe):
         return line_to_change(stack, [way for other in trained for way in other.stacks], parts) or model.place
 
     def _tell(self, model: _Model, place: Place, count: int, *, frozen: bool) -> None:
+        if not frozen:
+            told = (number for (number, training), one in self._models.items() if one.told and one.kept > training)
+            self.watch.evaluated.update(told)
         self.report(
             UnusedGraphs(
                 batch=self.watch.batch,

@@ -17,6 +17,7 @@ from memguard.facts import NOWHERE, Fact, Place, RetainedGraphs
 from memguard.probes.after_backward import SavedTensors, tied_gradients, tied_marks
 from memguard.probes.carrying import MIN_CHAIN, SHORT_CHAIN, chain_needed, find_chain, is_chained
 from memguard.probes.fed_back import is_fed_back
+from memguard.probes.followed import meets_backward
 from memguard.probes.frames import user_frames
 from memguard.probes.graph_judge import GraphJudge
 from memguard.probes.holders import Holder
@@ -310,8 +311,19 @@ class GraphsProbe(Probe):
             watch.retained.update(mark.module for mark in old)
             watch.carried.update(mark.module for mark in old if (self._carried and not rolled_out) or together)
         frames = list(user_frames(sys._getframe(1)))
+        evaluated = all(not mark.training and mark.module in watch.evaluated for mark in old)
         for place in _places(holders, least=least):
+            carried = (
+                self._carried
+                or (chained and "+=" not in (place.source or ""))
+                or is_fed_back(place, frames)
+                or is_own_memory(place, watch.models)
+            )
             watch.told.add((place.file, place.line))
+            if rolled_out or (carried and evaluated):
+                watch.rolled_out.add((place.file, place.function))
+            if carried and evaluated:
+                continue  # what it lacks is a no_grad: told as that
             self.report(
                 RetainedGraphs(
                     batch=watch.batch,
@@ -323,10 +335,7 @@ class GraphsProbe(Probe):
                     optimizer_steps=max(steps, 0),
                     bytes=held,
                     backward=used,
-                    carried=self._carried
-                    or (chained and "+=" not in (place.source or ""))
-                    or is_fed_back(place, frames)
-                    or is_own_memory(place, watch.models),
+                    carried=carried,
                     rolled_out=rolled_out,
                     together=together,
                     node=None if holders else old[0].node,
@@ -337,7 +346,9 @@ class GraphsProbe(Probe):
 
 def _are_one_loss(place: Place) -> bool:
     """Whether graphs are kept for a gradient of something that is more than their sum: it needs all of them."""
-    return is_differentiated(place) and not is_in_vain(place, used=False)
+    if is_differentiated(place):
+        return not is_in_vain(place, used=False)
+    return meets_backward(place.file or "", place.line or 0, place.holder or "")
 
 
 def _is_local(holders: tuple[Holder, ...]) -> bool:

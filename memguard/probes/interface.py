@@ -102,6 +102,10 @@ class Watch:
     """Models whose graphs of evaluation were told as kept alive: nobody will use them, though they do not die."""
     carried: set[int] = field(default_factory=set)
     """Those of them whose graphs a carried state keeps: told as that, and not as an evaluation besides."""
+    rolled_out: set[tuple[str | None, str | None]] = field(default_factory=set)
+    """Functions (file, name) that were told as rolling a model out: what else hangs on its graph comes of that."""
+    evaluated: set[int] = field(default_factory=set)
+    """Models whose graphs of evaluation, though kept, were told as that: not as a carried state besides."""
     doubted: set[int] = field(default_factory=set)
     """Models in training of which some graphs died unused: whether backwards enter their graphs is always asked."""
     told: set[tuple[str | None, int | None]] = field(default_factory=set)

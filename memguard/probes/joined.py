@@ -8,6 +8,7 @@ from memguard.facts import Fact, KeptOnHost, KeptOutputs, Place, RetainedGraphs
 from memguard.probes.bounded import is_bounded, is_made_anew
 from memguard.probes.contents import length_of
 from memguard.probes.fed_back import is_fed_back
+from memguard.probes.followed import meets_backward
 from memguard.probes.frames import user_frames
 from memguard.probes.holders import Holder, Survey
 from memguard.probes.host_copies import is_on_host
@@ -75,6 +76,13 @@ def _is_new(watch: Watch, holder: Holder) -> bool:
 def _of_tensor(watch: Watch, place: Place, found: Swelling) -> Fact | None:
     first = max(watch.batch - found.batches, 0)
     if found.nodes:
+        carried = is_fed_back(place, user_frames()) or is_own_memory(place, watch.models)
+        if watch.stage.evaluates and (
+            (watch.evaluated and (carried or (place.function or "").endswith(".forward")))
+            or (place.file, place.function) in watch.rolled_out
+            or meets_backward(place.file or "", place.line or 0, place.holder or "")
+        ):
+            return None  # an evaluation that lacks a no_grad, told as that; or one that trains
         return RetainedGraphs(
             batch=watch.batch,
             stage=watch.stage,
@@ -83,7 +91,7 @@ def _of_tensor(watch: Watch, place: Place, found: Swelling) -> Fact | None:
             first_batch=first,
             last_batch=watch.batch,
             optimizer_steps=0,
-            carried=is_fed_back(place, user_frames()) or is_own_memory(place, watch.models),
+            carried=carried,
         )
     if is_on_host(place):
         return None
