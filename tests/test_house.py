@@ -115,6 +115,13 @@ def test_no_file_names_a_machine() -> None:
     assert named == []
 
 
+def test_every_test_that_a_target_names_is_there() -> None:
+    """One that was renamed would end `make test-oldest` before its first test."""
+    named = re.findall(r"\btests/[\w./]+", (ROOT / "Makefile").read_text())
+    assert len(named) > 15
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_the_public_names_are_these() -> None:
     """Adding or losing a public name is a decision, made here."""
     assert sorted(memguard.__all__) == sorted(
