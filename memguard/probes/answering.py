@@ -13,14 +13,18 @@ from types import CodeType, FrameType
 
 from torch import nn
 
+from memguard.probes.bounded import FUNCTIONS, around, last_part
 from memguard.probes.chains import last_name
 from memguard.probes.frames import is_user_frame, read_locals, user_frames
 from memguard.probes.function_index import functions_of
 from memguard.probes.functions import Function
+from memguard.probes.parsing import parse_file
 from memguard.probes.values import may_carry
 
 _ACTS = frozenset({"eval", "train", "backward", "manual_backward", "step", "zero_grad", "toggle_optimizer"})
 """Calls of a function that does more than to answer."""
+_SWITCHES = frozenset({"enable_grad", "set_grad_enabled"})
+"""What decides for itself whether there is a graph."""
 _JUDGES = ("loss", "entropy", "criterion", "nll")
 """Parts of the names of calls that judge an answer."""
 
@@ -75,6 +79,34 @@ def answers(code: CodeType, line: int, *, strict: bool) -> bool:
         if store in stored or store.line >= at:
             held.update(names_in(store.target) if flows(store.value, function, held, at) else ())
     return any(flows(returned, function, held) for returned in function.returns)
+
+
+@functools.lru_cache(maxsize=1024)
+def is_asked_for_its_caller(code: CodeType, line: int) -> bool:
+    """Whether a function that asks a model on a line does so once, and gives back what came of it.
+
+    What loops over batches, or goes backward where it is told to, is a whole epoch or step: what it asks is its own.
+    So is what it asks with gradients switched on: a caller's no_grad would change nothing.
+    """
+    function, tree = function_of_code(code), parse_file(code.co_filename)
+    if function is None or tree is None or not function.returns:
+        return False
+    loops = around(tree, line)[1]
+    called = {last_name(site.node.func) for site in function.calls}
+    return not loops and called.isdisjoint(_ACTS) and not _is_switched_on(tree, line)
+
+
+def _is_switched_on(tree: ast.Module, line: int) -> bool:
+    """Whether a line stands under a switch of gradients: a block, or the decorator of a function."""
+    for node in ast.walk(tree):
+        switches = [item.context_expr for item in node.items] if isinstance(node, (ast.With, ast.AsyncWith)) else []
+        if isinstance(node, FUNCTIONS):
+            switches = node.decorator_list
+        if switches and node.lineno <= line <= (node.end_lineno or 0):  # type: ignore[attr-defined]
+            names = {last_part(switch.func if isinstance(switch, ast.Call) else switch) for switch in switches}
+            if not names.isdisjoint(_SWITCHES):
+                return True
+    return False
 
 
 def flows(node: ast.AST, function: Function, held: set[str], at: int | None = None) -> bool:

@@ -16,7 +16,7 @@ from torch import nn
 
 from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
 from memguard.module_parts import parameters_of
-from memguard.probes.answering import answers, asking_frame
+from memguard.probes.answering import asking_frame, is_asked_for_its_caller
 from memguard.probes.call_stacks import Stack, line_to_change, stack_of
 from memguard.probes.captive import keeps_graph
 from memguard.probes.eval_lines import EvalLines
@@ -400,11 +400,10 @@ def _is_of_weights(nodes: list[Any], module: nn.Module) -> bool:
 
 
 def _outside(way: Stack, trained: Collection[object]) -> Place:
-    """Where the methods are called that training calls as well and that only hand on what the first line gives."""
+    """Where functions are called that training calls as well and that only give back what came of the first line."""
     asking = way[0]
     for level, above in itertools.pairwise(way):
-        hands_on = answers(level.code, level.place.line or 0, strict=True)
-        if level.function not in trained or not hands_on:
+        if level.function not in trained or not is_asked_for_its_caller(level.code, level.place.line or 0):
             break
         asking = above
     if asking.function in trained:

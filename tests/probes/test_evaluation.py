@@ -354,7 +354,7 @@ def test_a_method_that_training_calls_too_is_not_the_line(shared: bool, line: st
 
 
 class Estimator:
-    """A trainer with one method that asks its model, for training and for validation."""
+    """A trainer with methods that ask its model, for training and for validation."""
 
     def __init__(self) -> None:
         self.net = make()
@@ -362,31 +362,65 @@ class Estimator:
     def infer(self, x: torch.Tensor) -> torch.Tensor:
         return self.net(x)[:, :4]
 
+    def weigh(self, x: torch.Tensor) -> tuple[torch.Tensor, float]:
+        answer = self.net(x)
+        loss = answer.square().mean()
+        return loss, (answer > 0).float().mean().item()
+
+    def adapt(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            return self.net(x).square().mean()  # wants a graph
+
     def judge(self, x: torch.Tensor) -> float:
         answer = self.net(x)  # asks and judges
         return answer.mean().item()
+
+    def step(self, x: torch.Tensor, *, train: bool) -> float:
+        loss = self.net(x).square().mean()  # trains as well
+        if train:
+            loss.backward()
+        return loss.item()
 
     def fit(self, loop: Loop) -> None:
         self.net.train()
         for _ in loop.batches(4):
             (self.infer(torch.randn(4, 8)).mean() + self.net(torch.randn(4, 8)).mean()).backward()
+            self.weigh(torch.randn(4, 8))[0].backward()
+            self.adapt(torch.randn(4, 8)).backward()
+            self.step(torch.randn(4, 8), train=True)
 
-    def validate(self, loop: Loop, *, hands_on: bool) -> None:
+    def validate(self, loop: Loop, by: str) -> None:
         self.net.eval()
         for _ in loop.batches(8, Stage.VALIDATION):
-            if hands_on:
-                self.infer(torch.randn(4, 8)).mean().item()  # validates by the shared method
+            x = torch.randn(4, 8)
+            if by == "infer":
+                self.infer(x).mean().item()  # validates by the shared method
+            elif by == "weigh":
+                self.weigh(x)[0].item()  # validates by the shared loss
+            elif by == "adapt":
+                self.adapt(x).item()
+            elif by == "judge":
+                self.judge(x)
             else:
-                self.judge(torch.randn(4, 8))
+                self.step(x, train=False)
 
 
-@pytest.mark.parametrize(("hands_on", "line"), [(True, "validates by the shared method"), (False, "asks and judges")])
-def test_a_trainers_method_that_only_hands_an_answer_on_is_not_the_line(hands_on: bool, line: str) -> None:
-    """Training needs the graphs that it hands on: validation's call of it is the one to change."""
+@pytest.mark.parametrize(
+    ("by", "line"),
+    [
+        ("infer", "validates by the shared method"),
+        ("weigh", "validates by the shared loss"),
+        ("adapt", "wants a graph"),
+        ("judge", "asks and judges"),
+        ("step", "trains as well"),
+    ],
+)
+def test_a_trainers_method_that_training_shares_is_not_the_line(by: str, line: str) -> None:
+    """Training needs the graphs that it gives back: validation's call is to be changed, where it is no whole step."""
     estimator = Estimator()
     with Loop(estimator.net, kinds=[EvaluationProbe]) as loop:
         estimator.fit(loop)
-        estimator.validate(loop, hands_on=hands_on)
+        estimator.validate(loop, by)
     (fact,) = loop.of(UnusedGraphs)
     assert fact.place.line == line_of(line)
 
