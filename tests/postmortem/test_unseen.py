@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.postmortem.unseen.trial import CASES, fail, try_out
+from tests.probes.loop import sees_saved_tensors
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -20,6 +21,7 @@ def test_unseen(name: str, tmp_path: Path) -> None:
     try_out(CASES[name], tmp_path)
 
 
+@sees_saved_tensors
 def test_a_table_of_which_batches_are_rows_is_no_activation(tmp_path: Path) -> None:
     """What graphs saved of a table on the device is a few rows: the table stays."""
     case = CASES["resident_table"]

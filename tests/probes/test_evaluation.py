@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -305,7 +307,8 @@ def test_a_roll_out_of_a_part_of_a_trained_model_is_told_by_the_fourth_forward()
         loop.add(model.net)
         preview(model, loop, 4)
     (fact,) = loop.of(UnusedGraphs)
-    assert fact.kept and not fact.frozen and fact.place.line == line_of("samples") and fact.module == "Diffusion"
+    assert fact.kept and not fact.frozen and fact.place.line == line_of("samples")
+    assert fact.module == ("Diffusion" if sys.version_info >= (3, 11) else "Linear")  # whose method a frame runs
     model = Diffusion()
     with Loop(model, kinds=[EvaluationProbe]) as loop:
         train(model, loop)
@@ -436,6 +439,7 @@ def test_evaluation_whose_graphs_are_told_as_kept_is_told_as_well() -> None:
     assert fact.kept and fact.count >= 8
 
 
+@sees_saved_tensors
 @pytest.mark.parametrize(("queries", "told"), [(40_000, True), (16, False)])
 @pytest.mark.parametrize("given", [True, False])
 def test_a_call_beside_those_that_adapt_is_told_alone(queries: int, told: bool, given: bool) -> None:

@@ -249,6 +249,7 @@ def test_two_backwards_on_one_graph_are_healthy_when_the_last_one_frees() -> Non
     assert loop.of(SavedAfterBackward) == []
 
 
+@sees_saved_tensors
 @pytest.mark.parametrize(("own_batch", "shared"), [(False, False), (True, False), (False, True), (True, True)])
 def test_a_graph_kept_for_another_part_is_needed(own_batch: bool, shared: bool) -> None:
     """A discriminator's backward keeps its graph: for the generator's, where the fakes are not detached; else in vain.

@@ -21,6 +21,7 @@ def frozen() -> nn.Module:
     return make()[0].eval().requires_grad_(False)
 
 
+@sees_saved_tensors
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_graph_that_stays_after_the_backward_of_a_frozen_model_is_told(keep: bool) -> None:
     """A patch that is optimized through a detector in eval mode, with retain_graph=True."""
