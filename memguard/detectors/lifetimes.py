@@ -61,7 +61,9 @@ class PreviousBatchAlive(Detector):
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Concludes where it is much, in more than one batch, and the peak comes where it adds to it."""
-        if not isinstance(fact, PreviousOutputsAlive) or (fact.peak_in_forward is False and not fact.until_backward):
+        if not isinstance(fact, PreviousOutputsAlive):
+            return
+        if fact.peak_in_forward is False and not fact.until_backward and not fact.until_peak:
             return
         limit = limit_of(run)
         if not _matters(fact.bytes, run, fact.peak_bytes or 0):

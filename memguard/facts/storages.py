@@ -55,6 +55,8 @@ class PreviousOutputsAlive(Fact):
     """Whether the batch's peak came in the forward, where they add to it; None where peaks cannot be told apart."""
     until_backward: bool = False
     """Whether they were still there when the backward began: then they added to its peak too."""
+    until_peak: bool = False
+    """Whether the batch's peak came before they went, in the forward or after it."""
     peak_bytes: int | None = None
     """The batch's highest allocated bytes; None where nobody counts them."""
     steady: bool = False

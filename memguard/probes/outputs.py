@@ -67,6 +67,8 @@ class OutputsProbe(Probe):
         self._previous: PreviousLook | None = None
         self._beside = Beside()
         self._previous_looks = self._previous_tries = 0
+        self._times: float = BESIDE
+        """Times that an output itself may be too small."""
         self._last_kept = 0
         """The last batch that left an output behind."""
 
@@ -74,20 +76,22 @@ class OutputsProbe(Probe):
         """Looks whether the last batch's outputs are still there."""
         watch = self.watch
         least = min(least_of_device(watch.device_total_bytes), LEAST)
-        if BESIDE * self._new_bytes < least or self._previous is not None:
+        if self._times * self._new_bytes < least or self._previous is not None:
             return
         makers, before = (id(module), STEP), watch.batch - 1
         last = [o for o in self._new if o.module in makers and o.batch == before and not o.ref.expired()]
         outputs = {output.key: output.bytes for output in last}
-        if not is_worth(watch, BESIDE * sum(outputs.values())):
+        size = sum(outputs.values())
+        if not is_worth(watch, int(self._times * size)):
             return
         self._previous_tries += 1
         if self._previous_tries == PREVIOUS_TRIES:
             self.stop_hearing("on_forward_start")
-        holders, held = self._beside.look(watch, outputs)
+        holders, held, gone = self._beside.look(watch, outputs)
         if is_worth(watch, held):
+            self._times = max(self._times, held / size)  # what it adds to the peak must not hide it the next time
             place = holders[0].place if holders else None
-            self._previous = PreviousLook(held, place, [output.ref for output in last])
+            self._previous = PreviousLook(held, place, [output.ref for output in last], gone=gone)
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Notes the storages of an output."""
@@ -208,6 +212,8 @@ class OutputsProbe(Probe):
 
     def _tell_previous(self, previous: PreviousLook) -> None:
         self._previous_looks += 1
+        if previous.gone is not None:
+            previous.gone.stop()
         if self._previous_looks == PREVIOUS_LOOKS:
             self.stop_hearing("on_forward_start")
         self.report(previous.fact(self.watch))

@@ -16,6 +16,7 @@ from memguard.probes.interface import Watch
 from memguard.probes.ledger import tensors_in
 from memguard.probes.sizes import storage_key
 from memguard.probes.storage_refs import StorageRef
+from memguard.probes.until_gone import UntilGone
 from memguard.probes.worth import LEAST, least_of_device, least_of_peak
 
 BESIDE = 2
@@ -43,6 +44,7 @@ class PreviousLook:
     peak: int | None = None
     """At the end of the forward."""
     is_past_forward: bool = False
+    gone: UntilGone | None = None
     until_backward: bool = False
     """Whether some were still there when a backward began."""
 
@@ -67,6 +69,7 @@ class PreviousLook:
         """What is to be told at the batch's end."""
         record = watch.record
         highest = record.allocated_peak_bytes if record is not None else None
+        gone = self.gone.peak if self.gone is not None else None
         fact = PreviousOutputsAlive(
             batch=watch.batch,
             stage=watch.stage,
@@ -74,6 +77,7 @@ class PreviousLook:
             graph=False,
             peak_in_forward=None if highest is None or self.peak is None else self.peak >= highest,
             until_backward=self.until_backward,
+            until_peak=highest is not None and gone is not None and gone >= highest,
             peak_bytes=highest,
         )
         return fact if self.place is None else replace(fact, place=self.place)
@@ -105,8 +109,8 @@ class Beside:
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}
 
-    def look(self, watch: Watch, outputs: dict[int, int]) -> tuple[tuple[Holder, ...], int]:
-        """Who holds the outputs, and bytes of all of it.
+    def look(self, watch: Watch, outputs: dict[int, int]) -> tuple[tuple[Holder, ...], int, UntilGone]:
+        """Who holds the outputs, bytes of all of it, and what will see the outputs go.
 
         Args:
             watch: The run.
@@ -127,7 +131,8 @@ class Beside:
             if before is None or before.expired():
                 held[key[0]] = key[1]
         self._before = seen
-        return _heaviest_first(survey.holders(found, stage=watch.stage)), sum(held.values())
+        holders = _heaviest_first(survey.holders(found, stage=watch.stage))
+        return holders, sum(held.values()), UntilGone((link.value for link, _ in found), watch.read)
 
 
 def _heaviest_first(holders: tuple[Holder, ...]) -> tuple[Holder, ...]:
