@@ -39,6 +39,8 @@ from memguard.summary import Summary
 
 DENSE_BATCHES = 64
 INTERVAL = 16
+MAX_OPTIMIZERS = 64
+"""First steps of optimizers after the dense batches, at which root models are looked for: each fold has its own."""
 
 
 @final
@@ -55,7 +57,7 @@ class ScriptGuard:
         self._handles: list[Any] = []
         self._thread, self._pid = threading.get_ident(), os.getpid()
         self._depth = 0
-        self._calls = 0
+        self._calls = self._optimizers = 0
         self._compiled = False
         self._backwards = BackwardCalls(self._backward, self._backward_failed)
 
@@ -80,6 +82,7 @@ class ScriptGuard:
             self._guard = Guard([], [], self._options, quiet=True)
             self._guard.__enter__()
             self._guard.session.on_batch = self._after_batch
+            self._guard.session.on_optimizer = self._another_optimizer
         return self._guard
 
     def _is_guarded(self) -> bool:
@@ -148,6 +151,12 @@ class ScriptGuard:
         if self._calls == DENSE_BATCHES or (self._calls > DENSE_BATCHES and self._calls % INTERVAL == 1):
             self._disarm()
         elif self._calls > DENSE_BATCHES and self._calls % INTERVAL == 0:
+            self._arm()
+
+    def _another_optimizer(self) -> None:
+        """It may train a model that is not known; where no known one is called any more, no batch would ever end."""
+        if self._calls >= DENSE_BATCHES and self._optimizers < MAX_OPTIMIZERS:
+            self._optimizers += 1
             self._arm()
 
 

@@ -154,6 +154,8 @@ class Session:
         """Called before and after each optimizer step, where a front door needs it."""
         self.on_batch: Callable[[], None] | None = None
         """Called at the end of each batch, likewise."""
+        self.on_optimizer: Callable[[], None] | None = None
+        """Called as an optimizer makes its first step, likewise."""
 
     @property
     def is_open(self) -> bool:
@@ -380,9 +382,11 @@ class Session:
         try:
             if self.express is not None and self.express.step_start(optimizer):
                 return
-            self.probes.optimizer_step_start(optimizer)
+            is_new = self.probes.optimizer_step_start(optimizer)
             if self.on_step is not None:
                 self.on_step[0]()
+            if is_new and self.on_optimizer is not None:
+                self.on_optimizer()
         except Exception as error:
             self.recorder.failed("session", error)
 

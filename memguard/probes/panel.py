@@ -216,12 +216,14 @@ class Probes:
         if self._heard["on_backward_end"]:
             self._emit("on_backward_end")
 
-    def optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
-        """An optimizer is about to step."""
-        if self.watch.add_optimizer(optimizer):
+    def optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> bool:
+        """An optimizer is about to step; whether for the first time."""
+        is_new = self.watch.add_optimizer(optimizer)
+        if is_new:
             self._emit("on_optimizer", optimizer)
         if self._heard["on_optimizer_step_start"]:
             self._emit("on_optimizer_step_start", optimizer)
+        return is_new
 
     def optimizer_step_end(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer has stepped; counted here."""

@@ -92,6 +92,20 @@ for _ in range(4):
 """
 
 
+FOLDS = """
+import torch
+for fold in range(6):
+    model = torch.nn.Linear(8, 3)
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(30):
+        optimizer.zero_grad(); model(torch.randn(4, 8)).sum().backward(); optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        for _ in range(10):
+            model(torch.randn(4, 8))
+"""
+
+
 def python(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     root = str(Path(__file__).parents[2])
     env = {**os.environ, "PYTHONPATH": root, "PYTHONWARNINGS": "ignore", **environment}
@@ -128,6 +142,17 @@ def test_root_models_and_evaluation_are_found(tmp_path: Path) -> None:
     assert report["batches"] == {"train": 20, "validation": 6}
     assert report["version"] == 1 and report["device"] == "cpu"
     assert len(Recording.open(find_recordings(tmp_path / "log")[0])) == 26
+
+
+def test_models_that_come_late_are_found(tmp_path: Path) -> None:
+    """Each fold has its own model and optimizer; at most its first batch is missed, and that of its evaluation not."""
+    script = tmp_path / "train.py"
+    script.write_text(FOLDS)
+    done = run(script, options=("--json", str(tmp_path / "report.json")))
+    assert done.returncode == 0, done.stderr
+    batches = json.loads((tmp_path / "report.json").read_text())["batches"]
+    assert batches["validation"] == 6 * 10
+    assert 6 * 29 <= batches["train"] <= 6 * 30
 
 
 @pytest.mark.parametrize(
