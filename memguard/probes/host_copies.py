@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from memguard.facts import Place
+from memguard.probes.chains import last_name
 from memguard.probes.parsing import parse_file
 
 _TO_HOST = frozenset({"cpu", "numpy", "tolist", "item"})
@@ -47,13 +48,20 @@ def _brings(node: ast.AST, function: ast.AST, depth: int) -> bool:
         return True
     if depth == 0:
         return False
-    names = {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+    read = [part for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)]
+    asked = [part.func.value for part in parts if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute)]
+    names, taken = {part.id for part in read}, {part.id for part in read if part not in asked}
     for part in ast.walk(function):
         if isinstance(part, ast.Assign) and part is not node:
             set_here = {name for target in part.targets for name in _names_set(target)}
-            if names & set_here and _brings(part.value, function, depth - 1):
+            if (taken if _is_made(part.value) else names) & set_here and _brings(part.value, function, depth - 1):
                 return True
     return False
+
+
+def _is_made(value: ast.AST) -> bool:
+    """Whether it is an object of some class: what that is made of says nothing of what its methods give."""
+    return isinstance(value, ast.Call) and (last_name(value.func) or "")[:1].isupper()
 
 
 def _names_set(target: ast.expr) -> Iterator[str]:
@@ -81,6 +89,8 @@ def _kept(node: ast.AST, numbers: set[ast.AST]) -> Iterator[ast.AST]:
         inner = [child for child in ast.iter_child_nodes(node) if child is not node.test]
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setdefault":
         inner = [node.func, *node.args[1:]]
+    elif isinstance(node, ast.Attribute) and _is_made(node.value):
+        inner = []
     else:
         inner = list(ast.iter_child_nodes(node))
     for child in inner:

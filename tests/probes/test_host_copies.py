@@ -30,6 +30,10 @@ from memguard.probes.host_copies import is_on_host
         ('kept["best"] = {"loss": number, "top": out.item()}', True),
         ("kept.append(torch.tensor([out.item(), n]))", True),
         ("kept.append((number, out.argmax().item()))", True),
+        ("kept.append(judge.eval(out))", False),
+        ("kept.append(judge)", True),
+        ("kept.append(on_host.view(-1))", True),
+        ("kept.append(Judge(out.tolist()).eval(out))", False),
     ],
 )
 def test_what_was_brought_to_the_host_is_told_from_the_statement(tmp_path: Path, text: str, host: bool) -> None:
@@ -37,9 +41,9 @@ def test_what_was_brought_to_the_host_is_told_from_the_statement(tmp_path: Path,
     file = tmp_path / "program.py"
     file.write_text(
         "def f(out, kept):\n    on_host = out.numpy()\n    on_device = out * 2\n"
-        f"    number = out.mean().item() / 2\n    {text}\n"
+        f"    number = out.mean().item() / 2\n    judge = Judge(out.tolist())\n    {text}\n"
     )
-    assert is_on_host(Place(file=str(file), line=5)) is host
+    assert is_on_host(Place(file=str(file), line=6)) is host
 
 
 def test_an_attribute_that_is_set_says_nothing_of_its_object(tmp_path: Path) -> None:
