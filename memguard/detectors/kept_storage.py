@@ -11,7 +11,7 @@ from memguard.detectors.ratchet import WARM_UP, Ratchet
 from memguard.detectors.snapshots import Snapshots
 from memguard.detectors.telling import Room, from_fact, holder, limit_of, plural
 from memguard.detectors.training_floor import TrainingFloor
-from memguard.facts import Fact, KeptOutputs, RanOutOfMemory, RetainedGraphs, ViewsPinStorage
+from memguard.facts import Fact, KeptOutputs, KeptResults, RanOutOfMemory, RetainedGraphs, ViewsPinStorage
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run, Stage
 from memguard.units import format_bytes
@@ -35,6 +35,9 @@ EXPLAINED = 0.5
 """Share of a growth towards the limit for which what is kept must account."""
 LARGE_SHARE = 0.2
 """Of the device, held by outputs that are kept."""
+EVALUATIONS = 50
+"""So many more would fill the device, where nobody knows how many are to come."""
+_REMEDY_OF_RESULTS = "collect the results of an evaluation on the CPU (x.cpu()), or keep what is computed from them."
 _REMEDY = "keep them on the CPU (x.cpu()), or update a metric instead, and clear what is kept when the epoch ends."
 
 
@@ -64,7 +67,7 @@ class OutputsAccumulate(Detector):
         self._floor: TrainingFloor | None = None
         self._with_graph: set[tuple[object, ...]] = set()
         """What was told as keeping graphs (MG101, MG102): the tensors that it keeps are no second matter."""
-        self._told: list[KeptOutputs] = []
+        self._told: list[KeptOutputs | KeptResults] = []
         """What was told with a warning."""
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
@@ -107,6 +110,8 @@ class OutputsAccumulate(Detector):
             if mild is not None and leaked and fact.holder in (None, mild.place.holder):
                 yield self._worse(mild, run, f"memory ran out. {fact.why}", fact.batch, fact.bytes)
             return
+        if isinstance(fact, KeptResults):
+            yield from self._of_evaluations(fact, run)
         if isinstance(fact, RetainedGraphs) and not fact.rolled_out:
             self._with_graph.add(_cause_of(fact))
         self._snapshots.learn(fact)
@@ -155,7 +160,33 @@ class OutputsAccumulate(Detector):
             bytes_per_batch=fact.bytes_per_batch,
         )
 
-    def _beside(self, fact: KeptOutputs) -> str | None:
+    def _of_evaluations(self, fact: KeptResults, run: Run) -> Iterable[Finding]:
+        """Few and large results: a warning where the evaluations to come will fill a good part of the device."""
+        limit, left, each = limit_of(run), run.batches_left, fact.bytes_per_evaluation
+        room = self._room.left(run)
+        much = limit is not None and fact.bytes >= LARGE_SHARE * limit
+        if limit is not None and left is not None:
+            much = much or fact.bytes + each * (left // fact.batches_per_evaluation) >= LARGE_SHARE * limit
+        elif room is not None:
+            much = much or each * EVALUATIONS >= room
+        if fact.bounded and not much:
+            return
+        beside = self._beside(fact)
+        warns = much and not fact.bounded and beside is None
+        if warns:
+            self._told.append(fact)
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if warns else Severity.INFO,
+            f"{_who(fact, beside)} the results of evaluations on the device: {format_bytes(fact.bytes)} so far, "
+            f"{format_bytes(each)} more with every evaluation.",
+            _REMEDY_OF_RESULTS,
+            nbytes=fact.bytes,
+        )
+
+    def _beside(self, fact: KeptOutputs | KeptResults) -> str | None:
         """The name that a statement next to this one fills, where a warning of it was given."""
         near = (told for told in self._told if told.stage is fact.stage and fact.place.is_beside(told.place))
         return next((told.place.holder for told in near), None)
@@ -168,9 +199,9 @@ class OutputsAccumulate(Detector):
         return max(length - newest.index - 1, 0)
 
 
-def _who(fact: KeptOutputs, beside: str | None) -> str:
+def _who(fact: KeptOutputs | KeptResults, beside: str | None) -> str:
     """Who keeps it, and what is filled beside it."""
-    names = " and ".join(f"`{name}`" for name in fact.beside)
+    names = " and ".join(f"`{name}`" for name in (fact.beside if isinstance(fact, KeptOutputs) else ()))
     if names:
         return f"{holder(fact.place)} keeps, with {names} beside it,"
     return f"{holder(fact.place)}{f', filled beside `{beside}`,' if beside else ''} keeps"

@@ -18,6 +18,7 @@ from memguard.probes.history import HistoryProbe
 from memguard.probes.inner_frozen import InnerFrozenProbe
 from memguard.probes.input_sizes import InputSizesProbe
 from memguard.probes.interface import Probe, Watch
+from memguard.probes.kept_results import KeptResultsProbe
 from memguard.probes.locals import LocalsProbe
 from memguard.probes.logits import LogitsProbe
 from memguard.probes.manual_steps import ManualStepsProbe
@@ -62,6 +63,7 @@ PROBES: tuple[type[Probe], ...] = (
     AutocastProbe,
     GeneratorsProbe,
     ScansProbe,
+    KeptResultsProbe,
     LocalsProbe,
     CompilationsProbe,
     OtherDevicesProbe,

@@ -22,6 +22,7 @@ def is_bounded(
     by_index: bool = True,
     by_length: bool = True,
     by_function: bool = True,
+    by_scope: bool = True,
 ) -> bool:
     """Whether something limits a container that grows.
 
@@ -40,6 +41,7 @@ def is_bounded(
         by_length: Whether a comparison of its length counts; not where it is longer already.
         by_function: Whether the end of its function counts where that is called once and trains: it lasts as long as
             the run.
+        by_scope: Whether the end of a function counts at all.
 
     Returns:
         True also where the source cannot be read: then nothing speaks against it.
@@ -68,7 +70,7 @@ def is_bounded(
         return True
     if any(begins_anew(node, name) for loop in loops[:-1] for node in loop.body):
         return True
-    if attribute or not any(assigns(node, name) for node in ast.walk(function)):
+    if attribute or not by_scope or not any(assigns(node, name) for node in ast.walk(function)):
         return False  # an attribute or a global, and nothing ever empties it
     if not by_function and trains(loops) and runs_once(tree, function):
         return False
