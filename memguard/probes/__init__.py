@@ -31,6 +31,7 @@ from memguard.probes.precision import AutocastProbe
 from memguard.probes.processes import CompilationsProbe, OtherDevicesProbe
 from memguard.probes.rebinds import RebindsProbe
 from memguard.probes.remade import RemadeProbe
+from memguard.probes.replaced_models import ReplacedModelsProbe
 from memguard.probes.scans import ScansProbe
 from memguard.probes.stem import StemProbe
 from memguard.probes.threaded_evaluation import ThreadedEvaluationProbe
@@ -45,6 +46,7 @@ PROBES: tuple[type[Probe], ...] = (
     CyclesProbe,
     CollectedModelsProbe,
     ModelSeriesProbe,
+    ReplacedModelsProbe,
     CollectedOutputsProbe,
     CollectedMemoryProbe,
     GraphsProbe,

@@ -54,7 +54,7 @@ class ModelSeriesProbe(Probe):
         if made and self.watch.batch - made[-1][1] < APART:
             self._made[kind] = [(weakref.ref(model), self.watch.batch, 0)]
             return
-        made.append((weakref.ref(model), self.watch.batch, _size(model) if made else 0))
+        made.append((weakref.ref(model), self.watch.batch, weights_bytes(model) if made else 0))
         if len(made) >= MADE and kind not in self._told and self._tries < TRIES:
             self._due = kind
             self.hear("on_batch_end")
@@ -85,8 +85,8 @@ class ModelSeriesProbe(Probe):
 
     def _kept(self, older: list[nn.Module]) -> Fact | None:
         """Who collects models that had their time."""
-        nbytes = sum(map(_size, older))
-        if nbytes < self._least():
+        nbytes = sum(map(weights_bytes, older))
+        if nbytes < least_of_series(self.watch):
             return None
         survey = Survey(extra=self.watch.roots(), frame=sys._getframe(1))
         numbers = {id(model) for model in older}
@@ -105,17 +105,19 @@ class ModelSeriesProbe(Probe):
 
     def _rebound(self, newest: nn.Module, size: int) -> Fact | None:
         """Whether a name of the newest was that of the one before, which nothing dropped."""
-        if size < self._least():
+        if size < least_of_series(self.watch):
             return None
         place = _remade(newest)
         if place is None:
             return None
         return ReboundTensor(batch=self.watch.batch, stage=self.watch.stage, place=place, bytes=size, model=True)
 
-    def _least(self) -> int:
-        record = self.watch.record
-        peak = record.allocated_peak_bytes if record is not None else None
-        return max(LEAST, int(PEAK_SHARE / 2 * (peak or 0)))
+
+def least_of_series(watch: Watch) -> int:
+    """From how many bytes on the models of a series are worth a word."""
+    record = watch.record
+    peak = record.allocated_peak_bytes if record is not None else None
+    return max(LEAST, int(PEAK_SHARE / 2 * (peak or 0)))
 
 
 def _remade(model: nn.Module) -> Place | None:
@@ -136,5 +138,6 @@ def _remade(model: nn.Module) -> Place | None:
     return None
 
 
-def _size(model: nn.Module) -> int:
+def weights_bytes(model: nn.Module) -> int:
+    """What a model's parameters and buffers take."""
     return sum(storages_of([*parameters_of(model), *buffers_of(model)]).values())

@@ -3,6 +3,7 @@ labels, are kept on the GPU between the folds, and a later fold runs out of memo
 collect them on the CPU in the Evaluator.)
 https://github.com/deepset-ai/FARM/issues/544
 """
+
 import numpy as np
 import torch
 from sklearn.model_selection import KFold
@@ -21,7 +22,7 @@ class SpanReader(nn.Module):
 
     def forward(self, x):
         h = self.body(x)
-        return torch.einsum("bid,bjd->bij", self.span(h), h) / 8.0      # scores of all spans (start, end)
+        return torch.einsum("bid,bjd->bij", self.span(h), h) / 8.0  # scores of all spans (start, end)
 
 
 class Evaluator:
@@ -41,7 +42,7 @@ class Evaluator:
 class CrossValidation:
     def __init__(self, dataset, folds, max_train=240):
         self.dataset = dataset
-        self.max_train = max_train               # a subset of the questions trains a fold
+        self.max_train = max_train  # a subset of the questions trains a fold
         self.splits = KFold(folds, shuffle=True, random_state=0)
         self.all_results = []
 
