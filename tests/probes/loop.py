@@ -47,7 +47,7 @@ class Loop:
         for model in self.models:
             self.add(model)
         self._handles += [
-            register_optimizer_step_pre_hook(lambda optimizer, a, k: self.probes.optimizer_step_start(optimizer)),
+            register_optimizer_step_pre_hook(self._step_start),
             register_optimizer_step_post_hook(lambda optimizer, a, k: self.probes.optimizer_step_end(optimizer)),
         ]
         return self
@@ -65,6 +65,9 @@ class Loop:
             model.register_forward_pre_hook(self.probes.forward_start, with_kwargs=True),
             model.register_forward_hook(self.probes.forward_end, always_call=True),
         ]
+
+    def _step_start(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self.probes.optimizer_step_start(optimizer)
 
     def batches(self, count: int, stage: Stage = Stage.TRAIN) -> Iterator[int]:
         """Numbers from 0; each pass of the for loop is one batch of the stage."""
