@@ -8,7 +8,7 @@ from typing import ClassVar, final
 
 from memguard.detectors.interface import PEAKS, Detector
 from memguard.detectors.telling import Room, at, from_fact, holder, in_code, plural
-from memguard.facts import Fact, FunctionContextHolds, RetainedGraphs
+from memguard.facts import Fact, FunctionContextHolds, Place, RetainedGraphs
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run
 from memguard.units import format_bytes
@@ -41,6 +41,7 @@ class RetainedGraph(Detector):
         self._room = Room()
         self._cycle = False
         """Whether a context that keeps its own output was told (MG105): a circle through C++, without a name."""
+        self._told: list[Place] = []
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Learns how much room is left."""
@@ -70,11 +71,15 @@ class RetainedGraph(Detector):
             )
         elif not fact.backward:
             advice += "; if it is evaluation, run it under torch.no_grad()"
+        # The mean and the variance of one update: a graph that is known by its depth alone is no second warning.
+        known = fact.bytes is None and any(fact.place.is_beside(told) for told in self._told)
+        if not known:
+            self._told.append(fact.place)
         yield from_fact(
             self,
             fact,
             run,
-            self._room.severity(run, per_batch, None),
+            Severity.INFO if known else self._room.severity(run, per_batch, None),
             message,
             advice + ".",
             nbytes=fact.bytes,

@@ -41,6 +41,19 @@ def test_retain_graph_for_a_carried_state_is_no_second_warning() -> None:
     assert "self.trend = self.trend.detach()" in told.advice
 
 
+def test_of_two_running_values_that_one_method_updates_one_is_a_warning() -> None:
+    """The second, known by the depth of its graph alone, is told as information; elsewhere it is a warning too."""
+    mean = Place(file="/home/me/vq.py", line=22, function="Codes.update", holder="Codes.mean", source="self.mean = m")
+    first = RetainedGraphs(
+        **{**AT, "place": mean}, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3, bytes=MIB, backward=True
+    )
+    variance = replace(first, place=replace(mean, line=23, holder="Codes.variance"), optimizer_steps=0, bytes=None)
+    told = judge(RetainedGraph(), first, variance, first)
+    assert [finding.severity for finding in told] == [Severity.WARNING, Severity.INFO, Severity.WARNING]
+    told = judge(RetainedGraph(), first, replace(variance, place=replace(variance.place, function="Codes.other")))
+    assert [finding.severity for finding in told] == [Severity.WARNING] * 2
+
+
 def test_graphs_of_one_phase_are_counted_by_forwards_and_want_no_more_than_one_at_a_time() -> None:
     """They have no rate by the batch; a state of theirs is to be cut."""
     fact = RetainedGraphs(

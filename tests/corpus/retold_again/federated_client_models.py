@@ -3,6 +3,7 @@ bigger model the GPU memory explodes. (Answer: pack the models on the CPU, or le
 other without keeping the copies.)
 https://github.com/WwZzz/easyFL/issues/44
 """
+
 import copy
 
 import torch
@@ -12,16 +13,18 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def make_model():
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(),
-                         nn.Linear(1024, 10))
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+    )
 
 
 class Client:
     def __init__(self, cid, batches=2):
         self.cid = cid
         g = torch.Generator().manual_seed(cid)
-        self.data = [(torch.randn(32, 1, 28, 28, generator=g), torch.randint(0, 10, (32,), generator=g))
-                     for _ in range(batches)]
+        self.data = [
+            (torch.randn(32, 1, 28, 28, generator=g), torch.randint(0, 10, (32,), generator=g)) for _ in range(batches)
+        ]
         self.model = None
 
     def unpack(self, package):

@@ -3,6 +3,7 @@ only after the next iteration has completed, so two sets of buffers are alive du
 Told in Lightning, where the outputs are left on the module for an image logger that looks at them now and then.
 https://discuss.pytorch.org/t/calling-loss-backward-reduce-memory-usage/2735
 """
+
 import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
@@ -46,7 +47,12 @@ class SuperResolution(pl.LightningModule):
         residual, up = self(lr)
         sr = residual + up
         loss = F.mse_loss(sr, hr)
-        self.last = {"bicubic": up, "sr": sr.detach(), "error": (sr.detach() - hr), "hr": hr}  # !MG303 SuperResolution.last
+        self.last = {
+            "bicubic": up,
+            "sr": sr.detach(),
+            "error": (sr.detach() - hr),
+            "hr": hr,
+        }  # !MG303 SuperResolution.last
         return loss
 
     def configure_optimizers(self):
@@ -56,7 +62,15 @@ class SuperResolution(pl.LightningModule):
 if __name__ == "__main__":
     pl.seed_everything(0)
     cb = ImageLogger()
-    trainer = pl.Trainer(max_epochs=3, accelerator="auto", devices=1, logger=False, enable_checkpointing=False,
-                         enable_progress_bar=False, enable_model_summary=False, callbacks=[cb])
+    trainer = pl.Trainer(
+        max_epochs=3,
+        accelerator="auto",
+        devices=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[cb],
+    )
     trainer.fit(SuperResolution(), DataLoader(Patches(), batch_size=12))
     print("logged", cb.logged)
