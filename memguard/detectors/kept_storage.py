@@ -46,7 +46,7 @@ class OutputsAccumulate(Detector):
     """Detached outputs, metric states or validation outputs pile up on the device.
 
     What: tensors of many batches are kept on the device without a graph: a list of predictions, ``outputs`` kept until
-    the end of an epoch, a metric with list states, a feature cache.
+    the end of an epoch, a metric with list states, a feature cache; or the large results of each fold or evaluation.
 
     Why it matters: it grows by the same amount with every batch. Kept to the end of a long validation it may not fit;
     kept over epochs it never stops.

@@ -29,7 +29,8 @@ class ModelCopy(Detector):
     """Further copies of the model's weights lie on the device.
 
     What: besides the model, tensors of the same shapes are kept: a deep copy, a ``best_state`` dictionary, an average
-    of the weights. Or a search keeps each model that it trained, in its list of results.
+    of the weights. Or a search keeps each model that it trained, in its list of results, or each client of a simulation
+    the copy of its last turn.
 
     Why it matters: each costs as much as the parameters. One average (EMA, SWA) is usually wanted; best states pile up.
 
