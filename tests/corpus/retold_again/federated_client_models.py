@@ -28,7 +28,7 @@ class Client:
         self.model = None
 
     def unpack(self, package):
-        self.model = copy.deepcopy(package["model"])  # !MG308 self.model
+        self.model = copy.deepcopy(package["model"])  # !MG308 Client.model
 
     def reply(self):
         opt = torch.optim.SGD(self.model.parameters(), lr=0.05)

@@ -62,7 +62,7 @@ class CrossValidation:
             model = self.train_fold(train_idx[: self.max_train])
             evaluator = Evaluator(DataLoader(Subset(self.dataset, test_idx.tolist()), batch_size=16))
             result = evaluator.eval(model)
-            self.all_results.append(result)  # !MG301 self.all_results
+            self.all_results.append(result)  # !MG301 CrossValidation.all_results
             em = (result["preds"].flatten(1).argmax(-1) == result["labels"]).float().mean()
             print(f"fold {fold} EM {em.item():.3f}")
         labels = torch.cat([r["labels"] for r in self.all_results])
