@@ -61,6 +61,8 @@ def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Co
     own.update(ignore)
     wanted = [(Counter(_signature(tensor) for tensor in _of_module(model)), model) for model in roots]
     taken: set[int] = set()
+    called = {id(model) for model in roots}
+    beside = {_name_of(survey.cause(link)) for link in survey.walk.links if id(link.value) in called}
     for link in survey.walk.links:
         tensors = _tensors_of(link.value, watched)
         if not tensors:
@@ -74,6 +76,8 @@ def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Co
             least = MIN_LOADED_SHARE * count
             if count and common >= least and len(fresh) >= least * len(storages) / len(tensors):
                 place = survey.cause(link)
+                if issubclass(type(link.value), torch.nn.Module) and _name_of(place) in beside:
+                    break  # its turn comes: another member of an ensemble, or of a population
                 if not (is_loaded(place) or _is_average(link, place)) and issubclass(type(link.value), dict):
                     place = loaded_by(place) or place
                 least = count * (MIN_LOADED_SHARE if is_loaded(place) else MIN_SHARE)
@@ -83,6 +87,11 @@ def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Co
                 found.append(Copy(place, sum(fresh.values()), _is_average(link, place), _is_written(tensors, place)))
                 break
     return tuple(sorted((_alone(copy, found) for copy in found), key=lambda copy: -copy.bytes))
+
+
+def _name_of(place: Place) -> tuple[object, ...]:
+    """The name under which something lies, whatever its key there."""
+    return place.file, place.line, (place.holder or "").partition("[")[0]
 
 
 def _alone(copy: Copy, found: Sequence[Copy]) -> Copy:

@@ -18,8 +18,8 @@ from memguard.probes.model_series import least_of_series, weights_bytes
 
 FEW, MANY = 3, 8
 """Models of one class of which it is heard whether they are called again, and so many that wait to be told."""
-GONE = 3
-"""Others of the class that are gone: nobody needed what they had learned."""
+GONE, GONE_SHARE = 3, 0.5
+"""Others of the class that are gone, at least, and for each that is there: nobody needed what they had learned."""
 SHARE = 0.75
 """Of those that wait, made by one statement."""
 MOST = 128
@@ -32,6 +32,7 @@ class ReplacedModelsProbe(Probe):
     """Counts models that were called in one turn alone, while others of their class were made anew and dropped."""
 
     name: ClassVar[str] = "replaced models"
+    always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})  # of one batch alone, in which a model is new
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
@@ -59,7 +60,8 @@ class ReplacedModelsProbe(Probe):
         self._made[kind] = [*alive, weakref.ref(model)][-MOST:]
         if len(alive) >= FEW:
             self.hear("on_forward_start")
-        if self._gone[kind] >= GONE and len(alive) >= max(MANY, 2 * self._told.get(kind, 0)):
+        enough = self._gone[kind] >= max(GONE, GONE_SHARE * len(alive))
+        if enough and len(alive) >= max(MANY, 2 * self._told.get(kind, 0)):
             self._due = kind
             self.hear("on_batch_end")
 

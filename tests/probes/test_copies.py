@@ -33,6 +33,24 @@ def test_deep_copies_are_counted_and_named() -> None:
     assert copies[0].place.source == "snapshots.append(copy.deepcopy(model))  # noqa: PERF401"
 
 
+class Member:
+    """Of a population."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = copy.deepcopy(model)
+
+
+def test_the_other_members_of_an_ensemble_are_no_copies_of_the_first_that_is_called() -> None:
+    """They lie under its name, and their turn comes; what lies under another name is a copy all the same."""
+    members = [copy.deepcopy(make()) for _ in range(3)]
+    population = [Member(members[0]) for _ in range(3)]
+    copies = find_copies(Survey(models=members[:1]), [members[0], population[0].model])
+    assert copies == ()
+    best = copy.deepcopy(members[0])
+    (found,) = find_copies(Survey(models=members[:1]), [members[0], population[0].model])
+    assert found.place.holder == "best" and best is not members[0]
+
+
 def test_copied_state_dict_is_found_and_a_plain_one_is_not() -> None:
     """`state_dict()` shares the model's storages; a deep copy of it does not."""
     model = make()
