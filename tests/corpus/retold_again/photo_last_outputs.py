@@ -47,12 +47,12 @@ class SuperResolution(pl.LightningModule):
         residual, up = self(lr)
         sr = residual + up
         loss = F.mse_loss(sr, hr)
-        self.last = {
+        self.last = {  # !MG303 SuperResolution.last
             "bicubic": up,
             "sr": sr.detach(),
             "error": (sr.detach() - hr),
             "hr": hr,
-        }  # !MG303 SuperResolution.last
+        }
         return loss
 
     def configure_optimizers(self):
