@@ -71,7 +71,7 @@ def _in_class(
             given = _stored_in(statement, attribute, me)
             if given is not None:
                 yield _worth(given, me, methods, lines), statement.lineno
-            elif _closes([statement], me, methods, ()):
+            elif _closes([statement], me, methods, lines):
                 yield CALLS, statement.lineno
 
 

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from memguard.facts import Place
-from memguard.probes.circle_closing import HANDS_OUT, Closing, find_closing
+from memguard.probes.circle_closing import CALLS, HANDS_OUT, Closing, find_closing
 from memguard.probes.components import circular_parts, opens, reached_from
 from memguard.probes.contents.attributes import attributes_of, is_user_class, mro_of, namespace_of
 from memguard.probes.frames import is_user_file
@@ -195,7 +195,8 @@ def _look(
         return closing, 0
     if any(issubclass(end, _CONTAINERS) for end in ends):
         return closing, 1
-    return closing, 2 if methods and not lines else 4  # a library's object, to which a method was given, or a closure
+    given = closing.score >= CALLS if lines else bool(methods)
+    return closing, 2 if given else 4  # a library's object, to which a method or closure was given, or one unknown
 
 
 def _way_back(

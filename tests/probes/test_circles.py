@@ -209,10 +209,10 @@ class HookedLater(nn.Module):
         super().__init__()
         self.linear = nn.Linear(8, 8)
 
-        def keep(*args: Any) -> None:  # closure as a hook
+        def keep(*args: Any) -> None:
             self.seen = args
 
-        self.linear.register_forward_hook(keep)
+        self.linear.register_forward_hook(keep)  # closure as a hook
 
 
 def walk_all() -> None:
@@ -244,7 +244,7 @@ def grown() -> None:
         (Learner, "Learner.callbacks", "two ways back"),
         (Engine, ".engine", "one line of both"),
         (Hooked, "Hooked.linear", "hook of its own"),
-        (HookedLater, "keep", "closure as a hook"),
+        (HookedLater, "HookedLater.linear", "closure as a hook"),
         (walk_all, "walk", "calls itself"),
         (within_itself, "state['whole']", "dict in itself"),
         (back_from_child, "node['above']", "back to the parent"),
