@@ -32,7 +32,7 @@ _SHOWS = frozenset({
 })  # fmt: skip
 """Calls for their effect alone that no backward comes of."""
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_TRIES = (ast.Try, ast.TryStar)
+_TRIES = (ast.Try, getattr(ast, "TryStar", ast.Try))  # from Python 3.11 on
 _OUTER = (ast.Global, ast.Nonlocal)
 
 Held = frozenset[str]
