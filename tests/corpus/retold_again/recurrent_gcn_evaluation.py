@@ -4,6 +4,7 @@
 """Reports: https://github.com/benedekrozemberczki/pytorch_geometric_temporal/issues/159 (answer: use no_grad in the
 evaluation) and https://github.com/benedekrozemberczki/pytorch_geometric_temporal/issues/247
 """
+
 import torch
 import torch.nn as nn
 
