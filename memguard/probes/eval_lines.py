@@ -7,7 +7,7 @@ from typing import final
 
 from torch import nn
 
-from memguard.facts import Place
+from memguard.facts import NOWHERE, Place
 from memguard.probes.ledger import Mark
 from memguard.probes.returned import graph_bytes
 from memguard.probes.worth import LEAST
@@ -37,6 +37,8 @@ class EvalLines:
     Where an evaluation adapts to a task, attacks or explains, backwards run through some of its graphs; each task may
     have a copy of the model. A line whose graphs none ever used is told where they are larger than those that one did.
     So it is in training, where one call alone may be for its values: of a whole roll-out, of a pool to choose from.
+    There a model may be trained as a part of another one, and asked by itself for values: all it does as a part counts
+    as one line.
 
     Args:
         training: Whether to follow forwards in training, else those of evaluation.
@@ -53,6 +55,8 @@ class EvalLines:
             line.forwards += 1
             if line.forwards == 2:
                 line.bytes = graph_bytes(module, output)
+            elif mark.outer is not None and line.forwards & (line.forwards - 1) == 0:
+                line.bytes = max(line.bytes or 0, graph_bytes(module, output) or 0)  # it may be of several sizes
 
     def died(self, mark: Mark, name: str, least: int = LEAST) -> tuple[Place, int, int, int] | None:
         """Counts a graph that died; the line, if it is to be told, its unused graphs, its forwards and bytes of one.
@@ -62,14 +66,14 @@ class EvalLines:
             name: The model's class.
             least: Bytes from which on it is told.
         """
-        line = self._line(mark, name, new=False)
-        if line is None or mark.site is None:
+        line, place = self._line(mark, name, new=False), self._place(mark)
+        if line is None or place is None:
             return None
         if mark.used:
             line.used += 1
             return None
         line.unused += 1
-        if line.told or line.used or line.unused < MIN_UNUSED or (line.bytes or 0) < least:
+        if mark.outer is not None or line.told or line.used or line.unused < MIN_UNUSED or (line.bytes or 0) < least:
             return None
         others = [other.bytes or 0 for (_, of), other in self._lines.items() if of == name and other.used]
         if self._training and not any(others):
@@ -77,14 +81,21 @@ class EvalLines:
         if (line.bytes or 0) < LARGER * max(others, default=0):
             return None
         line.told = True
-        return mark.site, line.unused, line.forwards, line.bytes or 0
+        return place, line.unused, line.forwards, line.bytes or 0
 
     def _line(self, mark: Mark, name: str, *, new: bool) -> _Line | None:
         if mark.training is not self._training or mark.stage.evaluates is self._training:
             return None
-        if mark.outer is not None or mark.fed or mark.site is None:
+        place = self._place(mark)
+        if place is None or mark.fed:
             return None
-        key = (mark.site, name)
-        if new and key not in self._lines and len(self._lines) < MOST_LINES and mark.site.file is not None:
+        key, known = (place, name), place.file is not None or mark.outer is not None
+        if new and key not in self._lines and len(self._lines) < MOST_LINES and known:
             self._lines[key] = _Line()
         return self._lines.get(key)
+
+    def _place(self, mark: Mark) -> Place | None:
+        """What stands for the line of a forward."""
+        if not self._training:
+            return mark.site if mark.outer is None else None
+        return NOWHERE if mark.outer is not None else mark.asked or mark.site

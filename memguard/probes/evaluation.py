@@ -99,8 +99,9 @@ class EvaluationProbe(Probe):
         model = self._model(module)
         model.forwards += 1
         if model.told >= 2 or (model.used and (module.training or model.forwards > SITED)):
-            if mark.module in self.watch.doubted and model.told < 2 and mark.outer is None:
-                mark.site = _place(strict=True)
+            if mark.module in self.watch.doubted and model.told < 2:
+                if mark.outer is None:
+                    mark.site, mark.asked = _place(strict=True), _place(strict=False)
                 self._calls.answered(module, mark, output)
             return
         # What evaluation builds on another model's graph has one for that reason alone: the other is to be told.
@@ -115,6 +116,7 @@ class EvaluationProbe(Probe):
             self._lines.answered(module, mark, output)
             if len(model.stacks) < STACKS:
                 model.stacks.append(stack_of(module))
+        self._calls.answered(module, mark, output)
         if model.used:
             return
         # Of a model in training one graph must have died unused: to walk it takes milliseconds.
@@ -177,13 +179,15 @@ class EvaluationProbe(Probe):
         """Of a model that is trained, the calls whose graphs nobody used; they are followed once there was one."""
         watch = self.watch
         for mark in died:
-            if not mark.training or mark.outer is not None or mark.stage is not Stage.TRAIN:
+            if not mark.training or mark.stage is not Stage.TRAIN:
                 continue
             model = self._models.get((mark.module, True))
-            if model is None or not model.used or model.told:
+            if model is None or model.told:
                 continue
-            if not mark.used:
+            if mark.outer is None and not mark.used:
                 watch.doubted.add(mark.module)
+            elif mark.module not in watch.doubted:
+                continue
             least = max(least_of_device(watch.device_total_bytes), least_of_peak(watch.record) or LEAST)
             line = self._calls.died(mark, model.name, least)
             if line is not None and not self._differentiates(model):

@@ -91,12 +91,65 @@ def small(model: nn.Module, index: int) -> None:
     backward(model, torch.randn(64, 16), torch.randn(64, 1))
 
 
-def told(step: Step, count: int = 12) -> list[UnusedGraphs]:
+class Policy(nn.Module):
+    """Its trunk is trained as a part of it, and asked by itself for values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.head = nn.Sequential(nn.Linear(16, 256), nn.Tanh(), nn.Linear(256, 64)), nn.Linear(64, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.head(self.trunk(x)))
+
+    def value(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.trunk(x)).squeeze(-1)
+        return result
+
+
+def values(model: Policy, x: torch.Tensor) -> torch.Tensor:
+    """The values of a roll-out."""
+    return model.value(x).detach()  # wasted
+
+
+def update(model: Policy, index: int, rows: int = 64) -> None:
+    """A roll-out, of which minibatches are trained on."""
+    if index % 8 == 0:
+        values(model, torch.randn(4096, 16))
+    backward(model, torch.randn(rows, 16), torch.randn(rows, 1))
+
+
+def update_at_once(model: Policy, index: int) -> None:
+    """The minibatches are as large as the roll-out: its graph adds nothing."""
+    update(model, index, 4096)
+
+
+def update_by_values(model: Policy, index: int) -> None:
+    """The large call is trained too."""
+    if index % 8 == 0:
+        model.value(torch.randn(4096, 16)).square().mean().backward()
+    backward(model, torch.randn(64, 16), torch.randn(64, 1))
+
+
+def update_without_graph(model: Policy, index: int) -> None:
+    """As it should be."""
+    with torch.no_grad():
+        values(model, torch.randn(4096, 16))
+    update(model, 1)
+
+
+def update_of_several_sizes(model: Policy, index: int) -> None:
+    """As a part it is trained on as much, but not at first."""
+    update(model, index, 4096 if index > 2 else 64)
+
+
+def told(step: Step, count: int = 12, kind: Callable[[], nn.Module] = Net) -> list[UnusedGraphs]:
     """What is told of training like that."""
     torch.manual_seed(0)
-    model = Net()
+    model = kind()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     with Loop(model, kinds=[EvaluationProbe], device_total_bytes=2**26) as loop:
+        if isinstance(model, Policy):
+            loop.add(model.trunk)
         for index in loop.batches(count):
             optimizer.zero_grad()
             step(model, index)
@@ -111,6 +164,20 @@ def test_a_call_for_its_values_alone_is_told_by_its_line(step: Step) -> None:
     (fact,) = told(step)
     assert fact.training and fact.alone and fact.count == 3 and (fact.bytes or 0) > 2**22
     assert "# wasted" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+@sees_saved_tensors
+def test_a_part_that_is_asked_by_itself_for_its_values_is_told_by_the_third_time() -> None:
+    """The line is the one that asks the method; what its trained graphs take is known from those within the whole."""
+    (fact,) = told(update, 24, Policy)  # type: ignore[arg-type]
+    assert fact.training and fact.alone and fact.count == 3 and fact.batch <= 17 and (fact.bytes or 0) > 2**22
+    assert "# wasted" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+@pytest.mark.parametrize("step", [update_at_once, update_by_values, update_without_graph, update_of_several_sizes])
+def test_a_part_that_is_used_or_small_beside_the_whole_is_silent(step: Step) -> None:
+    """Its large graphs are used, or no larger than those that are."""
+    assert told(step, 40, Policy) == []
 
 
 @pytest.mark.parametrize("step", [without_graph, as_large, spared, late, small])
