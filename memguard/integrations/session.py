@@ -147,15 +147,13 @@ class Session:
         self._train_batches = 0
         self._owners = PeakOwners(self.recorder, self.watch, self.backend)
         self.calm = CalmForwards(self)
-        self.express: Express | None = None
-        """The short way of a plain loop's ordinary batches."""
+        self.express: Express | None = None  # the short way of a plain loop's ordinary batches
         self._charged = self._settled = 0.0
         self.on_step: tuple[Callable[[], None], Callable[[], None]] | None = None
         """Called before and after each optimizer step, where a front door needs it."""
         self.on_batch: Callable[[], None] | None = None
-        """Called at the end of each batch, likewise."""
         self.on_optimizer: Callable[[], None] | None = None
-        """Called as an optimizer makes its first step, likewise."""
+        """Called at the end of each batch, and as an optimizer makes its first step, likewise."""
 
     @property
     def is_open(self) -> bool:

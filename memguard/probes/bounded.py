@@ -27,10 +27,9 @@ def is_bounded(
     """Whether something limits a container that grows.
 
     It is cleared, rebuilt in an outer loop, compared by length, filled while a counter is below something, or has a
-    maxlen; or it is a local variable of one pass
-    over the data, which ends with its function, a script's one pass of evaluation, or made by a comprehension; or a
-    dataset's cache by index, which has at most one element for each sample, or one that is asked for a key before it is
-    filled: how many keys there are, only the run can show.
+    maxlen; or it is a local variable of one pass over the data, which ends with its function, a script's one pass of
+    evaluation, or made by a comprehension; or a dataset's cache by index, which has at most one element for each
+    sample, or one that is asked for a key before it is filled: how many keys there are, only the run can show.
 
     Args:
         file: Where it grows.
@@ -57,9 +56,7 @@ def is_bounded(
     attribute = "." in holder.partition("[")[0]
     if any(shrinks(node, name) or is_comprehension(node, name, line) for node in ast.walk(tree)):
         return True
-    if by_length and any(is_measured(node, name) for node in ast.walk(tree)):
-        return True
-    if by_length and is_counted(tree, line):
+    if by_length and (is_counted(tree, line) or any(is_measured(node, name) for node in ast.walk(tree))):
         return True
     function, loops = around(tree, line)
     if by_index and any(_is_by_index(node, name, line, function) for node in ast.walk(function)):

@@ -253,11 +253,10 @@ class GraphsProbe(Probe):
         keys = {id(mark) for mark in old}
         reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)
         judge = GraphJudge(reach, owned_storages(watch.models))
-        stage = old[0].stage
         ask_collector = training in self._unnamed
         self._unnamed.discard(training)
         how = None if ask_collector else False
-        holders = self.holders(judge, graph=True, passes=reach.passes, stage=stage, collector=how)
+        holders = self.holders(judge, graph=True, passes=reach.passes, stage=old[0].stage, collector=how)
         # What only collects is a bystander of the state that is made from itself.
         carriers = [h for h in holders if h.grows and h.length < MIN_BATCHES] if self._carried else []
         named, holders = holders, tuple(carriers[:1]) or holders
