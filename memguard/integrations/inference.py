@@ -5,7 +5,8 @@ came between: after a backward, the next forward is another (micro-)batch; so it
 closes the batch at once. A backward that builds a graph itself (``create_graph``) is to be followed by another: the
 batch goes on. Forwards inside a step's closure belong to the step's batch, which the first of them opens where none is
 open. A forward in eval mode is a batch of evaluation, unless it is another model's beside one in training (a teacher, a
-frozen encoder): then it is part of that batch. `guard.batches(loader)` says it exactly, and then nothing is inferred.
+frozen encoder): then it is part of that batch. So is what a method of a model asks its parts for, word after word,
+until what began the batch is called again. `guard.batches(loader)` says it exactly, and then nothing is inferred.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ CROWDED = 3
 """Forwards in one training batch, after its first, that make it worth a look."""
 MOST_DERIVATIVES = 64
 """Forwards of one batch that are differentiated with a graph, before one counts as a backward: it may never come."""
+MOST_OF_PARTS = 1024
+"""Forwards of models' parts in one batch of evaluation; then what began it was something else."""
 PLAIN_BATCHES = 64
 """Training batches of one forward and one step in a row, after which a loop counts as one of such batches only."""
 
@@ -58,17 +61,19 @@ class BatchInference:
         self._trained: set[int] = set()
         self._leaders: set[int] | None = None
         self._plain = self._further = self._derivatives = 0
+        self._first = self._of_parts = 0
         self._served = False
         """Whether an ordinary backward, or a step, ended a batch so far."""
         self.explicit = 0
         """Open `guard.batches` loops: while there is one, nothing is inferred."""
 
-    def forward(self, model: int, *, training: bool) -> None:
+    def forward(self, model: int, *, training: bool, part: bool = False) -> None:
         """An outermost forward of a root model begins.
 
         Args:
             model: The root's identity.
             training: Whether it is in training mode with gradients enabled.
+            part: Whether it is a part of another root, and asked by itself.
         """
         if training:
             self._trained.add(model)
@@ -79,7 +84,7 @@ class BatchInference:
                 self.end()
                 self._begin_in(Stage.TRAIN)  # all of the batch happens in the step's closure
             return
-        if not training and self._is_teacher(model):
+        if not training and (self._is_teacher(model) or (part and self._is_of_batch(model))):
             return
         if training:
             self._leaders = None
@@ -93,6 +98,7 @@ class BatchInference:
         if stage is not self._stage:
             self._change(stage)
         if not self._open:
+            self._first, self._of_parts = model, 0
             self.begin(None)
         else:
             self._plain = 0
@@ -154,6 +160,13 @@ class BatchInference:
             return False
         leaders.add(model)
         return True
+
+    def _is_of_batch(self, model: int) -> bool:
+        """Whether a part of a model that is evaluated belongs to the open batch, which something else began."""
+        if not self._open or self._stage is not Stage.VALIDATION or model == self._first:
+            return False
+        self._of_parts += 1
+        return self._of_parts <= MOST_OF_PARTS
 
     def backward(self) -> None:
         """A backward entered the graph of a training forward."""

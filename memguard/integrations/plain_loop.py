@@ -20,6 +20,7 @@ from memguard.integrations.shield import shielded
 from memguard.integrations.steps import steps_under_way
 from memguard.probes.by_identity import WeakIdentityDict
 from memguard.probes.hook import Hook
+from memguard.probes.roots import submodules_of
 from memguard.probes.shapes import describe_shapes
 from memguard.stats import Stage
 
@@ -35,6 +36,7 @@ class PlainLoop:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._hooks: WeakIdentityDict[nn.Module, RootHooks] = WeakIdentityDict()
+        self._parts: set[int] | None = None
         self._forwards_open = OpenForwards()
         self._forwards = 0
         self._epoch: int | None = None
@@ -61,6 +63,7 @@ class PlainLoop:
         if model in self._hooks:
             return
         self._express.stop()
+        self._parts = None
         self._hooks[model] = RootHooks(model, self)
         self.session.add_model(model)
 
@@ -76,6 +79,7 @@ class PlainLoop:
         if hooks is None:
             return False
         self._express.stop()
+        self._parts = None
         hooks.remove()
         return True
 
@@ -114,7 +118,8 @@ class PlainLoop:
             recorder = session.recorder
             try:
                 was_open = recorder.batch_is_open
-                self._inference.forward(id(model), training=model.training and torch.is_grad_enabled())
+                training = model.training and torch.is_grad_enabled()
+                self._inference.forward(id(model), training=training, part=not training and self._is_part(model))
                 if not was_open or not self._inference.explicit:
                     recorder.shapes_once(lambda: describe_shapes(args or kwargs))
             except Exception as error:
@@ -244,6 +249,13 @@ class PlainLoop:
 
     def _losses_failed(self, error: Exception) -> None:
         self.part_failed("losses", error)
+
+    def _is_part(self, model: nn.Module) -> bool:
+        """Whether a root is a part of another one; asked of evaluated ones alone."""
+        if self._parts is None:
+            roots = self.models
+            self._parts = {id(part) for root in roots for part in submodules_of(root, set()) if part is not root}
+        return id(model) in self._parts
 
     def _leave_express(self) -> None:
         if self._express.is_open:

@@ -25,6 +25,8 @@ _ACTS = frozenset({"eval", "train", "backward", "manual_backward", "step", "zero
 """Calls of a function that does more than to answer."""
 _SWITCHES = frozenset({"enable_grad", "set_grad_enabled"})
 """What decides for itself whether there is a graph."""
+_WITHIN = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
+"""Frames that Python before 3.12 makes for a part of a function."""
 _JUDGES = ("loss", "entropy", "criterion", "nll")
 """Parts of the names of calls that judge an answer."""
 
@@ -41,15 +43,30 @@ def asking_frame(frame: FrameType | None = None, *, strict: bool) -> FrameType |
     """
     found = next(user_frames(sys._getframe(1) if frame is None else frame), None)
     while found is not None:
-        code, above = found.f_code, found.f_back
-        if not code.co_argcount or code.co_varnames[0] != "self" or above is None or not is_user_frame(above):
-            break
-        if not answers(code, found.f_lineno, strict=strict):
-            break
-        if not issubclass(type(read_locals(found).get("self")), nn.Module):
+        above = _above_method(found, strict=strict)
+        if above is None:
             break
         found = above
     return found
+
+
+def judging_frame(frame: FrameType) -> FrameType:
+    """The user's innermost frame, from one on, that is no method of a model at all: what evaluates."""
+    while True:
+        above = frame.f_back if frame.f_code.co_name in _WITHIN else _above_method(frame, strict=None)
+        if above is None:
+            return frame
+        frame = above
+
+
+def _above_method(frame: FrameType, *, strict: bool | None) -> FrameType | None:
+    """The user's frame that calls this one, if this is a method of a model that answers; None: that does anything."""
+    code, above = frame.f_code, frame.f_back
+    if not code.co_argcount or code.co_varnames[0] != "self" or above is None or not is_user_frame(above):
+        return None
+    if strict is not None and not answers(code, frame.f_lineno, strict=strict):
+        return None
+    return above if issubclass(type(read_locals(frame).get("self")), nn.Module) else None
 
 
 @functools.lru_cache(maxsize=1024)

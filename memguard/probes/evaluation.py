@@ -9,17 +9,18 @@ import itertools
 import sys
 import weakref
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, ClassVar, final
 
 from torch import nn
 
 from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
 from memguard.module_parts import parameters_of
-from memguard.probes.answering import asking_frame, is_asked_for_its_caller
+from memguard.probes.answering import asking_frame, is_asked_for_its_caller, judging_frame
 from memguard.probes.call_stacks import Stack, line_to_change, stack_of
 from memguard.probes.captive import keeps_graph
 from memguard.probes.eval_lines import EvalLines
+from memguard.probes.evaluated import EvaluatedModel, largest
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import KEY, Mark, Sentinel, tensors_in
 from memguard.probes.returned import graph_bytes
@@ -42,35 +43,6 @@ SITED = 128
 
 
 @final
-@dataclass(slots=True)
-class _Model:
-    """What is known of one model's graphs, by the mode they were built in."""
-
-    ref: weakref.ref[nn.Module]
-    name: str
-    forwards: int = 0
-    unused: int = 0
-    used: int = 0
-    beside: int = 0
-    """Unused graphs of batches in which another model was trained."""
-    bytes: int | None = None
-    sized: bool = False
-    place: Place = NOWHERE
-    asked: Place = NOWHERE
-    captive: Place | None = None
-    """A line that asks, in a function that keeps the graph to itself: no backward can come any more."""
-    kept: bool = False
-    """Whether graphs of its evaluation were met that somebody keeps."""
-    told: int = 0
-    optimized: bool | None = None
-    differentiates: bool | None = None
-    """Whether its forward takes a derivative: then it needs a graph, though no backward comes by our marks."""
-    stacks: list[Stack] = field(default_factory=list)
-    sites: dict[Place, list[int]] = field(default_factory=dict)
-    """Graphs that a backward used and that none did, by the line that called the model."""
-
-
-@final
 class EvaluationProbe(Probe):
     """Follows each forward's graph to its end, and asks whether a backward ran through it.
 
@@ -82,12 +54,13 @@ class EvaluationProbe(Probe):
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._models: dict[tuple[int, bool], _Model] = {}
+        self._models: dict[tuple[int, bool], EvaluatedModel] = {}
         self._inner: list[Mark] = []
         self._used_batches: dict[int, int] = {}
         self._lines, self._calls = EvalLines(), EvalLines(training=True)
         self._used_steps: dict[int, int] = {}
         """The model of the last graph used, by the optimizer steps before it: a step may take several batches."""
+        self._waiting: dict[tuple[int, bool], EvaluatedModel] = {}
         self._kept: set[int] = set()
         """Models whose graphs of evaluation are kept, once that was told here too."""
 
@@ -136,9 +109,9 @@ class EvaluationProbe(Probe):
     def _settle(self, *, ended: bool = False) -> None:
         self._settle_calls(self.watch.ledger.died)
         marks = [*self.watch.ledger.died, *self._kept_marks()]
-        if not marks or (len(self._models) == 1 and all(model.used for model in self._models.values())):
+        changed, self._waiting = (self._waiting, {}) if ended else ({}, self._waiting)
+        if not (marks or changed) or (len(self._models) == 1 and all(model.used for model in self._models.values())):
             return  # of a model that is alone and trained there is nothing to tell
-        changed: dict[tuple[int, bool], _Model] = {}
         for mark in (*marks, *list(self.watch.ledger.live.values())):
             if mark.used and mark.module:
                 self._used_batches[mark.batch] = self._used_steps[mark.steps] = mark.module
@@ -159,6 +132,8 @@ class EvaluationProbe(Probe):
                     self._conclude_sites(model, training=mark.training)
                 continue
             model.unused += 1
+            model.batches += mark.batch != model.last_batch
+            model.last_batch = mark.batch
             model.kept = model.kept or mark.alive > 0
             if mark.site is not None and mark.site.file is not None:
                 model.place, model.asked = mark.site, mark.asked or mark.site
@@ -193,12 +168,14 @@ class EvaluationProbe(Probe):
             if line is not None and not self._differentiates(model):
                 self._tell_line(model, *line, training=True)
 
-    def _asked(self, model: _Model) -> Place:
+    def _asked(self, model: EvaluatedModel) -> Place:
         """Where the model is asked; notes whether its graph can leave the function that asks."""
         frame = asking_frame(sys._getframe(1), strict=False)
         if frame is None:
             return NOWHERE
         place = place_of(frame)
+        judge = place_of(judging_frame(frame))
+        model.judge = judge.file, judge.function
         if model.captive is None and keeps_graph(frame.f_code, frame.f_lineno):
             model.captive = place
         return place
@@ -236,7 +213,7 @@ class EvaluationProbe(Probe):
             if training and model.used and (module := model.ref()) is not None:
                 yield from submodules_of(module, seen)
 
-    def _conclude(self, key: tuple[int, bool], model: _Model, ended: bool) -> None:
+    def _conclude(self, key: tuple[int, bool], model: EvaluatedModel, ended: bool) -> None:
         number, training = key
         if model.used or model.told >= 2:
             return
@@ -257,15 +234,24 @@ class EvaluationProbe(Probe):
         if self._differentiates(model):
             model.told = 2
             return
-        if not frozen and model.asked != model.place and model.told == 0:
-            self._tell_method(model)
-            return
+        if not frozen and model.told == 0:
+            others = model.beside_it(other for (_, mode), other in self._models.items() if not mode)
+            if others and model.batches < MIN_UNUSED and not ended:
+                self._waiting[key] = model  # what else the same function asks may be larger
+                return
+            group = [model, *others]
+            model = largest([model, *(other for other in others if other.batches >= MIN_UNUSED - 1)])
+            for other in group:
+                other.told = 0 if other is model else 2
+            if model.asked != model.place:
+                self._tell_method(model, group)
+                return
         model.told += 1
         self._tell(
             model, self._line(model) if frozen else self._inside(model.asked, [model]), model.unused, frozen=frozen
         )
 
-    def _conclude_sites(self, model: _Model, *, training: bool) -> None:
+    def _conclude_sites(self, model: EvaluatedModel, *, training: bool) -> None:
         """Of a model that serves a training step from the side, and is called twice, one call may be used alone."""
         if training or model.told or len(model.sites) < 2 or self.watch.stage is not Stage.TRAIN:
             return
@@ -278,7 +264,7 @@ class EvaluationProbe(Probe):
                 return
 
     def _tell_line(
-        self, model: _Model, place: Place, unused: int, forwards: int, nbytes: int, *, training: bool = False
+        self, model: EvaluatedModel, place: Place, unused: int, forwards: int, nbytes: int, *, training: bool = False
     ) -> None:
         """Tells of one line, where backwards run through other graphs of this model."""
         if any(other.told and place in (other.asked, other.place) for other in self._models.values()):
@@ -298,17 +284,17 @@ class EvaluationProbe(Probe):
             )
         )
 
-    def _tell_method(self, model: _Model) -> None:
+    def _tell_method(self, model: EvaluatedModel, group: list[EvaluatedModel]) -> None:
         """Tells of a method of a model that was evaluated by itself: its parts are one."""
         parts = [part for part in self._models.values() if part.asked == model.asked]
         for part in parts:
             part.told = 2
         place, method = self._inside(model.asked, parts), model.place.function or model.name
         model.name = method if place == model.asked else method.rpartition(".")[0] or model.name
-        model.bytes = max((part.bytes or 0 for part in parts), default=0) or None
-        self._tell(model, place, model.unused, frozen=False)
+        model.bytes = max((part.bytes or 0 for part in (*parts, *group)), default=0) or None
+        self._tell(model, place, max(part.unused for part in parts), frozen=False)
 
-    def _inside(self, asked: Place, parts: list[_Model]) -> Place:
+    def _inside(self, asked: Place, parts: list[EvaluatedModel]) -> Place:
         """Of the functions on the way to a call the innermost one that training never calls: all of it is evaluation's.
 
         That is a method that answers, or, where training shares the method which asks (``self.infer(x)`` of a
@@ -331,7 +317,7 @@ class EvaluationProbe(Probe):
                 found.add(replace(place, holder=None) if place is not None else _outside(way[len(inside) :], trained))
         return found.pop() if len(found) == 1 else asked
 
-    def _line(self, model: _Model) -> Place:
+    def _line(self, model: EvaluatedModel) -> Place:
         """The line of the calls of a frozen model that is to be changed."""
         where = (model.place.file, model.place.line)
         ways = (s[i:] for s in model.stacks for i in range(len(s)) if s[i].line == where)
@@ -343,7 +329,7 @@ class EvaluationProbe(Probe):
         parts = {id(part) for module in modules for part in submodules_of(module, set())}
         return line_to_change(stack, [way for other in trained for way in other.stacks], parts) or model.place
 
-    def _tell(self, model: _Model, place: Place, count: int, *, frozen: bool) -> None:
+    def _tell(self, model: EvaluatedModel, place: Place, count: int, *, frozen: bool) -> None:
         if not frozen:
             told = (number for (number, training), one in self._models.items() if one.told and one.kept > training)
             self.watch.evaluated.update(told)
@@ -361,23 +347,23 @@ class EvaluationProbe(Probe):
             )
         )
 
-    def _differentiates(self, model: _Model) -> bool:
+    def _differentiates(self, model: EvaluatedModel) -> bool:
         if model.differentiates is None:
             module = model.ref()
             model.differentiates = module is not None and self.watch.differentiates(module)
         return model.differentiates
 
-    def _optimized(self, model: _Model) -> bool:
+    def _optimized(self, model: EvaluatedModel) -> bool:
         if model.optimized is None:
             module = model.ref()
             model.optimized = module is not None and is_optimized(self.watch, [module])
         return model.optimized
 
-    def _model(self, module: nn.Module) -> _Model:
+    def _model(self, module: nn.Module) -> EvaluatedModel:
         key = (id(module), module.training)
         model = self._models.get(key)
         if model is None or model.ref() is not module:
-            model = self._models[key] = _Model(weakref.ref(module), type(module).__name__)
+            model = self._models[key] = EvaluatedModel(weakref.ref(module), type(module).__name__)
         return model
 
 

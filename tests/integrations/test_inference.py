@@ -1,4 +1,4 @@
-from memguard.integrations.inference import BatchInference
+from memguard.integrations.inference import MOST_OF_PARTS, BatchInference
 from memguard.stats import Stage
 
 
@@ -24,14 +24,14 @@ class Told:
 def infer(events: str) -> str:
     """Plays events.
 
-    T and E are forwards of model 1 in training and evaluation, t and e of model 2, b a backward, d one that builds a
-    graph, B one in a program without modules, [ and ] an optimizer step's begin and end.
+    T and E are forwards of model 1 in training and evaluation, t and e of model 2, p of a part in evaluation, b a
+    backward, d one that builds a graph, B one in a program without modules, [ and ] an optimizer step's begin and end.
     """
     told = Told()
     loop = BatchInference(told)
     for event in events.replace(" ", ""):
-        if event in "TEte":
-            loop.forward(1 if event.isupper() else 2, training=event in "Tt")
+        if event in "TEtep":
+            loop.forward(1 if event.isupper() else 2, training=event in "Tt", part=event == "p")
         elif event in "bd":
             (loop.backward if event == "b" else loop.derivative)()
         else:
@@ -73,6 +73,16 @@ def test_two_optimizers_that_step_one_after_the_other_make_two_batches_at_most()
 def test_evaluation_has_a_batch_a_forward() -> None:
     """Every forward in eval mode is a batch of validation, and training goes on after it."""
     assert infer("Tb[] EE Tb[]") == "train ( ) validation ( ) ( ) train ( )"
+
+
+def test_what_a_method_asks_its_parts_for_belongs_to_the_batch_of_what_came_first() -> None:
+    """A decoder's parts, asked word after word, open no batch of their own; the encoder, called again, does."""
+    assert infer("Tb[] Epp Epp pp") == "train ( ) validation ( ) ( )"
+
+
+def test_a_part_that_is_evaluated_by_itself_has_batches_after_what_came_once() -> None:
+    """One call of something else before a long row of a part's forwards does not make one batch of them for ever."""
+    assert infer("E" + "p" * (MOST_OF_PARTS + 3)) == "validation ( ) ( ) ( ) ( )"
 
 
 def test_a_teacher_in_eval_mode_belongs_to_the_training_batch() -> None:

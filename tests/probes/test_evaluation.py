@@ -229,6 +229,30 @@ def test_a_method_that_answers_with_its_parts_is_one_model() -> None:
     assert fact.place.line == line_of("chooses") and fact.module == "Linear"
 
 
+@sees_saved_tensors
+def test_models_that_one_function_evaluates_are_told_once_at_the_largest() -> None:
+    """A decoder's parts have their graphs together by the first batch; the encoder's, which is larger, is told."""
+    encoder, model = nn.Linear(8, 8).eval(), Sampler().eval()
+    with Loop(encoder, model.first, model.second, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(6, Stage.VALIDATION):
+            encoder(torch.randn(64, 8))  # describes the image
+            words = [model.choose(torch.randn(2, 8)) for _ in range(5)]
+    (fact,) = loop.of(UnusedGraphs)
+    assert (fact.place.line, fact.module) == (line_of("describes the image"), "Linear")
+    assert fact.batch <= 3 and len(words) == 5
+
+
+def test_models_of_one_function_are_told_at_the_end_of_a_short_evaluation() -> None:
+    """Where there are two batches, nothing is waited for any longer than the stage."""
+    encoder, model = nn.Linear(8, 8).eval(), Sampler().eval()
+    with Loop(encoder, model.first, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(2, Stage.VALIDATION):
+            features = encoder(torch.randn(2, 8)).detach()
+            words = [model.choose(features) for _ in range(5)]
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.place.line == line_of("chooses") and len(words) == 5
+
+
 def train(model: nn.Module, loop: Loop) -> None:
     """A few plain steps, that make it a model which is trained in training mode."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
