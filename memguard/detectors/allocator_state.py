@@ -47,7 +47,7 @@ class Fragmentation(Detector):
     hears: ClassVar[int] = CROWDED | RETRIES
 
     def __init__(self) -> None:
-        self._streak = 0
+        self._streak = self._pieces = 0
         self._retries = 0
         self._told = False
         self._last: BatchRecord | None = None
@@ -66,14 +66,12 @@ class Fragmentation(Detector):
         if self._told or not total or reserved is None or active is None:
             return
         used = max(record.device_used_bytes or 0, reserved)
-        wide = reserved - active > GAP * total and used > NEARLY_FULL * total
-        pieces = record.inactive_split_bytes
-        # Whole segments that are only cached go back to the driver when they are needed: no harm in those.
-        wide = wide and (pieces is None or pieces > PIECES * total or bool(record.num_alloc_retries))
-        if not wide:
-            self._streak = self._retries = 0
+        if not (reserved - active > GAP * total and used > NEARLY_FULL * total):
+            self._streak = self._pieces = self._retries = 0
             return
+        pieces = record.inactive_split_bytes
         self._streak += 1
+        self._pieces += pieces is None or pieces > PIECES * total or bool(record.num_alloc_retries)
         self._last = record
         if self._streak >= STREAK:
             yield self._tell(record, run, Severity.WARNING if self._retries else Severity.INFO)
@@ -88,13 +86,19 @@ class Fragmentation(Detector):
         total, reserved, active = run.device_total_bytes or 0, record.reserved_peak_bytes or 0, record.active_peak_bytes
         used = max(record.device_used_bytes or 0, reserved)
         unused = reserved - (active or 0)
+        why = "the free memory is in pieces."
+        if 2 * self._pieces <= self._streak:  # segments that are only cached go back to the driver when they are needed
+            why = (
+                "most of it lies in whole segments of sizes that are not asked for now. PyTorch gives them back before "
+                "it fails, but waits for the device to do so, and nobody else can have them."
+            )
         return from_record(
             self,
             record,
             run,
             severity,
             f"{format_bytes(unused)} are reserved and unused even at the peak, for {self._streak} batches in a row, "
-            f"while {format_bytes(max(total - used, 0))} of the device are free: the free memory is in pieces.",
+            f"while {format_bytes(max(total - used, 0))} of the device are free: {why}",
             "start the process with PYTORCH_ALLOC_CONF=expandable_segments:True, or make sizes repeat (pad, bucket).",
             nbytes=unused,
         )

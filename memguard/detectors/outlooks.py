@@ -18,6 +18,8 @@ MIN_POINTS = 12
 """Batches of different sizes that make a line."""
 KEPT_PEAKS = 64
 """Batches whose size may come later than their record."""
+FAR = 2
+"""Times the limit, which a curve must reach that is followed further than it is good for; then it is worth a line."""
 SETTLING_BATCHES = 3
 """First sizes that are left out: the optimizer's state and workspaces come with them."""
 LOW_SHARE = 0.97
@@ -82,8 +84,8 @@ class LongestBatch(Detector):
     """The longest batch to come will not fit.
 
     What: over batches of at least twelve sizes the peak follows the input along a line, or along a curve that bends
-    upwards; for the longest sample that the dataset holds, it lies above the limit. Or a batch failed that was far
-    longer than all before.
+    upwards; for the longest sample that the dataset holds, it lies above the limit (far above it, in a remark, where
+    that sample is more than four times as long as all so far). Or a batch failed that was far longer than all before.
 
     Why it matters: the run will fail at an unlucky batch, perhaps after hours.
 
@@ -100,7 +102,7 @@ class LongestBatch(Detector):
         self._points: list[tuple[int, int]] = []
         self._largest: InputSize | None = None
         self._seen = 0
-        self._told = False
+        self._told = self._told_far = False
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Remembers a batch's size, and the largest to come; or hears that a long one failed."""
@@ -134,24 +136,25 @@ class LongestBatch(Detector):
         if limit is None or self._largest is None or largest is None or len(self._points) < MIN_POINTS:
             return
         curve, seen = fit(self._points), max(size for size, _ in self._points)
-        if curve is None or largest <= seen or (curve.bend and largest > REACH * seen):
+        if curve is None or largest <= seen:
             return
         predicted = curve.at(largest)
-        if predicted <= limit:
+        is_far = curve.bend > 0 and largest > REACH * seen
+        if predicted <= (FAR * limit if is_far else limit) or (is_far and self._told_far):
             return
         grows = f"with the input, by {format_bytes(curve.slope * 1000)} for 1000 elements"
         if curve.bend:
             grows = "faster than the input, as that of attention or of pairs of positions"
-        self._told = True
+        self._told, self._told_far = not is_far, is_far
         yield from_fact(
             self,
             self._largest,
             run,
-            Severity.WARNING,
+            Severity.INFO if is_far else Severity.WARNING,
             f"the peak grows {grows}. The longest sample of `{self._largest.place.holder or 'the dataset'}` will "
             f"make a batch of {largest} elements, {largest / elements:.1f} times this one, that needs about "
-            f"{format_bytes(predicted)}; the device has {format_bytes(limit)}, enough for "
-            f"{int(curve.reach(limit)):,} elements.",
+            f"{format_bytes(predicted)}{', as far as so much shorter ones can tell' if is_far else ''}; the device has "
+            f"{format_bytes(limit)}, enough for {int(curve.reach(limit)):,} elements.",
             "let the longest batch come first, so that it fails at once; batch by number of tokens, or cut extreme "
             "lengths.",
             nbytes=round(predicted - limit),

@@ -6,7 +6,9 @@ closes the batch at once. A backward that builds a graph itself (``create_graph`
 batch goes on. Forwards inside a step's closure belong to the step's batch, which the first of them opens where none is
 open. A forward in eval mode is a batch of evaluation, unless it is another model's beside one in training (a teacher, a
 frozen encoder): then it is part of that batch. So is what a method of a model asks its parts for, word after word,
-until what began the batch is called again. `guard.batches(loader)` says it exactly, and then nothing is inferred.
+until what began the batch is called again. Where optimizers step and no forward is known for long (copies of the model
+are trained, and it gets their gradients), each step is a batch. `guard.batches(loader)` says it exactly, and then
+nothing is inferred.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ MOST_DERIVATIVES = 64
 """Forwards of one batch that are differentiated with a graph, before one counts as a backward: it may never come."""
 MOST_OF_PARTS = 1024
 """Forwards of models' parts in one batch of evaluation; then what began it was something else."""
+MOST_BARE = 8
+"""Steps in a row without a forward, as several optimizers make them after one batch."""
 PLAIN_BATCHES = 64
 """Training batches of one forward and one step in a row, after which a loop counts as one of such batches only."""
 
@@ -61,7 +65,7 @@ class BatchInference:
         self._trained: set[int] = set()
         self._leaders: set[int] | None = None
         self._plain = self._further = self._derivatives = 0
-        self._first = self._of_parts = 0
+        self._first = self._of_parts = self._bare = 0
         self._served = False
         """Whether an ordinary backward, or a step, ended a batch so far."""
         self.explicit = 0
@@ -75,6 +79,7 @@ class BatchInference:
             training: Whether it is in training mode with gradients enabled.
             part: Whether it is a part of another root, and asked by itself.
         """
+        self._bare = 0
         if training:
             self._trained.add(model)
         if self._stepping:
@@ -129,6 +134,7 @@ class BatchInference:
         ):
             return False
         self._open, self._backward, self._leaders, self._further, self._derivatives = True, False, None, 0, 0
+        self._bare = 0
         return True
 
     def ends_alike(self) -> None:
@@ -184,6 +190,7 @@ class BatchInference:
         """A backward begins in a program without modules: it is all that shows a training batch."""
         if self._stepping:
             self._recount()
+        self._bare = 0
         if self.explicit or (self._stepping and self._open):
             return
         self.end()
@@ -201,7 +208,13 @@ class BatchInference:
         if self._stepping:
             self._recount()
             self._stepping -= 1  # this one is still under way
-        if not self._stepping and not self.explicit and self._open and self._stage is Stage.TRAIN:
+        if self._stepping or self.explicit:
+            return
+        if not self._open:
+            self._bare += 1
+            if self._bare > MOST_BARE:
+                self._begin_in(Stage.TRAIN)
+        if self._open and self._stage is Stage.TRAIN:
             self._served = True
             self._plain += 1
             self.end()

@@ -130,8 +130,8 @@ def _cuts(file: str, first_line: int) -> bool:
             if isinstance(part, ast.Slice) and part.upper is not None and not _is_filling(part, node):
                 return True
             name = getattr(part, "attr", None) or getattr(part, "id", None) or getattr(part, "arg", None)
-            if isinstance(name, str) and any(word in name.lower() for word in _CUTTING):
-                return True
+            if isinstance(name, str) and name != "clip" and any(word in name.lower() for word in _CUTTING):
+                return True  # numpy's and torch's `clip` bounds numbers
     return False
 
 

@@ -10,11 +10,12 @@ from memguard.detectors.allocator_state import AllocatorThrash, Fragmentation, S
 from memguard.detectors.cache_emptied import EmptyCacheInLoop, GraphPoolsGrow
 from memguard.detectors.device_share import ForeignMemory
 from memguard.detectors.host_growth import HostGrowth
+from memguard.detectors.outlooks import LongestBatch
 from memguard.detectors.pinned_growth import PinnedGrowth
 from memguard.detectors.worker_growth import WorkerGrowth
-from memguard.facts import CompiledGraphs, EmptyCacheCalls, KeptOnHost, PinnedCacheGrows, WorkerObjects
-from memguard.findings import Severity
-from memguard.stats import SlowStats
+from memguard.facts import CompiledGraphs, EmptyCacheCalls, InputSize, KeptOnHost, PinnedCacheGrows, WorkerObjects
+from memguard.findings import Finding, Severity
+from memguard.stats import SlowStats, Stage
 from tests.detectors.evidence import AT, GIB, MIB, judge, record, run_of
 
 
@@ -96,6 +97,38 @@ def test_a_cache_in_workers_is_told_where_the_run_is_too_short_to_see_it_grow() 
     run.slow = replace(run.slow, workers_rss_bytes=3 * GIB)
     found += [*rule.observe(record(2), run), *rule.finish(run)]
     assert [told.bytes for told in found] == [GIB]
+
+
+def test_whole_segments_that_are_only_cached_are_a_remark_in_other_words() -> None:
+    """Nothing is in pieces: PyTorch gives them back before it fails."""
+    full = {"reserved_peak_bytes": 23 * GIB, "reserved_bytes": 23 * GIB, "active_peak_bytes": 15 * GIB}
+    cached = [record(i, **full, device_used_bytes=23 * GIB, inactive_split_bytes=0) for i in range(60)]
+    (finding,) = judge(Fragmentation(), *cached)
+    assert finding.severity is Severity.INFO and "whole segments" in finding.message
+    pieces = [replace(one, inactive_split_bytes=4 * GIB) for one in cached]
+    (finding,) = judge(Fragmentation(), *pieces)
+    assert "in pieces" in finding.message
+
+
+def test_a_batch_far_longer_than_all_so_far_is_a_remark_where_it_is_far_above_the_limit() -> None:
+    """A bent curve is no proof so far out; at what it is good for it is a warning."""
+
+    def sized(longest: int) -> list[Finding]:
+        return judge(
+            LongestBatch(),
+            *(
+                thing
+                for i, size in enumerate(range(100, 500, 10))
+                for thing in (
+                    InputSize(batch=i, stage=Stage.TRAIN, elements=size, largest_elements=longest),
+                    record(i, allocated_peak_bytes=GIB // 4 + size * size * 8_000),
+                )
+            ),
+        )
+
+    assert [finding.severity for finding in sized(9_000)] == [Severity.INFO]
+    assert [finding.severity for finding in sized(1_900)] == [Severity.WARNING]
+    assert sized(1_500) == []
 
 
 @pytest.mark.parametrize(("batches", "told"), [(8, []), (20, [Severity.INFO]), (60, [Severity.INFO])])

@@ -1,4 +1,4 @@
-from memguard.integrations.inference import MOST_OF_PARTS, BatchInference
+from memguard.integrations.inference import MOST_BARE, MOST_OF_PARTS, BatchInference
 from memguard.stats import Stage
 
 
@@ -68,6 +68,11 @@ def test_a_loop_of_closures_alone_has_a_batch_a_step() -> None:
 def test_two_optimizers_that_step_one_after_the_other_make_two_batches_at_most() -> None:
     """A step without a forward before it opens nothing."""
     assert infer("Ttb[][] Ttb[][]") == "train ( ) ( )"
+
+
+def test_steps_without_any_forward_are_batches_after_a_while() -> None:
+    """Copies of the model are trained, and it steps with their gradients: nobody else says what a batch is."""
+    assert infer("Tb[]" + "[]" * MOST_BARE + "[] [] Tb[] []") == "train ( ) ( ) ( ) ( )"
 
 
 def test_evaluation_has_a_batch_a_forward() -> None:
