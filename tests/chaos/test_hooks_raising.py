@@ -66,12 +66,15 @@ class ChaosError(Exception):
 
 
 def methods(*kinds: type) -> Iterator[Any]:
+    """All of them; those by which a probe or a rule helps itself are slow, for what they raise its events raise."""
     for kind in kinds:
         for name, value in vars(kind).items():
             if not inspect.isfunction(value) or name.startswith("__") or name in ELSEWHERE:
                 continue
             if kind not in (Guard, PlainLoop) or name not in BY_NAME:
-                yield pytest.param(kind, name, id=f"{kind.__name__}.{name}")
+                inner = name.startswith("_") and kind in (*PROBES, *DETECTORS)
+                marks = [pytest.mark.slow] if inner else []
+                yield pytest.param(kind, name, id=f"{kind.__name__}.{name}", marks=marks)
 
 
 @pytest.fixture(scope="module")
