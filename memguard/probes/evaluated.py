@@ -51,7 +51,8 @@ class EvaluatedModel:
         """Of the models that are evaluated, the others that the same function asks: one no_grad there is for all."""
         if self.judge is None:
             return []
-        return [m for m in models if m is not self and m.judge == self.judge and not (m.used or m.told)]
+        asked = (model for model in models if model is not self and model.judge == self.judge)
+        return [model for model in asked if not (model.used or model.told or model.beside)]  # no teacher of training's
 
 
 def largest(models: Iterable[EvaluatedModel]) -> EvaluatedModel:

@@ -242,6 +242,26 @@ def test_models_that_one_function_evaluates_are_told_once_at_the_largest() -> No
     assert fact.batch <= 3 and len(words) == 5
 
 
+def test_a_teacher_beside_an_evaluation_in_one_function_is_told_for_itself() -> None:
+    """A script at module level is one function: its teacher in training is another matter than its evaluation."""
+    model, teacher = make(), make(1).eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, teacher, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(2):
+            optimizer.zero_grad()
+            (model(torch.randn(4, 8)) - teacher(torch.randn(4, 8)).detach()).square().mean().backward()
+            optimizer.step()
+        model.eval()
+        for _ in loop.batches(5, Stage.VALIDATION):
+            model(torch.randn(4, 8))
+        model.train()
+        for _ in loop.batches(5):
+            optimizer.zero_grad()
+            (model(torch.randn(4, 8)) - teacher(torch.randn(4, 8)).detach()).square().mean().backward()
+            optimizer.step()
+    assert [fact.frozen for fact in loop.of(UnusedGraphs)] == [False, True]
+
+
 def test_models_of_one_function_are_told_at_the_end_of_a_short_evaluation() -> None:
     """Where there are two batches, nothing is waited for any longer than the stage."""
     encoder, model = nn.Linear(8, 8).eval(), Sampler().eval()
