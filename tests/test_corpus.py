@@ -8,8 +8,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def _on_both(paths: list[Path]) -> list[object]:
-    """Each program on both devices; a part of that is slow: of the retold ones, which are many, one runs on the virtual
-    device, the next on the CPU and the third on none of them."""
+    """Each program on both devices, or where that is slow on one; of the retold ones, which are many, two in three."""
     cases: list[object] = []
     for number, path in enumerate(paths):
         for device in (None, "cpu"):
