@@ -32,6 +32,7 @@ from memguard.probes.processes import CompilationsProbe, OtherDevicesProbe
 from memguard.probes.rebinds import RebindsProbe
 from memguard.probes.remade import RemadeProbe
 from memguard.probes.replaced_models import ReplacedModelsProbe
+from memguard.probes.rising_floor import RisingFloorProbe
 from memguard.probes.scans import ScansProbe
 from memguard.probes.stem import StemProbe
 from memguard.probes.threaded_evaluation import ThreadedEvaluationProbe
@@ -70,6 +71,7 @@ PROBES: tuple[type[Probe], ...] = (
     CompilationsProbe,
     OtherDevicesProbe,
     PinnedProbe,
+    RisingFloorProbe,
     HistoryProbe,
     RebindsProbe,
     RemadeProbe,

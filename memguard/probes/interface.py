@@ -98,6 +98,8 @@ class Watch:
     optimizer_steps: int = 0
     dense_until: int = 0
     """Batch number up to which every batch is looked at, whatever the sampling says."""
+    surely_until: int = 0
+    """The same, whatever it costs."""
     retained: set[int] = field(default_factory=set)
     """Models whose graphs of evaluation were told as kept alive: nobody will use them, though they do not die."""
     carried: set[int] = field(default_factory=set)
@@ -157,9 +159,16 @@ class Watch:
         self._optimizers = [ref for ref in self._optimizers if ref() is not None] + [weakref.ref(optimizer)]
         return True
 
-    def look_closely(self, batches: int) -> None:
-        """Asks for dense looks during the next batches: something was seen that may become a finding."""
+    def look_closely(self, batches: int, *, surely: bool = False) -> None:
+        """Asks for dense looks during the next batches: something was seen that may become a finding.
+
+        Args:
+            batches: How many.
+            surely: Whatever they cost; else as long as memguard keeps to its share of the run's time.
+        """
         self.dense_until = max(self.dense_until, self.batch + batches)
+        if surely:
+            self.surely_until = self.dense_until
 
 
 def is_optimized(watch: Watch, models: Iterable[nn.Module]) -> bool:

@@ -6,8 +6,9 @@ the allowance; and everything memguard does in the loop is taken from it. Each o
 looked at whatever it costs (a GAN that steps five critics for one generator shows eight graphs of it no earlier), then
 1 batch in 16. With an empty purse the interval is doubled at each look, up to 1 batch in 1024, and halved again when
 the purse has filled; no debt is larger than the allowance, so that one dear look does not end all looking. So the cost
-tends to at most `SHARE` of any run. Two things are outside of it: the record of each batch, which is never left out,
-and the naming of a cause, which happens once and is bounded in time by itself.
+tends to at most `SHARE` of any run. Three things are outside of it: the record of each batch, which is never left out,
+the naming of a cause, which happens once and is bounded in time by itself, and the few batches after a floor that rose
+(`memguard.probes.rising_floor`).
 """
 
 from __future__ import annotations
@@ -50,17 +51,18 @@ class Pace:
         self._batches: dict[Stage, int] = {}
         self._is_due = False
 
-    def looks(self, stage: Stage, *, closely: bool = False) -> bool:
+    def looks(self, stage: Stage, *, closely: bool = False, surely: bool = False) -> bool:
         """Whether the batch that begins now is looked at; asked once for each.
 
         Args:
             stage: The batch's stage.
             closely: Whether something is suspected, so that every batch matters.
+            surely: Whether it is looked at whatever that costs.
         """
         number = self._batches.get(stage, 0)
         self._batches[stage] = number + 1
         self._is_due = number >= FIRST_BATCHES and number % self.interval == 0
-        if number < FIRST_BATCHES or self._is_due:
+        if surely or number < FIRST_BATCHES or self._is_due:
             return True
         if closely:
             self._fill(CLOSE_SHARE)

@@ -164,7 +164,8 @@ class Probes:
         watch.batches += 1
         self._thread = get_ident()
         self._in_batch = True
-        self.active = active = self.pace.looks(stage, closely=batch <= watch.dense_until)
+        closely, surely = batch <= watch.dense_until, batch <= watch.surely_until
+        self.active = active = self.pace.looks(stage, closely=closely, surely=surely)
         self._heard = heard = self._dense if active else self._always
         if heard["on_batch_start"]:
             self._emit("on_batch_start")

@@ -89,3 +89,12 @@ def test_a_pause_gives_no_credit_beyond_the_allowance() -> None:
     spent = loop.spent
     loop.run(2_000, closely=True)
     assert loop.spent - spent < 2 * ALLOWANCE_SECONDS
+
+
+def test_a_batch_that_is_to_be_looked_at_surely_is() -> None:
+    """With an empty purse, too."""
+    pace = Pace(clock=lambda: 0.0)
+    for _ in range(FIRST_BATCHES + 1):
+        pace.looks(Stage.TRAIN)
+    pace.spend(10 * ALLOWANCE_SECONDS)
+    assert [pace.looks(Stage.TRAIN, closely=True, surely=surely) for surely in (False, True)] == [False, True]

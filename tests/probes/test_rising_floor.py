@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from memguard.probes.interface import Watch
+from memguard.probes.rising_floor import FIRST_WAIT, LOOKS, PATIENCE, RISES, WINDOW, RisingFloorProbe
+from memguard.stats import Stage
+from tests.detectors.evidence import record
+
+ENOUGH = WINDOW * (RISES + 1)
+
+
+def asked(ends: Iterable[int | None], stage: Stage = Stage.TRAIN) -> list[int]:
+    """The batches after which close looks were asked for."""
+    watch, found = Watch(), []
+    probe = RisingFloorProbe(watch, lambda fact: None)
+    for batch, end in enumerate(ends):
+        watch.batch, before = batch, watch.surely_until
+        probe.on_records([record(batch, allocated_end_bytes=end, stage=stage)])
+        if watch.surely_until != before:
+            assert watch.surely_until == watch.dense_until == batch + LOOKS
+            found.append(batch)
+    return found
+
+
+def test_a_floor_that_rises_is_looked_at_closely() -> None:
+    """However little comes with each batch: a kept loss is 512 bytes."""
+    assert asked([1000] * 100 + [1000 + 512 * i for i in range(ENOUGH)]) == [100 + ENOUGH - 1]
+
+
+def test_a_level_floor_and_one_that_falls_back_are_left_alone() -> None:
+    """Batches of several sizes, epochs that end."""
+    assert asked([1000 + 512 * (i % 7) for i in range(4000)]) == []
+    assert asked([1000 + 512 * (i % (ENOUGH - WINDOW)) for i in range(4000)]) == []
+
+
+def test_a_floor_that_goes_on_rising_is_looked_at_ever_more_rarely() -> None:
+    """A replay memory fills for long, and is no mistake."""
+    first, second, third, *_ = asked([512 * i for i in range(8 * FIRST_WAIT)])
+    assert second - first >= FIRST_WAIT and third - second >= 4 * FIRST_WAIT
+
+
+def test_evaluation_and_a_device_without_numbers_ask_for_nothing() -> None:
+    """Evaluation is looked at from its first batch; a host's memory has no floor that is exact."""
+    assert asked([512 * i for i in range(200)], Stage.VALIDATION) == []
+    assert asked([None] * (PATIENCE + 2)) == []
