@@ -7,8 +7,9 @@ looked at whatever it costs (a GAN that steps five critics for one generator sho
 1 batch in 16. With an empty purse the interval is doubled at each look, up to 1 batch in 1024, and halved again when
 the purse has filled; no debt is larger than the allowance, so that one dear look does not end all looking. So the cost
 tends to at most `SHARE` of any run. Three things are outside of it: the record of each batch, which is never left out,
-the naming of a cause, which happens once and is bounded in time by itself, and the few batches after a floor that rose
-(`memguard.probes.rising_floor`).
+the naming of a cause, which happens once and is bounded in time by itself, and a few batches now and then that show at
+once that they may matter: after a floor that rose (`memguard.probes.rising_floor`), and of evaluation with gradients
+enabled, as a last test has them after many evaluations that had none.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ SHARE = 0.001
 """Own time over the run's time."""
 CLOSE_SHARE = 0.002
 """The same while something is suspected, and every batch is looked at."""
+GRAPHS, GRAPHS_AGAIN, LONGER = 8, 64, 4
+"""Batches of evaluation with gradients enabled that are looked at, and after how many more again; each time later."""
 ALLOWANCE_SECONDS = 0.2
 """Own time that a run may spend at once."""
 
@@ -50,24 +53,34 @@ class Pace:
         self._last: float | None = None
         self._batches: dict[Stage, int] = {}
         self._is_due = False
+        self._graphs_until = self._graphs_from = 0
+        self._graphs_again = GRAPHS_AGAIN
 
-    def looks(self, stage: Stage, *, closely: bool = False, surely: bool = False) -> bool:
+    def looks(self, stage: Stage, *, closely: bool = False, surely: bool = False, graphs: bool = False) -> bool:
         """Whether the batch that begins now is looked at; asked once for each.
 
         Args:
             stage: The batch's stage.
             closely: Whether something is suspected, so that every batch matters.
             surely: Whether it is looked at whatever that costs.
+            graphs: Whether it is one of evaluation, and gradients are enabled.
         """
         number = self._batches.get(stage, 0)
         self._batches[stage] = number + 1
         self._is_due = number >= FIRST_BATCHES and number % self.interval == 0
-        if surely or number < FIRST_BATCHES or self._is_due:
+        if surely or number < FIRST_BATCHES or self._is_due or (graphs and self._shows(number)):
             return True
         if closely:
             self._fill(CLOSE_SHARE)
             return self._purse > 0
         return False
+
+    def _shows(self, number: int) -> bool:
+        """Whether this is one of the few batches of evaluation with gradients that are looked at."""
+        if number >= self._graphs_from:
+            self._graphs_until, self._graphs_from = number + GRAPHS, number + self._graphs_again
+            self._graphs_again *= LONGER
+        return number < self._graphs_until
 
     def calm_ahead(self, stage: Stage) -> int:
         """How many batches of a stage come until the next one is due."""

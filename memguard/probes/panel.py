@@ -165,7 +165,8 @@ class Probes:
         self._thread = get_ident()
         self._in_batch = True
         closely, surely = batch <= watch.dense_until, batch <= watch.surely_until
-        self.active = active = self.pace.looks(stage, closely=closely, surely=surely)
+        graphs = stage.evaluates and torch.is_grad_enabled()
+        self.active = active = self.pace.looks(stage, closely=closely, surely=surely, graphs=graphs)
         self._heard = heard = self._dense if active else self._always
         if heard["on_batch_start"]:
             self._emit("on_batch_start")

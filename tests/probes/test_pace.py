@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memguard.probes.pace import ALLOWANCE_SECONDS, FIRST_BATCHES, INTERVAL, MAX_INTERVAL, SHARE, Pace
+from memguard.probes.pace import ALLOWANCE_SECONDS, FIRST_BATCHES, GRAPHS, INTERVAL, MAX_INTERVAL, SHARE, Pace
 from memguard.stats import Stage
 
 
@@ -98,3 +98,15 @@ def test_a_batch_that_is_to_be_looked_at_surely_is() -> None:
         pace.looks(Stage.TRAIN)
     pace.spend(10 * ALLOWANCE_SECONDS)
     assert [pace.looks(Stage.TRAIN, closely=True, surely=surely) for surely in (False, True)] == [False, True]
+
+
+def test_evaluation_that_comes_with_gradients_is_looked_at_for_a_few_batches() -> None:
+    """After many evaluations without; where all have them, ever more rarely."""
+    pace = Pace(clock=lambda: 0.0)
+    for _ in range(FIRST_BATCHES + 1):
+        pace.looks(Stage.VALIDATION)
+    pace.spend(10 * ALLOWANCE_SECONDS)
+    assert not pace.looks(Stage.VALIDATION)
+    looks = [pace.looks(Stage.VALIDATION, graphs=True) for _ in range(2000)]
+    assert looks[:GRAPHS] == [True] * GRAPHS and not looks[GRAPHS]
+    assert sum(looks) <= 4 * GRAPHS + 2000 / INTERVAL + 1
