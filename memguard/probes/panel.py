@@ -34,12 +34,14 @@ from memguard.clocks import perf_counter
 from memguard.facts import Fact
 from memguard.forks import pid
 from memguard.probes.interface import EVENTS, Probe, Watch
-from memguard.probes.pace import Pace
+from memguard.probes.pace import FIRST_BATCHES, Pace
 from memguard.probes.transforms import in_transform
 from memguard.stats import BatchRecord, Stage
 
 _log = logging.getLogger("memguard")
 
+LATE_MODELS, LATE_LOOKS = 4, 16
+"""Models that are first called after the first batches, and how many batches are looked at for each of them."""
 MAX_ASKED = 32
 """Batches that are looked at because of what happens in them, beside those that are due."""
 
@@ -93,7 +95,7 @@ class Probes:
         self.seconds = 0.0
         self.active = False
         self._in_batch = False
-        self._asked = 0
+        self._asked = self._late_models = 0
         self.waiting: list[Fact] = []
         self._on_failure = on_failure
         self._thread = get_ident()
@@ -141,6 +143,9 @@ class Probes:
         """Watches one more root model; a second call with the same one does nothing."""
         if self.watch.add_model(model):
             self._emit("on_model", model)
+            if self.watch.batches > FIRST_BATCHES and self._late_models < LATE_MODELS:
+                self._late_models += 1  # a teacher that joins after a warm-up, say
+                self.watch.look_closely(LATE_LOOKS, surely=True)
 
     def stage_start(self, stage: Stage) -> None:
         """A stage begins."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from torch import nn
+
+from memguard.probes.interface import Watch
 from memguard.probes.pace import ALLOWANCE_SECONDS, FIRST_BATCHES, GRAPHS, INTERVAL, MAX_INTERVAL, SHARE, Pace
+from memguard.probes.panel import LATE_LOOKS, LATE_MODELS, Probes
 from memguard.stats import Stage
 
 
@@ -110,3 +114,20 @@ def test_evaluation_that_comes_with_gradients_is_looked_at_for_a_few_batches() -
     looks = [pace.looks(Stage.VALIDATION, graphs=True) for _ in range(2000)]
     assert looks[:GRAPHS] == [True] * GRAPHS and not looks[GRAPHS]
     assert sum(looks) <= 4 * GRAPHS + 2000 / INTERVAL + 1
+
+
+def test_a_model_that_joins_late_is_looked_at() -> None:
+    """A few of them in a run: a loop that makes a model for each batch does not pay for all."""
+    watch = Watch()
+    probes = Probes(watch, [])
+    for batch in range(FIRST_BATCHES + 2):
+        probes.batch_start(batch=batch, stage=Stage.TRAIN)
+        probes.batch_end()
+    models = [nn.Linear(1, 1) for _ in range(LATE_MODELS + 1)]
+    asked = []
+    for number, model in enumerate(models):
+        watch.batch += 100
+        probes.add_model(model)
+        asked.append(watch.surely_until == watch.batch + LATE_LOOKS)
+        probes.add_model(models[number])
+    assert asked == [True] * LATE_MODELS + [False]
