@@ -28,6 +28,8 @@ EXPLAINED = 0.5
 MIN_GROWN_BYTES = 64 * 1024**2
 MIN_KEPT_BYTES = 16 * 1024
 """Kept with every batch; less is a log of numbers."""
+MIN_CACHED_BYTES = 256 * 1024
+"""The same in a cache by key, whose keys may come again."""
 SOON_BATCHES = 10_000
 """A buffer that is full of memory before so many batches is a warning."""
 
@@ -68,6 +70,8 @@ class HostGrowth(Detector):
             before = self._suspect
             if not fact.from_workers and (before is None or fact.bytes_per_batch > before.bytes_per_batch):
                 self._suspect = fact  # harmless as far as it shows: only the process's own growth says otherwise
+            if fact.by_key and not fact.from_workers and fact.bytes_per_batch >= MIN_CACHED_BYTES:
+                yield self._cache(fact, run)
             return
         if fact.pinned:
             self._named = True  # by MG703
@@ -89,6 +93,25 @@ class HostGrowth(Detector):
             f"{holder(fact.place)} keeps {format_bytes(fact.bytes_per_batch)} more in host memory with every batch, "
             f"and nothing in the source empties it{room}.",
             "keep a number of each batch instead of all of it, write it to disk, or bound how many are kept.",
+            nbytes=fact.bytes,
+            bytes_per_batch=fact.bytes_per_batch,
+        )
+
+    def _cache(self, fact: KeptOnHost, run: Run) -> Finding:
+        """A cache of which nobody knows yet whether its keys come again."""
+        free = free_bytes(run.slow)
+        room = ""
+        if free is not None:
+            room = f" {format_bytes(free)} are free, enough for {plural(int(free / fact.bytes_per_batch), 'batch')}."
+        return from_fact(
+            self,
+            fact,
+            run,
+            Severity.INFO,
+            f"{holder(fact.place)} keeps {format_bytes(fact.bytes_per_batch)} more in host memory with every batch. It "
+            f"is asked for a key first: if keys hardly ever come twice, it never stops growing.{room}",
+            "leave random and continuous values out of the key, bound the cache (functools.lru_cache(maxsize=...)), or "
+            "keep none.",
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
         )

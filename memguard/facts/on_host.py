@@ -18,6 +18,8 @@ class KeptOnHost(Fact):
     kind: str = "list"
     bounded: bool = False
     """Whether the source empties or limits it, as far as it shows."""
+    by_key: bool = False
+    """Whether that is only so because it is asked for a key before it is filled: how many keys there are, is open."""
     from_workers: bool = False
     """Whether tensors in shared memory are among them, as DataLoader workers hand them over."""
     pinned: bool = False

@@ -20,6 +20,7 @@ def is_bounded(
     *,
     evaluates: bool = False,
     by_index: bool = True,
+    by_key: bool = True,
     by_length: bool = True,
     by_function: bool = True,
     by_scope: bool = True,
@@ -37,6 +38,7 @@ def is_bounded(
         holder: Its name, like ``preds`` or ``Trainer.outputs``.
         evaluates: Whether it grows in evaluation.
         by_index: Whether a cache by index or key counts as limited; not where each worker fills one of its own.
+        by_key: Whether one by key does.
         by_length: Whether a comparison of its length counts; not where it is longer already.
         by_function: Whether the end of its function counts where that is called once and trains: it lasts as long as
             the run.
@@ -61,7 +63,7 @@ def is_bounded(
     function, loops = around(tree, line)
     if by_index and any(_is_by_index(node, name, line, function) for node in ast.walk(function)):
         return True
-    if by_index and is_asked_first(function, line):
+    if by_index and by_key and is_asked_first(function, line):
         return True
     if attribute and any(is_set_anew(scope, name) for scope in ast.walk(tree)):
         return True

@@ -236,6 +236,7 @@ class ScansProbe(Probe):
     def _tell_kept_on_host(self, growth: Growth, batches: int) -> None:
         place, watch = growth.place, self.watch
         nbytes = growth.newest_bytes * growth.elements
+        bounded = self._is_bounded(growth, by_function=False)
         self.report(
             KeptOnHost(
                 batch=watch.batch,
@@ -245,14 +246,15 @@ class ScansProbe(Probe):
                 bytes=nbytes,
                 bytes_per_batch=nbytes / batches,
                 kind=growth.kind,
-                bounded=self._is_bounded(growth, by_function=False),
+                bounded=bounded,
+                by_key=bounded and not self._is_bounded(growth, by_function=False, by_key=False),
                 from_workers=growth.from_worker,
                 pinned=growth.pinned,
                 capacity=growth.capacity if growth.length <= (growth.capacity or 0) else None,
             )
         )
 
-    def _is_bounded(self, growth: Growth, *, by_function: bool = True) -> bool:
+    def _is_bounded(self, growth: Growth, *, by_function: bool = True, by_key: bool = True) -> bool:
         place = growth.place
         return is_bounded(
             place.file,
@@ -261,6 +263,7 @@ class ScansProbe(Probe):
             evaluates=self.watch.stage.evaluates,
             by_length=not outgrew(growth.length, growth.capacity),
             by_function=by_function,
+            by_key=by_key,
         )
 
     def _tell_pins(self, pins: tuple[Pin, ...], known: frozenset[int]) -> None:

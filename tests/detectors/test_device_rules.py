@@ -201,6 +201,16 @@ def test_a_bound_beyond_the_memory_is_told(capacity: int | None, per_batch: floa
     assert all("1,000,000 elements" in f.message and "122 GiB" in f.message for f in found)
 
 
+@pytest.mark.parametrize(("per_batch", "told"), [(2 * MIB, [Severity.INFO]), (1024, [])])
+def test_a_cache_by_key_is_a_remark_while_nobody_knows_its_keys(per_batch: int, told: list[Severity]) -> None:
+    """Each sample under its augmentation's random numbers: nothing ever comes twice."""
+    cache = KeptOnHost(
+        **AT, elements=12, bytes=12 * per_batch, bytes_per_batch=per_batch, kind="dict", bounded=True, by_key=True
+    )
+    assert [finding.severity for finding in judge(HostGrowth(), cache)] == told
+    assert judge(HostGrowth(), replace(cache, by_key=False)) == []
+
+
 def test_host_memory_that_holds_a_virtual_gpu_may_grow_with_it() -> None:
     """A growth at the end of a run is told on a real device; a virtual one's tensors lie in host memory."""
     records = [record(i, host_rss_bytes=GIB + i * MIB) for i in range(200)]

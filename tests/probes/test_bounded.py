@@ -24,6 +24,7 @@ def test_a_cache_that_is_asked_first_is_limited_by_its_keys(body: str, tmp_path:
     file.write_text(text)
     line = next(n for n, line in enumerate(text.splitlines(), 1) if "store[key] = " in line)
     assert is_bounded(str(file), line, "CACHE") == CACHES[body]
+    assert not is_bounded(str(file), line, "CACHE", by_key=False)
 
 
 ONCE = (
