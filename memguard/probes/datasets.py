@@ -22,6 +22,8 @@ from memguard.probes.sought import Hints, Sought
 from memguard.probes.statements import find_statement
 from memguard.probes.syntax import Sources
 
+ITERATORS: tuple[type[Any], ...] = tuple(filter(None, [getattr(loaders, "_BaseDataLoaderIter", None)]))
+"""Classes of what a loader gives to a loop; with none of them nothing is read, as far as is known."""
 _WRAPPED = ("dataset", "datasets", "data_source")
 MAX_DATASETS = 16
 _CUTTING = ("trunc", "max_len", "maxlen", "max_length", "crop", "clip", "block_size", "context")
@@ -38,20 +40,19 @@ class Reading:
     collate: Any = None
 
 
-def readings(*, max_objects: int | None = None) -> list[Reading]:
-    """The loaders that are being iterated over; none in a process of more objects. Some ten milliseconds."""
-    kind: type[Any] | None = getattr(loaders, "_BaseDataLoaderIter", None)
-    if kind is None:
-        return []
-    found = []
-    for iterator in instances_of(kind, max_objects=max_objects):
-        state = vars(iterator)
-        sampler = state.get("_index_sampler")
-        size = vars(sampler).get("batch_size") if hasattr(type(sampler), "__dict__") and _has_dict(sampler) else None
-        workers = len(state.get("_workers") or ())
-        size = size if type(size) is int else None
-        found.append(Reading(state.get("_dataset"), workers, size, state.get("_collate_fn")))
-    return found
+def readings() -> list[Reading]:
+    """The loaders that are being iterated over; some tens of milliseconds."""
+    return [reading_of(iterator) for iterator in instances_of(*ITERATORS)] if ITERATORS else []
+
+
+def reading_of(iterator: Any) -> Reading:
+    """The loader whose iterator this is, an instance of one of `ITERATORS`."""
+    state = vars(iterator)
+    sampler = state.get("_index_sampler")
+    size = vars(sampler).get("batch_size") if hasattr(type(sampler), "__dict__") and _has_dict(sampler) else None
+    workers = len(state.get("_workers") or ())
+    size = size if type(size) is int else None
+    return Reading(state.get("_dataset"), workers, size, state.get("_collate_fn"))
 
 
 def have_workers() -> bool:

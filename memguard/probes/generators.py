@@ -6,11 +6,11 @@ import contextlib
 import types
 import weakref
 from collections.abc import Callable
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 from memguard.facts import Fact
 from memguard.probes.collector import MAX_OBJECTS, instances_of
-from memguard.probes.datasets import readings
+from memguard.probes.datasets import ITERATORS, reading_of
 from memguard.probes.frames import is_user_frame
 from memguard.probes.interface import Probe, Watch
 from memguard.stats import Stage
@@ -44,23 +44,22 @@ class GeneratorsProbe(Probe):
             return
         if self._batches == LOOKS[-1]:
             self.stop_hearing("on_batch_end")
-        known = self.watch.generators
+        known, datasets = self.watch.generators, self.watch.datasets
         known[:] = [ref for ref in known if ref() is not None]
-        for generator in instances_of(types.GeneratorType, max_objects=MAX_OBJECTS):
-            if len(known) == MAX_GENERATORS:
-                break
-            frame = generator.gi_frame
-            if frame is not None and is_user_frame(frame) and not any(ref() is generator for ref in known):
-                known.append(weakref.ref(generator))
-        self._find_datasets()
-
-    def _find_datasets(self) -> None:
-        self.watch.datasets.clear()
-        for reading in readings(max_objects=MAX_OBJECTS):
-            with contextlib.suppress(TypeError):  # one with slots alone is left out
-                self.watch.datasets.append(weakref.ref(reading.dataset))
+        datasets.clear()
+        for found in instances_of(types.GeneratorType, *ITERATORS, max_objects=MAX_OBJECTS):
+            if type(found) is not types.GeneratorType:
+                with contextlib.suppress(TypeError):  # one with slots alone is left out
+                    datasets.append(weakref.ref(reading_of(found).dataset))
+            elif len(known) < MAX_GENERATORS and _is_users(found) and not any(ref() is found for ref in known):
+                known.append(weakref.ref(found))
 
     def remove(self) -> None:
         """Forgets them."""
         self.watch.generators.clear()
         self.watch.datasets.clear()
+
+
+def _is_users(generator: types.GeneratorType[Any, Any, Any]) -> bool:
+    frame = generator.gi_frame
+    return frame is not None and is_user_frame(frame)
