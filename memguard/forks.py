@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
-
-_pid = os.getpid()
-
-
-def pid() -> int:
-    """The number of this process, as `os.getpid` tells it."""
-    return _pid
+from typing import Final, final
 
 
-def _forked() -> None:
-    global _pid
-    _pid = os.getpid()
+@final
+class _Process:
+    """This process.
 
+    Attributes:
+        pid: Its number, as `os.getpid` tells it; in a forked child the child's.
+    """
+
+    __slots__ = ("pid",)
+
+    def __init__(self) -> None:
+        self.look()
+
+    def look(self) -> None:
+        """Asks for the number; called after a fork."""
+        self.pid = os.getpid()
+
+
+process: Final = _Process()
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=process.look)

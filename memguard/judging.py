@@ -12,7 +12,7 @@ from memguard.detectors.hearing import Hearing
 from memguard.detectors.interface import Detector
 from memguard.facts import Fact
 from memguard.findings import Finding
-from memguard.forks import pid
+from memguard.forks import process
 from memguard.parts import Parts
 from memguard.recording_writer import RecordingWriter
 from memguard.shape_table import ShapeTable
@@ -52,7 +52,7 @@ class Judging:
         self.sinks = list(sinks)
         self._run = run
         self._switched_off = switched_off
-        self._pid = pid()
+        self._pid = process.pid
         self._use(detectors)
 
     def begin_recording(self, logdir: Path, session: dict[str, Any]) -> int:
@@ -121,7 +121,7 @@ class Judging:
 
     def line(self, kind: str, data: dict[str, Any]) -> None:
         """Writes a rare thing into the recording."""
-        if self.recording is None or pid() != self._pid:
+        if self.recording is None or process.pid != self._pid:
             return
         try:
             self.recording.line(kind, data)

@@ -21,7 +21,7 @@ from memguard.clocks import now, perf_counter
 from memguard.detectors.interface import Detector
 from memguard.facts import Fact
 from memguard.findings import Finding
-from memguard.forks import pid
+from memguard.forks import process
 from memguard.judging import Judging
 from memguard.marks import Mark, make_record
 from memguard.recording_writer import RecordingWriter
@@ -95,7 +95,7 @@ class Recorder:
         self._rss_bytes: int | None = None
         self._judged_at_once = JUDGED_AT_ONCE
         self._slow, self._rss, self._clock = slow, rss, clock
-        self._pid = pid()
+        self._pid = process.pid
         self._open = False
         self._blind = False
         self._stages: list[tuple[Stage, int | None]] = []
@@ -188,7 +188,7 @@ class Recorder:
 
     def close(self, reason: str = "finished") -> Summary:
         """The run is over: detectors conclude, sinks and recording close. A second call only returns the summary."""
-        if not self._open or pid() != self._pid:
+        if not self._open or process.pid != self._pid:
             return self.summary
         with contextlib.ExitStack() as last:  # from the bottom up; an interrupt stops none of them
             last.callback(self._remove_backend)
@@ -267,7 +267,7 @@ class Recorder:
             index: Its number within stage and epoch.
             shapes: Its input shapes as nested tuples (hashable), like ``(("x", (32, 784), "float32"),)``.
         """
-        if not self._open or pid() != self._pid:
+        if not self._open or process.pid != self._pid:
             return
         if self.batch_is_open:
             self.batch_end()
@@ -285,7 +285,7 @@ class Recorder:
         Args:
             at_once: Whether somebody is about to look at the record.
         """
-        if not self.batch_is_open or not self._open or pid() != self._pid:
+        if not self.batch_is_open or not self._open or process.pid != self._pid:
             return
         self.batch_is_open = False
         began = perf_counter()
@@ -336,7 +336,7 @@ class Recorder:
     # Records
 
     def _active(self) -> bool:
-        return self._open and pid() == self._pid
+        return self._open and process.pid == self._pid
 
     def _edge(self) -> None:
         """A boundary between stages: a spike in the gap gets a record of its own, else nothing is written."""

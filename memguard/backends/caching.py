@@ -12,7 +12,7 @@ from memguard.backends.host import HostMemory
 from memguard.backends.interface import Backend
 from memguard.backends.meters import MODES, Meter, open_meter
 from memguard.backends.peaks import PeakLedger
-from memguard.forks import pid
+from memguard.forks import process
 from memguard.stats import MemoryStats, SlowStats
 
 logger = logging.getLogger("memguard")
@@ -47,7 +47,7 @@ class CachingBackend(Backend):
         self._properties: Any = None
         self._installed = self._unsupported = False
         self._native = self._splits = True
-        self._pid = pid()
+        self._pid = process.pid
 
     @property
     def device(self) -> str:
@@ -85,7 +85,7 @@ class CachingBackend(Backend):
         """A boundary in torch's order of numbers; `stats` puts it into our words."""
         meter = self._meter
         try:
-            if meter is None or self._unsupported or pid() != self._pid:
+            if meter is None or self._unsupported or process.pid != self._pid:
                 return (self._meter or self._watched()).boundary() if self._live() else _UNKNOWN
             return meter.boundary()  # one that was opened shows that the device is initialised
         except (RuntimeError, KeyError) as error:
@@ -150,7 +150,7 @@ class CachingBackend(Backend):
 
     def _live(self) -> bool:
         """Whether the device may be asked."""
-        if self._unsupported or not self._initialized() or pid() != self._pid:
+        if self._unsupported or not self._initialized() or process.pid != self._pid:
             return False
         if self._properties is None:
             try:

@@ -14,7 +14,7 @@ from memguard.backends.cgroup import HostLimit, host_limit
 from memguard.backends.children import ChildrenMemory
 from memguard.backends.interface import Backend
 from memguard.clocks import monotonic
-from memguard.forks import pid
+from memguard.forks import process
 from memguard.stats import MemoryStats, SlowStats
 
 _LINUX = sys.platform == "linux"
@@ -34,7 +34,7 @@ class HostMemory:
     def __init__(self, *, proc: Path = Path("/proc"), clock: Callable[[], float] = monotonic) -> None:
         self._proc = proc
         self._statm = -1
-        self._pid = pid()
+        self._pid = process.pid
         self._children = ChildrenMemory(proc=proc, clock=clock)
 
     def install(self) -> None:
@@ -53,7 +53,7 @@ class HostMemory:
 
     def rss_bytes(self) -> int | None:
         """Resident memory of this process. None in a forked child, where an open file is the parent's."""
-        if pid() != self._pid:
+        if process.pid != self._pid:
             return None
         try:
             descriptor = self._statm

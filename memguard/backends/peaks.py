@@ -27,7 +27,7 @@ except ImportError:  # a torch without torch.compile
 
 from memguard.backends.counters import Look, Peaks, Reading, look_of
 from memguard.backends.wiped import Wiped
-from memguard.forks import pid
+from memguard.forks import process
 
 Read = Callable[[int], Reading]
 Bytes = tuple[int, int, int]
@@ -100,7 +100,7 @@ class PeakLedger:
         self._patched: dict[str, tuple[Any, Any]] = {}
         # Re-entrant: a garbage collection or a signal may run a reader of the user's while we hold it.
         self._lock = threading.RLock()
-        self._pid = pid()
+        self._pid = process.pid
         self._read: Read
         self._reset: Callable[[int], None]
 
@@ -121,8 +121,8 @@ class PeakLedger:
 
     def open(self, device: int) -> Stretch:
         """A new stretch on a device; puts the ledger in place if it is the first."""
-        if self._pid != pid():  # a forked child: the parent's guards are not ours, its lock may be held for ever
-            self._lock, self._pid = threading.RLock(), pid()
+        if self._pid != process.pid:  # a forked child: the parent's guards are not ours, its lock may be held for ever
+            self._lock, self._pid = threading.RLock(), process.pid
             self._stretches.clear()
             self._wiped.clear()
         with self._lock:
@@ -134,7 +134,7 @@ class PeakLedger:
 
     def close(self, stretch: Stretch) -> None:
         """Ends a stretch; the last one to go takes the ledger away, unless someone is owed a peak."""
-        if self._pid != pid():
+        if self._pid != process.pid:
             return
         with self._lock:
             stretches = self._stretches.get(stretch.device, [])
@@ -192,7 +192,7 @@ class PeakLedger:
         """A reader that gives back what we wiped out."""
 
         def read(device: int, /) -> Reading:
-            if self._pid != pid():
+            if self._pid != process.pid:
                 return function(device)
             with self._lock:
                 reading = function(device)
@@ -206,7 +206,7 @@ class PeakLedger:
         """A resetter that lets us write down what it wipes out."""
 
         def reset(device: int, /) -> None:
-            if self._pid != pid():
+            if self._pid != process.pid:
                 return function(device)
             with self._lock:
                 for stretch in self._stretches.get(_index(device), ()):

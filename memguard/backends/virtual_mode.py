@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memguard.allocator import OutOfMemory
 from memguard.backends.storages import Storages, dispatches_itself
-from memguard.forks import pid
+from memguard.forks import process
 
 logger = logging.getLogger("memguard")
 
@@ -72,7 +72,7 @@ class VirtualMode(TorchDispatchMode):
         self._storages, self._failing = storages, failing
         self.failed_bytes: int | None = None
         """What the driver was last asked for in vain."""
-        self._pid = pid()
+        self._pid = process.pid
         self.is_open = True
         """Whether it looks at operators."""
 
@@ -95,7 +95,7 @@ class VirtualMode(TorchDispatchMode):
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not self.is_open or pid() != self._pid:
+        if not self.is_open or process.pid != self._pid:
             return func(*args, **kwargs)
         for kind in types:
             if dispatches_itself(kind):

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
-from memguard.forks import pid
+from memguard.forks import process
 from memguard.integrations.hooks import OpenForwards
 from memguard.integrations.inference import BatchInference
 from memguard.probes.shapes import Entry, describe_shapes
@@ -54,7 +54,7 @@ class Express:
         self._dtype: torch.dtype | None = None
         self._shapes: tuple[Entry, ...] = ()
         self._thread = get_ident()
-        self._pid = pid()
+        self._pid = process.pid
 
     def passed_over(self, model: nn.Module) -> None:
         """A forward on the long way was passed over."""
@@ -81,7 +81,7 @@ class Express:
 
     def forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a forward that begins was taken."""
-        if get_ident() != self._thread or pid() != self._pid:
+        if get_ident() != self._thread or process.pid != self._pid:
             return False
         if not self._left:
             if self._gone:

@@ -35,7 +35,7 @@ from memguard.backends.host import HostMemory
 from memguard.backends.slow_lane import SlowLane, is_tight
 from memguard.detectors import make_detectors
 from memguard.findings import Finding
-from memguard.forks import pid
+from memguard.forks import process
 from memguard.guards.differentiates import differentiates
 from memguard.guards.empty_cache import CacheGuard
 from memguard.integrations.calm import CalmForwards
@@ -141,7 +141,7 @@ class Session:
         self._handles: list[Any] = []
         self._opened = False
         self._thread = get_ident()
-        self._pid = pid()
+        self._pid = process.pid
         self._stages: list[Stage] = []
         self._planned: int | None = None
         self._train_batches = 0
@@ -158,7 +158,7 @@ class Session:
     @property
     def is_open(self) -> bool:
         """Whether the session runs, in the process that began it."""
-        return self._opened and pid() == self._pid
+        return self._opened and process.pid == self._pid
 
     def open(self) -> None:
         """The run begins."""
@@ -372,10 +372,10 @@ class Session:
 
     def is_foreign(self) -> bool:
         """Whether this code runs in another process or thread, or under a transform: nothing is looked at then."""
-        return get_ident() != self._thread or pid() != self._pid or in_eager_transform()
+        return get_ident() != self._thread or process.pid != self._pid or in_eager_transform()
 
     def _step_start(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if get_ident() != self._thread or pid() != self._pid:
+        if get_ident() != self._thread or process.pid != self._pid:
             return
         try:
             if self.express is not None and self.express.step_start(optimizer):
@@ -389,7 +389,7 @@ class Session:
             self.recorder.failed("session", error)
 
     def _step_end(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if get_ident() != self._thread or pid() != self._pid:
+        if get_ident() != self._thread or process.pid != self._pid:
             return
         try:
             if self.express is not None and self.express.step_end(optimizer):

@@ -57,7 +57,7 @@ class CyclesProbe(Probe):
         ledger = self.watch.ledger
         self._graphs += ledger.collected - self._seen
         self._seen = ledger.collected
-        waiting = self._waiting() if ledger.has_before(self.watch.batch - 1) else []
+        waiting = self._waiting() if ledger.oldest < self.watch.batch - 1 else []
         # The collector freed some, or (once) so many wait that it may be its turn: only then is a look worth its time.
         if waiting and (self._graphs or (not self._tried and len({mark.batch for mark in waiting}) >= WAITING)):
             if self._tried < TRIES:

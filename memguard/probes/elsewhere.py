@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from memguard.facts import NOWHERE, Place
-from memguard.forks import pid
+from memguard.forks import process
 from memguard.probes.answering import asking_frame
 from memguard.probes.attached import Attached
 from memguard.probes.ledger import tensors_in
@@ -78,13 +78,17 @@ class _Used:
 
 @final
 class Elsewhere:
-    """Hears the forwards of guarded models on threads other than the one that made it."""
+    """Hears the forwards of guarded models on threads other than the one that made it.
+
+    Attributes:
+        dead: The models of graphs that died since `unused` was asked; hardly ever any.
+    """
 
     def __init__(self) -> None:
-        self._thread, self._pid = get_ident(), pid()
+        self._thread, self._pid = get_ident(), process.pid
         self._inside = threading.local()
         self._models: dict[int, EvaluatedElsewhere] = {}
-        self._dead: deque[EvaluatedElsewhere] = deque(maxlen=1024)
+        self.dead: deque[EvaluatedElsewhere] = deque(maxlen=1024)
         self._is_off = False
 
     def start(self) -> None:
@@ -99,7 +103,7 @@ class Elsewhere:
         depth = self._inside.depth = max(getattr(self._inside, "depth", 0) - 1, 0)
         if depth or module.training or self._is_off or output is None or not torch.is_grad_enabled():
             return
-        if pid() != self._pid or in_transform() or in_backward():
+        if process.pid != self._pid or in_transform() or in_backward():
             return
         try:
             self._mark(module, args, output)
@@ -109,8 +113,8 @@ class Elsewhere:
     def unused(self, least: int) -> list[EvaluatedElsewhere]:
         """Models of which enough graphs died and none was ever used, where any died since the guarded thread asked."""
         dead: set[EvaluatedElsewhere] = set()
-        while self._dead:
-            model = self._dead.popleft()
+        while self.dead:
+            model = self.dead.popleft()
             model.unused += 1
             dead.add(model)
         return [model for model in dead if model.unused >= least and not model.used]
@@ -137,7 +141,7 @@ class Elsewhere:
                 first = False
                 sentinel = node.metadata[KEY] = Attached()
                 life = _Life(sentinel, _died)
-                life.model, life.dead = model, self._dead
+                life.model, life.dead = model, self.dead
                 model.lives[id(life)] = life
         if first:
             return

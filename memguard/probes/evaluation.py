@@ -63,6 +63,8 @@ class EvaluationProbe(Probe):
         self._waiting: dict[tuple[int, bool], EvaluatedModel] = {}
         self._kept: set[int] = set()
         """Models whose graphs of evaluation are kept, once that was told here too."""
+        self._captives = False
+        """Whether any model has a captive line."""
 
     def on_forward_end(self, module: nn.Module, args: tuple[object, ...], output: object) -> None:
         """Notes who called; sizes one graph for each model."""
@@ -110,7 +112,7 @@ class EvaluationProbe(Probe):
         self._settle_calls(self.watch.ledger.died)
         marks = [*self.watch.ledger.died, *self._kept_marks()]
         changed, self._waiting = (self._waiting, {}) if ended else ({}, self._waiting)
-        if not (marks or changed) or (len(self._models) == 1 and all(model.used for model in self._models.values())):
+        if not (marks or changed) or (len(self._models) == 1 and next(iter(self._models.values())).used):
             return  # of a model that is alone and trained there is nothing to tell
         for mark in (*marks, *list(self.watch.ledger.live.values())):
             if mark.used and mark.module:
@@ -177,17 +179,17 @@ class EvaluationProbe(Probe):
         judge = place_of(judging_frame(frame))
         model.judge = judge.file, judge.function
         if model.captive is None and keeps_graph(frame.f_code, frame.f_lineno):
-            model.captive = place
+            model.captive, self._captives = place, True
         return place
 
     def _kept_marks(self) -> list[Mark]:
         """Once for each model, its graphs of evaluation that somebody keeps: no backward will use them either."""
         watch = self.watch
         self._kept |= watch.carried
+        if not watch.retained and not self._captives:
+            return []
         captive = {number: model.captive for (number, training), model in self._models.items() if not training}
         kept: dict[int, list[Mark]] = {}
-        if not watch.retained and not any(captive.values()):
-            return []
         for mark in list(watch.ledger.live.values()):
             if mark.training or mark.used or mark.module in self._kept or mark.batch >= watch.batch:
                 continue

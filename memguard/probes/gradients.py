@@ -16,7 +16,7 @@ from memguard.facts import Fact, GradientsWithGraph, OptimizerStateAhead, Place,
 from memguard.module_parts import parameters_of
 from memguard.probes.frames import user_frames
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.parameters import ParameterAt, trainable
+from memguard.probes.parameters import ParameterAt, gradients_at, trainable
 from memguard.probes.sites import call_site, find_call, find_only_call, place_of
 from memguard.probes.sizes import storages_of
 
@@ -56,8 +56,10 @@ class GradientsProbe(Probe):
         if not self._stepped or not module.training:
             return
         gradients = self._first_gradients(module)
-        if not gradients and torch.is_grad_enabled():
-            self._stepped, self._looks, self._one = False, 0, None  # none left: nothing to look at when it ends
+        if not gradients:
+            if torch.is_grad_enabled():
+                self._stepped, self._looks, self._one = False, 0, None  # none left: nothing to look at when it ends
+            return
         if self._graphs_told >= LOOKS or not any(gradient.grad_fn is not None for gradient in gradients):
             return
         self._graphs_told += 1
@@ -157,8 +159,7 @@ class GradientsProbe(Probe):
         known = self._first.get(id(module))
         if known is None:
             known = self._first[id(module)] = list(itertools.islice(trainable(module), SAMPLE))
-        found = [alive.grad for parameter in known if (alive := parameter()) is not None]
-        return [gradient for gradient in found if gradient is not None]
+        return gradients_at(known)
 
     def _backward_place(self) -> Place:
         kept = [mark.kept for mark in list(self.watch.ledger.live.values()) if mark.kept is not None]

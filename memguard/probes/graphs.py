@@ -82,12 +82,13 @@ class GraphsProbe(Probe):
             return
         self._last[mark.module] = mark  # in eval mode too: an input is optimized through a frozen model
         self._together.look(mark)
-        if not self._carried and self._has_enough(mark.training):
+        if self.watch.ledger.oldest < mark.batch - 1 and not self._carried and self._has_enough(mark.training):
             self._carried = self._reaches_old(output)
 
     def on_stem_end(self, module: nn.Module, output: object) -> None:
         """Likewise for a state that only the inside of the model carries."""
-        if not self._carried and self._has_enough(module.training):
+        watch = self.watch
+        if watch.ledger.oldest < watch.batch - 1 and not self._carried and self._has_enough(module.training):
             self._carried = self._reaches_old(output)
 
     def on_batch_end(self) -> None:
@@ -98,7 +99,7 @@ class GraphsProbe(Probe):
             self._together.forget()
         if not self._trained:
             self._trained = any(mark.used and mark.training for mark in self.watch.ledger.died)
-        if not self.watch.ledger.has_before(self.watch.batch - 1):
+        if self.watch.ledger.oldest >= self.watch.batch - 1:
             return
         for mark in list(self.watch.ledger.live.values()):
             if mark.used and mark.spent is None:
@@ -134,8 +135,6 @@ class GraphsProbe(Probe):
 
     def _has_enough(self, training: bool) -> bool:
         """Whether all but one of the graphs that make a finding are there."""
-        if not self.watch.ledger.has_before(self.watch.batch - 1):
-            return False
         return len(self._old(training)) >= MIN_BATCHES - 1
 
     def _old(self, training: bool) -> list[Mark]:

@@ -7,12 +7,11 @@ import logging
 from collections.abc import Callable
 from typing import Any, final
 
-import torch
 from torch import nn
 
 from memguard.module_parts import parts_of
+from memguard.probes.transforms import compiler, is_traced
 
-_is_compiling = torch.compiler.is_compiling
 _log = logging.getLogger("memguard")
 
 
@@ -39,7 +38,7 @@ class Hook:
 
     def __call__(self, *args: Any) -> None:
         """What torch calls; inside a graph being compiled it does nothing, so that it breaks none."""
-        if not _is_compiling():
+        if not (is_traced() or compiler._is_compiling_flag):
             try:
                 self._call(*args)
             except Exception as error:

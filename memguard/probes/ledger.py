@@ -6,6 +6,8 @@ when the graph dies; nothing here keeps a tensor or a graph alive.
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +24,8 @@ KEY = "memguard.sentinel"
 """Key of the sentinel in a node's metadata."""
 MAX_LIVE = 4096
 """Forwards in the ledger at once; a run that keeps more has been told long ago."""
+NEVER = sys.maxsize
+"""A batch that does not come."""
 MAX_TENSORS = 64
 """Tensors of one output that are marked."""
 
@@ -130,6 +134,7 @@ class Ledger:
 
     Attributes:
         live: Forwards of which a node is alive.
+        oldest: The batch of the first of them, or an earlier one; at the end of a batch nothing but the first's.
         died: Forwards whose graph died between the last two calls of `settle`.
         current: The forward that ended just now, if it built a graph.
         collecting: Whether the cyclic garbage collector runs right now (kept up to date by the cycles probe).
@@ -138,19 +143,13 @@ class Ledger:
 
     def __init__(self) -> None:
         self.live: dict[int, Mark] = {}
+        self.oldest = NEVER
         self.died: list[Mark] = []
         self.current: Mark | None = None
         self.collecting = False
         self.collected = 0
         self._dead: deque[Mark] = deque(maxlen=1024)
         self._lives: dict[int, _Life] = {}
-
-    def has_before(self, batch: int) -> bool:
-        """Whether a graph of an earlier batch than this one is alive; looks at the oldest alone."""
-        try:
-            return bool(self.live) and next(iter(self.live.values())).batch < batch
-        except (RuntimeError, StopIteration):  # one died meanwhile on another thread
-            return True
 
     def mark(self, tensors: Iterable[torch.Tensor], mark: Mark, *, output: bool = False, hook: bool = True) -> None:
         """Puts a sentinel into the graph of each tensor that has one.
@@ -183,6 +182,8 @@ class Ledger:
         if mark.alive == 0:
             first = True
             self.live[id(mark)] = mark
+            if mark.batch < self.oldest:
+                self.oldest = mark.batch
             mark.node = node.name()
         mark.alive += 1
         if hook:
@@ -190,7 +191,10 @@ class Ledger:
         return True
 
     def settle(self) -> None:
-        """Moves what died since the last call to `died`."""
+        """Moves what died since the last call to `died`, and looks which is the oldest that lives."""
+        if self.oldest is not NEVER:
+            with contextlib.suppress(RuntimeError):  # one died meanwhile on another thread: the older one will do
+                self.oldest = next((mark.batch for mark in self.live.values()), NEVER)
         dead = self._dead
         if not dead and not self.died:
             return
@@ -203,6 +207,7 @@ class Ledger:
         """Lets go of everything; sentinels still in graphs die unheard."""
         self._lives.clear()
         self.live.clear()
+        self.oldest = NEVER
         self._dead.clear()
         self.died = []
         self.current = None
@@ -250,23 +255,20 @@ class _Used:
         return self
 
 
-def tensors_in(value: object, depth: int = 6) -> Iterator[torch.Tensor]:
+def tensors_in(value: Any, depth: int = 6) -> Iterable[torch.Tensor]:
     """The tensors in a nest of tuples, lists, dicts and dataclasses, without running code of the user's."""
-    left = [MAX_TENSORS]
-    yield from _walk(value, depth, left)
+    return (value,) if issubclass(type(value), torch.Tensor) else _walk(value, depth, [MAX_TENSORS])
 
 
 def _walk(value: Any, depth: int, left: list[int]) -> Iterator[torch.Tensor]:
-    kind = type(value)
-    if issubclass(kind, torch.Tensor):
-        if left[0] > 0:
-            left[0] -= 1
-            yield value
-    elif depth <= 0 or left[0] <= 0:
+    if depth <= 0 or left[0] <= 0:
         return
-    else:
-        for item in children_of(value):
+    for item in children_of(value):
+        if not issubclass(type(item), torch.Tensor):
             yield from _walk(item, depth - 1, left)
+        elif left[0] > 0:
+            left[0] -= 1
+            yield item
 
 
 def children_of(value: Any) -> Iterable[Any]:

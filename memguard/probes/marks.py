@@ -67,9 +67,8 @@ class MarksProbe(Probe):
     def on_stem_end(self, module: nn.Module, output: object) -> None:
         """Marks the graph at its upstream end."""
         if self._open and torch.is_grad_enabled():
-            tensors = (output,) if isinstance(output, torch.Tensor) else tensors_in(output, 3)
             mark = self._open[-1][1]
-            self.watch.ledger.mark(tensors, mark)
+            self.watch.ledger.mark(tensors_in(output, 3), mark)
             mark.stemmed = mark.alive > 0
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
@@ -82,11 +81,10 @@ class MarksProbe(Probe):
         ledger.current = None
         if mark is None or output is None or not torch.is_grad_enabled():
             return
-        tensors = (output,) if isinstance(output, torch.Tensor) else tensors_in(output)
         mark.stemmed = mark.stemmed and mark.alive > 0  # else that was a teacher's: the answer does not come from it
         hook = not (mark.stemmed and mark.training and self._reached.get(mark.module, 0) >= REACHED)
         hook = hook or mark.module in self.watch.doubted
-        ledger.mark(tensors, mark, output=True, hook=hook)
+        ledger.mark(tensors_in(output), mark, output=True, hook=hook)
         mark.answered = True
         if mark.alive:
             ledger.current = mark

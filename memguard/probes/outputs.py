@@ -74,9 +74,10 @@ class OutputsProbe(Probe):
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Looks whether the last batch's outputs are still there."""
+        if not self._new_bytes or self._previous is not None:
+            return
         watch = self.watch
-        least = min(least_of_device(watch.device_total_bytes), LEAST)
-        if self._times * self._new_bytes < least or self._previous is not None:
+        if self._times * self._new_bytes < min(least_of_device(watch.device_total_bytes), LEAST):
             return
         makers, before = (id(module), STEP), watch.batch - 1
         last = [o for o in self._new if o.module in makers and o.batch == before and not o.ref.expired()]
@@ -120,7 +121,8 @@ class OutputsProbe(Probe):
         previous, self._previous = self._previous, None
         if previous is not None:
             self._tell_previous(previous)
-        self._age()
+        if self._new:
+            self._age()
         if not self._alive:
             return
         self._alive = [output for output in self._alive if not output.ref.expired()]

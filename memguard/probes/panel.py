@@ -32,7 +32,7 @@ from torch import nn
 
 from memguard.clocks import perf_counter
 from memguard.facts import Fact
-from memguard.forks import pid
+from memguard.forks import process
 from memguard.probes.interface import EVENTS, Probe, Watch
 from memguard.probes.pace import FIRST_BATCHES, Pace
 from memguard.probes.transforms import in_transform
@@ -52,8 +52,8 @@ _UNSAMPLED = frozenset(
     | {"on_records", "on_forward_in_handler", "on_exception"}
 )
 """Rare events, heard in every batch."""
-_IN_USER_CODE = _FORWARDS | {"on_forward_in_handler", "on_backward_start", "on_loss", "on_backward_end"}
-"""Events that may come while a transform runs; the others come from the loop itself."""
+_IN_USER_CODE = frozenset({"on_stem_end", "on_backward_start", "on_loss", "on_backward_end"})
+"""Events that may come while a transform runs; the others come from the loop itself, or the integration has asked."""
 
 _EACH_BATCH = _FORWARDS | {
     *("on_batch_start", "on_batch_end", "on_backward_start", "on_loss", "on_backward_end"),
@@ -99,7 +99,7 @@ class Probes:
         self.waiting: list[Fact] = []
         self._on_failure = on_failure
         self._thread = get_ident()
-        self._pid = pid()
+        self._pid = process.pid
         self._seconds_before = 0.0
         self._probes: list[Probe] = []
         self._dense: dict[str, Listeners] = {}
@@ -191,7 +191,7 @@ class Probes:
             self.active, self._heard = True, self._dense
 
     def forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """A root model is called."""
+        """A root model is called; not told of calls under a transform (`in_eager_transform`), nor of their end."""
         if self._heard["on_forward_start"]:
             self._emit("on_forward_start", module, args, kwargs)
         if exc_info()[1] is not None:
@@ -277,11 +277,10 @@ class Probes:
         self._emit("on_exception", error)
 
     def _emit(self, event: str, *args: Any) -> None:
-        listeners = self._heard[event]
-        if (event in _IN_USER_CODE and in_transform()) or get_ident() != self._thread or pid() != self._pid:
+        if get_ident() != self._thread or process.pid != self._pid or (event in _IN_USER_CODE and in_transform()):
             return
         began = perf_counter()
-        for probe, listener in listeners:
+        for probe, listener in self._heard[event]:
             try:
                 listener(*args)
             except Exception as error:

@@ -6,9 +6,10 @@ Modules are converted that way where their weights are quantized or distributed,
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import final
 
+import torch
 from torch import nn
 
 from memguard.module_parts import parts_of
@@ -34,6 +35,17 @@ class ParameterAt:
         if module is None or self._name not in module._parameters:
             return None
         return module._parameters[self._name]
+
+
+def gradients_at(places: Iterable[ParameterAt]) -> list[torch.Tensor]:
+    """The gradients of the parameters at some places, where they have one."""
+    found = []
+    for place in places:
+        module = place._module()
+        parameter = module._parameters.get(place._name) if module is not None else None
+        if parameter is not None and (gradient := parameter.grad) is not None:
+            found.append(gradient)
+    return found
 
 
 def trainable(module: nn.Module) -> Iterator[ParameterAt]:

@@ -24,7 +24,7 @@ def graph_bytes(module: nn.Module, output: object) -> int | None:
 
 def large_storages(output: object, least_bytes: int) -> Iterator[tuple[torch.UntypedStorage, int]]:
     """The storages of an output from some size on, with their bytes."""
-    for tensor in (output,) if isinstance(output, torch.Tensor) else tensors_in(output):
+    for tensor in tensors_in(output):
         try:
             storage = tensor.untyped_storage()
             nbytes = storage.nbytes()

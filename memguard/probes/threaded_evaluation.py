@@ -30,7 +30,8 @@ class ThreadedEvaluationProbe(Probe):
 
     def on_batch_end(self) -> None:
         """Looks at what died."""
-        self._look()
+        if self.watch.elsewhere.dead:
+            self._look()
 
     def on_stage_end(self, stage: Stage) -> None:
         """Likewise."""

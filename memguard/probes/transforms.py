@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
-_is_compiling = torch.compiler.is_compiling
-_functorch: Callable[[], object] | None = getattr(
-    getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None
+# What torch.compiler.is_compiling asks, in fewer calls: Dynamo takes the function for a constant in what it traces, and
+# the module's flag is for all other ways to compile; checked in torch 2.13.
+is_traced: Callable[[], bool] = torch.compiler.is_dynamo_compiling
+compiler: Any = torch.compiler
+
+
+def _none() -> None:
+    return None
+
+
+_functorch: Callable[[], object] = getattr(
+    getattr(torch._C, "_functorch", None), "peek_interpreter_stack", _none
 )  # checked in torch 2.13
-_tracing: Callable[[], object] | None = getattr(torch._C, "_get_tracing_state", None)  # checked in torch 2.13
+_tracing: Callable[[], object] = getattr(torch._C, "_get_tracing_state", _none)  # checked in torch 2.13
 
 
 def in_transform() -> bool:
     """Whether code runs under torch.func, torch.compile's tracing or torch.jit.trace: probes look away there."""
-    return _is_compiling() or in_eager_transform()
+    return is_traced() or compiler._is_compiling_flag or in_eager_transform()
 
 
 def in_eager_transform() -> bool:
     """The same for code that torch.compile is known not to trace: what a `Hook` calls."""
-    if _functorch is not None and _functorch() is not None:
-        return True
-    return _tracing is not None and _tracing() is not None
+    return _functorch() is not None or _tracing() is not None
