@@ -35,7 +35,10 @@ def make_record(mark: Mark, before: MemoryStats, now: MemoryStats, *, seconds: f
     """
     was = before.num_alloc_retries, before.num_ooms, before.num_device_alloc, before.num_device_free
     counts = now.num_alloc_retries, now.num_ooms, now.num_device_alloc, now.num_device_free
-    retries, ooms, allocs, frees = _NOTHING if was == counts and None not in was else map(_delta, counts, was)
+    if was == counts:
+        retries, ooms, allocs, frees = _NOTHING if None not in was else [None if n is None else 0 for n in was]
+    else:
+        retries, ooms, allocs, frees = map(_delta, counts, was)
     return BatchRecord(
         batch=mark.batch,
         stage=mark.stage,

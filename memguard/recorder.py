@@ -109,7 +109,8 @@ class Recorder:
         self._last = MemoryStats()
         self._last_time = self._judged_time = 0.0
         self._began = 0.0
-        self._spent = 0.0
+        self.spent = 0.0
+        """Seconds that memguard spent in the loop so far; who does it outside of the recorder's own events adds to it."""
         self.batch_is_open = False
         """Whether a batch has begun and not ended."""
 
@@ -212,11 +213,7 @@ class Recorder:
     def overhead(self) -> dict[str, float]:
         """Seconds that memguard spent in the loop so far, and their share of the wall time."""
         wall = perf_counter() - self._began
-        return {"seconds": self._spent, "share": self._spent / wall if wall > 0 else 0.0}
-
-    def charge(self, seconds: float) -> None:
-        """Adds time that a part of memguard spent in the loop outside the recorder's own events."""
-        self._spent += seconds
+        return {"seconds": self.spent, "share": self.spent / wall if wall > 0 else 0.0}
 
     # Events
 
@@ -233,7 +230,7 @@ class Recorder:
             self.run.batches_per_epoch[stage] = batches
         if epoch is not None and stage is Stage.TRAIN:
             self.run.epoch = epoch
-        self._spent += perf_counter() - began
+        self.spent += perf_counter() - began
 
     def stage_end(self, stage: Stage) -> None:
         """A stage ends; a checkpoint becomes a record of its own."""
@@ -250,7 +247,7 @@ class Recorder:
         while self._stages.pop()[0] is not stage:
             pass
         self.stage = self._stages[-1][0] if self._stages else Stage.OTHER
-        self._spent += perf_counter() - began
+        self.spent += perf_counter() - began
 
     def epoch(self, epoch: int | None) -> None:
         """The current stage goes into another epoch."""
@@ -274,10 +271,15 @@ class Recorder:
         self.batch_is_open, self._index = True, index
         self._shapes = self._number_of(shapes) if shapes is not None else None
 
-    def shapes_once(self, describe: Callable[[], Any]) -> None:
-        """The input shapes of the open batch, where they come later than its start; the first ones count."""
+    def shapes_once(self, describe: Callable[[Any], Any], inputs: Any) -> None:
+        """The input shapes of the open batch, where they come later than its start; the first ones count.
+
+        Args:
+            describe: Makes of the inputs what `batch_start` takes; not called where their shapes are known.
+            inputs: What the batch, or its first forward, brings in.
+        """
         if self.batch_is_open and self._shapes is None:
-            self._shapes = self._number_of(describe())
+            self._shapes = self._number_of(describe(inputs))
 
     def batch_end(self, *, at_once: bool = False) -> None:
         """The open batch ends; its record is made and judged, now or with those of the next batches.
@@ -290,7 +292,7 @@ class Recorder:
         self.batch_is_open = False
         began = perf_counter()
         self._mark(self.stage, at_once)
-        self._spent += perf_counter() - began
+        self.spent += perf_counter() - began
 
     def optimizer_step(self) -> None:
         """An optimizer made a step."""

@@ -130,9 +130,9 @@ class FurtherDevices:
         """The run is over; what the further devices cost is charged to the session's recorder."""
         recorders, self._recorders = self._recorders, {}
         for recorder in recorders.values():
-            seconds = recorder.overhead()["seconds"]
+            seconds = recorder.spent
             summary = recorder.close(reason)
-            self._session.recorder.charge(seconds)
+            self._session.recorder.spent += seconds
             self._session.recorder.summary.devices.append(summary)
 
 

@@ -81,11 +81,10 @@ class Express:
 
     def forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a forward that begins was taken."""
-        if get_ident() != self._thread or process.pid != self._pid:
+        if not (self._left or self._gone) or get_ident() != self._thread or process.pid != self._pid:
             return False
         if not self._left:
-            if self._gone:
-                self.stop()
+            self.stop()
             return False
         recorder, session = self._recorder, self._session
         batch = recorder.batch

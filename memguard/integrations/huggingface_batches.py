@@ -93,7 +93,7 @@ class TrainerBatches:
             try:
                 if not session.recorder.batch_is_open:
                     self._begin_unannounced(training=model.training and torch.is_grad_enabled())
-                session.recorder.shapes_once(lambda: describe_shapes(args or kwargs))
+                session.recorder.shapes_once(describe_shapes, args or kwargs)
             except Exception as error:
                 session.recorder.failed("batches", error)
         session.forward_start(model, args, kwargs)

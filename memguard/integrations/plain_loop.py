@@ -121,10 +121,10 @@ class PlainLoop:
                 training = model.training and torch.is_grad_enabled()
                 self._inference.forward(id(model), training=training, part=not training and self._is_part(model))
                 if not was_open or not self._inference.explicit:
-                    recorder.shapes_once(lambda: describe_shapes(args or kwargs))
+                    recorder.shapes_once(describe_shapes, args or kwargs)
             except Exception as error:
                 recorder.failed("batch inference", error)
-        if session.calm.passes(model):
+        if session.calm.is_on and session.calm.passes(model):
             express.passed_over(model)
         else:
             session.forward_start(model, args, kwargs)
@@ -204,7 +204,7 @@ class PlainLoop:
         models = self.models
         training = any(model.training for model in models) and torch.is_grad_enabled() if models else None
         self._inference.hand_out(index, training=training)
-        self.session.recorder.shapes_once(lambda: describe_shapes(batch))
+        self.session.recorder.shapes_once(describe_shapes, batch)
 
     @shielded
     def end_batches(self) -> None:

@@ -493,9 +493,9 @@ class Session:
     def _settle(self) -> None:
         """What the probes took joins the run's own time; what the recorder took is paid from their purse."""
         recorder, probes = self.recorder, self.probes
-        probes.pace.spend(recorder.overhead()["seconds"] - self._settled)
-        recorder.charge(probes.seconds - self._charged)
-        self._charged, self._settled = probes.seconds, recorder.overhead()["seconds"]
+        probes.pace.spend(recorder.spent - self._settled)
+        recorder.spent += probes.seconds - self._charged
+        self._charged, self._settled = probes.seconds, recorder.spent
 
     def _tell_end(self) -> None:
         _open[:] = [session for session in _open if session is not self]

@@ -62,7 +62,8 @@ class SavedTensors:
         self._told = 0
         self._names: dict[Place, str | None] = {}
         """Which variable held the graph of a backward; looked for once, when it is seen for the second time."""
-        self._open: list[_Kept] = []
+        self.open: list[_Kept] = []
+        """What `conclude` has to look at."""
         self.carried_by: Place | None = None
         """The backward whose graph the next one ran through again."""
 
@@ -83,7 +84,7 @@ class SavedTensors:
         beside = [
             (m, m.uses, _saved_of(m)) for m in marks if m is not last and m.task is not None and m.task == last.task
         ]
-        self._open.append(_Kept(last, last.uses, place, saved, beside))
+        self.open.append(_Kept(last, last.uses, place, saved, beside))
 
     def _name(self, last: Mark, saved: dict[int, int]) -> str | None:
         """The variable that holds a forward's graph: of several the one that the backward began at, or is nearest.
@@ -107,7 +108,7 @@ class SavedTensors:
 
     def conclude(self) -> None:
         """Tells what was seen, now that the next backward has been."""
-        for kept in self._open:
+        for kept in self.open:
             last, place, saved = kept.last, kept.place, kept.saved
             carried = last.uses > kept.uses
             # It may be kept for another part of it: a generator's, below the discriminator's. The rest is in vain.
@@ -130,7 +131,7 @@ class SavedTensors:
                     part=part,
                 )
             )
-        self._open.clear()
+        self.open.clear()
 
 
 def _saved_of(mark: Mark) -> dict[int, int] | None:

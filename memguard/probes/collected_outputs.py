@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from itertools import islice
 from typing import Any, ClassVar, final
 
 import torch
@@ -59,10 +58,11 @@ class CollectedOutputsProbe(Probe):
         """Notes the storages of an output without a graph, and of the first input."""
         if output is None or len(self._refs) >= MAX_OUTPUTS:
             return
-        for storage, nbytes in islice(large_storages(args, MIN_BYTES), 1):
+        for storage, nbytes in large_storages(args, MIN_BYTES):
             if storage._cdata != self._input:
                 self._input = storage._cdata
                 self._refs.append((StorageRef(storage), nbytes))
+            break
         if torch.is_grad_enabled():
             return
         for storage, nbytes in large_storages(output, MIN_BYTES):

@@ -93,7 +93,8 @@ class GraphsProbe(Probe):
 
     def on_batch_end(self) -> None:
         """Concludes."""
-        self._saved.conclude()
+        if self._saved.open:
+            self._saved.conclude()
         if len(self._last) > 64:
             self._last.clear()
             self._together.forget()

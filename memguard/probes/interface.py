@@ -45,7 +45,7 @@ def _no_roots() -> Iterable[tuple[str, object]]:
     return ()
 
 
-def _no_stem(module: nn.Module, output: object) -> None:
+def _no_stem(module: nn.Module, args: object, output: object) -> None:
     pass
 
 
@@ -79,7 +79,7 @@ class Watch:
     """One look at the device, without consequences (the backend's `read`)."""
     history: AllocationHistory | None = None
     """Who can write down each allocation's stack, where the option allows it (`memguard.probes.history`)."""
-    stem_end: Callable[[nn.Module, object], None] = _no_stem
+    stem_end: Callable[[nn.Module, object, object], None] = _no_stem
     """Where the stem's hook reports; set by `Probes`."""
     rewire: Callable[..., None] = _no_wires
     """Told the names of events that a probe begins or ceases to hear; set by `Probes`."""

@@ -6,7 +6,6 @@ when the graph dies; nothing here keeps a tensor or a graph alive.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import weakref
 from collections import deque
@@ -193,8 +192,11 @@ class Ledger:
     def settle(self) -> None:
         """Moves what died since the last call to `died`, and looks which is the oldest that lives."""
         if self.oldest is not NEVER:
-            with contextlib.suppress(RuntimeError):  # one died meanwhile on another thread: the older one will do
-                self.oldest = next((mark.batch for mark in self.live.values()), NEVER)
+            try:
+                first = next(iter(self.live.values()), None)
+                self.oldest = first.batch if first is not None else NEVER
+            except RuntimeError:
+                pass  # one died meanwhile on another thread: the older one will do
         dead = self._dead
         if not dead and not self.died:
             return

@@ -202,7 +202,7 @@ class Probes:
         if self._heard["on_forward_end"]:
             self._emit("on_forward_end", module, args, output)
 
-    def stem_end(self, module: nn.Module, output: object) -> None:
+    def stem_end(self, module: nn.Module, args: object, output: object) -> None:
         """The model's stem has answered; its hook calls this, integrations need not."""
         if self._heard["on_stem_end"]:
             self._emit("on_stem_end", module, output)

@@ -28,6 +28,7 @@ class Rounds:
 
     Attributes:
         count: Batches that were looked at.
+        is_open: Whether a round is under way.
         lengths: What the last complete round counted.
         has_looked: Whether something that this round suspects was looked at; what comes later waits for its end.
         waiting: Containers that grew and were not looked at yet.
@@ -50,13 +51,9 @@ class Rounds:
         self.waiting: dict[int, tuple[int, int]] = {}
         self._begins = [] if rests else list(BEGINS)
         self._walk: SlicedWalk | None = None
+        self.is_open = False
         self._screening = Screening()
         self._at_begin: tuple[int, int | None, int | None] | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a round is under way."""
-        return self._walk is not None
 
     def is_due(self) -> bool:
         """Whether another round may begin; one that is still open ends there: what is near was met in it."""
@@ -86,7 +83,7 @@ class Rounds:
         if self._walk is not None:
             self._end(self._screening.conclude())
         self.has_looked = False
-        self._walk = SlicedWalk(watch.models)
+        self._walk, self.is_open = SlicedWalk(watch.models), True
         self._screening = Screening(self.lengths, self._newest, self._measures, self._rates)
 
     def advance(self, watch: Watch, frames: Sequence[FrameType], steps: int) -> Suspicions | None:
@@ -120,7 +117,7 @@ class Rounds:
         return suspicions
 
     def _end(self, suspicions: Suspicions) -> None:
-        self._walk = None
+        self._walk, self.is_open = None, False
         self.lengths = {**self.lengths, **self._screening.lengths}
         self._newest = {**self._newest, **self._screening.newest}
         self._measures = self._screening.swellings.measures

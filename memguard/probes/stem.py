@@ -121,10 +121,9 @@ class StemProbe(Probe):
         if model is None or not any(tensor.requires_grad for tensor in tensors_in(output, 3)):
             return
         self._disarm(id(model))
-        tell = self.watch.stem_end
-        hook = Hook(lambda module, args, output: tell(module, output), self._fails)
+        hook = Hook(self.watch.stem_end, self._fails)
         self._found[id(model)] = _Stem(root, hook, leaf.register_forward_hook(hook))
-        tell(leaf, output)
+        self.watch.stem_end(leaf, args, output)
 
     def _fails(self, error: Exception) -> None:
         if not self._broken:
