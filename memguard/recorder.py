@@ -103,14 +103,15 @@ class Recorder:
         """The number that the open (or next) record gets."""
         self.stage = Stage.OTHER
         """What the loop is doing."""
-        self._optimizer_steps = 0
+        self.optimizer_steps = 0
+        """Optimizer steps so far; who hears of one counts it here."""
         self._index: int | None = None
         self._shapes: int | None = None
         self._last = MemoryStats()
         self._last_time = self._judged_time = 0.0
         self._began = 0.0
         self.spent = 0.0
-        """Seconds that memguard spent in the loop so far; who does it outside of the recorder's own events adds to it."""
+        """Seconds that memguard spent in the loop so far; who does so outside of the events below adds to it."""
         self.batch_is_open = False
         """Whether a batch has begun and not ended."""
 
@@ -147,11 +148,6 @@ class Recorder:
     def listeners(self) -> list[Callable[[Sequence[BatchRecord]], object]]:
         """Called with the records as they are made, one or some at a time, before the rules are."""
         return self._judging.listeners
-
-    @property
-    def optimizer_steps(self) -> int:
-        """Optimizer steps so far."""
-        return self._optimizer_steps
 
     @property
     def shape_texts(self) -> Sequence[list[Any]]:
@@ -294,10 +290,6 @@ class Recorder:
         self._mark(self.stage, at_once)
         self.spent += perf_counter() - began
 
-    def optimizer_step(self) -> None:
-        """An optimizer made a step."""
-        self._optimizer_steps += 1
-
     def learn(self, facts: Iterable[Fact]) -> None:
         """Facts that probes saw; the detectors judge them."""
         if not self._active():
@@ -383,7 +375,7 @@ class Recorder:
                 self._rss_seconds = RSS_LATER_SECONDS
         self.batch, self._index, self._shapes = batch + 1, None, None
         epoch = self._stages[-1][1] if self._stages else None
-        return _make(Mark, (batch, stage, epoch, index, self._optimizer_steps, now, shapes, self._rss_bytes, look))
+        return _make(Mark, (batch, stage, epoch, index, self.optimizer_steps, now, shapes, self._rss_bytes, look))
 
     def judge(self) -> None:
         """Works out the batches that wait for it, writes them down and judges them."""

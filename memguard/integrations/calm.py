@@ -22,20 +22,20 @@ class CalmForwards:
     Attributes:
         is_on: Whether a training batch is open that nobody looks at, and nothing out of the ordinary happened in it;
             `Session` says so at its start.
+        under_way: Numbers of the models whose forwards were passed over and have not ended.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self.is_on = False
-        self._passed: list[int] = []
+        self.under_way: list[int] = []
         self._trained: set[int] = set()
         self._thread = get_ident()
 
     def batch_end(self) -> None:
         """A batch is over."""
         self.is_on = False
-        if self._passed:
-            self._passed.clear()  # an interrupt leaves a forward without a word to its hooks
+        self.under_way.clear()  # an interrupt leaves a forward without a word to its hooks
 
     def add_model(self) -> None:
         """There is one more model: of those that are gone it may have the number of one."""
@@ -55,16 +55,16 @@ class CalmForwards:
                 return False
             self._trained.add(number)
         session.oom.called(model, session.recorder.batch)
-        self._passed.append(number)
+        self.under_way.append(number)
         return True
 
     def resume(self, model: nn.Module) -> None:
         """A forward is under way that was passed over without a word here."""
-        self._passed.append(id(model))
+        self.under_way.append(id(model))
 
     def passed(self, model: nn.Module, output: object) -> bool:
         """Whether the forward that ends was passed over at its start, and did not fail."""
-        passed = self._passed
+        passed = self.under_way
         if not passed or passed[-1] != id(model) or get_ident() != self._thread:
             return False
         passed.pop()

@@ -124,7 +124,7 @@ class FurtherDevices:
     def optimizer_step(self) -> None:
         """An optimizer made a step."""
         for recorder in self:
-            recorder.optimizer_step()
+            recorder.optimizer_steps += 1
 
     def close(self, reason: str) -> None:
         """The run is over; what the further devices cost is charged to the session's recorder."""

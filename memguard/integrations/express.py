@@ -144,7 +144,7 @@ class Express:
         if not (self._stepping and self.is_open and id(optimizer) == self._optimizer):
             return False
         self.is_open = self.is_inside = self._stepping = False
-        self._recorder.optimizer_step()
+        self._recorder.optimizer_steps += 1
         self._watch.optimizer_steps += 1
         self._loop.ends_alike()
         self._session.batch_end()

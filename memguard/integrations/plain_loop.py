@@ -137,8 +137,9 @@ class PlainLoop:
             self.session.watch.elsewhere.end(model, args, output)
             return
         outermost = self._forwards_open.leave()
-        if not self.session.calm.passed(model, output):
-            self.session.forward_end(model, args, output)
+        session = self.session
+        if not (session.calm.under_way and session.calm.passed(model, output)):
+            session.forward_end(model, args, output)
         if outermost and output is not None and self._inference.needs_backward:
             try:
                 if model.training:

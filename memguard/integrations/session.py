@@ -300,7 +300,8 @@ class Session:
         recorder, probes = self.recorder, self.probes
         if not recorder.batch_is_open:
             return
-        self.calm.batch_end()
+        if self.calm.is_on or self.calm.under_way:
+            self.calm.batch_end()
         try:
             looks = probes.active
             recorder.batch_end(at_once=self.cache.counts_batches)
@@ -394,7 +395,7 @@ class Session:
         try:
             if self.express is not None and self.express.step_end(optimizer):
                 return
-            self.recorder.optimizer_step()
+            self.recorder.optimizer_steps += 1
             if self.devices.listens:
                 self.devices.optimizer_step()
             self.probes.optimizer_step_end(optimizer)
