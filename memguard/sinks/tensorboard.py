@@ -18,6 +18,10 @@ from memguard.sinks.tensorboard_events import layout_event, manifest_event
 from memguard.sinks.window import Window
 from memguard.stats import BatchRecord, Run, Stage
 
+WAITING, WAIT_SECONDS = 8, 1.0
+"""Points of short batches that are handed over to memguard's own writer at once, and how long the first of them waits:
+to wake its thread takes longer than all else. Its queue takes ten."""
+
 
 @final
 class TensorBoardSink(Sink):
@@ -135,6 +139,7 @@ class _Writer:
 
     def __init__(self, writer: Any, *, owned: bool) -> None:
         self._writer, self._owned = writer, owned
+        self._waiting: list[Any] = []
         file_writer = getattr(writer, "_get_file_writer", None)  # torch.utils.tensorboard, checked in torch 2.13
         if owned:
             self._events: Any = writer
@@ -154,12 +159,16 @@ class _Writer:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-        self._events.add_event(Event(wall_time=now(), step=step, summary=summary))
+        waiting = self._waiting
+        waiting.append(Event(wall_time=now(), step=step, summary=summary))
+        if not self._owned or len(waiting) >= WAITING or waiting[-1].wall_time - waiting[0].wall_time >= WAIT_SECONDS:
+            self._hand_over()
 
     def event(self, event: Any) -> None:
         """An event of our own making, where the writer can take one."""
         if self._events is not None:
-            self._events.add_event(event)
+            self._waiting.append(event)
+            self._hand_over()
 
     def text(self, tag: str, markdown: str, step: int) -> None:
         """A text, which TensorBoard shows as markdown."""
@@ -176,10 +185,16 @@ class _Writer:
         shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
         tensor = TensorProto(dtype="DT_STRING", string_val=[markdown.encode()], tensor_shape=shape)
         value = Summary.Value(tag=f"{tag}/text_summary", metadata=metadata, tensor=tensor)
-        self._events.add_event(Event(wall_time=now(), step=step, summary=Summary(value=[value])))
+        self.event(Event(wall_time=now(), step=step, summary=Summary(value=[value])))
 
     def close(self) -> None:
         """Flushes; closes the writer if it is memguard's own."""
+        self._hand_over()
         self._writer.flush()
         if self._owned:
             self._writer.close()
+
+    def _hand_over(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for event in waiting:
+            self._events.add_event(event)

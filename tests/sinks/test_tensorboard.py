@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from memguard.findings import Severity
-from memguard.sinks.tensorboard import TensorBoardSink
+from memguard.sinks.tensorboard import WAITING, TensorBoardSink
 from memguard.stats import BatchRecord, Run, Stage
 from memguard.units import GIB
 from tests.fakes import finding
@@ -72,6 +72,20 @@ def test_curves_are_few_well_named_and_have_units(tmp_path: Path) -> None:
     events = read(tmp_path)
     assert set(events.Tags()["scalars"]) == expected
     assert events.Scalars("memory/reserved_gib")[0].value == 2.0
+
+
+def test_points_that_wait_are_written_before_what_comes_later(tmp_path: Path) -> None:
+    """TensorBoard's fast loader drops what steps backward; and none of them waits for ever."""
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    sink = TensorBoardSink(log_every=1, logdir=tmp_path)
+    for batch in range(3 * WAITING + 2):
+        sink.record(record(batch), RUN)
+        if batch == WAITING + 2:
+            sink.finding(finding(batch=batch, severity=Severity.WARNING))
+    sink.close()
+    steps = [event.step for event in EventFileLoader(str(next(tmp_path.iterdir()))).Load()]
+    assert steps == sorted(steps) and set(steps) == set(range(3 * WAITING + 2))
 
 
 def test_a_logged_step_costs_less_than_2_kib(tmp_path: Path) -> None:
