@@ -191,7 +191,7 @@ class Ledger:
 
     def settle(self) -> None:
         """Moves what died since the last call to `died`, and looks which is the oldest that lives."""
-        if self.oldest is not NEVER:
+        if self.oldest != NEVER:
             try:
                 first = next(iter(self.live.values()), None)
                 self.oldest = first.batch if first is not None else NEVER

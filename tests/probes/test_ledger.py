@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import torch
+
+from memguard.probes.ledger import NEVER, Ledger, Mark, tensors_in
+from memguard.stats import Stage
+
+
+def forward(ledger: Ledger, batch: int) -> torch.Tensor:
+    """What a forward of a batch gives, marked."""
+    output = torch.ones(2, requires_grad=True) * 2
+    ledger.mark((output,), Mark(module=1, batch=batch, stage=Stage.TRAIN, training=True, steps=batch))
+    return output
+
+
+def test_the_oldest_graph_is_known_by_its_batch() -> None:
+    """Never later than it is, and after `settle` just so: also of a graph that came after none was left."""
+    ledger = Ledger()
+    assert ledger.oldest == NEVER
+    first, second = forward(ledger, 3), forward(ledger, 4)
+    assert ledger.oldest == 3
+    del first
+    assert ledger.oldest <= 4
+    ledger.settle()
+    assert ledger.oldest == 4 and len(ledger.died) == 1
+    del second
+    ledger.settle()
+    assert ledger.oldest == NEVER
+    third = forward(ledger, 9)
+    assert ledger.oldest == 9 and third.grad_fn is not None
+    ledger.forget()
+    assert ledger.oldest == NEVER
+
+
+def test_tensors_are_found_in_a_nest_to_some_depth() -> None:
+    """A tensor by itself, at any depth that is asked for, and no more than 64 of them."""
+    one, two = torch.ones(1), torch.ones(2)
+    assert list(tensors_in(one, 0)) == [one]
+    assert list(tensors_in((one, {"two": [two]}, "text", 3))) == [one, two]
+    assert list(tensors_in([one, [two]], 1)) == [one]
+    assert len(list(tensors_in([one] * 100))) == 64
