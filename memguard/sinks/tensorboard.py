@@ -19,8 +19,8 @@ from memguard.sinks.window import Window
 from memguard.stats import BatchRecord, Run, Stage
 
 WAITING, WAIT_SECONDS = 8, 1.0
-"""Points of short batches that are handed over to memguard's own writer at once, and how long the first of them waits:
-to wake its thread takes longer than all else. Its queue takes ten."""
+"""Points that are handed over to memguard's own writer together, where they come faster than that one by one: to wake
+its thread takes longer than all else. Its queue takes ten."""
 
 
 @final
@@ -140,6 +140,7 @@ class _Writer:
     def __init__(self, writer: Any, *, owned: bool) -> None:
         self._writer, self._owned = writer, owned
         self._waiting: list[Any] = []
+        self._handed_over = 0.0
         file_writer = getattr(writer, "_get_file_writer", None)  # torch.utils.tensorboard, checked in torch 2.13
         if owned:
             self._events: Any = writer
@@ -159,9 +160,10 @@ class _Writer:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-        waiting = self._waiting
-        waiting.append(Event(wall_time=now(), step=step, summary=summary))
-        if not self._owned or len(waiting) >= WAITING or waiting[-1].wall_time - waiting[0].wall_time >= WAIT_SECONDS:
+        time = now()
+        self._waiting.append(Event(wall_time=time, step=step, summary=summary))
+        if not self._owned or len(self._waiting) >= WAITING or time - self._handed_over >= WAIT_SECONDS:
+            self._handed_over = time
             self._hand_over()
 
     def event(self, event: Any) -> None:

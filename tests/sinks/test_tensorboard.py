@@ -1,3 +1,4 @@
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,27 @@ def test_curves_are_few_well_named_and_have_units(tmp_path: Path) -> None:
     events = read(tmp_path)
     assert set(events.Tags()["scalars"]) == expected
     assert events.Scalars("memory/reserved_gib")[0].value == 2.0
+
+
+def test_a_point_waits_only_for_those_that_come_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points of long batches are handed over one by one; those of short ones some at a time."""
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    written: list[int] = []
+    monkeypatch.setattr(EventFileWriter, "add_event", lambda self, event: written.append(event.step))
+    seconds = itertools.count(1000.0, 10.0)
+    monkeypatch.setattr("memguard.sinks.tensorboard.now", lambda: next(seconds))
+    sink = TensorBoardSink(log_every=1, logdir=tmp_path)
+    for batch in range(3):
+        sink.record(record(batch), RUN)
+    assert written[-1] == 2
+    monkeypatch.setattr("memguard.sinks.tensorboard.now", lambda: 1020.0)
+    for batch in range(3, 2 + WAITING):
+        sink.record(record(batch), RUN)
+    assert written[-1] == 2
+    sink.record(record(2 + WAITING), RUN)
+    assert written[-WAITING:] == list(range(3, 3 + WAITING))
+    sink.close()
 
 
 def test_points_that_wait_are_written_before_what_comes_later(tmp_path: Path) -> None:
