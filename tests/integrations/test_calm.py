@@ -62,7 +62,7 @@ def test_ordinary_forwards_are_passed_over(tmp_path: Path, monkeypatch: pytest.M
             step(model, optimizer)
         assert 1 <= heard.count <= 3, "one in sixteen; on a busy machine fewer"
         assert guard.session.oom._forwards.now == 1
-        assert guard.session.calm._passed == []
+        assert guard.session.calm.under_way == []
     assert len(guard.records) == LOOKED_AT + 48
 
 
@@ -109,7 +109,7 @@ def test_a_failing_forward_of_a_calm_batch_is_met(tmp_path: Path) -> None:
         model.fails = False
         for _ in range(5):
             step(model, optimizer)
-        assert guard.session.calm._passed == []
+        assert guard.session.calm.under_way == []
     assert seen == [None]
 
 
