@@ -41,6 +41,7 @@ class CollectedMemoryProbe(Probe):
         super().__init__(watch, report)
         self._seen = self._falls = self._hits = self._tries = self._wait = 0
         self._last: int | None = None
+        self._last_batch = 0
         self._lowest: int | None = None
         """End of a batch within the open window."""
         self._base: int | None = None
@@ -90,8 +91,10 @@ class CollectedMemoryProbe(Probe):
     def _rises(self, record: BatchRecord, end: int) -> bool:
         """Whether enough has come together since the lowest end of a batch."""
         last, self._last = self._last, end
+        since, self._last_batch = self._last_batch, record.batch
         fell = last is not None and last - end >= LEAST and self._is_much(last - end, record)
-        if fell and {record.batch, record.batch - 1} & set(self._collected):  # in it, or after the last end was read
+        # After the last end was read: in forwards between (a search, a roll-out) or in this batch.
+        if fell and any(batch >= since for batch in list(self._collected)):
             self._falls += 1
             self._base = end
         if self._falls < FALLS:

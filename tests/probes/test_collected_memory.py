@@ -43,9 +43,15 @@ def pyramid() -> None:
 
 
 def run(
-    turn: Callable[[], Any], ends: Callable[[int], int | None], *, batches: int = 60, collect: int = 0, **watch: Any
+    turn: Callable[[], Any],
+    ends: Callable[[int], int | None],
+    *,
+    batches: int = 60,
+    collect: int = 0,
+    train: int = 1,
+    **watch: Any,
 ) -> list[FreedByCollector]:
-    """A loop whose batches end with so much memory; the collector runs once in so many of them."""
+    """A loop whose batches end with so much memory; the collector runs once in so many, one in so many is trained."""
     with Loop(kinds=[CollectedMemoryProbe], **watch) as loop:
         gc.disable()
         for index in loop.batches(batches):
@@ -56,7 +62,7 @@ def run(
             peak = None if end is None else end + MIB
             loop.record = BatchRecord(
                 batch=index,
-                stage=Stage.TRAIN,
+                stage=Stage.VALIDATION if index % train != train // 2 else Stage.TRAIN,
                 time=0.0,
                 seconds=0.1,
                 allocated_end_bytes=end,
@@ -76,6 +82,13 @@ def test_memory_that_rises_is_looked_at(turn: Callable[..., Any], holder: str) -
 def test_a_short_saw_tooth_is_looked_at() -> None:
     """The collector runs so often that the floor never rises: its falls are seen."""
     facts = run(lambda: Table(circular=True), lambda index: (1 + index % 6) * BYTES, collect=6, batches=48)
+    assert [fact.place.holder for fact in facts] == ["Table.get"]
+
+
+def test_the_collector_runs_between_training_batches() -> None:
+    """In the forwards of a search, of which there are many for each step."""
+    ends = lambda index: (1 + index % 24) * BYTES  # noqa: E731
+    facts = run(lambda: Table(circular=True), ends, collect=24, train=8, batches=160)
     assert [fact.place.holder for fact in facts] == ["Table.get"]
 
 
