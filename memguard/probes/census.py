@@ -50,6 +50,8 @@ class Growth:
     """What its newest element takes of the host's memory."""
     from_worker: bool = False
     """Whether that holds a tensor in shared memory: what a DataLoader's worker handed over."""
+    shared: bool = False
+    """Whether all its tensors do."""
     newest: tuple[int, ...] = ()
     """Storages of the tensors in its newest element."""
     graph: bool = False
@@ -124,6 +126,7 @@ def find_growth(
                 size,
                 newest_bytes=of_newest,
                 from_worker=from_worker,
+                shared=from_worker and bool(tensors) and all(map(is_from_worker, tensors)),
                 newest=tuple(storages_of(tensors)),
                 graph=any(tensor.grad_fn is not None for tensor in tensors),
                 numbers=bool(tensors) and all(tensor.numel() == 1 for tensor in tensors),

@@ -171,7 +171,7 @@ class ScansProbe(Probe):
                     watch.told.discard(where)  # losses of one step, perhaps: to be seen once more
                 continue
             elsewhere = growth.on_cpu and watch.device.startswith(_ACCELERATORS)
-            on_host = growth.bytes <= 0 or elsewhere or is_on_host(place)
+            on_host = growth.bytes <= 0 or elsewhere or growth.shared or is_on_host(place)
             if place.file is not None and (growth.from_worker or on_host):
                 self._tell_kept_on_host(growth, batches)
             if on_host:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.facts import KeptOnHost
+from memguard.facts import KeptOnHost, KeptOutputs
 from memguard.probes.host_sizes import block_of, is_large_text
 from memguard.probes.scans import ScansProbe
 from tests.probes.loop import Loop
@@ -86,6 +86,20 @@ def test_a_long_list_of_what_workers_handed_over_is_told(drawn: int, expected: i
     facts = told()
     assert len(facts) == expected and len(batches) == drawn
     assert all(fact.from_workers and fact.place.holder == "batches" for fact in facts)
+
+
+def test_what_workers_handed_over_lies_on_the_host() -> None:
+    """Kept with every batch: where the host or a virtual GPU is the device too; beside an answer it is not all."""
+    model = nn.Linear(4, 64 * 64)
+    kept: list[tuple[torch.Tensor, ...]] = []
+    pairs: list[tuple[torch.Tensor, ...]] = []
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(40):
+            answer = model(torch.randn(4, 4)).detach()
+            kept.append((torch.zeros(64, 64).share_memory_(), torch.zeros(4).share_memory_()))
+            pairs.append((torch.zeros(64, 64).share_memory_(), answer))
+    assert {fact.place.holder for fact in loop.of(KeptOnHost) if fact.from_workers} == {"kept", "pairs"}
+    assert {fact.place.holder for fact in loop.of(KeptOutputs)} == {"pairs"}
 
 
 def test_rows_of_numbers_count_when_there_are_many() -> None:
