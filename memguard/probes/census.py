@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -62,6 +62,8 @@ class Growth:
     """Whether all its tensors lie in host memory."""
     pinned: bool = False
     """Whether one of them is pinned."""
+    copy_bytes: int = 0
+    """Of the weights in its newest element, where they are a copy of a model's, and are called: met as models."""
     length: int = 0
     """How many it has now."""
     capacity: int | None = None
@@ -78,7 +80,13 @@ def take_census(survey: Survey) -> Census:
 
 
 def find_growth(
-    survey: Survey, before: Census, *, elements: float = 1, nbytes: int = 0, host_bytes: int | None = None
+    survey: Survey,
+    before: Census,
+    *,
+    elements: float = 1,
+    nbytes: int = 0,
+    host_bytes: int | None = None,
+    copied: Callable[[object], int] = lambda newest: 0,
 ) -> tuple[Growth, ...]:
     """The containers that grew since an earlier count, the heaviest first; each with the statement that fills it.
 
@@ -91,15 +99,21 @@ def find_growth(
         nbytes: By how many bytes of tensors.
         host_bytes: Or by how many of the host's memory; None leaves that out. What a worker handed over always counts,
             and so does what does not tell its size.
+        copied: Bytes of the weights in an element, if they are a copy of a model's: those that are called are met as
+            models, not in the container.
     """
     found: list[tuple[int, int, Link]] = []
     newest: dict[int, tuple[int, bool]] = {}
+    called: dict[int, int] = {}
     for path, (link, count) in _counted(survey).items():
         old = before.get(path)
         if old is None or count.length - old.length < elements:
             continue
         grown = max(count.bytes - old.bytes, 0)
-        if host_bytes is not None:
+        copies = copied(newest_of(link.value)) * (count.length - old.length)
+        if copies > 2 * grown:
+            grown, called[id(link)] = copies, copies // (count.length - old.length)
+        elif host_bytes is not None:
             element = newest_of(link.value)
             newest[id(link)] = size, from_worker = size_of(element), is_from_worker(element)
             light = grown < nbytes and size * (count.length - old.length) < host_bytes
@@ -132,6 +146,7 @@ def find_growth(
                 numbers=bool(tensors) and all(tensor.numel() == 1 for tensor in tensors),
                 on_cpu=bool(tensors) and all(tensor.device.type == "cpu" for tensor in tensors),
                 pinned=torch.cuda.is_initialized() and any(tensor.is_pinned() for tensor in tensors),
+                copy_bytes=called.get(id(link), 0),
                 length=length_of(link.value),
                 capacity=capacity_of(link, place.file, place.holder),
             )

@@ -7,13 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, final
 
 import torch
 
 from memguard.facts import Place
 from memguard.probes.chains import last_name
-from memguard.probes.contents import attributes_of
+from memguard.probes.contents import attributes_of, is_user_class
 from memguard.probes.holders import Survey
 from memguard.probes.loaded import loaded_by
 from memguard.probes.parsing import parse
@@ -26,6 +27,7 @@ MIN_SHARE = 0.9
 MIN_LOADED_SHARE = 0.5
 """The same of what ``torch.load`` gave: a backbone's weights, or those of a model with another head."""
 MAX_TENSORS = 20_000
+MAX_PARTS = 16
 MIN_WRITES = 3
 """Times that each tensor of a copy must have been written to, to be an average that goes on."""
 _AVERAGES = ("ema", "swa", "average", "teacher", "momentum", "target", "polyak")
@@ -87,6 +89,48 @@ def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Co
                 found.append(Copy(place, sum(fresh.values()), _is_average(link, place), _is_written(tensors, place)))
                 break
     return tuple(sorted((_alone(copy, found) for copy in found), key=lambda copy: -copy.bytes))
+
+
+def copied_bytes(value: object, models: Iterable[torch.nn.Module], trained: Collection[int]) -> int:
+    """Bytes of the weights that something brings, if they are a copy of a model's that is trained; else 0.
+
+    A copy is not trained itself, nor was it: a member of an ensemble that was has changed since it was made.
+
+    Args:
+        value: What a container grew by: a module, or what has one.
+        models: The watched models; a copy that is called is one of them.
+        trained: Keys of storages that optimizers step on.
+    """
+    module = _module_in(value, 2)
+    tensors = list(_of_module(module)) if module is not None else []
+    storages = dict(key for tensor in tensors if (key := storage_key(tensor)) is not None)
+    if not storages or not storages.keys().isdisjoint(trained) or all(_writes(one) >= MIN_WRITES for one in tensors):
+        return 0
+    shapes = Counter(_signature(tensor) for tensor in tensors)
+    for model in models:
+        own = list(_of_module(model))
+        if any((key := storage_key(tensor)) is not None and key[0] in trained for tensor in own):
+            common = shapes & Counter(_signature(tensor) for tensor in own)
+            if sum(common.values()) >= MIN_SHARE * max(len(own), len(tensors)):
+                return sum(storages.values())
+    return 0
+
+
+def _module_in(value: Any, depth: int) -> torch.nn.Module | None:
+    """The first module that something is, or has: a player of a league has a name and a score besides."""
+    kind = type(value)
+    if issubclass(kind, torch.nn.Module):
+        return value  # type: ignore[no-any-return]
+    if not depth or issubclass(kind, torch.Tensor):
+        return None
+    if issubclass(kind, dict):
+        parts: Iterable[Any] = dict.values(value)
+    elif issubclass(kind, (list, tuple)):
+        parts = (list if issubclass(kind, list) else tuple).__iter__(value)
+    else:
+        parts = attributes_of(value).values() if is_user_class(kind) else ()
+    found = (_module_in(part, depth - 1) for part in list(islice(parts, MAX_PARTS)))
+    return next((module for module in found if module is not None), None)
 
 
 def _name_of(place: Place) -> tuple[object, ...]:

@@ -5,6 +5,7 @@ Long because one walk names what all of them suspect, and what is told as one is
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from memguard.facts import (
     GrowingParameters,
     KeptOnHost,
     KeptOutputs,
+    ModelCopies,
     RetainedGraphs,
     ViewsPinStorage,
 )
@@ -24,7 +26,7 @@ from memguard.probes.beside import as_one
 from memguard.probes.bounded import is_bounded
 from memguard.probes.capacities import outgrew
 from memguard.probes.census import Census, Growth, count_back, find_growth
-from memguard.probes.copies import find_copies
+from memguard.probes.copies import copied_bytes, find_copies
 from memguard.probes.frames import user_frames
 from memguard.probes.holders import Survey
 from memguard.probes.host_copies import is_on_host
@@ -153,7 +155,9 @@ class ScansProbe(Probe):
         trained = self._trained()
         pins: tuple[Pin, ...] | None = None
         kept: list[KeptOutputs] = []
-        for growth in find_growth(survey, before, elements=MIN_ELEMENTS, nbytes=1, host_bytes=least):
+        copied = functools.partial(copied_bytes, models=watch.models, trained=trained)
+        found = find_growth(survey, before, elements=MIN_ELEMENTS, nbytes=1, host_bytes=least, copied=copied)
+        for growth in found:
             if growth.elements < PER_BATCH * batches and growth.bytes < MIN_BYTES_PER_BATCH * batches:
                 continue
             place = growth.place
@@ -174,7 +178,7 @@ class ScansProbe(Probe):
             on_host = growth.bytes <= 0 or elsewhere or growth.shared or is_on_host(place)
             if place.file is not None and (growth.from_worker or on_host):
                 self._tell_kept_on_host(growth, batches)
-            if on_host:
+            if on_host or (growth.copy_bytes and not self._tell_called_copies(growth)):
                 continue
             if pins is None:
                 pins = find_pins(survey, ignore=owned, min_storage_bytes=MIN_PIN_BYTES)
@@ -211,6 +215,27 @@ class ScansProbe(Probe):
                 bytes=growth.bytes,
             )
         )
+
+    def _tell_called_copies(self, growth: Growth) -> bool:
+        """As the opponents of self-play are: more come, unlike a population's, unless something bounds them.
+
+        Those that nobody calls are found by their weights alone (`_tell_copies`).
+        """
+        watch, place = self.watch, growth.place
+        if watch.stage is not Stage.TRAIN or self._is_bounded(growth):
+            return False
+        self.report(
+            ModelCopies(
+                batch=watch.batch,
+                stage=watch.stage,
+                place=place,
+                copies=growth.length,
+                bytes=growth.length * growth.copy_bytes,
+                holders=(place.holder,) if place.holder else (),
+                averaged=False,
+            )
+        )
+        return True
 
     def _steps_since(self, batches: int) -> int:
         """Optimizer steps since so many batches had been."""
