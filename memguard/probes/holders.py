@@ -113,12 +113,20 @@ class Survey:
         walk.run(roots)
         return walk
 
-    def by_holder(self, found: Sequence[tuple[Link, int]], *, plain: bool = False) -> list[tuple[Holder, list[Link]]]:
-        """Each holder with the links to what it holds; nothing is ranked or dropped. Arrays and texts are plain."""
+    def by_holder(
+        self, found: Sequence[tuple[Link, int]], *, plain: bool = False, graph: bool = False
+    ) -> list[tuple[Holder, list[Link]]]:
+        """Each holder with the links to what it holds; nothing is ranked or dropped. Arrays and texts are plain.
+
+        Args:
+            found: Links with bytes.
+            plain: Whether they lead to arrays and texts.
+            graph: Whether it is the graphs that matter: what stores values without one is no cause then.
+        """
         named = []
         for group in grouped(found)[:MAX_GROUPS]:
             trail = group.leaves[-1].trail()
-            self._set_cause(group, trail, Hints(graph=False, numbers=plain, cells=self.cells))
+            self._set_cause(group, trail, Hints(graph=graph, numbers=plain, cells=self.cells))
             named.append((_holder(group), group.leaves))
         return named
 

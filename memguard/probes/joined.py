@@ -26,10 +26,14 @@ def swollen_facts(watch: Watch, swollen: Mapping[int, Swelling]) -> Iterator[Fac
         swollen: What grew, by the ids of tensors, arrays and texts that are alive.
     """
     survey = Survey(models=watch.models, extra=watch.roots())
-    for holder, links in survey.by_holder([(link, 0) for link in survey.tensors if id(link.value) in swollen]):
-        found = max((swollen[id(link.value)] for link in links), key=lambda found: found.bytes + found.nodes)
-        if _is_new(watch, holder) and (fact := _of_tensor(watch, holder.place, found)) is not None:
-            yield fact
+    met = [(link, swollen[id(link.value)]) for link in survey.tensors if id(link.value) in swollen]
+    for graph in (False, True):
+        for holder, links in survey.by_holder(
+            [(link, 0) for link, one in met if bool(one.nodes) is graph], graph=graph
+        ):
+            found = max((swollen[id(link.value)] for link in links), key=lambda found: found.bytes + found.nodes)
+            if _is_new(watch, holder) and (fact := _of_tensor(watch, holder.place, found)) is not None:
+                yield fact
     blocks = [(link, 0) for link in survey.walk.links if id(link.value) in swollen]
     for holder, links in survey.by_holder(blocks, plain=True):
         if _is_new(watch, holder):

@@ -54,6 +54,29 @@ def test_an_average_with_a_graph_is_told_as_one() -> None:
     assert "# averaged" in line_of(fact)
 
 
+def test_a_graph_is_told_where_one_is_kept() -> None:
+    """Not at the statement that begins the average with a value alone."""
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scale: dict[str, torch.Tensor] = {}
+
+    def observe(name: str, value: torch.Tensor) -> None:
+        if name not in scale:
+            scale[name] = value.detach()
+            return
+        scale[name] = 0.9 * scale[name] + 0.1 * value  # averaged
+
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(40):
+            optimizer.zero_grad()
+            loss = model(torch.randn(4, 8)).square().mean()
+            loss.backward()
+            optimizer.step()
+            observe("loss", loss)
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.place.holder == "scale" and "# averaged" in line_of(fact)
+
+
 def test_a_state_that_a_cell_takes_and_gives_back_is_carried() -> None:
     """Weights are changed behind every optimizer, and each batch asks the cell twice."""
     cell, hidden = nn.GRUCell(4, 4), torch.zeros(2, 4)
