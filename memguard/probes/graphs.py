@@ -316,7 +316,7 @@ class GraphsProbe(Probe):
                 self._carried
                 or (chained and "+=" not in (place.source or ""))
                 or is_fed_back(place, frames)
-                or is_own_memory(place, watch.models)
+                or is_own_memory(place, watch.models, frames)
             )
             watch.told.add((place.file, place.line))
             if rolled_out or (carried and evaluated):

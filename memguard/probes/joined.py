@@ -80,7 +80,7 @@ def _is_new(watch: Watch, holder: Holder) -> bool:
 def _of_tensor(watch: Watch, place: Place, found: Swelling) -> Fact | None:
     first = max(watch.batch - found.batches, 0)
     if found.nodes:
-        carried = is_fed_back(place, user_frames()) or is_own_memory(place, watch.models)
+        carried = is_fed_back(place, user_frames()) or is_own_memory(place, watch.models, user_frames())
         if watch.stage.evaluates and (
             (watch.evaluated and (carried or (place.function or "").endswith(".forward")))
             or (place.file, place.function) in watch.rolled_out
