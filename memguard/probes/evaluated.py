@@ -27,8 +27,12 @@ class EvaluatedModel:
     """Unused graphs of batches in which another model was trained."""
     batches: int = 0
     """Batches in which unused graphs were built."""
+    first_batch: int | None = None
+    """The first one of them."""
     last_batch: int = -1
-    """The last one of them."""
+    """The last one."""
+    last_used: int = -1
+    """The last batch of which a backward used a graph."""
     bytes: int | None = None
     sized: bool = False
     place: Place = NOWHERE

@@ -120,6 +120,7 @@ class EvaluationProbe(Probe):
                 model = self._models.get((mark.module, mark.training))
                 if model is not None:
                     model.used += 1
+                    model.last_used = max(model.last_used, mark.batch)
         for mark in marks:
             model = self._models.get((mark.module, mark.training))
             if model is None or (mark.module in self._kept and not mark.training and mark.alive <= 0):
@@ -136,6 +137,7 @@ class EvaluationProbe(Probe):
             model.unused += 1
             model.batches += mark.batch != model.last_batch
             model.last_batch = mark.batch
+            model.first_batch = mark.batch if model.first_batch is None else model.first_batch
             model.kept = model.kept or mark.alive > 0
             if mark.site is not None and mark.site.file is not None:
                 model.place, model.asked = mark.site, mark.asked or mark.site
@@ -221,7 +223,7 @@ class EvaluationProbe(Probe):
             return
         other = self._models.get((number, not training))
         if other is not None and other.used:
-            frozen = False
+            frozen = self._serves(model, since=other.last_used)
         elif model.unused < MIN_UNUSED:
             return
         else:
@@ -252,6 +254,13 @@ class EvaluationProbe(Probe):
         self._tell(
             model, self._line(model) if frozen else self._inside(model.asked, [model]), model.unused, frozen=frozen
         )
+
+    def _serves(self, model: EvaluatedModel, *, since: int) -> bool:
+        """Whether a model whose own training is over is asked in the steps of another: by then it is a teacher.
+
+        Whatever became of its optimizer; evaluation comes between trainings of the same model, or in a row.
+        """
+        return model.first_batch is not None and model.first_batch > since and 4 * model.beside >= 3 * model.unused
 
     def _conclude_sites(self, model: EvaluatedModel, *, training: bool) -> None:
         """Of a model that serves a training step from the side, and is called twice, one call may be used alone."""

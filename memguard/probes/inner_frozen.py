@@ -132,6 +132,10 @@ class InnerFrozenProbe(Probe):
         self._searched = False
         self._used: dict[int, list[int]] = {}
         """Graphs of each model that died unused, and those that a backward used."""
+        self._optimizers: set[int] = set()
+        """Those that were alive a batch before."""
+        self._begun = 0
+        """Optimizer steps before the training that is under way."""
 
     def on_batch_end(self) -> None:
         """Looks for such parts once; later concludes, and takes the hooks away."""
@@ -139,9 +143,14 @@ class InnerFrozenProbe(Probe):
         if self._searched:
             self._conclude()
             return
+        optimizers = {id(optimizer) for optimizer in watch.optimizers}
+        if self._optimizers and optimizers.isdisjoint(self._optimizers):
+            self._used.clear()  # a training is over, and what was trained in it may be a teacher in the next
+            self._begun = watch.optimizer_steps
+        self._optimizers = optimizers
         for mark in watch.ledger.died:
             self._used.setdefault(mark.module, [0, 0])[mark.used] += 1
-        if watch.optimizer_steps >= AFTER_STEPS and watch.optimizers:
+        if watch.optimizer_steps - self._begun >= AFTER_STEPS and optimizers:
             self._searched = True
             if not watch.compiled:
                 self._search()

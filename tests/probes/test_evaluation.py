@@ -78,6 +78,47 @@ def test_a_teacher_with_gradients_is_a_frozen_model() -> None:
         assert fact.frozen and fact.place.line == line_of("taught")
 
 
+@pytest.mark.parametrize(("teaches", "frozen"), [(True, True), (False, False)])
+def test_a_teacher_that_was_trained_before(teaches: bool, frozen: bool) -> None:
+    """Its own training is over: in the steps of a student it is a teacher, in a row it is evaluated."""
+    teacher, student, x = make(), make(1), torch.randn(8, 8)
+    first, second = torch.optim.SGD(teacher.parameters(), lr=0.1), torch.optim.SGD(student.parameters(), lr=0.1)
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, target: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        (model(x) - target).square().mean().backward()
+        optimizer.step()
+
+    with Loop(teacher, student, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(4):
+            step(teacher, first, x[:, :4])
+        teacher.eval()
+        if teaches:
+            for _ in loop.batches(8):
+                step(student, second, teacher(x).detach())  # teaches
+        else:
+            for _ in loop.batches(8, Stage.VALIDATION):
+                teacher(x)  # in a row
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.frozen is frozen and fact.place.line == line_of("teaches" if teaches else "in a row")
+
+
+def test_evaluation_between_trainings_of_two_models_is_none() -> None:
+    """Each batch trains both, and asks one of them in between."""
+    one, other, x = make(), make(1), torch.randn(8, 8)
+    optimizer = torch.optim.SGD([*one.parameters(), *other.parameters()], lr=0.1)
+    with Loop(one, other, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(12):
+            optimizer.zero_grad()
+            (one(x).sum() + other(x).sum()).backward()
+            optimizer.step()
+            one.eval()
+            one(x)  # in between
+            one.train()
+    (fact,) = loop.of(UnusedGraphs)
+    assert not fact.frozen and fact.place.line == line_of("in between")
+
+
 def test_a_critics_steps_are_no_frozen_generator() -> None:
     """A generator whose output is detached for many critic steps has an optimizer of its own."""
     generator, critic, noise = make(), make(1), torch.randn(8, 8)

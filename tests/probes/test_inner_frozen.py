@@ -160,3 +160,22 @@ def test_few_parts_are_hooked_and_none_of_a_model_with_too_many_parameters(monke
     assert len(run(Teachers())) == MAX_PARTS
     monkeypatch.setattr(inner_frozen, "MOST_OWNED", 3)
     assert run(Pair()) == []
+
+
+def test_what_was_trained_before_is_not_looked_into() -> None:
+    """A teacher from a training that is over: backwards ran through its answers then; it is no loss around a model."""
+    teacher, student = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6)), nn.Linear(6, 6)
+
+    def train(loop: Loop, model: nn.Module, count: int, *, taught: bool) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in loop.batches(count):
+            x = torch.randn(4, 6)
+            target = teacher(x) if taught else x
+            optimizer.zero_grad()
+            (model(x) - target.detach()).square().mean().backward()
+            optimizer.step()
+
+    with Loop(teacher, student, kinds=[InnerFrozenProbe]) as loop:
+        train(loop, teacher, 3, taught=False)
+        train(loop, student, 20, taught=True)
+    assert loop.of(UnusedGraphs) == []
