@@ -14,7 +14,7 @@ class DiagHessian(torch.optim.Optimizer):
         params = [p for g in self.param_groups for p in g["params"] if p.grad is not None]
         zs = [torch.randint_like(p, 2) * 2 - 1 for p in params]
         with torch.enable_grad():
-            hz = torch.autograd.grad([p.grad for p in params], params, grad_outputs=zs, retain_graph=True)  # !MG103 -
+            hz = torch.autograd.grad([p.grad for p in params], params, grad_outputs=zs, retain_graph=True)
         for p, h, z in zip(params, hz, zs):
             p.addcdiv_(p.grad, (h * z).abs().add(1.0), value=-self.param_groups[0]["lr"])
 
