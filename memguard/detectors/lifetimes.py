@@ -122,7 +122,8 @@ class LocalsAlive(Detector):
             f"{names} ({format_bytes(fact.bytes)}{of_peak}) {'is' if len(fact.names) == 1 else 'are'} alive in "
             f"{fact.place.function or 'the function'}() at the {fact.at}, and nothing below reads "
             f"{'it' if len(fact.names) == 1 else 'them'}.",
-            f"del {names} after the last use, or split the function.",
+            f"del {', '.join(name if name.isidentifier() else '_' for name in fact.names[:5])} after the last use, or "
+            "split the function.",
             nbytes=fact.bytes,
             name=names,
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.detectors.interface import Detector
-from memguard.detectors.telling import from_fact, limit_of, plural
+from memguard.detectors.telling import from_fact, is_some_of_peak, limit_of, plural
 from memguard.facts import AutocastOpen, Fact, LargeLogits
 from memguard.findings import Finding, Severity
 from memguard.stats import Run
@@ -15,7 +15,7 @@ from memguard.units import format_bytes
 WIDE = 16_384
 SHARE = 0.15
 SMALL = 0.02
-"""Of the device: a smaller float32 copy matters to nobody."""
+"""Of the device: a smaller float32 copy is no more than a remark, for what it adds to the peak."""
 MOST_COPIES = 8
 """Float32 copies of the logits that loss and backward can hold at once, twice over for what comes with them."""
 
@@ -68,15 +68,14 @@ class LogitsUpcast(Detector):
     def _upcast(self, fact: LargeLogits, run: Run) -> Iterable[Finding]:
         """Copies of half-precision logits were seen at the peak: however many classes there are."""
         total, copies = limit_of(run), fact.extra_bytes or 0
-        if total is not None and fact.float32_bytes < SMALL * total:
+        if copies < fact.float32_bytes or not fact.peak_bytes or not is_some_of_peak(copies, fact.peak_bytes):
             return
-        if copies < fact.float32_bytes or not fact.peak_bytes:
-            return
+        big = total is not None and fact.float32_bytes >= SMALL * total and copies >= SHARE * total
         yield from_fact(
             self,
             fact,
             run,
-            Severity.WARNING if total is not None and copies >= SHARE * total else Severity.INFO,
+            Severity.WARNING if big else Severity.INFO,
             f"logits of {fact.width} classes in {fact.dtype} ({format_bytes(fact.logits_bytes)}) are copied to float32 "
             f"here: with log-softmax and gradient of the same size the copies are {format_bytes(copies)} of a peak of "
             f"{format_bytes(fact.peak_bytes)}.",

@@ -10,6 +10,9 @@ from memguard.facts import Fact, Place, RanOutOfMemory
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run
 
+SOME_OF_PEAK, LEAST_REMARK = 0.05, 256 * 1024
+"""Of a batch's peak: less is not even remarked on."""
+
 
 def at(place: Place) -> str:
     """A place in words: ``train.py:41 in main()``, or an empty text."""
@@ -157,6 +160,11 @@ class Room:
         if left is None or batches is None or not bytes_per_batch:
             return Severity.WARNING
         return Severity.CRITICAL if bytes_per_batch * batches > left else Severity.WARNING
+
+
+def is_some_of_peak(nbytes: int, peak_bytes: int) -> bool:
+    """Whether so many bytes are worth a remark for what they add to a peak, however large the device is."""
+    return nbytes >= max(SOME_OF_PEAK * peak_bytes, LEAST_REMARK)
 
 
 def limit_of(run: Run) -> int | None:

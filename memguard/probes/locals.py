@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact, LargeLocals, PreviousOutputsAlive
+from memguard.probes.assignments import spelled
 from memguard.probes.frames import user_frames
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.large_locals import LargeLocal, find_large_locals
@@ -115,8 +116,8 @@ class LocalsProbe(Probe):
         nbytes = sum(local.bytes for local in idle)
         if not idle or nbytes < least:
             return False
-        names = tuple(local.name for local in idle)
-        self._told.update(names)
+        self._told.update(local.name for local in idle)
+        names = tuple(spelled(local.name, local.place.source) for local in idle)
         self.report(
             LargeLocals(
                 batch=self.watch.batch,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, final
 
 from memguard.facts import Fact, LargeLocals, Place, PreviousOutputsAlive, ReboundTensor
-from memguard.probes.assignments import assigned_at
+from memguard.probes.assignments import assigned_at, spelled
 from memguard.probes.frames import is_user_file
 from memguard.probes.gives_back import gives_back
 from memguard.probes.history import MAX_ENTRIES
@@ -156,7 +156,7 @@ class RebindsProbe(Probe):
         groups = [[idle] for idle in found if idle.bytes >= least]  # each is worth its own line
         groups.append([idle for idle in found if idle.bytes < least and idle.place.function == found[0].place.function])
         for group in filter(None, groups):
-            names = tuple(idle.name for idle in group)
+            names = tuple(spelled(idle.name, idle.place.source) for idle in group)
             self.report(
                 LargeLocals(
                     batch=self.watch.batch,

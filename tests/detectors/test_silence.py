@@ -208,7 +208,7 @@ def test_a_peak_far_above_the_logits_is_not_theirs() -> None:
 
 
 def test_copies_of_logits_are_judged_by_their_share_of_the_device() -> None:
-    """Few classes are no excuse where the copies make the peak; small ones matter to nobody."""
+    """Few classes are no excuse where the copies make the peak; small ones are no more than a remark, or none."""
     fact = LargeLogits(
         **AT,
         logits_bytes=GIB // 2,
@@ -224,6 +224,6 @@ def test_copies_of_logits_are_judged_by_their_share_of_the_device() -> None:
         size: [
             found.severity for found in judge(RULES["MG310"](), replace(fact, float32_bytes=size, extra_bytes=3 * size))
         ]
-        for size in (2 * GIB, GIB, GIB // 4)
+        for size in (2 * GIB, GIB, GIB // 4, GIB // 16)
     }
-    assert told == {2 * GIB: [Severity.WARNING], GIB: [Severity.INFO], GIB // 4: []}
+    assert told == {2 * GIB: [Severity.WARNING], GIB: [Severity.INFO], GIB // 4: [Severity.INFO], GIB // 16: []}
