@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.detectors.interface import PEAKS, Detector
-from memguard.detectors.telling import Room, from_fact, holder, in_code, limit_of, plural
+from memguard.detectors.telling import Room, from_fact, holder, in_code, is_some_of_peak, limit_of, plural
 from memguard.facts import Fact, LargeLocals, PreviousOutputsAlive, ReboundTensor
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run
@@ -15,17 +15,11 @@ from memguard.units import format_bytes
 MIN_BYTES = 64 * 1024**2
 MIN_SHARE = 0.03
 LITTLE_ROOM = 0.10
-PEAK_SHARE = 0.10
-PEAK_MUCH, LEAST_OF_PEAK = 0.2, 1024**2
-"""Of the highest peak: so much larger a batch could be, however large the device is."""
 
 
 def _matters(nbytes: int, run: Run, peak: int) -> bool:
-    """Whether so many bytes are worth a word: a fifth of the peak, 3 % of the device, or 64 MiB of an unknown one."""
-    total = limit_of(run)
-    if peak and nbytes >= max(PEAK_MUCH * peak, LEAST_OF_PEAK):
-        return True
-    return _much_of_device(nbytes, total)
+    """Whether so many bytes are worth a word: a part of the peak, 3 % of the device, or 64 MiB of an unknown one."""
+    return bool(peak and is_some_of_peak(nbytes, peak)) or _much_of_device(nbytes, limit_of(run))
 
 
 def _much_of_device(nbytes: int, total: int | None) -> bool:
@@ -155,8 +149,8 @@ class RebindDoubles(Detector):
         return ()
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
-        """Concludes where it is a tenth of the peak."""
-        if not isinstance(fact, ReboundTensor) or not self._peak or fact.bytes < PEAK_SHARE * self._peak:
+        """Concludes where it is a part of the peak."""
+        if not isinstance(fact, ReboundTensor) or not self._peak or not is_some_of_peak(fact.bytes, self._peak):
             return
         yield from_fact(
             self,

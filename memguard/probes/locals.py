@@ -19,7 +19,7 @@ from memguard.probes.large_locals import LargeLocal, find_large_locals
 from memguard.probes.ledger import children_of, tensors_in
 from memguard.probes.owners import state_of
 from memguard.probes.sizes import owned_storages, saved_storages, storages_of
-from memguard.probes.worth import least_of_device, least_of_peak
+from memguard.probes.worth import least_of_device, least_of_peak, least_of_remark
 
 LOOKS = frozenset({4, 40})
 """Optimizer steps at which it is asked."""
@@ -37,6 +37,8 @@ class LocalsProbe(Probe):
         self._told: set[str] = set()
         self._forward: dict[CodeType, int] = {}
         """Lines of the user's functions from which the model was called, before the step at which it is asked."""
+        self._before = 0
+        """The batch's peak up to that forward."""
         self._answers: set[tuple[int, int]] = set()
         """Ids and types of what models gave without a graph since then: states of a frozen one, in a list or object."""
         self.stop_hearing("on_forward_start", "on_forward_end")
@@ -45,6 +47,7 @@ class LocalsProbe(Probe):
         """Notes where the first forward before a look begins: the peak comes after it."""
         if module.training and not self._forward:
             self._forward = {frame.f_code: frame.f_lineno for frame in user_frames(sys._getframe(1))}
+            self._before = self.watch.read().allocated_peak_bytes or 0
             self.stop_hearing("on_forward_start")
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
@@ -58,11 +61,25 @@ class LocalsProbe(Probe):
         owned = owned_storages(self.watch.models)
         for graph in graphs:
             owned.update(saved_storages(graph))  # backward needs those: no variable keeps them
-        below = least_of_peak(self.watch.record)
-        if below is not None and self.watch.record is not None:
-            found = find_large_locals(max(below // 4, 1), ignore=owned.__contains__, answers=self._answers)
-            found = tuple(local for local in found if local.backward_follows and not (local.shared or local.last_turns))
-            self._tell(found, below, self.watch.record.allocated_peak_bytes, at="backward")
+        self._look_before_backward(owned)
+
+    def _look_before_backward(self, owned: dict[int, int]) -> None:
+        record = self.watch.record
+        much, below = least_of_peak(record), least_of_remark(record)
+        if record is None or much is None or below is None:
+            return
+        found = find_large_locals(below // 2, ignore=owned.__contains__, answers=self._answers)
+        idle = [local for local in found if local.backward_follows and not (local.shared or local.last_turns)]
+        highest = record.allocated_peak_bytes
+        if self._tell([local for local in idle if local.bytes >= much // 4], much, highest, at="backward"):
+            return
+        if self._is_at_peak(highest or 0):
+            self._tell(idle, below, highest, at="backward")
+
+    def _is_at_peak(self, highest: int) -> bool:
+        """Whether the batch's peak came in the forward that ends now, or is yet to come."""
+        now = self.watch.read().allocated_peak_bytes
+        return now is not None and (now < highest or now > self._before)
 
     def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
         """Looks at two of the steps."""
@@ -84,11 +101,17 @@ class LocalsProbe(Probe):
         peak = record.allocated_peak_bytes if record is not None else None
         if self._tell_last_turns(found, least, peak) or self._tell(found, least, None):
             return
-        below = least_of_peak(record)
-        if below is not None and record is not None and self._forward:
+        much, below = least_of_peak(record), least_of_remark(record)
+        if record is None or much is None or below is None:
+            return
+        if least > below:
+            found = find_large_locals(below // 2, ignore=owned.__contains__, answers=self._answers)
+            if self._tell_last_turns(found, below, peak):
+                return
+        if self._forward:
             since = {code: line - 1 for code, line in self._forward.items()}
-            found = find_large_locals(max(below // 4, 1), ignore=owned.__contains__, since=since, answers=self._answers)
-            self._tell(found, below, record.allocated_peak_bytes)
+            found = find_large_locals(max(much // 4, 1), ignore=owned.__contains__, since=since, answers=self._answers)
+            self._tell(found, much, record.allocated_peak_bytes)
 
     def _tell_last_turns(self, found: Iterable[LargeLocal], least: int, peak_bytes: int | None) -> bool:
         """What stood below the step is the last batch's, and was there all through this one."""

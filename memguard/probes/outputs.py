@@ -14,11 +14,10 @@ from memguard.probes.capacities import capacity_of, outgrew
 from memguard.probes.host_copies import is_on_host
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.lasting import outlives_its_turn
-from memguard.probes.previous import BESIDE, Beside, PreviousLook, is_worth
+from memguard.probes.previous import BESIDE, Beside, PreviousLook, least_of_previous
 from memguard.probes.returned import large_storages
 from memguard.probes.sizes import storage_key
 from memguard.probes.storage_refs import StorageRef
-from memguard.probes.worth import LEAST, least_of_device
 from memguard.stats import Stage
 
 MIN_BYTES = 1024
@@ -34,6 +33,8 @@ _PREDICTIONS = (
     "trainer.predict() keeps what predict_step returns: return x.cpu(), or pass return_predictions=False and "
     "write them with a BasePredictionWriter."
 )
+REMARKS = 3
+"""Looks at what is worth a remark alone: each is a walk over everything in reach."""
 CALM = 24
 """Training batches that left nothing behind, after which one in four is followed."""
 
@@ -67,6 +68,8 @@ class OutputsProbe(Probe):
         self._previous: PreviousLook | None = None
         self._beside = Beside()
         self._previous_looks = self._previous_tries = 0
+        self._remarks = REMARKS
+        """Looks that may turn out to be at what is little; after those it takes much."""
         self._times: float = BESIDE
         """Times that an output itself may be too small."""
         self._last_kept = 0
@@ -77,19 +80,21 @@ class OutputsProbe(Probe):
         if not self._new_bytes or self._previous is not None:
             return
         watch = self.watch
-        if self._times * self._new_bytes < min(least_of_device(watch.device_total_bytes), LEAST):
+        least = least_of_previous(watch, remark=self._remarks > 0)
+        if self._times * self._new_bytes < least:
             return
         makers, before = (id(module), STEP), watch.batch - 1
         last = [o for o in self._new if o.module in makers and o.batch == before and not o.ref.expired()]
         outputs = {output.key: output.bytes for output in last}
-        size = sum(outputs.values())
-        if not is_worth(watch, int(self._times * size)):
+        size, much = sum(outputs.values()), least_of_previous(watch, remark=False)
+        if self._times * size < least:
             return
-        self._previous_tries += 1
+        self._previous_tries += self._times * size >= much
         if self._previous_tries == PREVIOUS_TRIES:
             self.stop_hearing("on_forward_start")
         holders, held, gone = self._beside.look(watch, outputs)
-        if is_worth(watch, held):
+        self._remarks -= held < much
+        if held >= least:
             self._times = max(self._times, held / size)  # what it adds to the peak must not hide it the next time
             place = holders[0].place if holders else None
             self._previous = PreviousLook(held, place, [output.ref for output in last], gone=gone)
@@ -213,7 +218,7 @@ class OutputsProbe(Probe):
     # The previous batch
 
     def _tell_previous(self, previous: PreviousLook) -> None:
-        self._previous_looks += 1
+        self._previous_looks += previous.bytes >= least_of_previous(self.watch, remark=False)
         if previous.gone is not None:
             previous.gone.stop()
         if self._previous_looks == PREVIOUS_LOOKS:

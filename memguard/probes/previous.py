@@ -17,7 +17,7 @@ from memguard.probes.ledger import tensors_in
 from memguard.probes.sizes import storage_key
 from memguard.probes.storage_refs import StorageRef
 from memguard.probes.until_gone import UntilGone
-from memguard.probes.worth import LEAST, least_of_device, least_of_peak
+from memguard.probes.worth import least_of_device, least_of_peak, least_of_remark
 
 BESIDE = 2
 """Times that an output itself may be too small: probabilities or masks of its size may lie beside it."""
@@ -26,10 +26,11 @@ MUCH_MORE = 2
 """Times that another name must hold as much, to be told in place of the likeliest."""
 
 
-def is_worth(watch: Watch, nbytes: int) -> bool:
-    """Whether so many bytes of the last batch are worth a word."""
-    least = least_of_device(watch.device_total_bytes)
-    return nbytes >= least or (nbytes >= LEAST and nbytes >= (least_of_peak(watch.record) or least))
+def least_of_previous(watch: Watch, *, remark: bool) -> int:
+    """Bytes of the last batch from which on they are worth a word, or a remark."""
+    of_device = least_of_device(watch.device_total_bytes)
+    of_peak = least_of_remark(watch.record) if remark else least_of_peak(watch.record)
+    return of_device if of_peak is None else min(of_device, of_peak)
 
 
 @final

@@ -19,7 +19,7 @@ from memguard.probes.idle_locals import idle_at_peak
 from memguard.probes.interface import AllocationHistory, Probe, Watch
 from memguard.probes.keepers import keeper_of
 from memguard.probes.rebound_calls import doubled_at_peak
-from memguard.probes.worth import LEAST, PEAK_SHARE, least_of_device
+from memguard.probes.worth import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE, least_of_device
 from memguard.stats import Stage
 
 BEGIN = {Stage.TRAIN: 12, Stage.VALIDATION: 2, Stage.TEST: 2}
@@ -33,7 +33,7 @@ ALIKE = 0.75
 
 HIGHEST = 0.9
 """How near to the highest peak of all stages the one must be at which variables are looked for."""
-GAIN, PART = 0.1, 0.02
+GAIN, PART = 0.05, 0.02
 """Of the peak: by so much it must be lower without idle variables, and so large is the smallest that counts."""
 LARGE = 0.2
 """Of the peak: variables as large as that are told one by one."""
@@ -120,13 +120,16 @@ class RebindsProbe(Probe):
             trace = [event for events in history.snapshot().get("device_traces", ()) for event in events]
         finally:
             self._end(history)
-        least = min(least_of_device(self.watch.device_total_bytes), max(int(PEAK_SHARE * self._peak), LEAST))
+        much = min(least_of_device(self.watch.device_total_bytes), max(int(PEAK_SHARE * self._peak), LEAST))
+        least = min(much, max(int(REMARK_SHARE * self._peak), LEAST_REMARK))
         for two in doubled_at_peak(trace, min_bytes=least):
             if two.keeper is not None:
                 self._tell_kept(two.keeper, two.bytes, stage)
             else:
                 self._tell_rebound(two.site, two.name, two.source, two.bytes, stage)
-        for (file, line, function), nbytes in sorted(rebound(trace, min_bytes=least).items(), key=lambda it: -it[1]):
+        for (file, line, function), nbytes in sorted(
+            rebound(trace, min_bytes=least, much=much).items(), key=lambda it: -it[1]
+        ):
             target = assigned_at(file, line)
             if target is not None and not gives_back(file, line):  # else no variable of that function has the old one
                 holder, source = target
@@ -170,36 +173,40 @@ class RebindsProbe(Probe):
             )
 
 
-def rebound(trace: list[dict[str, Any]], *, min_bytes: int) -> dict[Site, int]:
+def rebound(trace: list[dict[str, Any]], *, min_bytes: int, much: int = 0) -> dict[Site, int]:
     """Lines whose tensor was freed right after the same line had made one of its size, with that size.
 
     Args:
         trace: Allocator events in PyTorch's snapshot format, oldest first.
         min_bytes: Smallest tensor that counts.
+        much: From that size on it counts wherever the peak comes; below it, where both are there at the peak.
 
     Returns:
         Bytes by (file, line, function).
     """
     found: dict[tuple[str, int, str], int] = {}
-    alive: dict[int, tuple[Site, int, int]] = {}
-    """Line, size and stretch of each large block."""
+    alive: dict[int, tuple[Site, int, int, int]] = {}
+    """Line, size, stretch and number of the event of each large block."""
+    levels = list(itertools.accumulate(map(_change, trace)))
+    high = AS_HIGH * max(levels, default=0)
     stretch, last, newest = 0, None, 0
     """Allocations of one line without another's between them are one stretch: one run of its statement."""
-    for event in trace:
+    for number, event in enumerate(trace):
         action, address, size = event.get("action"), event.get("addr", 0), int(event.get("size", 0))
         if action == "alloc":
             site = _direct_line(event.get("frames") or ())
             stretch += site != last
             last = site
             if site is not None and size >= min_bytes:
-                alive[address] = (site, size, stretch)
+                alive[address] = (site, size, stretch, number)
                 newest = address
         elif action in ("free_requested", "free") and address in alive:
-            site, size, then = alive.pop(address)
+            site, size, then, _ = alive.pop(address)
             made = alive.get(newest)
             if made is None or made[0] != site or made[2] != stretch or then == stretch:
                 continue  # the newest is of another line, or this one is of the same run: an intermediate
-            if ALIKE * size <= made[1] <= size / ALIKE:
+            at_peak = size >= much or max(levels[made[3] : number]) >= high
+            if at_peak and ALIKE * size <= made[1] <= size / ALIKE:
                 found[site] = max(found.get(site, 0), size)
     return found
 

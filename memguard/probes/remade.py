@@ -20,7 +20,7 @@ from memguard.probes.interface import Probe, Watch
 from memguard.probes.remaking import remade_attribute, remade_elsewhere, remade_variable
 from memguard.probes.sizes import storage_key
 from memguard.probes.storage_refs import StorageRef
-from memguard.probes.worth import LEAST, PEAK_SHARE
+from memguard.probes.worth import LEAST_REMARK, REMARK_SHARE
 from memguard.stats import BatchRecord
 
 USUAL, RISE = 15, 1.05
@@ -119,10 +119,10 @@ class RemadeProbe(Probe):
         if len(self._peaks) < MIN_RECORDS:
             return float("inf")
         usual = statistics.median(self._peaks)
-        return max(RISE * usual, usual + LEAST)
+        return max(RISE * usual, usual + LEAST_REMARK)
 
     def _large(self) -> dict[Where, tuple[int, int]]:
-        least = max(int(PEAK_SHARE * max(self._peaks, default=0)), LEAST)
+        least = max(int(REMARK_SHARE * max(self._peaks, default=0)), LEAST_REMARK)
         found: dict[Where, tuple[int, int]] = {}
         whole: dict[Where, bool] = {}
         self._seen = {}

@@ -21,11 +21,17 @@ from tests.probes.loop import Loop
 WIDTH = 64
 
 
-def trained(peak: int, kinds: list[Any], **kwargs: Any) -> Loop:
-    """Six steps, each with a table of 4 MiB that is read before the forward alone, and outputs of 2 MiB kept."""
+def trained(peak: int, kinds: list[Any], so_far: int | None = None) -> Loop:
+    """Six steps, each with a table of 4 MiB that is read before the forward alone, and outputs of 2 MiB kept.
+
+    Args:
+        peak: Of a whole batch.
+        kinds: The probes.
+        so_far: The peak wherever it is read in a batch, if that is another.
+    """
     model = nn.Linear(WIDTH, WIDTH)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    watch = {"device_total_bytes": 1024 * MIB, "read": lambda: MemoryStats(allocated_peak_bytes=peak)}
+    watch = {"device_total_bytes": 1024 * MIB, "read": lambda: MemoryStats(allocated_peak_bytes=so_far or peak)}
 
     def step(x: torch.Tensor) -> torch.Tensor:
         table = torch.ones(MIB)
@@ -55,12 +61,19 @@ def test_a_local_that_is_much_of_the_peak_is_told(peak: int, told: int) -> None:
     assert all(fact.peak_bytes == peak for fact in facts)
 
 
-@pytest.mark.parametrize(("peak", "told"), [(8 * MIB, 2), (40 * MIB, 0)])
-def test_outputs_that_are_much_of_the_peak_are_told(peak: int, told: int) -> None:
+@pytest.mark.parametrize(("peak", "told"), [(8 * MIB, 2), (30 * MIB, 3), (80 * MIB, 0)])
+def test_outputs_that_are_some_of_the_peak_are_told(peak: int, told: int) -> None:
     """The last batch's outputs add to it, however large the device is."""
     facts = trained(peak, [OutputsProbe]).of(PreviousOutputsAlive)
     assert [fact.place.holder for fact in facts] == ["out"] * told
     assert all(fact.peak_in_forward and fact.peak_bytes == peak for fact in facts)
+
+
+@pytest.mark.parametrize(("so_far", "told"), [(30, True), (40, False)])
+def test_a_local_that_is_some_of_the_peak_is_told_where_the_peak_is_yet_to_come(so_far: int, told: bool) -> None:
+    """What made the peak before the forward may have done without it."""
+    facts = trained(40 * MIB, [LocalsProbe], so_far=so_far * MIB).of(LargeLocals)
+    assert [(fact.names, fact.at) for fact in facts] == [(("table",), "backward")] * told
 
 
 def test_much_of_a_small_peak_is_no_warning() -> None:
