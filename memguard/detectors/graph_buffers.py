@@ -33,11 +33,14 @@ class RetainGraph(Detector):
     name: ClassVar[str] = "retain-graph"
 
     def __init__(self) -> None:
-        self._seen = 0
+        self._seen = self._in_batch = 0
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Concludes when it happened in two batches: once may be a look at the graph."""
         if not isinstance(fact, SavedAfterBackward):
+            return
+        if fact.same_batch and not fact.part:
+            yield from self._within(fact, run)
             return
         self._seen += 1
         if self._seen < 2 and not fact.part:  # that is weighed when it is seen again, and told once
@@ -79,6 +82,24 @@ class RetainGraph(Detector):
             f"{f'by `{name}` ' if name else ''}when the next forward begins, so two graphs stand side by side.",
             "drop retain_graph=True from the last backward of the batch, or sum the losses and call backward once"
             f"{f'; or let {name} go before the next forward (del {name})' if name and name.isidentifier() else ''}.",
+            nbytes=fact.bytes or None,
+        )
+
+    def _within(self, fact: SavedAfterBackward, run: Run) -> Iterable[Finding]:
+        """A remark alone: what stands in no model's graph may have been kept for, and runs again."""
+        self._in_batch += 1
+        if self._in_batch < 2:
+            return
+        where, name = at(fact.place), fact.place.holder
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.INFO,
+            f"the backward{f' at {where}' if where else ''} keeps its graph, and no later one runs through it: "
+            f"{format_bytes(fact.bytes)} are still held {f'by `{name}` ' if name else ''}when the model's next forward "
+            "of the same batch begins, so two graphs stand side by side.",
+            "drop retain_graph=True from the last backward through each forward.",
             nbytes=fact.bytes or None,
         )
 

@@ -43,6 +43,8 @@ class SavedAfterBackward(Fact):
     """Whether the next batch's backward ran through it again: a state leads back into it."""
     part: bool = False
     """Whether a later backward needed another part of the graph, which lies below: this is what it did not need."""
+    same_batch: bool = False
+    """Whether that next forward is one of the same batch, before any step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

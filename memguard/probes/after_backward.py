@@ -20,10 +20,12 @@ from memguard.probes.ledger import KEY, Mark
 from memguard.probes.parsing import parse_file
 from memguard.probes.reach import Reach
 from memguard.probes.sizes import owned_storages, saved_storages
-from memguard.probes.worth import LEAST, least_of_peak
+from memguard.probes.worth import LEAST, least_of_remark
 
 LOOKS = 3
-"""How often a graph whose saved tensors outlived the backward is sized."""
+"""How often a graph whose saved tensors outlived the backward is sized, and one of the batch that goes on."""
+PATIENCE = 8
+"""Batches after which there will be no step that tells whether a graph was still wanted."""
 
 
 class _Kept(NamedTuple):
@@ -33,6 +35,8 @@ class _Kept(NamedTuple):
     uses: int
     place: Place
     saved: dict[int, int]
+    same_batch: bool
+    """Whether that forward came before any step: then one tells whether a later backward wanted the graph."""
     beside: list[tuple[Mark, int, dict[int, int] | None]]
     """The other forwards through which the same backward ran, how often one had, what the graph of each saved."""
 
@@ -59,7 +63,7 @@ class SavedTensors:
         self, watch: Watch, report: Callable[[Fact], None], holders: Callable[..., tuple[Holder, ...]]
     ) -> None:
         self._watch, self._report, self._holders = watch, report, holders
-        self._told = 0
+        self._told = self._within = 0
         self._names: dict[Place, str | None] = {}
         """Which variable held the graph of a backward; looked for once, when it is seen for the second time."""
         self.open: list[_Kept] = []
@@ -76,17 +80,37 @@ class SavedTensors:
         if self._told >= LOOKS or place is None or _is_backward(last.created):
             return  # with create_graph it keeps its graph by itself: the gradients are told as that (MG104)
         self._told += 1
+        saved = self._sized(last, place, named=self._told > 1)
+        self.open.append(_Kept(last, last.uses, place, saved, False, self._beside(last)))
+
+    def look_within(self, last: Mark) -> None:
+        """Sizes it likewise where the batch goes on, before any step: there a later backward may still want it."""
+        place = last.kept
+        if self._within >= LOOKS or place is None or _is_backward(last.created):
+            return
+        if any(kept.last is last for kept in self.open):
+            return
+        self._within += 1
+        saved = self._sized(last, place, named=self._within > 1)
+        if sum(saved.values()) >= (least_of_remark(self._watch.record) or LEAST):
+            self.open.append(_Kept(last, last.uses, place, saved, True, self._beside(last)))
+
+    def _sized(self, last: Mark, place: Place, *, named: bool) -> dict[int, int]:
+        """What a forward's graph saved, without the model's own; finds at times the variable that holds it."""
         saved = _saved_of(last) or {}
-        if self._told > 1 and place not in self._names:
-            self._names[place] = self._name(last, saved)
+        if named and place not in self._names:
+            self._names[place] = self._name(last, saved, place)
         for key in owned_storages(self._watch.models) if saved else ():
             saved.pop(key, None)
-        beside = [
+        return saved
+
+    def _beside(self, last: Mark) -> list[tuple[Mark, int, dict[int, int] | None]]:
+        marks = (*list(self._watch.ledger.live.values()), *self._watch.ledger.died)
+        return [
             (m, m.uses, _saved_of(m)) for m in marks if m is not last and m.task is not None and m.task == last.task
         ]
-        self.open.append(_Kept(last, last.uses, place, saved, beside))
 
-    def _name(self, last: Mark, saved: dict[int, int]) -> str | None:
+    def _name(self, last: Mark, saved: dict[int, int], place: Place) -> str | None:
         """The variable that holds a forward's graph: of several the one that the backward began at, or is nearest.
 
         What the graph of each of them saved is added, if the forward's own output is gone.
@@ -104,19 +128,29 @@ class SavedTensors:
             return any(reach.passes(other, (tensor,)) for other in others)
 
         found = self._holders(judge, graph=True, passes=is_upstream, stage=last.stage, collector=False)
-        return next((holder.place.holder for holder in found if holder.kind != "unnamed"), None)
+        names = [holder.place.holder for holder in found if holder.kind != "unnamed"]
+        text = linecache.getline(place.file or "", place.line or 0)
+        called = (name for name in names if name and re.search(rf"\b{re.escape(name)}\s*\.\s*backward\b", text))
+        return next(called, names[0] if names else None)
 
     def conclude(self) -> None:
         """Tells what was seen, now that the next backward has been."""
-        for kept in self.open:
+        kept_open, self.open = self.open, []
+        for kept in kept_open:
             last, place, saved = kept.last, kept.place, kept.saved
             carried = last.uses > kept.uses
+            if kept.same_batch and self._watch.optimizer_steps == last.steps:
+                if not carried and self._watch.batch - last.batch < PATIENCE:
+                    self.open.append(kept)
+                continue
+            if kept.same_batch and carried:
+                continue  # it was kept for that
             # It may be kept for another part of it: a generator's, below the discriminator's. The rest is in vain.
             part = not carried and any(mark.uses > then for mark, then, _ in kept.beside)
             if part:
                 needed = kept.needed
                 saved = {} if needed is None else {key: size for key, size in saved.items() if key not in needed}
-                if sum(saved.values()) < (least_of_peak(self._watch.record) or LEAST):
+                if sum(saved.values()) < (least_of_remark(self._watch.record) or LEAST):
                     continue
             if carried:
                 self.carried_by = place
@@ -129,9 +163,9 @@ class SavedTensors:
                     tensors=len(saved),
                     carried=carried,
                     part=part,
+                    same_batch=kept.same_batch,
                 )
             )
-        self.open.clear()
 
 
 def _saved_of(mark: Mark) -> dict[int, int] | None:

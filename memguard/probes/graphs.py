@@ -74,6 +74,8 @@ class GraphsProbe(Probe):
             return
         if last.steps < self.watch.optimizer_steps:  # in the same batch too: a step for each of several losses
             self._saved.look(last)
+        elif module.training:
+            self._saved.look_within(last)
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Where old graphs are about to be told: asks whether this one reaches them."""

@@ -207,6 +207,14 @@ def test_a_peak_far_above_the_logits_is_not_theirs() -> None:
     assert judge(RULES["MG310"](), replace(fact, extra_bytes=GIB)) != []
 
 
+def test_what_a_backward_keeps_while_its_batch_goes_on_is_a_remark() -> None:
+    """Once may be a look at the graph; a computation outside all models may have needed it again."""
+    fact = SavedAfterBackward(**AT, bytes=GIB, tensors=3, same_batch=True)
+    assert judge(RULES["MG103"](), fact) == []
+    (finding,) = judge(RULES["MG103"](), fact, fact)
+    assert finding.severity is Severity.INFO and "of the same batch" in finding.message
+
+
 def test_copies_of_logits_are_judged_by_their_share_of_the_device() -> None:
     """Few classes are no excuse where the copies make the peak; small ones are no more than a remark, or none."""
     fact = LargeLogits(

@@ -252,6 +252,28 @@ def test_two_backwards_on_one_graph_are_healthy_when_the_last_one_frees() -> Non
 
 
 @sees_saved_tensors
+@pytest.mark.parametrize("then", ["nothing", "again", "freed"])
+def test_a_graph_kept_while_its_batch_goes_on_is_told_once_a_step_shows_that_nobody_wants_it(then: str) -> None:
+    """The last of two backwards keeps it too, and the next forward of the batch is built beside it."""
+    model, optimizer, x = make()
+    x = x.repeat(2048, 1)
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(5):
+            out = model(x)
+            first, second = out.sum(), out.square().sum()
+            first.backward(retain_graph=True)
+            second.backward(retain_graph=then != "freed")  # the last of both
+            other = model(x + 1).square().sum()
+            (other + out.mean() if then == "again" else other).backward()
+            optimizer.step()
+    facts = loop.of(SavedAfterBackward)
+    assert bool(facts) is (then == "nothing")
+    assert all(fact.same_batch and not fact.carried and not fact.part for fact in facts)
+    assert {fact.place.line for fact in facts} <= {line_of("the last of both")}
+    assert [fact.place.holder for fact in facts][1:] == ["second"] * (len(facts) - 1)
+
+
+@sees_saved_tensors
 @pytest.mark.parametrize(("own_batch", "shared"), [(False, False), (True, False), (False, True), (True, True)])
 def test_a_graph_kept_for_another_part_is_needed(own_batch: bool, shared: bool) -> None:
     """A discriminator's backward keeps its graph: for the generator's, where the fakes are not detached; else in vain.
