@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, final
 
+from memguard.clocks import time_ns
 from memguard.facts import Fact, LargeLocals, Place, PreviousOutputsAlive, ReboundTensor
 from memguard.probes.assignments import assigned_at, spelled
 from memguard.probes.frames import is_user_file
@@ -18,6 +19,7 @@ from memguard.probes.history import MAX_ENTRIES
 from memguard.probes.idle_locals import idle_at_peak
 from memguard.probes.interface import AllocationHistory, Probe, Watch
 from memguard.probes.keepers import keeper_of
+from memguard.probes.last_batch import LastBatch
 from memguard.probes.rebound_calls import doubled_at_peak
 from memguard.probes.worth import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE, least_of_device
 from memguard.stats import Stage
@@ -59,6 +61,9 @@ class RebindsProbe(Probe):
         self._on: Stage | None = None
         """The stage whose history is written."""
         self._mine = False
+        self._ends: list[int] = []
+        """When it began and its batches ended, in microseconds."""
+        self._last = LastBatch(watch, report)
 
     def install(self) -> None:
         """Where nobody can write a history, there is nothing to look at."""
@@ -68,16 +73,18 @@ class RebindsProbe(Probe):
     def on_batch_end(self) -> None:
         """Begins the history after some batches, and reads it some batches later."""
         watch, history, stage = self.watch, self.watch.history, self.watch.stage
+        self._last.conclude()
         if stage not in self._counts or history is None or self._on not in (None, stage):
             return
         count = self._counts[stage] = self._counts[stage] + 1
+        self._ends = [*self._ends, time_ns() // 1000] if self._on is stage else []
         if count <= BEGIN[stage] and (record := watch.record) is not None:
             self._peaks[stage] = max(self._peaks[stage], record.allocated_peak_bytes or 0)
         if count == BEGIN[stage]:
             if not self._is_worth_it(history):
                 self._leave(stage)
                 return
-            self._on = stage
+            self._on, self._ends = stage, [time_ns() // 1000]
             self._mine = not history.records_history  # on a virtual GPU stacks come with any history
             if self._mine:
                 history.record_history(True, MAX_ENTRIES)
@@ -139,6 +146,9 @@ class RebindsProbe(Probe):
                     continue
                 self._tell_rebound((file, line, function), holder, source, nbytes, stage)
         self._tell_idle(trace, stage)
+        peak = self._peaks[stage]
+        if stage is Stage.TRAIN and peak and self._last.look(trace, self._ends, min_bytes=least, peak=peak):
+            self.hear("on_batch_end")
 
     def _tell_rebound(self, site: Site, holder: str, source: str, nbytes: int, stage: Stage) -> None:
         place = Place(file=site[0], line=site[1], function=site[2], holder=holder, source=source)
