@@ -14,9 +14,10 @@ from memguard.probes.capacities import capacity_of, outgrew
 from memguard.probes.host_copies import is_on_host
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.lasting import outlives_its_turn
+from memguard.probes.ledger import tensors_in
 from memguard.probes.previous import BESIDE, Beside, PreviousLook, least_of_previous
 from memguard.probes.returned import large_storages
-from memguard.probes.sizes import storage_key
+from memguard.probes.sizes import storage_key, storages_of
 from memguard.probes.storage_refs import StorageRef
 from memguard.stats import Stage
 
@@ -85,6 +86,9 @@ class OutputsProbe(Probe):
             return
         makers, before = (id(module), STEP), watch.batch - 1
         last = [o for o in self._new if o.module in makers and o.batch == before and not o.ref.expired()]
+        if last:  # a state that this forward is given is wanted
+            given = storages_of(tensors_in((args, kwargs), 4))
+            last = [output for output in last if output.key not in given]
         outputs = {output.key: output.bytes for output in last}
         size, much = sum(outputs.values()), least_of_previous(watch, remark=False)
         if self._times * size < least:
@@ -94,7 +98,7 @@ class OutputsProbe(Probe):
             self.stop_hearing("on_forward_start")
         holders, held, gone = self._beside.look(watch, outputs)
         self._remarks -= held < much
-        if held >= least:
+        if held >= least and not (held < much and holders and holders[0].grows):  # a memory, as of a contrastive loss
             self._times = max(self._times, held / size)  # what it adds to the peak must not hide it the next time
             place = holders[0].place if holders else None
             self._previous = PreviousLook(held, place, [output.ref for output in last], gone=gone)
