@@ -19,6 +19,7 @@ from memguard.probes.previous import BESIDE, Beside, PreviousLook, least_of_prev
 from memguard.probes.returned import large_storages
 from memguard.probes.sizes import storage_key, storages_of
 from memguard.probes.storage_refs import StorageRef
+from memguard.probes.worth import LEAST_REMARK, least_of_device
 from memguard.stats import Stage
 
 MIN_BYTES = 1024
@@ -80,9 +81,11 @@ class OutputsProbe(Probe):
         """Looks whether the last batch's outputs are still there."""
         if not self._new_bytes or self._previous is not None:
             return
-        watch = self.watch
+        watch, seen = self.watch, self._times * self._new_bytes
+        if seen < min(least_of_device(watch.device_total_bytes), LEAST_REMARK):
+            return
         least = least_of_previous(watch, remark=self._remarks > 0)
-        if self._times * self._new_bytes < least:
+        if seen < least:
             return
         makers, before = (id(module), STEP), watch.batch - 1
         last = [o for o in self._new if o.module in makers and o.batch == before and not o.ref.expired()]
