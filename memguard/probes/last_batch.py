@@ -6,7 +6,7 @@ history; who has it, one walk; that it is another one in each batch, the next ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, final
 
 import torch
@@ -40,19 +40,29 @@ class LastBatch:
         self._kept: list[_Kept] = []
         self._peak = 0
 
-    def look(self, trace: Sequence[dict[str, Any]], ends: Sequence[int], *, min_bytes: int, peak: int) -> bool:
-        """Whether the end of the next batch is to be told, with `conclude`.
+    def look(
+        self,
+        trace: Sequence[dict[str, Any]],
+        ends: Sequence[int],
+        *,
+        min_bytes: int,
+        peak: int,
+        told: Collection[tuple[str | None, int | None]] = (),
+    ) -> None:
+        """Looks who has what is left over; the end of the next batch is to call `conclude`.
 
         Args:
             trace: Allocator events in PyTorch's snapshot format, oldest first.
             ends: When the history began and each of its batches ended, in microseconds.
             min_bytes: Least that counts.
             peak: The batches' highest.
+            told: Files and lines of statements that were told for what they keep.
         """
         found = left_over(trace, ends, min_bytes=min_bytes)
         if found is not None:
-            self._kept, self._peak = self._holders(found, min_bytes), peak
-        return bool(self._kept)
+            kept = self._holders(found, min_bytes)
+            self._kept = [each for each in kept if (each.place.file, each.place.line) not in told]
+            self._peak = peak
 
     def conclude(self) -> None:
         """Tells of what is gone by now: the attribute has another batch's."""

@@ -64,6 +64,8 @@ class RebindsProbe(Probe):
         self._ends: list[int] = []
         """When it began and its batches ended, in microseconds."""
         self._last = LastBatch(watch, report)
+        self._told: set[tuple[str | None, int | None]] = set()
+        """Files and lines that were."""
 
     def install(self) -> None:
         """Where nobody can write a history, there is nothing to look at."""
@@ -74,6 +76,8 @@ class RebindsProbe(Probe):
         """Begins the history after some batches, and reads it some batches later."""
         watch, history, stage = self.watch, self.watch.history, self.watch.stage
         self._last.conclude()
+        if not self._counts:
+            self.stop_hearing("on_batch_end", "on_stage_end")
         if stage not in self._counts or history is None or self._on not in (None, stage):
             return
         count = self._counts[stage] = self._counts[stage] + 1
@@ -147,15 +151,18 @@ class RebindsProbe(Probe):
                 self._tell_rebound((file, line, function), holder, source, nbytes, stage)
         self._tell_idle(trace, stage)
         peak = self._peaks[stage]
-        if stage is Stage.TRAIN and peak and self._last.look(trace, self._ends, min_bytes=least, peak=peak):
+        if stage is Stage.TRAIN and peak:
+            self._last.look(trace, self._ends, min_bytes=least, peak=peak, told=self._told)
             self.hear("on_batch_end")
 
     def _tell_rebound(self, site: Site, holder: str, source: str, nbytes: int, stage: Stage) -> None:
         place = Place(file=site[0], line=site[1], function=site[2], holder=holder, source=source)
+        self._told.add((place.file, place.line))
         self.report(ReboundTensor(batch=self.watch.batch, stage=stage, place=place, bytes=nbytes))
 
     def _tell_kept(self, keeper: Place, nbytes: int, stage: Stage) -> None:
         """An attribute keeps the last batch's, and the peak comes while it does."""
+        self._told.add((keeper.file, keeper.line))
         fact = PreviousOutputsAlive(batch=self.watch.batch, stage=stage, place=keeper, bytes=nbytes, graph=False)
         self.report(replace(fact, peak_in_forward=True, steady=True, peak_bytes=self._peaks[stage]))
 
