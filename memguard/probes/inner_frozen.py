@@ -132,7 +132,7 @@ class InnerFrozenProbe(Probe):
         self._searched = False
         self._used: dict[int, list[int]] = {}
         """Graphs of each model that died unused, and those that a backward used."""
-        self._optimizers: set[int] = set()
+        self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         """Those that were alive a batch before."""
         self._begun = 0
         """Optimizer steps before the training that is under way."""
@@ -143,11 +143,11 @@ class InnerFrozenProbe(Probe):
         if self._searched:
             self._conclude()
             return
-        optimizers = {id(optimizer) for optimizer in watch.optimizers}
-        if self._optimizers and optimizers.isdisjoint(self._optimizers):
+        optimizers = [weakref.ref(optimizer) for optimizer in watch.optimizers]
+        if self._optimizers and optimizers and all(ref() is None for ref in self._optimizers):
             self._used.clear()  # a training is over, and what was trained in it may be a teacher in the next
             self._begun = watch.optimizer_steps
-        self._optimizers = optimizers
+        self._optimizers = optimizers or self._optimizers
         for mark in watch.ledger.died:
             self._used.setdefault(mark.module, [0, 0])[mark.used] += 1
         if watch.optimizer_steps - self._begun >= AFTER_STEPS and optimizers:
