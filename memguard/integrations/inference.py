@@ -202,15 +202,19 @@ class BatchInference:
         if self._stepping > 1:
             self._recount()
 
-    def step_end(self) -> None:
-        """An optimizer has made its step."""
+    def step_end(self, *, alone: bool = True) -> None:
+        """An optimizer has made its step.
+
+        Args:
+            alone: Whether nobody else watches the process, who may know what this step is a part of.
+        """
         self._stepping = max(self._stepping - 1, 0)
         if self._stepping:
             self._recount()
             self._stepping -= 1  # this one is still under way
         if self._stepping or self.explicit:
             return
-        if not self._open:
+        if not self._open and alone:
             self._bare += 1
             if self._bare > MOST_BARE:
                 self._begin_in(Stage.TRAIN)

@@ -15,7 +15,7 @@ from memguard.integrations.express import Express
 from memguard.integrations.hooks import OpenForwards, RootHooks
 from memguard.integrations.inference import BatchInference
 from memguard.integrations.progress import BatchLine
-from memguard.integrations.session import Session
+from memguard.integrations.session import Session, open_sessions
 from memguard.integrations.shield import shielded
 from memguard.integrations.steps import steps_under_way
 from memguard.probes.by_identity import WeakIdentityDict
@@ -45,7 +45,7 @@ class PlainLoop:
         self._hear_backward = Hook(self._backward, self.hook_failed)
         self._losses: BackwardCalls | None = None
         self._express = session.express = Express(session, self._inference, self._forwards_open)
-        session.on_step = (self._step_start, self._inference.step_end)
+        session.on_step = (self._step_start, self._step_end)
 
     @property
     def models(self) -> list[nn.Module]:
@@ -265,6 +265,9 @@ class PlainLoop:
     def _look_for_interrupt(self, *, in_hook: bool) -> None:
         if self._forwards_open.interrupted(in_hook=in_hook):
             self.session.validation.interrupted()
+
+    def _step_end(self) -> None:
+        self._inference.step_end(alone=len(open_sessions()) == 1)
 
     def _step_start(self) -> None:
         self._inference.step_start()

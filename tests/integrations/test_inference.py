@@ -1,3 +1,11 @@
+import contextlib
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import memguard
 from memguard.integrations.inference import MOST_BARE, MOST_OF_PARTS, BatchInference
 from memguard.stats import Stage
 
@@ -73,6 +81,23 @@ def test_two_optimizers_that_step_one_after_the_other_make_two_batches_at_most()
 def test_steps_without_any_forward_are_batches_after_a_while() -> None:
     """Copies of the model are trained, and it steps with their gradients: nobody else says what a batch is."""
     assert infer("Tb[]" + "[]" * MOST_BARE + "[] [] Tb[] []") == "train ( ) ( ) ( ) ( )"
+
+
+@pytest.mark.parametrize(("others", "batches"), [(0, 12), (1, 0)])
+def test_steps_without_forwards_are_batches_of_who_is_alone(others: int, batches: int, tmp_path: Path) -> None:
+    """A Trainer's callback knows what a step belongs to; the session of the script around it leaves it alone."""
+    weights = nn.Linear(1, 1)
+    for parameter in weights.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer = torch.optim.SGD(weights.parameters(), lr=0.1)
+    with contextlib.ExitStack() as stack:
+        guards = [
+            stack.enter_context(memguard.watch(nn.Linear(1, 1), logdir=tmp_path / str(n), quiet=True, device="cpu"))
+            for n in range(1 + others)
+        ]
+        for _ in range(MOST_BARE + 12):
+            optimizer.step()
+        assert [guard.session.recorder.batch for guard in guards] == [batches] * len(guards)
 
 
 def test_evaluation_has_a_batch_a_forward() -> None:
