@@ -47,10 +47,8 @@ def is_bounded(
     Returns:
         True also where the source cannot be read: then nothing speaks against it.
     """
-    if file is None or line is None or not holder:
-        return True
-    tree = parse_file(file)
-    if tree is None:
+    tree = parse_file(file) if file is not None else None
+    if tree is None or line is None or not holder:
         return True
     name = holder.partition("[")[0].rpartition(".")[2]
     if name == "_trainer":

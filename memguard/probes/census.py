@@ -128,30 +128,35 @@ def find_growth(
     for longer, size, link in found[:MAX_GROWTHS]:
         if any(id(inner) != id(link) and link in inner.trail() for inner in growing.values()):
             continue
-        kind = container_of(type(link.value)) or "object"
-        of_newest, from_worker = newest.get(id(link), (0, False))
-        tensors = list(tensors_in(newest_of(link.value), 3))
-        place = survey.cause(link)
         growths.append(
-            Growth(
-                place,
-                kind,
-                longer,
-                size,
-                newest_bytes=of_newest,
-                from_worker=from_worker,
-                shared=from_worker and bool(tensors) and all(map(is_from_worker, tensors)),
-                newest=tuple(storages_of(tensors)),
-                graph=any(tensor.grad_fn is not None for tensor in tensors),
-                numbers=bool(tensors) and all(tensor.numel() == 1 for tensor in tensors),
-                on_cpu=bool(tensors) and all(tensor.device.type == "cpu" for tensor in tensors),
-                pinned=torch.cuda.is_initialized() and any(tensor.is_pinned() for tensor in tensors),
-                copy_bytes=called.get(id(link), 0),
-                length=length_of(link.value),
-                capacity=capacity_of(link, place.file, place.holder),
-            )
+            _growth_of(survey, link, longer, size, newest.get(id(link), (0, False)), called.get(id(link), 0))
         )
     return tuple(growths)
+
+
+def _growth_of(
+    survey: Survey, link: Link, elements: int, nbytes: int, newest: tuple[int, bool], copy_bytes: int
+) -> Growth:
+    of_newest, from_worker = newest
+    tensors = list(tensors_in(newest_of(link.value), 3))
+    place = survey.cause(link)
+    return Growth(
+        place,
+        container_of(type(link.value)) or "object",
+        elements,
+        nbytes,
+        newest_bytes=of_newest,
+        from_worker=from_worker,
+        shared=from_worker and bool(tensors) and all(map(is_from_worker, tensors)),
+        newest=tuple(storages_of(tensors)),
+        graph=any(tensor.grad_fn is not None for tensor in tensors),
+        numbers=bool(tensors) and all(tensor.numel() == 1 for tensor in tensors),
+        on_cpu=bool(tensors) and all(tensor.device.type == "cpu" for tensor in tensors),
+        pinned=torch.cuda.is_initialized() and any(tensor.is_pinned() for tensor in tensors),
+        copy_bytes=copy_bytes,
+        length=length_of(link.value),
+        capacity=capacity_of(link, place.file, place.holder),
+    )
 
 
 def count_back(survey: Survey, lengths: Mapping[int, int]) -> Census:

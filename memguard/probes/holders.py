@@ -116,12 +116,9 @@ class Survey:
     def by_holder(
         self, found: Sequence[tuple[Link, int]], *, plain: bool = False, graph: bool = False
     ) -> list[tuple[Holder, list[Link]]]:
-        """Each holder with the links to what it holds; nothing is ranked or dropped. Arrays and texts are plain.
+        """Each holder with the links to what it holds; nothing is ranked or dropped.
 
-        Args:
-            found: Links with bytes.
-            plain: Whether they lead to arrays and texts.
-            graph: Whether it is the graphs that matter: what stores values without one is no cause then.
+        Arrays and texts are plain. Where it is graphs that matter, what stores values without one is no cause.
         """
         named = []
         for group in grouped(found)[:MAX_GROUPS]:
