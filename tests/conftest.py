@@ -12,6 +12,9 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes on two cores: more threads only wait for each other
 
+collect_ignore_glob = ["corpus/*/*"]
+"""Its programs are run, not collected, whatever their names are."""
+
 
 def pytest_collection_finish() -> None:
     """Sets aside what the tests have imported, half a million objects: memguard and the collector pass it over."""
