@@ -74,12 +74,17 @@ class Fragmentation(Detector):
         self._pieces += pieces is None or pieces > PIECES * total or bool(record.num_alloc_retries)
         self._last = record
         if self._streak >= STREAK:
-            yield self._tell(record, run, Severity.WARNING if self._retries else Severity.INFO)
+            harms = bool(self._retries) and self._is_in_pieces()
+            yield self._tell(record, run, Severity.WARNING if harms else Severity.INFO)
 
     def finish(self, run: Run) -> Iterable[Finding]:
         """A run that ends while it is so is told of it, where it was not too short to tell."""
         if not self._told and self._last is not None and self._streak >= SHORT_STREAK:
             yield self._tell(self._last, run, Severity.INFO)
+
+    def _is_in_pieces(self) -> bool:
+        """Whether it was so in most batches: segments that are only cached go back to the driver when it is needed."""
+        return 2 * self._pieces > self._streak
 
     def _tell(self, record: BatchRecord, run: Run, severity: Severity) -> Finding:
         self._told = True
@@ -87,7 +92,7 @@ class Fragmentation(Detector):
         used = max(record.device_used_bytes or 0, reserved)
         unused = reserved - (active or 0)
         why = "the free memory is in pieces."
-        if 2 * self._pieces <= self._streak:  # segments that are only cached go back to the driver when they are needed
+        if not self._is_in_pieces():
             why = (
                 "most of it lies in whole segments of sizes that are not asked for now. PyTorch gives them back before "
                 "it fails, but waits for the device to do so, and nobody else can have them."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import Any, final
 
 from torch import nn
 
@@ -50,6 +50,7 @@ def is_self_made(file: str, line: int, name: str, owner: object) -> bool:
     return way.is_made(write.value)
 
 
+@final
 class _Way:
     """How far an old value came, statement by statement."""
 

@@ -105,9 +105,11 @@ def test_whole_segments_that_are_only_cached_are_a_remark_in_other_words() -> No
     cached = [record(i, **full, device_used_bytes=23 * GIB, inactive_split_bytes=0) for i in range(60)]
     (finding,) = judge(Fragmentation(), *cached)
     assert finding.severity is Severity.INFO and "whole segments" in finding.message
-    pieces = [replace(one, inactive_split_bytes=4 * GIB) for one in cached]
+    flushed = [replace(one, num_alloc_retries=int(one.batch == 10)) for one in cached]
+    assert [finding.severity for finding in judge(Fragmentation(), *flushed)] == [Severity.INFO]
+    pieces = [replace(one, inactive_split_bytes=4 * GIB) for one in flushed]
     (finding,) = judge(Fragmentation(), *pieces)
-    assert "in pieces" in finding.message
+    assert finding.severity is Severity.WARNING and "in pieces" in finding.message
 
 
 def test_a_batch_far_longer_than_all_so_far_is_a_remark_where_it_is_far_above_the_limit() -> None:
