@@ -11,7 +11,7 @@ from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run
 
 SOME_OF_PEAK, LEAST_REMARK = 0.05, 256 * 1024
-"""Of a batch's peak: less is not even remarked on."""
+"""Of a batch's peak: less is not even remarked on; as the probes measure (`probes.worth`), which no rule may import."""
 
 
 def at(place: Place) -> str:

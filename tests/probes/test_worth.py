@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import nn
 
+from memguard.detectors import telling
 from memguard.detectors.lifetimes import LocalsAlive, PreviousBatchAlive
 from memguard.facts import LargeLocals, PreviousOutputsAlive
 from memguard.findings import Severity
+from memguard.probes import worth
 from memguard.probes.locals import LocalsProbe
 from memguard.probes.outputs import OutputsProbe
 from memguard.stats import BatchRecord, MemoryStats, Stage
@@ -97,3 +99,8 @@ def test_what_is_there_until_the_backward_raises_the_peak_too() -> None:
     assert finding.severity is Severity.INFO and "self.last = None" in finding.advice
     (finding,) = judge(PreviousBatchAlive(), full, *[replace(kept, peak_in_forward=True)] * 2, run=run)
     assert finding.severity is Severity.WARNING
+
+
+def test_rules_and_probes_measure_a_remark_alike() -> None:
+    """Neither may import the other: what one of them changes alone would be looked for and never told."""
+    assert (telling.SOME_OF_PEAK, telling.LEAST_REMARK) == (worth.REMARK_SHARE, worth.LEAST_REMARK)
