@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from memguard.integrations.torch import watch as watch
     from memguard.integrations.torch import wrap as wrap
     from memguard.options import Options as Options
-    from memguard.probes.oom_errors import is_oom as is_oom
+    from memguard.probes.oom.errors import is_oom as is_oom
     from memguard.recording import Recording as Recording
     from memguard.stats import BatchRecord as BatchRecord
     from memguard.stats import Stage as Stage
@@ -43,7 +43,7 @@ _HOMES = {
     "Severity": "memguard.findings",
     "Stage": "memguard.stats",
     "find_batch_size": "memguard.integrations.batch_size",
-    "is_oom": "memguard.probes.oom_errors",
+    "is_oom": "memguard.probes.oom.errors",
     "max_memory_allocated": "memguard.integrations.guarded_device",
     "max_memory_reserved": "memguard.integrations.guarded_device",
     "memory_allocated": "memguard.integrations.guarded_device",

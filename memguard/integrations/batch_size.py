@@ -11,7 +11,7 @@ import torch
 from torch import distributed
 
 from memguard.errors import MemGuardError
-from memguard.probes.oom_errors import is_oom
+from memguard.probes.oom.errors import is_oom
 
 T = TypeVar("T")
 MOST = 2**20

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from memguard.probes.frames import read_locals
 from memguard.probes.hook import Hook
+from memguard.probes.objects.frames import read_locals
 
 
 class ForwardListener(Protocol):

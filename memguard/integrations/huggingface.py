@@ -19,7 +19,7 @@ from memguard.integrations.session import Session
 from memguard.integrations.shield import shielded
 from memguard.integrations.trackers import Scalars
 from memguard.options import Options, disabled
-from memguard.probes.stem import is_compiled
+from memguard.probes.graphs.stem import is_compiled
 from memguard.stats import Stage
 
 try:

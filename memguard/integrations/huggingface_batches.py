@@ -14,8 +14,8 @@ from memguard.facts import KeptOutputs
 from memguard.integrations.hooks import OpenForwards, RootHooks
 from memguard.integrations.huggingface_stack import is_predicting, kept_predictions
 from memguard.integrations.session import Session
+from memguard.probes.objects.sites import call_site
 from memguard.probes.shapes import describe_shapes
-from memguard.probes.sites import call_site
 from memguard.stats import Stage
 
 EVALUATIONS = (Stage.VALIDATION, Stage.PREDICT)

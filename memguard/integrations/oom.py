@@ -27,7 +27,7 @@ from memguard.integrations.oom_files import write_report
 from memguard.integrations.oom_scene import Seen, draw
 from memguard.integrations.trace_window import TraceWindow
 from memguard.postmortem import PostMortem, conclude
-from memguard.probes.oom_errors import oom_in, requested_bytes
+from memguard.probes.oom.errors import oom_in, requested_bytes
 from memguard.report.postmortem_text import render_markdown, render_short
 from memguard.stats import BatchRecord
 

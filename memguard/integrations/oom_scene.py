@@ -22,10 +22,10 @@ from memguard.integrations.forward_count import ForwardCount
 from memguard.postmortem import Scene
 from memguard.postmortem.replay import replay_with
 from memguard.postmortem.scene import Objects, Replayed, Request, TopLine
-from memguard.probes.oom_errors import is_host_oom
-from memguard.probes.oom_errors import requested_bytes as requested_in
-from memguard.probes.oom_objects import examine
-from memguard.probes.oom_stack import stack_of
+from memguard.probes.oom.errors import is_host_oom
+from memguard.probes.oom.errors import requested_bytes as requested_in
+from memguard.probes.oom.objects import examine
+from memguard.probes.oom.stack import stack_of
 
 if TYPE_CHECKING:
     from memguard.integrations.session import Session

@@ -18,9 +18,9 @@ from memguard.integrations.progress import BatchLine
 from memguard.integrations.session import Session, open_sessions
 from memguard.integrations.shield import shielded
 from memguard.integrations.steps import steps_under_way
-from memguard.probes.by_identity import WeakIdentityDict
 from memguard.probes.hook import Hook
-from memguard.probes.roots import submodules_of
+from memguard.probes.naming.roots import submodules_of
+from memguard.probes.objects.by_identity import WeakIdentityDict
 from memguard.probes.shapes import describe_shapes
 from memguard.stats import Stage
 

@@ -32,8 +32,8 @@ from memguard.integrations.session import on_close, open_sessions
 from memguard.integrations.shield import shielded
 from memguard.module_parts import parameters_of
 from memguard.options import Options, disabled
-from memguard.probes.cache_calls import hear_calls, stop_hearing_calls
-from memguard.probes.stem import is_compiled
+from memguard.probes.graphs.stem import is_compiled
+from memguard.probes.host.cache_calls import hear_calls, stop_hearing_calls
 from memguard.probes.transforms import in_transform
 from memguard.summary import Summary
 

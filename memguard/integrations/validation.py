@@ -12,10 +12,10 @@ from torch.optim.optimizer import Optimizer
 from memguard.facts import UnusedGraphs
 from memguard.findings import Finding, Severity
 from memguard.guards.no_grad import Decision, Lookout, NoGradGuard, watch_graph
-from memguard.probes.by_identity import WeakIdentityDict
+from memguard.probes.graphs.stem import is_compiled
 from memguard.probes.interface import Watch
-from memguard.probes.sites import call_site
-from memguard.probes.stem import is_compiled
+from memguard.probes.objects.by_identity import WeakIdentityDict
+from memguard.probes.objects.sites import call_site
 from memguard.recorder import Recorder
 from memguard.stats import Stage
 

@@ -19,12 +19,12 @@ from torch import nn
 
 from memguard.facts import NOWHERE, Place
 from memguard.forks import process
-from memguard.probes.answering import asking_frame
 from memguard.probes.attached import Attached
-from memguard.probes.ledger import tensors_in
+from memguard.probes.naming.answering import asking_frame
+from memguard.probes.objects.nested import tensors_in
+from memguard.probes.objects.sites import place_of
 from memguard.probes.recomputing import in_backward
 from memguard.probes.returned import graph_bytes
-from memguard.probes.sites import place_of
 from memguard.probes.transforms import in_transform
 
 KEY = "memguard.elsewhere"

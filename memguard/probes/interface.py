@@ -16,10 +16,10 @@ from torch import nn
 
 from memguard.facts import Fact
 from memguard.module_parts import parameters_of
-from memguard.probes.collector import instances_of
 from memguard.probes.elsewhere import Elsewhere
-from memguard.probes.holders import Holder, find_holders
 from memguard.probes.ledger import Ledger
+from memguard.probes.naming.collector import instances_of
+from memguard.probes.naming.holders import Holder, find_holders
 from memguard.stats import BatchRecord, MemoryStats, Stage
 
 
@@ -78,7 +78,7 @@ class Watch:
     read: Callable[[], MemoryStats] = _no_stats
     """One look at the device, without consequences (the backend's `read`)."""
     history: AllocationHistory | None = None
-    """Who can write down each allocation's stack, where the option allows it (`memguard.probes.history`)."""
+    """Who can write down each allocation's stack, where the option allows it (`memguard.probes.peaks.history`)."""
     stem_end: Callable[[nn.Module, object, object], None] = _no_stem
     """Where the stem's hook reports; set by `Probes`."""
     rewire: Callable[..., None] = _no_wires
@@ -224,7 +224,7 @@ class Probe(ABC):
         collector: bool | None = True,
         stage: Stage | None = None,
     ) -> tuple[Holder, ...]:
-        """Who holds the tensors that a judge recognises, the likeliest cause first (`memguard.probes.holders`)."""
+        """Who holds the tensors that a judge recognises, likeliest cause first (`memguard.probes.naming.holders`)."""
         watch = self.watch
         return find_holders(
             judge,

@@ -9,14 +9,13 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, final
 
 import torch
 
 from memguard.facts import Place
-from memguard.probes.contents.attributes import attributes_of, mro_of, namespace_of
-from memguard.probes.sites import call_site
+from memguard.probes.objects.sites import call_site
 from memguard.stats import Stage
 
 KEY = "memguard.sentinel"
@@ -25,8 +24,6 @@ MAX_LIVE = 4096
 """Forwards in the ledger at once; a run that keeps more has been told long ago."""
 NEVER = sys.maxsize
 """A batch that does not come."""
-MAX_TENSORS = 64
-"""Tensors of one output that are marked."""
 
 _task: Callable[[], object] = getattr(torch._C, "_current_graph_task_id", object)  # checked in torch 2.13
 _keep_graph = getattr(
@@ -255,31 +252,3 @@ class _Used:
 
     def __deepcopy__(self, memo: object) -> _Used:
         return self
-
-
-def tensors_in(value: Any, depth: int = 6) -> Iterable[torch.Tensor]:
-    """The tensors in a nest of tuples, lists, dicts and dataclasses, without running code of the user's."""
-    return (value,) if issubclass(type(value), torch.Tensor) else _walk(value, depth, [MAX_TENSORS])
-
-
-def _walk(value: Any, depth: int, left: list[int]) -> Iterator[torch.Tensor]:
-    if depth <= 0 or left[0] <= 0:
-        return
-    for item in children_of(value):
-        if not issubclass(type(item), torch.Tensor):
-            yield from _walk(item, depth - 1, left)
-        elif left[0] > 0:
-            left[0] -= 1
-            yield item
-
-
-def children_of(value: Any) -> Iterable[Any]:
-    """What a tuple, list, dict or dataclass holds, without running code of the user's; nothing of all else."""
-    kind = type(value)
-    if issubclass(kind, dict):
-        return list(dict.values(value))
-    if issubclass(kind, (tuple, list)):
-        return iter((list.__iter__ if issubclass(kind, list) else tuple.__iter__)(value))
-    if any("__dataclass_fields__" in namespace_of(base) for base in mro_of(kind)):
-        return list(attributes_of(value).values())
-    return ()

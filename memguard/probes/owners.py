@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from memguard.module_parts import buffers_of, parameters_of
-from memguard.probes.ledger import tensors_in
-from memguard.probes.sizes import storage_key
+from memguard.probes.objects.nested import tensors_in
+from memguard.probes.objects.sizes import storage_key
 
 
 @final

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from memguard.probes.ledger import tensors_in
-from memguard.probes.sizes import owned_storages, saved_storages
+from memguard.probes.objects.nested import tensors_in
+from memguard.probes.objects.sizes import owned_storages, saved_storages
 
 
 def graph_bytes(module: nn.Module, output: object) -> int | None:

@@ -8,7 +8,7 @@ import time
 import torch
 from torch import nn
 
-from memguard.probes.holders import find_holders
+from memguard.probes.naming.holders import find_holders
 from memguard.probes.reach import Reach
 from tests.bench.rows import Row
 

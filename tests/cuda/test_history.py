@@ -15,7 +15,7 @@ from torch import nn
 
 import memguard
 from memguard.facts import Fact, SurvivingAllocations
-from memguard.probes.history import HistoryProbe
+from memguard.probes.peaks.history import HistoryProbe
 from memguard.units import MIB
 
 pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("ignore")]

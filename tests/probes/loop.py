@@ -12,10 +12,10 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from memguard.facts import Fact
+from memguard.probes.graphs.marks import MarksProbe
+from memguard.probes.graphs.stem import StemProbe
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.marks import MarksProbe
 from memguard.probes.panel import Probes
-from memguard.probes.stem import StemProbe
 from memguard.stats import BatchRecord, Stage
 
 sees_saved_tensors = pytest.mark.skipif(

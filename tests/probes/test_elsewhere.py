@@ -12,7 +12,7 @@ from torch import nn
 
 from memguard.facts import UnusedGraphs
 from memguard.probes.elsewhere import Elsewhere
-from memguard.probes.threaded_evaluation import ThreadedEvaluationProbe
+from memguard.probes.graphs.threaded_evaluation import ThreadedEvaluationProbe
 from tests.probes.loop import Loop, sees_saved_tensors
 
 

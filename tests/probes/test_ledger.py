@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import torch
 
-from memguard.probes.ledger import NEVER, Ledger, Mark, tensors_in
+from memguard.probes.ledger import NEVER, Ledger, Mark
+from memguard.probes.objects.nested import tensors_in
 from memguard.stats import Stage
 
 

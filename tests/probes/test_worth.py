@@ -14,8 +14,8 @@ from memguard.detectors.lifetimes import LocalsAlive, PreviousBatchAlive
 from memguard.facts import LargeLocals, PreviousOutputsAlive
 from memguard.findings import Severity
 from memguard.probes import worth
-from memguard.probes.locals import LocalsProbe
-from memguard.probes.outputs import OutputsProbe
+from memguard.probes.kept.outputs import OutputsProbe
+from memguard.probes.peaks.locals import LocalsProbe
 from memguard.stats import BatchRecord, MemoryStats, Stage
 from tests.detectors.evidence import AT, GIB, MIB, PLACE, judge, record, run_of
 from tests.probes.loop import Loop

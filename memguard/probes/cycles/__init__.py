@@ -1,0 +1,1 @@
+"""Tensors that only the cyclic garbage collector frees, and where to break their circles."""

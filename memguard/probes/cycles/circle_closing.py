@@ -1,0 +1,177 @@
+"""The statement that closes a circle of references, by the syntax tree of the class that it is in."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+from memguard.facts import NOWHERE, Place
+from memguard.probes.objects.attributes import attributes_of, is_user_class, mro_of, namespace_of
+from memguard.source.parsing import parse_file
+from memguard.source.targets import parts_of
+
+CLOSES, CALLS, HANDS_OUT, FILLS, ELSEWHERE = 5.0, 4.0, 2.0, 1.0, 0.5
+"""How well a statement explains it: it stores the method or closure itself, or gives that to a call; it gives away
+``self``; it stores anything at all; it does so from outside the class."""
+_FACTORIES = frozenset({"list", "dict", "set", "int", "float"})
+_SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """Where an attribute takes what leads back to its object."""
+
+    place: Place
+    score: float
+    """0.0 where no statement was found that stores anything."""
+
+
+def find_closing(kind: type, attribute: str, methods: Collection[str] = (), lines: Collection[int] = ()) -> Closing:
+    """The statement that makes an attribute of a user's class lead back to its object.
+
+    Args:
+        kind: The class.
+        attribute: Name of the attribute.
+        methods: Names of bound methods, and of functions, on the way back.
+        lines: First lines of closures on the way back.
+    """
+    found: list[Closing] = []
+    for base in mro_of(kind):
+        if base is object or not is_user_class(base):
+            continue
+        file, tree = _tree_of(base)
+        body = _class_in(tree, base) if tree is not None else None
+        if file is None or tree is None or body is None:
+            continue
+        written = attribute.removeprefix(f"_{body.name.lstrip('_')}") if "__" in attribute else attribute
+        scored = list(_in_class(body, written, methods, lines))
+        if not scored or max(scored)[0] <= 0:
+            scored += _elsewhere(tree, written)
+        score, line = max(scored, key=lambda one: (one[0], -one[1]), default=(0.0, body.lineno))
+        place = Place(file=file, line=line, function=kind.__name__, source=linecache.getline(file, line).strip())
+        found.append(Closing(place, score))
+    return max(found, key=lambda one: one.score, default=Closing(NOWHERE, 0.0))
+
+
+def _in_class(
+    body: ast.ClassDef, attribute: str, methods: Collection[str], lines: Collection[int]
+) -> Iterator[tuple[float, int]]:
+    for part in body.body:
+        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and part.target.id == attribute:
+            yield 0.0, part.lineno
+        if not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef)) or not part.args.args:
+            continue
+        me = part.args.args[0].arg
+        for statement in _statements(part):
+            given = _stored_in(statement, attribute, me)
+            if given is not None:
+                yield _worth(given, me, methods, lines), statement.lineno
+            elif _closes([statement], me, methods, lines):
+                yield CALLS, statement.lineno
+
+
+def _elsewhere(tree: ast.Module, attribute: str) -> Iterator[tuple[float, int]]:
+    """Statements like ``child.parent = node`` or ``engine.agent = self`` anywhere in the file."""
+    for statement in _statements(tree):
+        given = _stored_in(statement, attribute, None)
+        if given is not None and any(not _is_empty(value) for value in given):
+            away = any(isinstance(value, ast.Name) and value.id == "self" for value in given)
+            yield HANDS_OUT if away else ELSEWHERE, statement.lineno
+
+
+def _statements(part: ast.AST) -> Iterator[Any]:
+    return (node for node in ast.walk(part) if isinstance(node, _SIMPLE))
+
+
+def _stored_in(statement: Any, attribute: str, me: str | None) -> list[ast.expr] | None:
+    """What a statement puts into an attribute: by an assignment, into its elements, or by a call on it."""
+    if isinstance(statement, ast.Assign):
+        pairs = [pair for target in statement.targets for pair in parts_of(target, statement.value)]
+        given = [value for target, value in pairs if _leads_to(target, attribute, me)]
+        if given:
+            return given
+        call: ast.expr | None = statement.value
+    elif isinstance(statement, (ast.AnnAssign, ast.AugAssign)):
+        stored = statement.value is not None and _leads_to(statement.target, attribute, me)
+        return [statement.value] if stored else None  # type: ignore[list-item]
+    else:
+        call = statement.value
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+        values = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if values and _leads_to(call.func.value, attribute, me):
+            return values
+    return None
+
+
+def _leads_to(target: ast.expr, attribute: str, me: str | None) -> bool:
+    """Whether an expression is ``self.attribute``, or a part of it; without a `me`, that of any other object."""
+    while True:
+        if isinstance(target, ast.Attribute):
+            if target.attr == attribute:
+                owner = target.value.id if isinstance(target.value, ast.Name) else None
+                return owner == me if me is not None else owner != "self"
+            target = target.value
+        elif isinstance(target, (ast.Subscript, ast.Starred)):
+            target = target.value
+        elif isinstance(target, ast.Call):
+            target = target.func
+        else:
+            return False
+
+
+def _worth(given: list[ast.expr], me: str, methods: Collection[str], lines: Collection[int]) -> float:
+    if _closes(given, me, methods, lines):
+        return CLOSES
+    parts = [node for value in given for node in ast.walk(value)]
+    owners = {id(node.value) for node in parts if isinstance(node, ast.Attribute)}
+    if any(isinstance(node, ast.Name) and node.id == me and id(node) not in owners for node in parts):
+        return HANDS_OUT
+    return 0.0 if all(map(_is_empty, given)) else FILLS
+
+
+def _closes(given: list[Any], me: str, methods: Collection[str], lines: Collection[int]) -> bool:
+    """Whether a bound method (not its call), a function by its name, or a lambda on one of some lines is in it."""
+    parts = [node for value in given for node in ast.walk(value)]
+    called = {id(node.func) for node in parts if isinstance(node, ast.Call)}
+    for node in parts:
+        if isinstance(node, ast.Lambda) and node.lineno in lines:
+            return True
+        if isinstance(node, ast.Name) and node.id in methods and lines and id(node) not in called:
+            return True
+        if isinstance(node, ast.Attribute) and node.attr in methods and id(node) not in called:
+            own = isinstance(node.value, ast.Name) and node.value.id == me
+            if own and isinstance(node.ctx, ast.Load):
+                return True
+    return False
+
+
+def _is_empty(value: ast.expr) -> bool:
+    """Whether it is a constant, or an empty container that will be filled later."""
+    if isinstance(value, (ast.List, ast.Tuple, ast.Set)):
+        return not value.elts
+    if isinstance(value, ast.Dict):
+        return not value.keys
+    if isinstance(value, ast.Call):
+        parts = [node for part in value.args for node in ast.walk(part)]
+        names = [node.id for node in parts if isinstance(node, ast.Name) and node.id not in _FACTORIES]
+        return not names and not any(isinstance(node, ast.Attribute) for node in parts)
+    return isinstance(value, ast.Constant)
+
+
+def _tree_of(kind: type) -> tuple[str | None, ast.Module | None]:
+    module = sys.modules.get(str(namespace_of(kind).get("__module__")))
+    file = attributes_of(module).get("__file__") if module is not None else None
+    if type(file) is not str:
+        return None, None
+    tree = parse_file(file)
+    return (file, tree) if tree is not None else (None, None)
+
+
+def _class_in(tree: ast.Module, kind: type) -> ast.ClassDef | None:
+    named = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == kind.__name__)
+    return next(named, None)

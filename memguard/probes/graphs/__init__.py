@@ -1,0 +1,1 @@
+"""Autograd graphs: those that outlive their batch, and those that nobody uses."""

@@ -1,0 +1,228 @@
+"""What a backward left behind: saved tensors that its graph still holds, and gradients that carry a graph."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import NamedTuple, final
+
+import torch
+
+from memguard.facts import Fact, GradientsWithGraph, Place, SavedAfterBackward
+from memguard.probes.interface import Watch
+from memguard.probes.ledger import KEY, Mark
+from memguard.probes.naming.holders import Holder
+from memguard.probes.objects.sizes import owned_storages, saved_storages
+from memguard.probes.reach import Reach
+from memguard.probes.worth import LEAST, least_of_remark
+from memguard.source.bounded import around
+from memguard.source.parsing import parse_file
+
+LOOKS = 3
+"""How often a graph whose saved tensors outlived the backward is sized, and one of the batch that goes on."""
+PATIENCE = 8
+"""Batches after which there will be no step that tells whether a graph was still wanted."""
+
+
+class _Kept(NamedTuple):
+    """A graph that a backward left behind, as the next forward of its model began."""
+
+    last: Mark
+    uses: int
+    place: Place
+    saved: dict[int, int]
+    same_batch: bool
+    """Whether that forward came before any step: then one tells whether a later backward wanted the graph."""
+    beside: list[tuple[Mark, int, dict[int, int] | None]]
+    """The other forwards through which the same backward ran, how often one had, what the graph of each saved."""
+
+    @property
+    def needed(self) -> dict[int, int] | None:
+        """What those of them saved through which a backward ran again; None where that is unknown."""
+        needed: dict[int, int] = {}
+        for mark, uses, saved in self.beside:
+            if mark.uses > uses:
+                if saved is None:
+                    return None
+                needed.update(saved)
+        return needed
+
+
+@final
+class SavedTensors:
+    """Follows what a backward with ``retain_graph=True`` left behind: it stands beside the graph that is built next.
+
+    Where the backward of that next batch runs through it again, a carried state leads back into it, and is the cause.
+    """
+
+    def __init__(
+        self, watch: Watch, report: Callable[[Fact], None], holders: Callable[..., tuple[Holder, ...]]
+    ) -> None:
+        self._watch, self._report, self._holders = watch, report, holders
+        self._told = self._within = 0
+        self._names: dict[Place, str | None] = {}
+        """Which variable held the graph of a backward; looked for once, when it is seen for the second time."""
+        self.open: list[_Kept] = []
+        """What `conclude` has to look at."""
+        self.carried_by: Place | None = None
+        """The backward whose graph the next one ran through again."""
+
+    def look(self, last: Mark) -> None:
+        """Sizes the graph of a model's last forward, where a backward kept it, as the next forward begins."""
+        place, last.kept = last.kept, None
+        marks = (*list(self._watch.ledger.live.values()), *self._watch.ledger.died)
+        if any(m.batch == last.batch and m.module != last.module and m.used and m.kept is None for m in marks):
+            return  # one of several losses on a shared graph, which the last of them freed
+        if self._told >= LOOKS or place is None or _is_backward(last.created):
+            return  # with create_graph it keeps its graph by itself: the gradients are told as that (MG104)
+        self._told += 1
+        saved = self._sized(last, place, named=self._told > 1)
+        self.open.append(_Kept(last, last.uses, place, saved, False, self._beside(last)))
+
+    def look_within(self, last: Mark) -> None:
+        """Sizes it likewise where the batch goes on, before any step: there a later backward may still want it."""
+        place = last.kept
+        if self._within >= LOOKS or place is None or _is_backward(last.created):
+            return
+        if any(kept.last is last for kept in self.open):
+            return
+        self._within += 1
+        saved = self._sized(last, place, named=self._within > 1)
+        if sum(saved.values()) >= (least_of_remark(self._watch.record) or LEAST):
+            self.open.append(_Kept(last, last.uses, place, saved, True, self._beside(last)))
+
+    def _sized(self, last: Mark, place: Place, *, named: bool) -> dict[int, int]:
+        """What a forward's graph saved, without the model's own; finds at times the variable that holds it."""
+        saved = _saved_of(last) or {}
+        if named and place not in self._names:
+            self._names[place] = self._name(last, saved, place)
+        for key in owned_storages(self._watch.models) if saved else ():
+            saved.pop(key, None)
+        return saved
+
+    def _beside(self, last: Mark) -> list[tuple[Mark, int, dict[int, int] | None]]:
+        marks = (*list(self._watch.ledger.live.values()), *self._watch.ledger.died)
+        return [
+            (m, m.uses, _saved_of(m)) for m in marks if m is not last and m.task is not None and m.task == last.task
+        ]
+
+    def _name(self, last: Mark, saved: dict[int, int], place: Place) -> str | None:
+        """The variable that holds a forward's graph: of several the one that the backward began at, or is nearest.
+
+        What the graph of each of them saved is added, if the forward's own output is gone.
+        """
+        reach = Reach(KEY, lambda sentinel: sentinel.mark is last)
+        gone = not saved
+
+        def judge(tensor: torch.Tensor) -> int | None:
+            nbytes = reach(tensor)
+            if gone and nbytes is not None and tensor.grad_fn is not None:
+                saved.update(saved_storages(tensor.grad_fn))
+            return nbytes
+
+        def is_upstream(tensor: torch.Tensor, others: Collection[torch.Tensor]) -> bool:
+            return any(reach.passes(other, (tensor,)) for other in others)
+
+        found = self._holders(judge, graph=True, passes=is_upstream, stage=last.stage, collector=False)
+        names = [holder.place.holder for holder in found if holder.kind != "unnamed"]
+        text = linecache.getline(place.file or "", place.line or 0)
+        called = (name for name in names if name and re.search(rf"\b{re.escape(name)}\s*\.\s*backward\b", text))
+        return next(called, names[0] if names else None)
+
+    def conclude(self) -> None:
+        """Tells what was seen, now that the next backward has been."""
+        kept_open, self.open = self.open, []
+        for kept in kept_open:
+            last, place, saved = kept.last, kept.place, kept.saved
+            carried = last.uses > kept.uses
+            if kept.same_batch and self._watch.optimizer_steps == last.steps:
+                if not carried and self._watch.batch - last.batch < PATIENCE:
+                    self.open.append(kept)
+                continue
+            if kept.same_batch and carried:
+                continue  # it was kept for that
+            # It may be kept for another part of it: a generator's, below the discriminator's. The rest is in vain.
+            part = not carried and any(mark.uses > then for mark, then, _ in kept.beside)
+            if part:
+                needed = kept.needed
+                saved = {} if needed is None else {key: size for key, size in saved.items() if key not in needed}
+                if sum(saved.values()) < (least_of_remark(self._watch.record) or LEAST):
+                    continue
+            if carried:
+                self.carried_by = place
+            self._report(
+                SavedAfterBackward(
+                    batch=self._watch.batch,
+                    stage=last.stage,
+                    place=replace(place, holder=self._names.get(place)),
+                    bytes=sum(saved.values()),
+                    tensors=len(saved),
+                    carried=carried,
+                    part=part,
+                    same_batch=kept.same_batch,
+                )
+            )
+
+
+def _saved_of(mark: Mark) -> dict[int, int] | None:
+    """What the graph of a forward's output saved; None where the output is gone."""
+    output = mark.output() if mark.output is not None else None
+    return saved_storages(output.grad_fn) if output is not None and output.grad_fn is not None else None
+
+
+def _is_backward(place: Place | None) -> bool:
+    """Whether a line calls ``backward``: ``autograd.grad`` gives its gradients back."""
+    if place is None or place.file is None or place.line is None:
+        return False
+    return re.search(r"\b(manual_)?backward\s*\(", linecache.getline(place.file, place.line)) is not None
+
+
+def tied_marks(marks: Collection[Mark]) -> list[Mark]:
+    """Those of some graphs that ``backward(create_graph=True)`` left behind, if one such call did most of them.
+
+    A leaf (a weight, an input that requires grad) and its gradient hold each other there, in C++, where the garbage
+    collector does not look.
+    """
+    calls = Counter(mark.created for mark in marks if mark.created is not None)
+    place, count = next(iter(calls.most_common(1)), (None, 0))
+    if place is None or 2 * count <= len(marks) or not _is_backward(place):
+        return []
+    return [mark for mark in marks if mark.created == place]
+
+
+def tied_gradients(tied: Collection[Mark], watch: Watch) -> GradientsWithGraph | None:
+    """What is to be told of graphs that nothing but such gradients hold; None where there are none."""
+    place = next((mark.created for mark in tied), None)
+    if place is None:
+        return None
+    return GradientsWithGraph(
+        batch=watch.batch,
+        stage=watch.stage,
+        place=replace(place, holder=_leaf_at(place)),
+        parameters=0,
+        bytes=0,
+        graphs=len({mark.batch for mark in tied}),
+    )
+
+
+def _leaf_at(backward: Place) -> str | None:
+    """The variable of a backward's function that gets the gradient, if its ``.grad`` is read there of one alone."""
+    tree = parse_file(backward.file or "")
+    function = around(tree, backward.line or 0)[0] if tree is not None else None
+    if function is None:
+        return None
+    nodes = list(ast.walk(function))
+    stored = {
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    read = (node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "grad")
+    names = {value.id for value in read if isinstance(value, ast.Name)} & stored
+    return names.pop() if len(names) == 1 else None

@@ -1,0 +1,62 @@
+"""Whether graphs of earlier batches are there because a state goes from batch to batch: backwards run through them."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from memguard.probes.ledger import Mark
+from memguard.probes.naming.holders import Holder
+from memguard.source.emptying import Emptied, is_cut, where_emptied
+
+MIN_CHAIN = 16
+"""Forwards in a row that each later backward runs through again: fewer may be a window that is meant."""
+SHORT_CHAIN = 10
+"""The same where the source never cuts the state that carries them."""
+
+
+def is_chained(marks: Sequence[Mark]) -> bool:
+    """Whether backwards of later batches ran through the graphs of the earlier ones too: oldest first."""
+    first, last = marks[0], marks[-1]
+    return first.uses >= 2 * last.uses and first.uses >= last.uses + len(marks) // 2
+
+
+def find_chain(marks: Iterable[Mark], least: int = MIN_CHAIN) -> list[Mark]:
+    """The forwards of one model that every later backward ran through again, oldest first; none without such a chain.
+
+    Nothing but a state does that, with ``retain_graph=True``: a loss that hangs on one forward which many others share
+    (an encoder's, once for all tasks) runs through the others only once.
+    """
+    by_model: dict[int, list[Mark]] = defaultdict(list)
+    for mark in marks:
+        if mark.training and mark.used:
+            by_model[mark.module].append(mark)
+    for chain in by_model.values():
+        half = len(chain) // 2
+        if len({mark.batch for mark in chain}) < least:
+            continue
+        if len(chain) < MIN_CHAIN and not _always_keeps(chain[-1]):
+            continue
+        if is_chained(chain) and is_chained(chain[half:]) and chain[0].uses >= chain[half].uses + half // 2:
+            return chain
+    return []
+
+
+def chain_needed(holder: Holder) -> int | None:
+    """How long a chain must be with this holder; None where the source cuts it, so that a window may be meant."""
+    place = holder.place
+    emptied = where_emptied(place.file, place.line, place.holder)
+    attribute = "." in (place.holder or "")
+    if not holder.grows or emptied is Emptied.HERE or (attribute and emptied is not Emptied.NEVER):
+        return None
+    return None if is_cut(place.file, place.holder) else SHORT_CHAIN
+
+
+def _always_keeps(mark: Mark) -> bool:
+    """Whether the backward keeps its graph whatever the segment: ``retain_graph=True``, not a condition."""
+    place = mark.kept
+    if place is None or place.file is None or place.line is None:
+        return False
+    return re.search(r"retain_graph\s*=\s*True\s*[,)]", linecache.getline(place.file, place.line)) is not None

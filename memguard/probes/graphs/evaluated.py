@@ -1,0 +1,64 @@
+"""What is known of the models that are evaluated, and which of them stand for one cause: one function asks them all."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import final
+
+from torch import nn
+
+from memguard.facts import NOWHERE, Place
+from memguard.probes.naming.call_stacks import Stack
+
+
+@final
+@dataclass(slots=True)
+class EvaluatedModel:
+    """What is known of one model's graphs, by the mode they were built in."""
+
+    ref: weakref.ref[nn.Module]
+    name: str
+    forwards: int = 0
+    unused: int = 0
+    used: int = 0
+    beside: int = 0
+    """Unused graphs of batches in which another model was trained."""
+    batches: int = 0
+    """Batches in which unused graphs were built."""
+    first_batch: int | None = None
+    """The first one of them."""
+    last_batch: int = -1
+    """The last one."""
+    last_used: int = -1
+    """The last batch of which a backward used a graph."""
+    bytes: int | None = None
+    sized: bool = False
+    place: Place = NOWHERE
+    asked: Place = NOWHERE
+    judge: tuple[str | None, str | None] | None = None
+    """The function, no method of a model, in which its calls end up: what evaluates."""
+    captive: Place | None = None
+    """A line that asks, in a function that keeps the graph to itself: no backward can come any more."""
+    kept: bool = False
+    """Whether graphs of its evaluation were met that somebody keeps."""
+    told: int = 0
+    optimized: bool | None = None
+    differentiates: bool | None = None
+    """Whether its forward takes a derivative: then it needs a graph, though no backward comes by our marks."""
+    stacks: list[Stack] = field(default_factory=list)
+    sites: dict[Place, list[int]] = field(default_factory=dict)
+    """Graphs that a backward used and that none did, by the line that called the model."""
+
+    def beside_it(self, models: Iterable[EvaluatedModel]) -> list[EvaluatedModel]:
+        """Of the models that are evaluated, the others that the same function asks: one no_grad there is for all."""
+        if self.judge is None:
+            return []
+        asked = (model for model in models if model is not self and model.judge == self.judge)
+        return [model for model in asked if not (model.used or model.told or model.beside)]  # no teacher of training's
+
+
+def largest(models: Iterable[EvaluatedModel]) -> EvaluatedModel:
+    """Of models that one function asks the one to tell of: what its graphs hold counts, then the first line."""
+    return max(models, key=lambda model: (model.bytes or 0, -(model.place.line or 0)))

@@ -1,0 +1,37 @@
+"""What tensors that carry old graphs hold, found while they are recognised."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import final
+
+import torch
+
+from memguard.probes.objects.sizes import saved_storages, storages_of
+from memguard.probes.reach import Reach
+
+
+@final
+class GraphJudge:
+    """Recognises tensors that carry old graphs, and adds up what they hold, each storage once."""
+
+    def __init__(self, reach: Reach, owned: dict[int, int]) -> None:
+        self._reach, self._owned = reach, owned
+        self._held: dict[int, int] = {}
+        self._sized: deque[int] = deque(maxlen=64)
+
+    def __call__(self, tensor: torch.Tensor) -> int | None:
+        """Bytes that a tensor holds if it carries such a graph, else None; of the first 64 with all that they saved."""
+        if self._reach(tensor) is None:
+            return None
+        held = storages_of([tensor])
+        if len(self._sized) < 64 and tensor.grad_fn is not None:
+            self._sized.append(1)
+            held.update(saved_storages(tensor.grad_fn))
+        held = {key: size for key, size in held.items() if key not in self._owned}
+        self._held.update(held)
+        return sum(held.values())
+
+    def total(self) -> int:
+        """Bytes held by all of them together."""
+        return sum(self._held.values())

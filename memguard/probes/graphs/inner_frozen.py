@@ -1,0 +1,323 @@
+"""A teacher inside the model: a part that no optimizer holds builds graphs nobody uses.
+
+Long because finding such parts and hearing them are one probe's state.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.module_parts import children_of, parameters_of, parts_of
+from memguard.probes.hook import Hook
+from memguard.probes.interface import Probe, Watch, is_optimized
+from memguard.probes.naming.answering import asking_frame
+from memguard.probes.naming.call_stacks import name_in
+from memguard.probes.naming.roots import submodules_of
+from memguard.probes.objects import attributes_of
+from memguard.probes.objects.frames import read_locals, user_frames
+from memguard.probes.objects.nested import tensors_in
+from memguard.probes.objects.sites import place_of
+from memguard.probes.objects.sizes import MOST_OWNED, walk
+from memguard.probes.returned import graph_bytes
+from memguard.stats import Stage
+
+KEY = "memguard.inner"
+AFTER_STEPS = 4
+"""Optimizer steps after which the parts are looked through, once: who is trained is known by then."""
+MAX_PARTS = 8
+CALLS = 8
+"""Of one part, in which it is hooked."""
+MIN_UNUSED = 4
+MIN_USED = 2
+"""Graphs of a model that no optimizer holds, all of them used, after which it is looked into."""
+UNHEARD = 2
+"""Batches of training in which a part was not called, after which what stands inside it is hooked."""
+MAX_BELOW = 32
+"""Modules that are hooked in the place of a part."""
+NEAR = 64
+"""Nodes up a graph among which the part's last answer is looked for."""
+_OF_TORCH = frozenset(vars(nn.Module()))
+
+
+@final
+class _Graph:
+    """Sits in the graph's node beside the ledger's sentinel (the part may be the model's stem), and dies with it."""
+
+    __slots__ = ("__weakref__",)
+
+    def __deepcopy__(self, memo: object) -> None:
+        return None
+
+
+@final
+class _Used:
+    """The prehook of that node."""
+
+    def __init__(self) -> None:
+        self.used = False
+
+    def __call__(self, grads: object) -> None:
+        self.used = True
+
+    def __deepcopy__(self, memo: object) -> _Used:
+        return self
+
+
+@final
+class _Part:
+    """One part of a model, of which no optimizer holds a weight."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.ref = weakref.ref(module)
+        self.name = type(module).__name__
+        self.hooks: list[tuple[Hook, RemovableHandle]] = []
+        self.hooked: list[weakref.ref[nn.Module]] = []
+        self.heard = False
+        """Whether something of it was called that could begin a graph."""
+        self.waited = 0
+        self.calls = 0
+        self.graphs: list[tuple[weakref.ref[_Graph], _Used]] = []
+        self.place: Place | None = None
+        self.bytes: int | None = None
+        self.sized = -1
+        """The batch in which its graph is sized."""
+
+    def listen(self, modules: Sequence[nn.Module], called: Callable[..., None]) -> None:
+        """Hooks what is called of it, the part itself to begin with."""
+        self.leave()
+        self.waited = 0
+        self.hooked = [weakref.ref(module) for module in modules]
+        for module in modules:
+            hook = Hook(functools.partial(called, self))
+            self.hooks.append((hook, module.register_forward_hook(hook)))
+
+    def inside(self) -> list[nn.Module]:
+        """What stands one level below the modules that are hooked and never called."""
+        alive = (module for ref in self.hooked if (module := ref()) is not None)
+        below = (child for module in alive for child in _callable_below(module))
+        return [child for child in below if not isinstance(child, torch.jit.ScriptModule)][:MAX_BELOW]
+
+    def leave(self) -> None:
+        """Takes the hooks away; a copy of one says nothing any more."""
+        for hook, handle in self.hooks:
+            handle.remove()
+            hook.stop()
+        self.hooks = []
+
+
+@final
+class InnerFrozenProbe(Probe):
+    """Hooks, for a few calls, the outermost trainable parts that no optimizer holds, though one holds other parts.
+
+    Their gradients never changed a weight; if besides no backward enters their graphs, these were built for nothing.
+    Where a method of a part is called, and never the part, what the method calls is hooked in its place.
+    """
+
+    name: ClassVar[str] = "inner frozen"
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._parts: list[_Part] = []
+        self._searched = False
+        self._used: dict[int, list[int]] = {}
+        """Graphs of each model that died unused, and those that a backward used."""
+        self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
+        """Those that were alive a batch before."""
+        self._begun = 0
+        """Optimizer steps before the training that is under way."""
+
+    def on_batch_end(self) -> None:
+        """Looks for such parts once; later concludes, and takes the hooks away."""
+        watch = self.watch
+        if self._searched:
+            self._conclude()
+            return
+        optimizers = [weakref.ref(optimizer) for optimizer in watch.optimizers]
+        if self._optimizers and optimizers and all(ref() is None for ref in self._optimizers):
+            self._used.clear()  # a training is over, and what was trained in it may be a teacher in the next
+            self._begun = watch.optimizer_steps
+        self._optimizers = optimizers or self._optimizers
+        for mark in watch.ledger.died:
+            self._used.setdefault(mark.module, [0, 0])[mark.used] += 1
+        if watch.optimizer_steps - self._begun >= AFTER_STEPS and optimizers:
+            self._searched = True
+            if not watch.compiled:
+                self._search()
+            if not self._parts:
+                self.stop_hearing("on_batch_end")
+
+    def remove(self) -> None:
+        """Takes all hooks away."""
+        for part in self._parts:
+            hooks = [hook for hook, _ in part.hooks]
+            part.leave()
+            for model in self.watch.models:  # a part that was replaced may have handed its hook on
+                for hook in hooks:
+                    hook.take_off(model)
+        self._parts.clear()
+
+    def _search(self) -> None:
+        held = {
+            id(parameter)
+            for optimizer in self.watch.optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
+        for model in self.watch.models:
+            if sum(len(part._parameters) for part in parts_of(model)) > MOST_OWNED:
+                continue
+            # Of a model that is not trained itself, a loss with its teacher inside: backwards run through its answers.
+            unused, used = self._used.get(id(model), (0, 0))
+            if not any(id(parameter) in held for parameter in parameters_of(model)) and (unused or used < MIN_USED):
+                continue
+            for module in (*_unheld(model, held), *_hidden(model, held)):
+                if isinstance(module, torch.jit.ScriptModule) or any(module is root for root in self.watch.models):
+                    continue
+                if len(self._parts) == MAX_PARTS:
+                    return
+                part = _Part(module)
+                part.listen([module], self._called)
+                self._parts.append(part)
+
+    def _called(self, part: _Part, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        if not torch.is_grad_enabled() or part.calls >= CALLS:
+            part.heard = True
+            return
+        whole, given = part.ref(), [tensor for tensor in tensors_in(args) if tensor.requires_grad]
+        part.heard = part.heard or not given
+        if given or whole is None:
+            if part.sized == self.watch.batch and whole is not None and _continues(part, given):
+                part.bytes = max(part.bytes or 0, graph_bytes(whole, output) or 0) or None
+            return
+        node: Any = next((tensor.grad_fn for tensor in tensors_in(output) if tensor.grad_fn is not None), None)
+        if node is None:
+            return
+        part.calls += 1
+        graph, used = _Graph(), _Used()
+        node.metadata[KEY] = graph
+        node.register_prehook(used)
+        part.graphs.append((weakref.ref(graph), used))
+        if part.place is None:
+            outside = _outside(whole)
+            frame = asking_frame(outside, strict=True) if outside is not None else None
+            name = name_in(outside, whole) if outside is not None else None
+            part.place = replace(NOWHERE if frame is None else place_of(frame), holder=name)
+        if part.bytes is None:
+            part.bytes, part.sized = graph_bytes(whole, output), self.watch.batch
+
+    def _conclude(self) -> None:
+        for part in list(self._parts):
+            if not part.heard:
+                self._wait(part)
+                continue
+            unused = [graph for graph, use in part.graphs if graph() is None and not use.used]
+            if part.calls < CALLS and len(unused) < MIN_UNUSED:
+                continue
+            self._parts.remove(part)
+            part.leave()
+            if len(unused) < MIN_UNUSED or any(use.used for _, use in part.graphs) or part.place is None:
+                continue
+            module = part.ref()
+            if module is None or is_optimized(self.watch, [module]):
+                continue  # by one that has made no step yet
+            self.report(
+                UnusedGraphs(
+                    batch=self.watch.batch,
+                    stage=self.watch.stage,
+                    place=part.place,
+                    module=part.name,
+                    count=len(unused),
+                    forwards=part.calls,
+                    bytes=part.bytes,
+                    frozen=True,
+                )
+            )
+        if not self._parts:
+            self.stop_hearing("on_batch_end")
+
+    def _wait(self, part: _Part) -> None:
+        """Of a part that was not called in a few batches of training: what stands inside may be."""
+        if self.watch.stage is not Stage.TRAIN:
+            return
+        part.waited += 1
+        if part.waited >= UNHEARD:
+            below = part.inside()
+            part.listen(below, self._called)
+            if not below:
+                self._parts.remove(part)
+
+
+def _callable_below(module: nn.Module) -> Iterator[nn.Module]:
+    """The modules one level below, those in containers that nobody calls (lists, dicts) among them."""
+    for child in children_of(module):
+        if type(child).forward is nn.Module.forward:
+            yield from _callable_below(child)
+        else:
+            yield child
+
+
+def _outside(part: nn.Module) -> FrameType | None:
+    """The user's innermost frame that is no method of a part or of what belongs to it."""
+    own = {id(module) for module in submodules_of(part, set())}
+    for frame in user_frames(sys._getframe(1)):
+        code = frame.f_code
+        if not code.co_argcount or code.co_varnames[0] != "self" or id(read_locals(frame).get("self")) not in own:
+            return frame
+    return None
+
+
+def _continues(part: _Part, given: list[torch.Tensor]) -> bool:
+    """Whether what a module was given comes from an answer of this part that has no graph before it."""
+    graphs = [graph for ref, _ in part.graphs if (graph := ref()) is not None]
+    nodes = (node for tensor in given if tensor.grad_fn is not None for node in walk(tensor.grad_fn, NEAR))
+    return any(node.metadata.get(KEY) in graphs for node in nodes)
+
+
+def _unheld(module: nn.Module, held: set[int]) -> Iterator[nn.Module]:
+    """The outermost submodules that are trainable and have no parameter in a set."""
+    for child in children_of(module):
+        parameters = list(parameters_of(child))
+        if not any(parameter.requires_grad for parameter in parameters):
+            continue
+        if any(id(parameter) in held for parameter in parameters):
+            yield from _unheld(child, held)
+        else:
+            yield child
+
+
+def _hidden(model: nn.Module, held: set[int]) -> Iterator[nn.Module]:
+    """Trainable modules that no optimizer holds, kept where torch does not look: in a list, a tuple, a dict."""
+    seen: set[int] = set()
+    known = {id(module) for module in submodules_of(model, set())}
+    for part in submodules_of(model, seen):
+        for name, value in attributes_of(part).items():
+            if name in _OF_TORCH:
+                continue
+            for module in _modules_in(value):
+                if id(module) in known:
+                    continue
+                known.add(id(module))
+                parameters = list(parameters_of(module))
+                if any(p.requires_grad for p in parameters) and not any(id(p) in held for p in parameters):
+                    yield module
+
+
+def _modules_in(value: Any) -> Iterator[nn.Module]:
+    kind = type(value)
+    if issubclass(kind, nn.Module):
+        yield value
+    elif kind in (list, tuple, dict) and len(value) <= MAX_PARTS:
+        for item in value.values() if kind is dict else value:
+            if issubclass(type(item), nn.Module):
+                yield item

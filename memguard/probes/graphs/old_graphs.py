@@ -1,0 +1,371 @@
+"""Graphs of earlier batches that stay alive: kept losses and outputs, carried state, saved tensors after backward.
+
+Long because one look at the same old graphs decides between these causes.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, final
+
+from torch import nn
+
+from memguard.facts import NOWHERE, Fact, Place, RetainedGraphs
+from memguard.probes.graphs.after_backward import SavedTensors, tied_gradients, tied_marks
+from memguard.probes.graphs.carrying import MIN_CHAIN, SHORT_CHAIN, chain_needed, find_chain, is_chained
+from memguard.probes.graphs.fed_back import is_fed_back
+from memguard.probes.graphs.graph_judge import GraphJudge
+from memguard.probes.graphs.own_memory import is_own_memory
+from memguard.probes.graphs.regular import FEW, FEWEST, find_regular, graphs_needed
+from memguard.probes.graphs.together import GraphsTogether
+from memguard.probes.interface import Probe, Watch, is_optimized
+from memguard.probes.ledger import KEY, Mark, Sentinel
+from memguard.probes.naming.holders import Holder
+from memguard.probes.objects.frames import user_frames
+from memguard.probes.objects.nested import tensors_in
+from memguard.probes.objects.sizes import owned_storages, walk
+from memguard.probes.reach import Reach
+from memguard.source.followed import meets_backward
+from memguard.source.in_vain import is_differentiated, is_in_vain
+from memguard.stats import Stage
+
+MIN_BATCHES = 8
+"""Batches of which a graph must be alive."""
+MIN_STEPS = 3
+"""Optimizer steps that each must have survived."""
+AGAIN = 4
+"""A cause is looked at again when so many times more graphs are alive."""
+
+
+@final
+class GraphsProbe(Probe):
+    """Marks the graph of every forward, and finds those that outlive what they were built for.
+
+    A graph that survived three optimizer steps is out of date: the weights it was built on have changed. Graphs of
+    eight batches are no last-k window any more. Before the first optimizer step nothing is concluded in training.
+    """
+
+    name: ClassVar[str] = "graphs"
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._again: dict[bool, int] = {}
+        self._unnamed: set[bool] = set()
+        """Training (or not): whose holder only the collector may know; it is asked in the next batch."""
+        self._carried = False
+        self._needed: dict[bool, int] = {True: FEWEST, False: FEW}
+        """Graphs at intervals that suffice, used ones or not; an entry goes once they are no question any more."""
+        self._shortest = SHORT_CHAIN
+        """Forwards that a state must have gone through without a step between them."""
+        self._last: dict[int, Mark] = {}
+        self._saved = SavedTensors(watch, report, self.holders)
+        self._idle: bool | None = None
+        self._trained = False
+        self._together = GraphsTogether(watch, report, self.holders)
+        self._tied_at = MIN_BATCHES
+        """Batches with a graph of a backward with create_graph, without steps, at which somebody is looked for."""
+
+    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Looks whether the saved tensors of this model's last graph are still there."""
+        last = self._last.get(id(module))
+        if last is None or not last.alive or last.kept is None:
+            return
+        if last.steps < self.watch.optimizer_steps:  # in the same batch too: a step for each of several losses
+            self._saved.look(last)
+        elif module.training:
+            self._saved.look_within(last)
+
+    def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """Where old graphs are about to be told: asks whether this one reaches them."""
+        mark = self.watch.ledger.current
+        if mark is None:
+            return
+        self._last[mark.module] = mark  # in eval mode too: an input is optimized through a frozen model
+        self._together.look(mark)
+        if self.watch.ledger.oldest < mark.batch - 1 and not self._carried and self._has_enough(mark.training):
+            self._carried = self._reaches_old(output)
+
+    def on_stem_end(self, module: nn.Module, output: object) -> None:
+        """Likewise for a state that only the inside of the model carries."""
+        watch = self.watch
+        if watch.ledger.oldest < watch.batch - 1 and not self._carried and self._has_enough(module.training):
+            self._carried = self._reaches_old(output)
+
+    def on_batch_end(self) -> None:
+        """Concludes."""
+        if self._saved.open:
+            self._saved.conclude()
+        if len(self._last) > 64:
+            self._last.clear()
+            self._together.forget()
+        if not self._trained:
+            self._trained = any(mark.used and mark.training for mark in self.watch.ledger.died)
+        if self.watch.ledger.oldest >= self.watch.batch - 1:
+            return
+        for mark in list(self.watch.ledger.live.values()):
+            if mark.used and mark.spent is None:
+                mark.spent = self.watch.optimizer_steps
+        for training in (True, False):
+            old = self._old(training)
+            batches = {mark.batch for mark in old}
+            if training and len(batches) >= 2:
+                self.watch.look_closely(4 * MIN_BATCHES)
+            if len(batches) >= self._again.get(training, MIN_BATCHES) and self._certain(training):
+                self._diagnose(old, batches, training)
+        self._look_for_tied()
+        for used, needed in tuple(self._needed.items()):
+            if len(self.watch.ledger.live) >= needed:
+                self._look_for_few(used, needed)
+        if len(self.watch.ledger.live) >= self._again.get(True, self._shortest):
+            self._look_for_chain()
+
+    def on_stage_end(self, stage: Stage) -> None:
+        """What was to be asked in the next batch is asked now."""
+        self._saved.conclude()
+        for training in tuple(self._unnamed):
+            old = self._old(training)
+            if old:
+                self._diagnose(old, {mark.batch for mark in old}, training)
+
+    def remove(self) -> None:
+        """Forgets the last graphs."""
+        self._last.clear()
+        self._together.forget()
+
+    # Old graphs
+
+    def _has_enough(self, training: bool) -> bool:
+        """Whether all but one of the graphs that make a finding are there."""
+        return len(self._old(training)) >= MIN_BATCHES - 1
+
+    def _old(self, training: bool) -> list[Mark]:
+        """The marks of graphs that should be gone; those of evaluation count from the next batch on."""
+        watch = self.watch
+        steps = watch.optimizer_steps
+        found = []
+        for mark in list(watch.ledger.live.values()):
+            if mark.used and mark.training:
+                self._trained = True
+            if mark.batch >= watch.batch - 1:
+                continue
+            if steps - mark.steps >= MIN_STEPS:
+                if training:
+                    found.append(mark)
+            elif not training and not mark.training and not mark.used:
+                found.append(mark)
+        return found
+
+    def _certain(self, training: bool) -> bool:
+        """Whether nothing legitimate holds so many graphs: without a step yet, only where nothing can train."""
+        watch = self.watch
+        if training:
+            return watch.optimizer_steps >= MIN_STEPS
+        if watch.lightning:
+            return watch.stage.evaluates
+        if watch.optimizer_steps and self._trained:
+            return True
+        if self._idle is None:
+            self._idle = not is_optimized(watch, watch.models)
+        return self._idle
+
+    def _look_for_few(self, used: bool, needed: int) -> None:
+        """Of what is kept once in some batches: waiting for as many as of what is kept in each would take long."""
+        watch = self.watch
+        if watch.stage is not Stage.TRAIN or self._carried or True in self._again or True in self._unnamed:
+            return
+        marks = find_regular(
+            list(watch.ledger.live.values()), used=used, batch=watch.batch, steps=watch.optimizer_steps
+        )
+        batches = {mark.batch for mark in marks}
+        if len(batches) >= needed:
+            asks = functools.partial(graphs_needed, used=used)
+            more = self._diagnose(marks, batches, True, asks=asks)
+            if more is not None and more > needed:
+                self._needed[used] = more
+            else:
+                self._needed.pop(used)
+
+    def _look_for_tied(self) -> None:
+        """Of tensors whose gradients carry a graph, which nobody steps: a fit that is thrown away with its grad."""
+        watch = self.watch
+        marks = [mark for mark in list(watch.ledger.live.values()) if mark.created and mark.batch < watch.batch - 1]
+        if len({mark.batch for mark in marks}) < self._tied_at or True in self._again or True in self._unnamed:
+            return
+        self._tied_at *= AGAIN
+        if watch.optimizer_steps >= MIN_STEPS:
+            return  # then they are found by the steps that they survived
+        gc.collect()
+        marks = [mark for mark in marks if mark.alive > 0]
+        tied = tied_gradients(tied_marks(marks), watch) if len({mark.batch for mark in marks}) >= MIN_BATCHES else None
+        keys = {id(mark) for mark in marks}
+        reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)
+        if tied is not None and not self.holders(reach, graph=True, passes=reach.passes, stage=tied.stage):
+            self.report(tied)
+
+    def _look_for_chain(self) -> None:
+        """Of a state that is carried over segments without a step between them: those of a document."""
+        before = self.watch.batch - 1
+        marks = [mark for mark in list(self.watch.ledger.live.values()) if mark.batch < before]
+        chain = find_chain(marks, self._shortest)
+        if chain:
+            batches, carried = {mark.batch for mark in chain}, self._carried
+            self._carried = True
+            self._diagnose(chain, batches, True, asks=chain_needed if len(batches) < MIN_CHAIN else None)
+            if True not in self._again:
+                self._shortest, self._carried = MIN_CHAIN, carried
+
+    def _reaches_old(self, output: object) -> bool:
+        old = {id(mark) for training in (True, False) for mark in self._old(training)}
+        for tensor in tensors_in(output):
+            if tensor.grad_fn is None:
+                continue
+            for node in walk(tensor.grad_fn):
+                sentinel = node.metadata.get(KEY)
+                if type(sentinel) is Sentinel and id(sentinel.mark) in old:
+                    return True
+        return False
+
+    def _diagnose(
+        self,
+        old: list[Mark],
+        batches: set[int],
+        training: bool,
+        *,
+        asks: Callable[[Holder], int | None] | None = None,
+    ) -> int | None:
+        """Tells who keeps some graphs.
+
+        Args:
+            old: Their marks, oldest first.
+            batches: The batches that they are of.
+            training: Whether they were built in training mode.
+            asks: Where they are few: how many it takes with a holder; nothing is told of fewer.
+
+        Returns:
+            What was asked for the first holder.
+        """
+        watch = self.watch
+        tied = tied_marks(old) if asks is None else []
+        if tied:  # a variable that holds one of the others would be blamed for all
+            old, batches = tied, {mark.batch for mark in tied}
+            if len(batches) < MIN_BATCHES:
+                return None
+        keys = {id(mark) for mark in old}
+        reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)
+        judge = GraphJudge(reach, owned_storages(watch.models))
+        ask_collector = training in self._unnamed
+        self._unnamed.discard(training)
+        how = None if ask_collector else False
+        holders = self.holders(judge, graph=True, passes=reach.passes, stage=old[0].stage, collector=how)
+        # What only collects is a bystander of the state that is made from itself.
+        carriers = [h for h in holders if h.grows and h.length < MIN_BATCHES] if self._carried else []
+        named, holders = holders, tuple(carriers[:1]) or holders
+        least = MIN_BATCHES
+        if asks is not None:
+            needed, least = asks(holders[0]) if holders else None, len(batches)
+            if needed is None or needed > least or (not self._carried and 1 < holders[0].length < needed):
+                return needed
+            holders = (holders[0], *(h for h in holders[1:] if (asks(h) or MIN_BATCHES) <= least))
+        if not holders and not ask_collector:
+            gc.collect()
+            if sum(mark.alive > 0 for mark in old) >= MIN_BATCHES:
+                self._unnamed.add(training)  # to ask the collector costs as much again: in the next batch
+                return None
+            self._again[training] = AGAIN * len(batches)
+            return None  # they were garbage: the cycles probe tells that
+        self._again[training] = AGAIN * len(batches)
+        if holders and all(holder.exception for holder in holders):
+            return None  # kept errors and their tracebacks: another rule's
+        if not training and holders and _are_one_loss(holders[0].place):
+            return None
+        told = tied_gradients(tied, watch) if not holders else None
+        if told is not None:
+            self.report(told)
+            return None
+        held = judge.total()
+        del judge, reach
+        self._tell(old, batches, training, holders, held, least=min(least, MIN_BATCHES), is_local=_is_local(named))
+        return None
+
+    def _tell(
+        self,
+        old: list[Mark],
+        batches: set[int],
+        training: bool,
+        holders: tuple[Holder, ...],
+        held: int,
+        *,
+        least: int,
+        is_local: bool,
+    ) -> None:
+        """Reports each holder of some graphs, and what they have in common."""
+        watch, stage = self.watch, old[0].stage
+        steps = watch.optimizer_steps - max(mark.steps for mark in old)
+        used = sum(mark.used for mark in old) * 2 > len(old)
+        # Where later backwards ran through the oldest graph too, a state goes from batch to batch outside the model.
+        chained = is_chained(old)
+        rolled_out = not training and self._carried and self._trained and is_local
+        together = not training and not used and bool(holders) and is_in_vain(holders[0].place, used=False)
+        if not training:
+            watch.retained.update(mark.module for mark in old)
+            watch.carried.update(mark.module for mark in old if (self._carried and not rolled_out) or together)
+        frames = list(user_frames(sys._getframe(1)))
+        evaluated = all(not mark.training and mark.module in watch.evaluated for mark in old)
+        for place in _places(holders, least=least):
+            carried = (
+                self._carried
+                or (chained and "+=" not in (place.source or ""))
+                or is_fed_back(place, frames)
+                or is_own_memory(place, watch.models, frames)
+            )
+            watch.told.add((place.file, place.line))
+            if rolled_out or (carried and evaluated):
+                watch.rolled_out.add((place.file, place.function))
+            if carried and evaluated:
+                continue  # what it lacks is a no_grad: told as that
+            self.report(
+                RetainedGraphs(
+                    batch=watch.batch,
+                    stage=stage,
+                    place=place,
+                    graphs=len(batches),
+                    first_batch=min(batches),
+                    last_batch=max(batches),
+                    optimizer_steps=max(steps, 0),
+                    bytes=held,
+                    backward=used,
+                    carried=carried,
+                    rolled_out=rolled_out,
+                    together=together,
+                    node=None if holders else old[0].node,
+                    retained_by=self._saved.carried_by or old[0].kept or NOWHERE,
+                )
+            )
+
+
+def _are_one_loss(place: Place) -> bool:
+    """Whether graphs are kept for a gradient of something that is more than their sum: it needs all of them."""
+    if is_differentiated(place):
+        return not is_in_vain(place, used=False)
+    return meets_backward(place.file or "", place.line or 0, place.holder or "")
+
+
+def _is_local(holders: tuple[Holder, ...]) -> bool:
+    """Whether what holds most is a variable of a function: its state is gone when the roll-out is over."""
+    place = holders[0].place if holders else NOWHERE
+    return place.function not in (None, "<module>") and "." not in (place.holder or ".")
+
+
+def _places(holders: tuple[Holder, ...], *, least: int) -> list[Place]:
+    """The causes among the holders: the first, and others that grow by themselves (a container, a running sum)."""
+    if not holders:
+        return [NOWHERE]
+    others = [
+        holder.place
+        for holder in holders[1:]
+        if holder.grows and (holder.length >= least or "+=" in (holder.place.source or ""))
+    ]
+    return [holders[0].place, *others]

@@ -1,0 +1,105 @@
+"""Whether a module keeps a memory in an attribute of its own: read and written back, made from the old one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from memguard.facts import Place
+from memguard.probes.graphs.self_made import ASSIGNS, is_attribute, is_self_made, is_written, reads, targets, up_to
+from memguard.probes.naming.roots import submodules_of
+from memguard.probes.objects import attributes_of, is_user_class
+from memguard.probes.objects.frames import read_locals
+from memguard.source.chains import last_name
+from memguard.source.parsing import parse_file
+
+_JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack"})
+_MOVES = frozenset({"to", "cuda", "cpu", "float", "double", "half", "bfloat16", "type_as", "contiguous", "clone"})
+"""Methods that give the same values elsewhere, or in another form."""
+
+
+def is_own_memory(place: Place, models: Iterable[nn.Module], frames: Iterable[FrameType] = ()) -> bool:
+    """Whether what is kept is a memory: each forward reads it, or a part of the model makes it from its old value.
+
+    A running sum or mean is read by no forward, and made by no model.
+
+    Args:
+        place: The statement that keeps.
+        models: The models, one of which has the memory.
+        frames: The user's frames, in which what has it may be instead.
+    """
+    owner, _, name = (place.holder or "").rpartition(".")
+    if place.file is None or place.line is None or not owner:
+        return False
+    in_forward = (place.function or "").rpartition(".")[2] == "forward"
+    for one in _owners(models, frames, owner.rpartition(".")[2]):
+        attributes = attributes_of(one)
+        buffers = attributes.get("_buffers")
+        value: Any = attributes.get(name, dict.get(buffers, name) if isinstance(buffers, dict) else None)
+        if issubclass(type(value), torch.Tensor):
+            if value.numel() == 1:
+                return False  # an average rather than a memory
+            is_read = in_forward and issubclass(type(one), nn.Module) and _is_read_first(place.file, place.line, name)
+            return is_read or is_self_made(place.file, place.line, name, one)
+    return False
+
+
+def _owners(models: Iterable[nn.Module], frames: Iterable[FrameType], name: str) -> Iterator[object]:
+    """Objects whose class has a name: parts of the models, and what variables stand for, or what has as an attribute.
+
+    A module of which only methods and parts are called is none of the models.
+    """
+    seen: set[int] = set()
+    for part in (part for model in models for part in submodules_of(model, seen)):
+        if type(part).__name__ == name:
+            yield part
+    for frame in frames:
+        for value in list(read_locals(frame).values()):
+            is_model = issubclass(type(value), nn.Module)
+            if is_model or (is_user_class(type(value)) and not issubclass(type(value), type)):
+                below = submodules_of(value, seen) if is_model else list(attributes_of(value).values())
+                yield from (one for one in (value, *below) if type(one).__name__ == name)
+
+
+def _is_read_first(file: str, line: int, name: str) -> bool:
+    tree = parse_file(file)
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
+    for function in functions:
+        if function.name == "forward" and function.lineno <= line <= (function.end_lineno or 0):
+            *before, write = up_to(function.body, line)
+            return is_written(write, name) and _is_used(before, write, name)
+    return False
+
+
+def _is_used(before: list[ast.stmt], write: ast.stmt, name: str) -> bool:
+    """Whether the old value goes into the new one, and into something else that is computed before."""
+    simple = [node for statement in before for node in ast.walk(statement) if isinstance(node, (*ASSIGNS, ast.Return))]
+    aliases = [node for node in simple if node.value is not None and _is_alias(node.value, name)]
+    old = {target for node in aliases for target in targets(node)}
+    read = [node for node in simple if node not in aliases and reads(node.value, name, old)]
+    made_of = {node.id for node in ast.walk(write) if isinstance(node, ast.Name)}
+    parts = [node for node in read if targets(node) & made_of]
+    if any(_is_joined(node.value) for node in [*parts, write] if isinstance(node, ASSIGNS)):
+        return False
+    return bool(len(read) > len(parts)) and bool(parts or reads(getattr(write, "value", None), name, old))
+
+
+def _is_joined(value: ast.expr | None) -> bool:
+    """Whether old and new stand side by side, as in a queue: ``torch.cat([k, self.queue])[:size]`` collects."""
+    while isinstance(value, ast.Subscript):
+        value = value.value
+    return isinstance(value, ast.Call) and last_name(value.func) in _JOINS
+
+
+def _is_alias(value: ast.expr, name: str) -> bool:
+    """``self.memory`` itself, moved (``self.memory.to(x.device)``), or one of two: ``a if b else self.memory``."""
+    if isinstance(value, ast.IfExp):
+        return _is_alias(value.body, name) or _is_alias(value.orelse, name)
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MOVES:
+        value = value.func.value
+    return is_attribute(value, name)

@@ -1,0 +1,65 @@
+"""Graphs that come at even intervals and stay: few of them tell as much as many that come with every batch."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable
+
+from memguard.probes.ledger import Mark
+from memguard.probes.naming.holders import Holder
+from memguard.source.emptying import Emptied, where_emptied
+
+SPAN = 9
+"""Batches since the oldest of them: as long as it takes to tell those that come with every batch."""
+STEPS = 3
+"""Optimizer steps that each survived to which no backward came."""
+SPENT_STEPS, FIRST_STEPS = 1, 2
+"""Those after the backward that freed it, so that no other can follow; and of the oldest of them."""
+FEWEST, FEW = 3, 5
+"""Graphs that suffice where nothing ever empties what keeps them, and where less is known."""
+
+
+def find_regular(marks: Iterable[Mark], *, used: bool, batch: int, steps: int) -> list[Mark]:
+    """The forwards of one model whose graphs are kept at intervals, oldest first; none without such.
+
+    Args:
+        marks: All whose graphs are alive.
+        used: Whether a backward is to have used them up, else none is to have come.
+        batch: The batch that ends.
+        steps: Optimizer steps so far.
+    """
+    by_model: dict[int, list[Mark]] = defaultdict(list)
+    for mark in marks:
+        if mark.training and mark.used is used and mark.kept is None and mark.batch < batch - 1:
+            by_model[mark.module].append(mark)
+    for kept in by_model.values():
+        if len(kept) < FEWEST or batch - kept[0].batch < SPAN:
+            continue
+        old = [mark for mark in kept if _is_out_of_date(mark, steps)]
+        batches = sorted({mark.batch for mark in kept})
+        gaps = [after - before for before, after in itertools.pairwise(batches)]
+        count = len({mark.batch for mark in old})
+        if count < FEWEST or (used and steps - (old[0].spent or 0) < FIRST_STEPS):
+            continue
+        if batches[-1] + max(gaps) <= batch - 2 or old[0].uses > old[-1].uses:
+            continue  # no more have come, or a state leads back into them
+        if count >= FEW or len(set(gaps)) == 1:
+            return old
+    return []
+
+
+def _is_out_of_date(mark: Mark, steps: int) -> bool:
+    if mark.used:
+        return mark.spent is not None and steps - mark.spent >= SPENT_STEPS
+    return steps - mark.steps >= STEPS
+
+
+def graphs_needed(holder: Holder, *, used: bool) -> int | None:
+    """How many such graphs suffice with this holder; None where it may be a window that is meant."""
+    if not (holder.grows and holder.certain) or holder.exception:
+        return None
+    emptied = where_emptied(holder.place.file, holder.place.line, holder.place.holder)
+    if emptied is Emptied.NEVER:
+        return FEWEST if used else FEW
+    return FEW if used and emptied is Emptied.ELSEWHERE else None

@@ -1,0 +1,103 @@
+"""Evaluation that forgot both ``eval()`` and ``no_grad``: passes in training mode whose graphs nobody uses."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import torch
+from torch import nn
+
+from memguard.facts import Fact, UnusedGraphs
+from memguard.module_parts import buffers_of, parameters_of
+from memguard.probes.interface import Probe, Watch
+from memguard.probes.ledger import Mark
+from memguard.probes.objects.nested import tensors_in
+from memguard.probes.objects.sites import call_site
+from memguard.probes.objects.sizes import saved_storages, storages_of
+from memguard.probes.recomputing import in_backward
+
+IN_A_ROW = 4
+"""Graphs that died unused one after another, without a backward or a step between them."""
+LEAST_SHARE = 0.25
+"""Their output over that of the graphs that are trained on: a policy asked for one action is no evaluation."""
+
+
+@final
+@dataclass(slots=True)
+class _Model:
+    """What is known of one model that is trained."""
+
+    ref: weakref.ref[nn.Module]
+    trained_bytes: int = 0
+    """Of the largest output that a backward used."""
+    recent: deque[tuple[Mark, int | None]] = field(default_factory=lambda: deque(maxlen=IN_A_ROW + 2))
+    """The last forwards and the bytes of their outputs; None where there was no reason to count them."""
+    told: bool = False
+
+
+@final
+class TrainingPassesProbe(Probe):
+    """Looks for a row of forwards in training mode whose graphs died unused, of a model that is trained otherwise.
+
+    In a training loop a backward or an optimizer step lies between any two of them. A roll-out asks for one small
+    output at a time; views of one batch live until their backward.
+    """
+
+    name: ClassVar[str] = "training passes"
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._models: dict[int, _Model] = {}
+
+    def on_forward_end(self, module: nn.Module, args: tuple[object, ...], output: object) -> None:
+        """Looks at the forwards before this one."""
+        mark = self.watch.ledger.current
+        if mark is None or not mark.training or mark.outer is not None or self.watch.lightning or in_backward():
+            return  # what backward computes again, it takes from the graph's tensors, not through the graph
+        model = self._models.get(id(module))
+        if model is None or model.ref() is not module:
+            model = self._models[id(module)] = _Model(weakref.ref(module))
+        if model.told:
+            return
+        recent = model.recent
+        while recent and recent[0][0].used:
+            model.trained_bytes = max(model.trained_bytes, recent.popleft()[1] or 0)
+        recent.append((mark, _bytes_of(output) if recent or not model.trained_bytes else None))
+        if len(recent) > IN_A_ROW and model.trained_bytes:
+            self._conclude(module, model, output)
+
+    def _conclude(self, module: nn.Module, model: _Model, output: object) -> None:
+        now = self.watch.optimizer_steps
+        row = [(mark, size) for mark, size in model.recent if mark.alive <= 0 and not mark.used and mark.steps == now]
+        if now == 0 or len(row) < IN_A_ROW or any(mark.used for mark, _ in model.recent):
+            return
+        if min((size for _, size in row if size is not None), default=0) < LEAST_SHARE * model.trained_bytes:
+            return
+        model.told = True
+        saved: dict[int, int] = {}
+        for tensor in tensors_in(output):
+            saved.update(saved_storages(tensor.grad_fn) if tensor.grad_fn is not None else {})
+        for key in storages_of([*parameters_of(module), *buffers_of(module)]):
+            saved.pop(key, None)
+        self.report(
+            UnusedGraphs(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=call_site(),
+                module=type(module).__name__,
+                count=len(row),
+                forwards=len(row) + 1,
+                bytes=sum(saved.values()) or None,
+                training=True,
+            )
+        )
+
+
+def _bytes_of(output: object) -> int:
+    return sum(
+        tensor.numel() * tensor.element_size() for tensor in tensors_in(output) if torch.is_floating_point(tensor)
+    )

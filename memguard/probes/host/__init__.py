@@ -1,0 +1,1 @@
+"""What lies beside the model: datasets, loaders and their workers, pinned memory, the process as a whole."""

@@ -1,0 +1,98 @@
+"""What a dataset keeps in Python objects while DataLoader workers read it: each worker ends up with a copy."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any, ClassVar, final
+
+from memguard.facts import Fact, Place, WorkerObjects
+from memguard.probes.host.datasets import have_workers, place_of_attribute, readings, unbounded_caches, unwrap
+from memguard.probes.host.module_caches import module_caches
+from memguard.probes.interface import Probe, Watch
+from memguard.probes.objects import is_user_class, length_of
+from memguard.probes.objects.host_sizes import objects_of, size_of
+from memguard.source.bounded import is_bounded
+from memguard.stats import Stage
+
+LOOK = 4
+"""The batch after which the datasets are looked at."""
+WITHOUT = 64
+"""Batches without workers, after which only another stage makes it look again."""
+MIN_ELEMENTS = 5_000
+MIN_OBJECTS, OBJECT_BYTES = 100_000, 48
+"""Objects below a shorter container, such as trees or records, and what the smallest of them take."""
+MIN_BYTES = 1024**2
+_CONTAINERS: tuple[type, ...] = (list, dict, tuple, set, collections.deque)
+
+
+@final
+class WorkersProbe(Probe):
+    """Looks once at the datasets that workers read."""
+
+    name: ClassVar[str] = "workers"
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._batches = self._without = 0
+
+    def on_stage_start(self, stage: Stage) -> None:
+        """Its loader may have workers."""
+        self._without = 0
+        if self._batches < LOOK:
+            self.hear("on_batch_end")
+
+    def on_batch_end(self) -> None:
+        """Looks when the first workers are at work."""
+        if not have_workers():
+            self._without += 1
+            if self._without >= WITHOUT:
+                self.stop_hearing("on_batch_end")
+            return
+        self._batches += 1
+        if self._batches < LOOK:
+            return
+        self.stop_hearing("on_batch_end")
+        for reading in readings():
+            for dataset in unwrap(reading.dataset) if reading.workers else ():
+                self._look(dataset, reading.workers)
+
+    def _look(self, dataset: Any, workers: int) -> None:
+        held: dict[str, Any] = {}
+        for kind in reversed(type(dataset).__mro__[:-1]):  # what stands on the class is kept for the whole process
+            held.update(vars(kind) if is_user_class(kind) else ())
+        held.update(vars(dataset))
+        for name, value in held.items():
+            if name.startswith("__") or not issubclass(type(value), _CONTAINERS):
+                continue
+            place, grows = place_of_attribute(dataset, name, "set" if issubclass(type(value), set) else "list")
+            if grows and not is_bounded(place.file, place.line, f"self.{name}", by_index=False):
+                self._tell(place, workers, 0, 0, grows=True)
+            else:
+                self._weigh(value, place, workers)
+        for place in (*unbounded_caches(dataset), *module_caches(dataset)):
+            self._tell(place, workers, 0, 0, grows=True)
+
+    def _weigh(self, value: Any, place: Place, workers: int) -> None:
+        """Tells of many objects: elements, or what hangs below a few."""
+        length, nbytes = length_of(value), size_of(value)
+        if length < MIN_ELEMENTS:
+            length = objects_of(value)
+            nbytes = max(nbytes, length * OBJECT_BYTES)
+            if length < MIN_OBJECTS:
+                return
+        if nbytes >= MIN_BYTES:
+            self._tell(place, workers, length, nbytes, grows=False)
+
+    def _tell(self, place: Any, workers: int, elements: int, nbytes: int, *, grows: bool) -> None:
+        self.report(
+            WorkerObjects(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=place,
+                workers=workers,
+                elements=elements,
+                bytes=nbytes,
+                grows=grows,
+            )
+        )

@@ -1,0 +1,222 @@
+"""Further copies of a model's weights: deep copies, state dicts that were kept, averages."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, final
+
+import torch
+
+from memguard.facts import Place
+from memguard.probes.naming.holders import Survey
+from memguard.probes.naming.roots import submodules_of
+from memguard.probes.naming.walk import Link
+from memguard.probes.objects import attributes_of, is_user_class
+from memguard.probes.objects.sizes import storage_key
+from memguard.source.chains import last_name
+from memguard.source.loaded import loaded_by
+from memguard.source.parsing import parse
+
+MIN_SHARE = 0.9
+"""Share of the model's parameters, by count, that a copy must match in shape."""
+MIN_LOADED_SHARE = 0.5
+"""The same of what ``torch.load`` gave: a backbone's weights, or those of a model with another head."""
+MAX_TENSORS = 20_000
+MAX_PARTS = 16
+MIN_WRITES = 3
+"""Times that each tensor of a copy must have been written to, to be an average that goes on."""
+_AVERAGES = ("ema", "swa", "average", "teacher", "momentum", "target", "polyak")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A module or a dict whose tensors have the shapes of a model's parameters, in storages of their own."""
+
+    place: Place
+    bytes: int
+    averaged: bool
+    """Whether its name says that it is wanted: an average of weights, a teacher, a target network."""
+    written: bool = False
+    """Whether it goes on changing, as an average does."""
+
+
+def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Collection[int] = ()) -> tuple[Copy, ...]:
+    """Copies of watched models on the models' own devices, the heaviest first.
+
+    Args:
+        survey: A walk over the live objects.
+        models: The watched models.
+        ignore: Keys of storages that have an owner of their own: gradients, optimizer state.
+    """
+    found: list[Copy] = []
+    roots = list(models)
+    watched: set[int] = set()
+    for model in roots:
+        list(submodules_of(model, watched))
+    own = {key[0] for model in roots for tensor in _of_module(model) if (key := storage_key(tensor)) is not None}
+    own.update(ignore)
+    wanted = [(Counter(_signature(tensor) for tensor in _of_module(model)), model) for model in roots]
+    taken: set[int] = set()
+    called = {id(model) for model in roots}
+    beside = {_name_of(survey.cause(link)) for link in survey.walk.links if id(link.value) in called}
+    for link in survey.walk.links:
+        tensors = _tensors_of(link.value, watched)
+        if not tensors:
+            continue
+        storages = dict(key for tensor in tensors if (key := storage_key(tensor)) is not None)
+        fresh = {key: size for key, size in storages.items() if key not in own and key not in taken}
+        shapes = Counter(_signature(tensor) for tensor in tensors)
+        for shapes_of_model, _ in wanted:
+            count = sum(shapes_of_model.values())
+            common = sum((shapes & shapes_of_model).values())
+            least = MIN_LOADED_SHARE * count
+            if count and common >= least and len(fresh) >= least * len(storages) / len(tensors):
+                place = survey.cause(link)
+                if issubclass(type(link.value), torch.nn.Module) and _name_of(place) in beside:
+                    break  # its turn comes: another member of an ensemble, or of a population
+                if not (is_loaded(place) or _is_average(link, place)) and issubclass(type(link.value), dict):
+                    place = loaded_by(place) or place
+                least = count * (MIN_LOADED_SHARE if is_loaded(place) else MIN_SHARE)
+                if common < least or len(fresh) < least * len(storages) / len(tensors):
+                    continue
+                taken.update(fresh)
+                found.append(Copy(place, sum(fresh.values()), _is_average(link, place), _is_written(tensors, place)))
+                break
+    return tuple(sorted((_alone(copy, found) for copy in found), key=lambda copy: -copy.bytes))
+
+
+def copied_bytes(value: object, models: Iterable[torch.nn.Module], trained: Collection[int]) -> int:
+    """Bytes of the weights that something brings, if they are a copy of a model's that is trained; else 0.
+
+    A copy is not trained itself, nor was it: a member of an ensemble that was has changed since it was made.
+
+    Args:
+        value: What a container grew by: a module, or what has one.
+        models: The watched models; a copy that is called is one of them.
+        trained: Keys of storages that optimizers step on.
+    """
+    module = _module_in(value, 2)
+    tensors = list(_of_module(module)) if module is not None else []
+    storages = dict(key for tensor in tensors if (key := storage_key(tensor)) is not None)
+    if not storages or not storages.keys().isdisjoint(trained) or all(_writes(one) >= MIN_WRITES for one in tensors):
+        return 0
+    shapes = Counter(_signature(tensor) for tensor in tensors)
+    for model in models:
+        own = list(_of_module(model))
+        if any((key := storage_key(tensor)) is not None and key[0] in trained for tensor in own):
+            common = shapes & Counter(_signature(tensor) for tensor in own)
+            if sum(common.values()) >= MIN_SHARE * max(len(own), len(tensors)):
+                return sum(storages.values())
+    return 0
+
+
+def _module_in(value: Any, depth: int) -> torch.nn.Module | None:
+    """The first module that something is, or has: a player of a league has a name and a score besides."""
+    kind = type(value)
+    if issubclass(kind, torch.nn.Module):
+        return value  # type: ignore[no-any-return]
+    if not depth or issubclass(kind, torch.Tensor):
+        return None
+    if issubclass(kind, dict):
+        parts: Iterable[Any] = dict.values(value)
+    elif issubclass(kind, (list, tuple)):
+        parts = (list if issubclass(kind, list) else tuple).__iter__(value)
+    else:
+        parts = attributes_of(value).values() if is_user_class(kind) else ()
+    found = (_module_in(part, depth - 1) for part in list(islice(parts, MAX_PARTS)))
+    return next((module for module in found if module is not None), None)
+
+
+def _name_of(place: Place) -> tuple[object, ...]:
+    """The name under which something lies, whatever its key there."""
+    return place.file, place.line, (place.holder or "").partition("[")[0]
+
+
+def _alone(copy: Copy, found: Sequence[Copy]) -> Copy:
+    """A copy; no average where only its owner's name says so, and another of that owner's plainly is the average.
+
+    One that averages weights may keep those of before, too, to put them back.
+    """
+    owner = _owner(copy)
+    if not copy.averaged or copy.written or not owner or _says_average(_without_owner(copy.place)):
+        return copy
+    others = (other for other in found if other is not copy and _owner(other) == owner)
+    is_other = any(other.written or _says_average(_without_owner(other.place)) for other in others)
+    return replace(copy, averaged=False) if is_other else copy
+
+
+def is_loaded(place: Place) -> bool:
+    """Whether the statement at a place loads a checkpoint."""
+    return "load(" in (place.source or "")
+
+
+def is_mapped_to_host(place: Place) -> bool:
+    """Whether it loads one into the host's memory, as it says itself."""
+    return re.search(r"""map_location\s*=\s*(torch\.device\()?["']cpu["']""", place.source or "") is not None
+
+
+def _signature(tensor: torch.Tensor) -> tuple[tuple[int, ...], torch.device]:
+    return tuple(tensor.shape), tensor.device
+
+
+def _of_module(module: object) -> Iterator[torch.Tensor]:
+    for part in submodules_of(module, set()):
+        parameters = attributes_of(part).get("_parameters")
+        for tensor in list(dict.values(parameters)) if isinstance(parameters, dict) else ():
+            if issubclass(type(tensor), torch.Tensor):
+                yield tensor
+
+
+def _tensors_of(obj: Any, watched: set[int]) -> list[torch.Tensor]:
+    """The parameters of a module that is not watched, or the tensors of a dict like a state dict."""
+    if issubclass(type(obj), torch.nn.Module):
+        return [] if id(obj) in watched else list(_of_module(obj))
+    if issubclass(type(obj), (dict, list)):
+        values = list(dict.values(obj) if issubclass(type(obj), dict) else list.__iter__(obj))[:MAX_TENSORS]
+        return [value for value in values if issubclass(type(value), torch.Tensor)]
+    return []
+
+
+def _is_average(link: Link, place: Place) -> bool:
+    return _says_average(f"{place.holder} {type(link.value).__name__} {place.source}")
+
+
+def _says_average(words: str) -> bool:
+    words = words.lower()
+    return any(word in words for word in _AVERAGES)
+
+
+def _owner(copy: Copy) -> str:
+    """The class whose attribute it is."""
+    return (copy.place.holder or "").rpartition(".")[0]
+
+
+def _without_owner(place: Place) -> str:
+    return f"{(place.holder or '').rpartition('.')[2]} {place.source}"
+
+
+def _is_written(tensors: Iterable[torch.Tensor], place: Place) -> bool:
+    """Whether all of it was written to again and again, or is made anew from what it was."""
+    name = (place.holder or "").rpartition(".")[2]
+    tree = parse((place.source or "").strip())
+    assigned = [node for node in (tree.body if tree is not None else ()) if isinstance(node, ast.Assign)]
+    if name and any(name in _names_in(node.value) for node in assigned if name in _names_in(*node.targets)):
+        return True
+    return all(_writes(tensor) >= MIN_WRITES for tensor in tensors)
+
+
+def _names_in(*nodes: ast.AST) -> set[str | None]:
+    return {last_name(part) for node in nodes for part in ast.walk(node) if isinstance(part, (ast.Name, ast.Attribute))}
+
+
+def _writes(tensor: torch.Tensor) -> int:
+    try:
+        return int(torch._C.TensorBase._version.__get__(tensor))  # type: ignore[attr-defined]
+    except RuntimeError:
+        return 0  # an inference tensor does not count them

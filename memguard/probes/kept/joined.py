@@ -1,0 +1,129 @@
+"""What is to be told of single objects that grow, and of containers that keep what workers handed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from memguard.facts import Fact, KeptOnHost, KeptOutputs, Place, RetainedGraphs
+from memguard.probes.graphs.fed_back import is_fed_back
+from memguard.probes.graphs.own_memory import is_own_memory
+from memguard.probes.interface import Watch
+from memguard.probes.kept.swelling import Swelling, is_cut
+from memguard.probes.naming.holders import Holder, Survey
+from memguard.probes.objects import length_of
+from memguard.probes.objects.frames import user_frames
+from memguard.probes.objects.host_sizes import newest_of, size_of
+from memguard.source.bounded import is_bounded, is_made_anew
+from memguard.source.followed import meets_backward
+from memguard.source.host_copies import is_on_host
+
+
+def swollen_facts(watch: Watch, swollen: Mapping[int, Swelling]) -> Iterator[Fact]:
+    """Single objects that a statement makes larger with every batch, or hangs on the graph of the last.
+
+    Args:
+        watch: The run.
+        swollen: What grew, by the ids of tensors, arrays and texts that are alive.
+    """
+    survey = Survey(models=watch.models, extra=watch.roots())
+    met = [(link, swollen[id(link.value)]) for link in survey.tensors if id(link.value) in swollen]
+    for graph in (False, True):
+        for holder, links in survey.by_holder(
+            [(link, 0) for link, one in met if bool(one.nodes) is graph], graph=graph
+        ):
+            found = max((swollen[id(link.value)] for link in links), key=lambda found: found.bytes + found.nodes)
+            if _is_new(watch, holder) and (fact := _of_tensor(watch, holder.place, found)) is not None:
+                yield fact
+    blocks = [(link, 0) for link in survey.walk.links if id(link.value) in swollen]
+    for holder, links in survey.by_holder(blocks, plain=True):
+        if _is_new(watch, holder):
+            yield _of_block(watch, holder.place, max((swollen[id(link.value)] for link in links), key=_bytes_of))
+
+
+def handed_facts(watch: Watch, containers: frozenset[int]) -> Iterator[Fact]:
+    """Containers of what DataLoader workers handed over, though nothing is added to them any more.
+
+    Args:
+        watch: The run.
+        containers: Their ids.
+    """
+    survey = Survey(models=watch.models, extra=watch.roots())
+    for link in [link for link in survey.walk.links if id(link.value) in containers]:
+        place, length = survey.cause(link), length_of(link.value)
+        where = (place.file, place.line)
+        if place.file is None or where in watch.told:
+            continue
+        watch.told.add(where)
+        yield KeptOnHost(
+            batch=watch.batch,
+            stage=watch.stage,
+            place=place,
+            elements=length,
+            bytes=size_of(newest_of(link.value)) * length,
+            bytes_per_batch=0.0,
+            from_workers=True,
+        )
+
+
+def _is_new(watch: Watch, holder: Holder) -> bool:
+    """Whether a statement makes something larger, for good, and is still to be told."""
+    place = holder.place
+    where = (place.file, place.line)
+    if not holder.grows or where in watch.told or is_cut(place.source):
+        return False
+    if is_made_anew(place.file, place.line, place.holder):
+        return False
+    watch.told.add(where)
+    return True
+
+
+def _of_tensor(watch: Watch, place: Place, found: Swelling) -> Fact | None:
+    first = max(watch.batch - found.batches, 0)
+    if found.nodes:
+        carried = is_fed_back(place, user_frames()) or is_own_memory(place, watch.models, user_frames())
+        if watch.stage.evaluates and (
+            (watch.evaluated and (carried or (place.function or "").endswith(".forward")))
+            or (place.file, place.function) in watch.rolled_out
+            or meets_backward(place.file or "", place.line or 0, place.holder or "")
+        ):
+            return None  # an evaluation that lacks a no_grad, told as that; or one that trains
+        return RetainedGraphs(
+            batch=watch.batch,
+            stage=watch.stage,
+            place=place,
+            graphs=found.batches,
+            first_batch=first,
+            last_batch=watch.batch,
+            optimizer_steps=0,
+            carried=carried,
+        )
+    if is_on_host(place):
+        return None
+    return KeptOutputs(
+        batch=watch.batch,
+        stage=watch.stage,
+        place=place,
+        tensors=found.batches,
+        first_batch=first,
+        bytes=found.bytes,
+        bytes_per_batch=found.bytes / found.batches,
+        bounded=is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates),
+    )
+
+
+def _of_block(watch: Watch, place: Place, found: Swelling) -> Fact:
+    """An array or a text that is joined to what every batch brings."""
+    return KeptOnHost(
+        batch=watch.batch,
+        stage=watch.stage,
+        place=place,
+        elements=found.batches,
+        bytes=found.bytes,
+        bytes_per_batch=found.bytes / found.batches,
+        kind="array",
+        bounded=is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates),
+    )
+
+
+def _bytes_of(found: Swelling) -> int:
+    return found.bytes

@@ -1,0 +1,65 @@
+"""What is to be told of copies of the weights: a loaded checkpoint, an average, copies that pile up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import final
+
+from memguard.facts import CheckpointKept, Fact, ModelCopies
+from memguard.probes.kept.copies import Copy, is_loaded, is_mapped_to_host
+from memguard.source.host_copies import is_on_host
+from memguard.source.repeated_calls import ends_with_a_call
+from memguard.stats import Stage
+
+
+@final
+class Piles:
+    """Tells of copies when there are more than were told of before."""
+
+    def __init__(self) -> None:
+        self._told = 0
+
+    def facts(
+        self, found: Iterable[Copy], frames: Iterable[FrameType], *, batch: int, stage: Stage, batches: int
+    ) -> Iterator[Fact]:
+        """The facts that copies come to, if there are more than ever.
+
+        Args:
+            found: All that there are now, the heaviest first.
+            frames: The user's frames, innermost first.
+            batch: Batch in which they were found.
+            stage: Its stage.
+            batches: Batches of that stage so far.
+        """
+        # An optimizer that has not been seen to step yet owns its state all the same.
+        copies = [c for c in found if c.bytes and "optim" not in f"{c.place.holder} {c.place.source}".lower()]
+        copies = [c for c in copies if not is_on_host(c.place)]
+        if len(copies) <= self._told:
+            return
+        self._told = len(copies)
+        frames = list(frames)
+        loaded = [copy for copy in copies if is_loaded(copy.place)]
+        for copy in loaded:
+            if not is_mapped_to_host(copy.place):
+                yield CheckpointKept(batch=batch, stage=stage, place=copy.place, bytes=copy.bytes, batches=batches)
+        others = [copy for copy in copies if copy not in loaded and not copy.averaged]
+        passing = [copy for copy in others if ends_with_a_call(copy.place, frames)]
+        lasting = [copy for copy in others if copy not in passing]
+        averaged = [copy for copy in copies if copy not in loaded and copy.averaged]
+        for group in (lasting, passing, averaged):
+            if not group:
+                continue
+            held = Counter((copy.place.file, copy.place.line) for copy in group)
+            group.sort(key=lambda copy: -held[copy.place.file, copy.place.line])  # stable: of equals the heaviest
+            yield ModelCopies(
+                batch=batch,
+                stage=stage,
+                place=group[0].place,
+                copies=len(group),
+                bytes=sum(copy.bytes for copy in group),
+                holders=tuple(sorted({copy.place.holder for copy in group if copy.place.holder})),
+                averaged=group is averaged,
+                passing=group is passing,
+            )

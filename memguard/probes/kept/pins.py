@@ -1,0 +1,94 @@
+"""Small views that keep large storages alive, by the container that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from memguard.facts import Place
+from memguard.probes.naming.holders import Survey
+from memguard.probes.naming.walk import Link
+from memguard.probes.objects.sizes import storage_key
+
+MIN_STORAGE_BYTES = 1 << 20
+RATIO = 8
+"""A storage is pinned if all views of it together, times this, are still smaller."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Views under one name, and what they pin."""
+
+    place: Place
+    views: int
+    used_bytes: int
+    """Of the views themselves."""
+    pinned_bytes: int
+    """Of the storages they keep alive."""
+    storages: frozenset[int]
+    """Keys of these storages; a finding needs them seen in two scans."""
+    met_bytes: int = 0
+    """Of those that were met, each once: of a long container only some elements are looked at."""
+
+
+def find_pins(
+    survey: Survey,
+    *,
+    ignore: Collection[int] = (),
+    min_storage_bytes: int = MIN_STORAGE_BYTES,
+    device_type: str | None = None,
+) -> tuple[Pin, ...]:
+    """Who holds views that use less than an eighth of the storages they keep, the heaviest first.
+
+    Args:
+        survey: A walk over the live objects.
+        ignore: Keys of storages whose views are wanted: parameters, gradients, buckets.
+        min_storage_bytes: Smaller storages are left out.
+        device_type: Only storages on this kind of device, like ``"cuda"``; all if None.
+    """
+    views: dict[int, list[Link]] = {}
+    sizes: dict[int, int] = {}
+    for link in survey.tensors:
+        key = storage_key(link.value)
+        if key is None or key[0] in ignore or key[1] < min_storage_bytes:
+            continue
+        if device_type is not None and link.value.device.type != device_type:
+            continue
+        base = link.value._base
+        if issubclass(type(link.value), torch.nn.Parameter) or issubclass(type(base), torch.nn.Parameter):
+            continue
+        views.setdefault(key[0], []).append(link)
+        sizes[key[0]] = key[1]
+    pinned: list[tuple[Link, int]] = []
+    used: dict[int, int] = {}
+    for storage, links in views.items():
+        distinct = {(link.value.storage_offset(), tuple(link.value.shape)): _bytes(link.value) for link in links}
+        if sum(distinct.values()) * RATIO < sizes[storage]:
+            used[storage] = sum(distinct.values())
+            pinned.extend((link, 0) for link in links)
+    found = []
+    for holder, links in survey.by_holder(pinned):
+        storages = {key[0] for link in links if (key := storage_key(link.value)) is not None}
+        total = sum(sizes[storage] for storage in storages)
+        small = sum(used[storage] for storage in storages)
+        # Of a long container only some elements were looked at.
+        scale = max(holder.length / len(links), 1) if holder.length > len(links) else 1
+        found.append(
+            Pin(
+                holder.place,
+                views=int(len(links) * scale),
+                used_bytes=int(small * scale),
+                pinned_bytes=int(total * scale),
+                storages=frozenset(storages),
+                met_bytes=total,
+            )
+        )
+    return tuple(sorted(found, key=lambda pin: -pin.pinned_bytes))
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

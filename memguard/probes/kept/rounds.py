@@ -1,0 +1,130 @@
+"""When everything in reach is gone over, and how far a round has come."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, final
+
+from memguard.probes.interface import Watch
+from memguard.probes.kept.screening import Screening, Suspicions
+from memguard.probes.kept.slices import Position, SlicedWalk
+from memguard.probes.kept.swelling import Measure
+from memguard.probes.naming.walk import Link
+
+BEGINS = (6, 18, 48, 200, 212, 2000, 2012)
+"""Batches of a stage from which on a round may begin; each goes on for as many batches as it needs."""
+
+
+@final
+class Rounds:
+    """The rounds of one stage, or of one pass over the data in evaluation.
+
+    Args:
+        rests: Whether this pass is left out.
+        before: Those of the pass before, with whose counts this one's are compared.
+        away: Batches of other stages since then.
+
+    Attributes:
+        count: Batches that were looked at.
+        is_open: Whether a round is under way.
+        lengths: What the last complete round counted.
+        has_looked: Whether something that this round suspects was looked at; what comes later waits for its end.
+        waiting: Containers that grew and were not looked at yet.
+        confirmed: Storages of which only a small part was seen in each of the last two rounds.
+    """
+
+    def __init__(self, *, rests: bool = False, before: Rounds | None = None, away: int = 0) -> None:
+        self.count = 0
+        self.lengths: dict[int, tuple[int, int]] = {}
+        self._measures: dict[int, Measure] = {}
+        self._rates: dict[int, float] = {}
+        self.confirmed: frozenset[int] = frozenset()
+        """What one batch holds for a moment is no pin."""
+        self._pinned: frozenset[int] = frozenset()
+        self._newest: dict[int, weakref.ref[Any]] = {}
+        if before is not None:
+            self.lengths = {number: (length, batch + away) for number, (length, batch) in before.lengths.items()}
+            self._newest, self._rates = before._newest, before._rates
+        self.has_looked = False
+        self.waiting: dict[int, tuple[int, int]] = {}
+        self._begins = [] if rests else list(BEGINS)
+        self._walk: SlicedWalk | None = None
+        self.is_open = False
+        self._screening = Screening()
+        self._at_begin: tuple[int, int | None, int | None] | None = None
+
+    def is_due(self) -> bool:
+        """Whether another round may begin; one that is still open ends there: what is near was met in it."""
+        return bool(self._begins) and self.count >= self._begins[0]
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether this pass was too short for its first round."""
+        return 0 < self.count < BEGINS[0] and len(self._begins) == len(BEGINS)
+
+    def begin(self, watch: Watch, host_bytes_per_batch: int) -> None:
+        """Begins one; after the first two, only if something grew since the last: graphs' nodes lie in neither figure.
+
+        Args:
+            watch: The run.
+            host_bytes_per_batch: By how much the process must have grown on the host to matter.
+        """
+        del self._begins[0]
+        record, before = watch.record, self._at_begin
+        allocated = record.allocated_end_bytes if record is not None else None
+        resident = record.host_rss_bytes if record is not None else None
+        if before is not None and len(self._begins) < len(BEGINS) - 2:
+            least = host_bytes_per_batch * (watch.batches - before[0])
+            if not (_grew(before[1], allocated, 0) or _grew(before[2], resident, least)):
+                return
+        self._at_begin = (watch.batches, allocated, resident)
+        if self._walk is not None:
+            self._end(self._screening.conclude())
+        self.has_looked = False
+        self._walk, self.is_open = SlicedWalk(watch.models), True
+        self._screening = Screening(self.lengths, self._newest, self._measures, self._rates)
+
+    def advance(self, watch: Watch, frames: Sequence[FrameType], steps: int) -> Suspicions | None:
+        """Goes on for some steps; what it has come to.
+
+        Args:
+            watch: The run.
+            frames: The user's frames as they stand now.
+            steps: How many may be made: one for each object that is met or entered.
+        """
+        walk, screening = self._walk, self._screening
+        if walk is None:
+            return None
+        screening.batch = watch.batches
+        left = steps
+
+        def visit(link: Link, position: Position) -> None:
+            nonlocal left
+            left -= 1
+            screening.visit(link, position)
+
+        def is_enough() -> bool:
+            nonlocal left
+            left -= 1
+            return left < 0
+
+        walk.advance(frames, watch.roots(), visit, is_enough)
+        suspicions = screening.conclude()
+        if walk.complete:
+            self._end(suspicions)
+        return suspicions
+
+    def _end(self, suspicions: Suspicions) -> None:
+        self._walk, self.is_open = None, False
+        self.lengths = {**self.lengths, **self._screening.lengths}
+        self._newest = {**self._newest, **self._screening.newest}
+        self._measures = self._screening.swellings.measures
+        self._rates = self._screening.rates
+        self.confirmed = suspicions.pinned & self._pinned
+        self._pinned = suspicions.pinned
+
+
+def _grew(before: int | None, now: int | None, by: int) -> bool:
+    return before is None or now is None or now - before > by

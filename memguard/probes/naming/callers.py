@@ -1,0 +1,131 @@
+"""The call that feeds what keeps something: where a statement stands in a method of a meter, a buffer or a logger."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import final
+
+from memguard.source.chains import chains_of, last_name
+from memguard.source.functions import Function, Site
+from memguard.source.graph_flow import names_in
+from memguard.source.sought import Statement
+from memguard.source.syntax import Source, Sources
+from memguard.source.values import may_carry
+
+MAX_HOPS = 4
+"""Calls from the statement's function up to the loop."""
+
+_Call = tuple[Source, Function, Site]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Feeding:
+    """Calls that lead to the statement which keeps something. Plain data."""
+
+    file: str
+    line: int
+    function: str
+    """Where the loop makes the first of them."""
+    adds: bool
+    """Whether the statement only adds up what it is given, as an ``AverageMeter`` does."""
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.line}"
+
+
+def find_caller(
+    statement: Statement, frames: Sequence[FrameType], names: Collection[object], sources: Sources, *, graph: bool
+) -> Feeding | None:
+    """The calls that lead to a statement; None if its function runs already, or is not called at one place.
+
+    Args:
+        statement: Stores something.
+        frames: The user's frames, innermost first.
+        names: Names and keys on the way to what it stores: of several calls those are looked at that go through them.
+        sources: The parsed files.
+        graph: Whether it is a graph that is kept; a call that hands none over is no cause.
+    """
+    running = {(frame.f_code.co_filename, frame.f_code.co_firstlineno) for frame in frames}
+    files = list(dict.fromkeys([*(frame.f_code.co_filename for frame in frames), statement.file]))
+    source = sources.get(statement.file)
+    function = _function_of(statement, source) if source is not None else None
+    adds = function is not None and _adds(statement, function)
+    found: _Call | None = None
+    for _ in range(MAX_HOPS):
+        if source is None or function is None or function.parent is None:
+            break
+        if (source.file, function.first_line) in running or function.name.startswith("__"):
+            break
+        call = _only(list(_calls(function, files, sources, graph=graph)), running, names)
+        if call is None:
+            break
+        found = call
+        source, function = call[0], call[1]
+    if found is None:
+        return None
+    source, function, site = found
+    return Feeding(source.file, site.line, function.path, adds)
+
+
+def _adds(statement: Statement, function: Function) -> bool:
+    """Whether a method's statement adds to a number of its object what the method was given."""
+    if function.owner is None:
+        return False
+    given = set(function.params[1:])
+    for store in function.stores:  # the elements of what it was given are given as well
+        if store.from_loop and given & set(names_in(store.value)):
+            given.update(names_in(store.target))
+    for store in function.stores:
+        target = store.target.value if isinstance(store.target, ast.Subscript) else store.target
+        if store.line != statement.line or store.from_loop or not isinstance(target, ast.Attribute):
+            continue
+        value, own = store.value, ast.unparse(store.target)
+        if not store.augmented:
+            if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
+                return False
+            if own not in (ast.unparse(value.left), ast.unparse(value.right)):
+                return False
+        is_list = any(isinstance(node, (ast.List, ast.Tuple)) for node in ast.walk(value))
+        return bool(given & set(names_in(value))) and not is_list
+    return False
+
+
+def _function_of(statement: Statement, source: Source) -> Function | None:
+    for function in source.functions:
+        lines = {*(store.line for store in function.stores), *(site.line for site in function.calls)}
+        if function.path == statement.function and statement.line in lines:
+            return function
+    return None
+
+
+def _calls(function: Function, files: Sequence[str], sources: Sources, *, graph: bool) -> Iterator[_Call]:
+    """Calls by a function's name, outside its own class, that hand over what it may keep."""
+    for file in files:
+        source = sources.get(file) if sources.mention(file, (function.name,)) else None
+        for caller in source.functions if source is not None else ():
+            if source is None or caller is function or (function.owner is not None and caller.owner == function.owner):
+                continue
+            for site in caller.calls:
+                if last_name(site.node.func) != function.name:
+                    continue
+                given = site.arguments()
+                if not given or any(may_carry(argument, caller, graph=graph) for argument in given):
+                    yield source, caller, site
+
+
+def _only(calls: list[_Call], running: Collection[tuple[str, int]], names: Collection[object]) -> _Call | None:
+    """The likeliest of the calls; None where several lines are equally likely."""
+
+    def rank(call: _Call) -> tuple[bool, bool, bool]:
+        source, caller, site = call
+        steps = {name for chain in chains_of(site.node.func) for _, name in chain[:-1]}
+        return bool(steps & set(names)), (source.file, caller.first_line) in running, site.loops
+
+    best = max(map(rank, calls), default=None)
+    likely = [call for call in calls if rank(call) == best]
+    return likely[0] if len({(source.file, site.line) for source, _, site in likely}) == 1 else None

@@ -1,0 +1,106 @@
+"""Candidates who hold what was looked for: found tensors under one name each, the likeliest cause first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import final
+
+import torch
+
+from memguard.probes.naming.callers import Feeding
+from memguard.probes.naming.names import growing, innermost
+from memguard.probes.naming.walk import Link
+from memguard.probes.objects import Via
+from memguard.source.sought import Statement
+
+
+@final
+class Group:
+    """Candidates under one name."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        """The innermost name."""
+        self.name = link
+        """The name to tell: not a mere alias."""
+        self.leaves: list[Link] = []
+        self.bytes = 0
+        self.statement: Statement | None = None
+        self.feeding: Feeding | None = None
+        """Where the function of the statement is called."""
+
+
+def grouped(found: Iterable[tuple[Link, int]]) -> list[Group]:
+    """The links to tensors by the name under which each lies, or the name of the container that grows."""
+    groups: dict[tuple[int, object], Group] = {}
+    for leaf, size in found:
+        key = name_key(leaf)
+        if key not in groups:
+            groups[key] = Group(innermost(growing(leaf)))
+        groups[key].leaves.append(leaf)
+        groups[key].bytes += size
+    return list(groups.values())
+
+
+def name_key(leaf: Link) -> tuple[int, object]:
+    """What tells the name under which a tensor lies from others: whose it is, and which."""
+    named = innermost(growing(leaf))
+    owner = named.parent.value if named.parent is not None else named.value
+    return id(owner), named.key
+
+
+def aliases_among(found: Iterable[tuple[Link, int]], groups: Sequence[Group]) -> frozenset[str]:
+    """Plain variables that refer to a tensor which some container holds as well."""
+    kept = {id(leaf.value) for group in groups for leaf in group.leaves if leaf is not group.link}
+    return frozenset(
+        str(leaf.key) for leaf, _ in found if leaf.via in (Via.LOCAL, Via.GLOBAL) and id(leaf.value) in kept
+    )
+
+
+def ranked(
+    groups: Sequence[Group],
+    passes: Callable[[torch.Tensor, Collection[torch.Tensor]], bool] | None,
+    is_passing: Callable[[Link], bool],
+) -> list[Group]:
+    """The causes among the groups, the likeliest first.
+
+    Where something grows or is carried over, what is merely assigned anew in each turn is a bystander, like a loss that
+    was made from the carried state. Where nothing does, those are dropped whose graph goes through another's.
+
+    Args:
+        groups: The candidates, their statements found.
+        passes: Tells whether a tensor's graph goes through those of others.
+        is_passing: Tells whether a variable goes with its function before the batch is over: what it holds of earlier
+            batches came from a name that lasts.
+    """
+    kept = [group for group in groups if group.statement is not None and group.statement.grows]
+    explained = {owner_of(group) for group in kept if group.name is group.link}
+    # What an object computes from its own attribute that grows (sum and average of a meter) is the same cause.
+    kept = [group for group in kept if not (is_outside(group) and owner_of(group) in explained)]
+    if not kept:
+        for group in groups:
+            others = [leaf.value for other in groups if other is not group for leaf in other.leaves]
+            if passes is None or not passes(group.leaves[-1].value, others):
+                kept.append(group)
+
+    def rank(group: Group) -> tuple[float, ...]:
+        statement = group.statement
+        return (
+            -float(statement is not None and statement.grows),
+            -float(statement is not None),
+            float(group.name is group.link and is_passing(group.link)),
+            -float(min(len(group.leaves), 8)),
+            -(statement.score if statement is not None else 0.0),
+        )
+
+    return sorted(kept or groups, key=rank)
+
+
+def owner_of(group: Group) -> int:
+    """Identity of the object whose variable or attribute the name is."""
+    return id(group.link.parent.value if group.link.parent is not None else group.link.value)
+
+
+def is_outside(group: Group) -> bool:
+    """Whether its statement was only found for a name around it."""
+    return group.name is not group.link and group.name in group.link.trail()

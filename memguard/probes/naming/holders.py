@@ -1,0 +1,299 @@
+"""Names who holds tensors: the variable or attribute, and the statement that puts them there."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import types
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+
+from memguard.facts import Place
+from memguard.probes.naming.callers import Feeding, find_caller
+from memguard.probes.naming.causes import find_cause
+from memguard.probes.naming.collector import roots_by_collector
+from memguard.probes.naming.groups import Group, aliases_among, grouped, ranked
+from memguard.probes.naming.names import NAMES, cells_of, innermost, place_of, text_of
+from memguard.probes.naming.passing import passes_on
+from memguard.probes.naming.roots import roots_of
+from memguard.probes.naming.walk import MAX_OBJECTS, MAX_SECONDS, Budget, Link, Walk
+from memguard.probes.objects import Contents, Via, container_of, length_of
+from memguard.probes.objects.frames import user_frames
+from memguard.source.sought import Hints, Statement
+from memguard.source.statements import find_collecting
+from memguard.source.syntax import Sources
+from memguard.stats import Stage
+
+Judge = Callable[[torch.Tensor], "int | None"]
+"""Bytes that a tensor accounts for if it is looked for, else None."""
+
+MAX_GROUPS = 24
+"""Names that are looked up in the syntax tree."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who holds the tensors that were looked for. Plain data: nothing is kept alive."""
+
+    place: Place
+    """The statement that stores them, or where the name lives if no statement was found."""
+    kind: str
+    """``"local"``, ``"global"``, ``"closure"``, ``"default"``, ``"attribute"`` or ``"unnamed"``."""
+    tensors: int
+    """How many were met (long containers are sampled)."""
+    length: int
+    """Length of the longest container on the way; 1 without one."""
+    bytes: int
+    grows: bool
+    """Whether the statement adds to what was there; False for a plain assignment, or when none was found."""
+    certain: bool = True
+    """False for a call that only may store what it is given."""
+    exception: bool = False
+    """Whether what is held is an exception, whose traceback leads to the tensors."""
+
+    def __str__(self) -> str:
+        place = self.place
+        name = {"closure": f"closure of {place.function}() {place.holder!r}", "global": f"global {place.holder}"}
+        text = name.get(self.kind, place.holder or "unknown")
+        if self.kind == "local":
+            text = f"{place.function}() {place.holder!r}" if place.function else repr(place.holder)
+        return f"{place.file}:{place.line} {text}" if place.file else text
+
+
+@final
+class Survey:
+    """One walk over everything in reach, to be asked several questions. Holds what it met: drop it at once.
+
+    Args:
+        models: Watched root models.
+        extra: Further objects by name where a holder may hang: trainer, callbacks, metrics, data module.
+        frame: Where the stack begins; the caller's frame if not given.
+        max_objects: Bound of the walk.
+        max_seconds: Bound in time of all that is asked of it: half for the walk, a quarter for the judge, the rest for
+            reading sources. A net: each of them has a bound of its own, in objects, nodes and lines, which comes first.
+        walk: Whether to walk from these roots at once; else `walk_from` tells others.
+
+    Attributes:
+        tensors: Every link to a tensor.
+        walk: The walk itself.
+    """
+
+    def __init__(
+        self,
+        *,
+        models: Iterable[object] = (),
+        extra: Iterable[tuple[str, object]] = (),
+        frame: types.FrameType | None = None,
+        max_objects: int = MAX_OBJECTS,
+        max_seconds: float = MAX_SECONDS,
+        walk: bool = True,
+    ) -> None:
+        self.frames = list(user_frames(sys._getframe(1) if frame is None else frame))
+        self.budget = Budget(max_seconds)
+        self.sources = Sources(is_late=self.budget.is_spent)
+        self.cells = cells_of(self.frames)
+        self._bounds = (max_objects, max_seconds)
+        self.tensors: list[Link] = []
+        self.walk = self._walk(roots_of(self.frames, models, extra) if walk else (), Contents(self.frames))
+
+    def _walk(self, roots: Iterable[Link], contents: Contents) -> Walk:
+        walk = Walk(
+            lambda kind: issubclass(kind, torch.Tensor),
+            self.tensors.append,
+            contents=contents,
+            max_objects=self._bounds[0],
+            budget=self.budget,
+            keep=self._bounds[1] / 2,
+        )
+        walk.run(roots)
+        return walk
+
+    def by_holder(
+        self, found: Sequence[tuple[Link, int]], *, plain: bool = False, graph: bool = False
+    ) -> list[tuple[Holder, list[Link]]]:
+        """Each holder with the links to what it holds; nothing is ranked or dropped.
+
+        Arrays and texts are plain. Where it is graphs that matter, what stores values without one is no cause.
+        """
+        named = []
+        for group in grouped(found)[:MAX_GROUPS]:
+            trail = group.leaves[-1].trail()
+            self._set_cause(group, trail, Hints(graph=graph, numbers=plain, cells=self.cells))
+            named.append((_holder(group), group.leaves))
+        return named
+
+    def cause(self, link: Link) -> Place:
+        """The name to tell for any object that was met, and the statement that puts it there, or fills it."""
+        filled = container_of(type(link.value)) is not None
+        leaf = Link(None, Via.ITEM, None, link) if filled else link
+        group = Group(innermost(link))
+        group.leaves.append(leaf)
+        self._set_cause(group, leaf.trail(), Hints(graph=False, numbers=filled, cells=self.cells))
+        return _holder(group).place
+
+    def _set_cause(self, group: Group, trail: list[Link], hints: Hints) -> None:
+        files = [
+            *(frame.f_code.co_filename for frame in self.frames),
+            *(file for cells in self.cells for file in sorted(cells)),
+        ]
+        cause = find_cause(trail, trail.index(group.link), self.walk, files, self.sources, hints)
+        group.name, group.statement = cause.name, cause.statement
+        if cause.statement is not None and cause.statement.grows:
+            names = {link.key for link in trail}
+            group.feeding = find_caller(cause.statement, self.frames, names, self.sources, graph=hints.graph)
+
+    def walk_from(self, objects: Iterable[object]) -> None:
+        """Walks anew, from other roots."""
+        self.tensors.clear()
+        self.walk = self._walk([Link(obj, Via.ROOT) for obj in objects], Contents())
+
+    def judged(self, judge: Judge) -> list[tuple[Link, int]]:
+        """The links to tensors that a judge recognises, with their bytes."""
+        keep = self._bounds[1] / 4
+        sizes: dict[int, int | None] = {}
+        found = []
+        for link in self.tensors:
+            key = id(link.value)
+            if key not in sizes:
+                if self.budget.is_spent(keep):
+                    break
+                sizes[key] = judge(link.value)
+            size = sizes[key]
+            if size is not None:
+                found.append((link, size))
+        return found
+
+    def holders(
+        self,
+        found: Sequence[tuple[Link, int]],
+        *,
+        stage: Stage | None = None,
+        graph: bool = False,
+        passes: Callable[[torch.Tensor, Collection[torch.Tensor]], bool] | None = None,
+    ) -> tuple[Holder, ...]:
+        """Names who holds what some links lead to, the likeliest cause first.
+
+        Args:
+            found: Links with bytes.
+            stage: Stage in which the tensors came to be, if known.
+            graph: Whether it is their graphs that matter.
+            passes: Tells whether a tensor's graph goes through those of others.
+        """
+        groups = grouped(found)
+        running = frozenset((f.f_code.co_filename, f.f_code.co_firstlineno) for f in self.frames)
+        evaluates = None if stage is None or stage is Stage.OTHER else stage.evaluates
+        hints = Hints(graph, running=running, cells=self.cells, names=aliases_among(found, groups), evaluates=evaluates)
+        for group in groups[:MAX_GROUPS]:
+            self._set_cause(group, group.leaves[-1].trail(), hints)
+        is_passing = functools.partial(passes_on, frames=self.frames, sources=self.sources)
+        return _merged(_holder(group) for group in ranked(groups[:MAX_GROUPS], passes, is_passing))
+
+
+def find_holders(
+    judge: Judge,
+    *,
+    models: Iterable[object] = (),
+    extra: Iterable[tuple[str, object]] = (),
+    stage: Stage | None = None,
+    graph: bool = True,
+    passes: Callable[[torch.Tensor, Collection[torch.Tensor]], bool] | None = None,
+    frame: types.FrameType | None = None,
+    max_objects: int = MAX_OBJECTS,
+    max_seconds: float = MAX_SECONDS,
+    collector: bool | None = True,
+) -> tuple[Holder, ...]:
+    """Who holds the tensors a judge recognises, the likeliest cause first; empty if nothing in Python does.
+
+    Runs none of the user's code and keeps nothing alive.
+
+    Args:
+        judge: Recognises the tensors.
+        models: Watched root models.
+        extra: Further objects by name where a holder may hang: trainer, callbacks, metrics, data module.
+        stage: Stage in which the tensors came to be, if known.
+        graph: Whether it is their graphs that matter; a statement that stores detached values is then no cause.
+        passes: Tells whether a tensor's graph goes through those of others; where nothing grows, such a tensor is
+            dropped (`memguard.probes.reach.Reach.passes`).
+        frame: Where the stack begins; the caller's frame if not given.
+        max_objects: Bound of the walk.
+        max_seconds: Bound of the whole in time.
+        collector: Whether to ask the garbage collector for referrers when the walk finds nobody; None asks it alone.
+    """
+    survey = Survey(
+        models=models,
+        extra=extra,
+        frame=sys._getframe(1) if frame is None else frame,
+        max_objects=max_objects,
+        max_seconds=max_seconds,
+        walk=collector is not None,
+    )
+    found = survey.judged(judge)
+    if not found:
+        inner = [None, *(frame.f_code.co_name for frame in survey.frames)]
+        running = [(f.f_code.co_filename, f.f_lineno, name) for f, name in zip(survey.frames, inner, strict=False)]
+        statement = find_collecting(running, survey.sources, graph=graph)
+        if statement is not None:
+            return (_collected(statement),)
+        if collector is not False:
+            survey.walk_from(roots_by_collector(judge, functools.partial(survey.budget.is_spent, max_seconds / 2)))
+            found = survey.judged(judge)
+    return survey.holders(found, stage=stage, graph=graph, passes=passes)
+
+
+def _holder(group: Group) -> Holder:
+    link, name, statement = group.link, group.name, group.statement
+    trail = group.leaves[-1].trail()
+    length = max(length_of(item.value) for item in trail[trail.index(link) :])
+    if statement is not None:
+        place = Place(
+            file=statement.file,
+            line=statement.line,
+            function=statement.function,
+            holder=text_of(name),
+            source=statement.source,
+            caller=str(group.feeding) if group.feeding is not None else None,
+        )
+        if group.feeding is not None and group.feeding.adds:
+            place = _at_call(place, group.feeding)
+    else:
+        place = place_of(name)
+    return Holder(
+        place=place,
+        kind=name.via.value if name.via in NAMES else "unnamed",
+        tensors=len(group.leaves),
+        length=max(length, 1),
+        bytes=group.bytes,
+        grows=statement is not None and statement.grows,
+        certain=statement is not None and statement.certain,
+        exception=any(issubclass(type(item.value), (BaseException, types.TracebackType)) for item in trail),
+    )
+
+
+def _at_call(place: Place, feeding: Feeding) -> Place:
+    """A meter's sum is right for numbers: the line to change is the one that gives it something else."""
+    kept_at = f"{os.path.basename(place.file or '')}:{place.line}"
+    return replace(place, file=feeding.file, line=feeding.line, function=feeding.function, caller=None, kept_at=kept_at)
+
+
+def _merged(holders: Iterable[Holder]) -> tuple[Holder, ...]:
+    """Holders of one name and place as one: several instances of a class, the links of a chain."""
+    found: dict[tuple[str | None, int | None, str | None], Holder] = {}
+    for holder in holders:
+        key = (holder.place.file, holder.place.line, holder.place.holder)
+        old = found.get(key)
+        if old is not None:
+            holder = replace(old, tensors=old.tensors + holder.tensors, bytes=old.bytes + holder.bytes)
+        found[key] = holder
+    return tuple(found.values())
+
+
+def _collected(statement: Statement) -> Holder:
+    place = Place(
+        file=statement.file, line=statement.line, function=statement.function, holder=None, source=statement.source
+    )
+    return Holder(place=place, kind="unnamed", tensors=0, length=1, bytes=0, grows=True)

@@ -1,0 +1,1 @@
+"""Who owns the memory when it has run out."""

@@ -1,0 +1,148 @@
+"""Who keeps what should be gone when memory has run out: variables that pile tensors up, and kept exceptions."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+
+from memguard.facts import NOWHERE, Place
+from memguard.postmortem.scene import HeldException, Hoard
+from memguard.probes.objects import is_user_class
+from memguard.probes.objects.frames import is_user_frame, read_locals
+from memguard.probes.objects.nested import tensors_in
+from memguard.probes.oom.census import Census
+from memguard.probes.oom.stack import Stack
+from memguard.probes.oom.variables import Feedback, Variable, holder_of, items_of, variables_of
+
+MOST_CANDIDATES = 64
+MOST_HOARDS = 8
+ALIKE = 0.8
+"""Share of the heaviest hoard's bytes from which another one reaches the same tensors."""
+
+
+def find_hoards(census: Census, stack: Stack) -> tuple[Hoard, ...]:
+    """Variables and attributes of the user's running code that hold many tensors, the heaviest first.
+
+    Of several that reach the same graphs, the one comes first that takes its last value into the next; then the
+    outermost, for what is piled up over batches lies in the loop, not in what it calls.
+    """
+    candidates: list[tuple[Variable, list[torch.Tensor]]] = []
+    seen: set[int] = set()
+    for variable in variables_of(stack):
+        if id(variable.value) in seen:
+            continue
+        seen.add(id(variable.value))
+        tensors = [tensor for tensor in _tensors_of(variable.value) if census.key_of(tensor) is not None]
+        if len(tensors) >= 3 or any(tensor.grad_fn is not None for tensor in tensors):
+            candidates.append((variable, tensors))
+    candidates.sort(key=lambda each: -len(each[1]))
+    feedback = Feedback()
+    found = [_hoard(census, *each, feedback) for each in reversed(candidates[:MOST_CANDIDATES])]
+    hoards = sorted((hoard for hoard in found if hoard.bytes), key=lambda hoard: -hoard.bytes)
+    if not hoards:
+        return ()
+    first = [hoard for hoard in hoards if hoard.feeds and hoard.bytes >= ALIKE * hoards[0].bytes]
+    return tuple([*first, *(hoard for hoard in hoards if hoard not in first)][:MOST_HOARDS])
+
+
+def _hoard(census: Census, variable: Variable, tensors: list[torch.Tensor], feedback: Feedback) -> Hoard:
+    keys = census.reach(tensors)
+    own = {key for tensor in tensors if (key := census.key_of(tensor)) is not None}
+    total = sum(keys.values())
+    direct = sum(size for key, size in keys.items() if key in own)
+    graph = total > 2 * direct
+    feeds, line = feedback.of(variable) if graph and len(tensors) == 1 else (None, None)
+    place = replace(variable.place, holder=variable.name, line=line or variable.place.line)
+    most = variable.value.maxlen if issubclass(type(variable.value), deque) else None  # type: ignore[attr-defined]
+    return Hoard(place=place, tensors=len(tensors), bytes=total, graph=graph, feeds=feeds, most=most)
+
+
+def find_exceptions(census: Census, stack: Stack) -> tuple[HeldException, ...]:
+    """Exceptions whose finished frames hold tensors that nothing running holds, the heaviest first."""
+    needed: dict[int, int] | None = None
+    found = []
+    for error in census.exceptions:
+        held = _held_by(census, stack, error)
+        if not held.tensors:
+            continue
+        if needed is None:
+            needed = census.reach(_in_use(stack))
+        exclusive = sum(size for key, size in census.reach(held.tensors).items() if key not in needed)
+        if exclusive:
+            handling = id(error) in stack.handled
+            holder = NOWHERE if handling else _holder(census, stack, error)
+            found.append(
+                HeldException(
+                    exception=type(error).__name__,
+                    handling=handling,
+                    names=held.names,
+                    bytes=exclusive,
+                    place=holder if holder.holder else held.place,
+                )
+            )
+        held.tensors.clear()
+    return tuple(sorted(found, key=lambda each: -each.bytes)[:4])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Frames:
+    """What the finished frames of an exception hold."""
+
+    tensors: list[torch.Tensor]
+    names: tuple[str, ...]
+    """The user's variables, the heaviest first."""
+    place: Place
+    """The innermost of the user's lines."""
+
+
+def _held_by(census: Census, stack: Stack, error: BaseException) -> _Frames:
+    names: list[tuple[int, str]] = []
+    tensors: list[torch.Tensor] = []
+    place = NOWHERE
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        if id(frame) not in stack.running:
+            users = is_user_frame(frame)
+            for name, value in read_locals(frame).items():
+                held = list(tensors_in(value, 2))
+                own = sum(census.reach(held).values()) if held else 0
+                if own:
+                    tensors += held
+                    if users:
+                        names.append((own, f"`{name}` of {frame.f_code.co_name}()"))
+                        place = Place(
+                            file=frame.f_code.co_filename, line=trace.tb_lineno, function=frame.f_code.co_name
+                        )
+        trace = trace.tb_next
+    names.sort(reverse=True)
+    return _Frames(tensors, tuple(dict.fromkeys(name for _, name in names)), place)
+
+
+def _holder(census: Census, stack: Stack, error: BaseException) -> Place:
+    """The variable that holds an error, or one that was raised from it."""
+    for each in (error, *(other for other in census.exceptions if error in (other.__cause__, other.__context__))):
+        place = holder_of(each, stack)
+        if place.holder:
+            return place
+    return NOWHERE
+
+
+def _tensors_of(value: Any) -> list[torch.Tensor]:
+    if issubclass(type(value), torch.Tensor):
+        return [value]
+    found: list[torch.Tensor] = []
+    for item in items_of(value):
+        found += tensors_in(vars(item) if is_user_class(type(item)) and hasattr(item, "__dict__") else item, 2)
+    return found
+
+
+def _in_use(stack: Stack) -> Iterator[torch.Tensor]:
+    for frame in stack.frames:
+        for value in read_locals(frame).values():
+            yield from tensors_in(value, 2)

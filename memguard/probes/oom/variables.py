@@ -1,0 +1,139 @@
+"""The variables that the running code can reach when memory has run out, and which of them holds a thing."""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from memguard.facts import NOWHERE, Place
+from memguard.probes.objects.frames import is_user_frame, read_locals
+from memguard.probes.objects.sites import place_of
+from memguard.probes.oom.stack import Stack
+from memguard.source.syntax import Sources
+
+MOST_ITEMS = 4096
+MOST_ATTRIBUTES = 256
+CONTAINERS = (list, tuple, set, deque)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A local, a global or an attribute of an object that one of them holds. Lives no longer than the look."""
+
+    name: str
+    value: object
+    place: Place
+    """The frame's current line."""
+    code: CodeType | None = None
+    """The function whose local it is."""
+
+
+def variables_of(stack: Stack) -> Iterator[Variable]:
+    """What the user's code can reach: locals, innermost frame first, globals of its modules, attributes of its objects.
+
+    Args:
+        stack: Where the program stood.
+    """
+    modules: set[int] = set()
+    for frame in stack.frames:
+        if not is_user_frame(frame):
+            continue
+        place = place_of(frame)
+        for name, value in read_locals(frame).items():
+            yield Variable(name, value, place, frame.f_code)
+            yield from _attributes(name, value, place)
+        if id(frame.f_globals) not in modules and frame.f_locals is not frame.f_globals:
+            modules.add(id(frame.f_globals))
+            place = Place(file=frame.f_code.co_filename)
+            for name, value in list(frame.f_globals.items()):
+                if not name.startswith("__"):
+                    yield Variable(name, value, place)
+                    yield from _attributes(name, value, place)
+
+
+def holder_of(thing: object, stack: Stack) -> Place:
+    """The variable that holds an object, itself, in a container, or in an object in a container; else nowhere."""
+    for variable in variables_of(stack):
+        if variable.value is thing or any(
+            item is thing or any(part is thing for part in _parts(item)) for item in items_of(variable.value)
+        ):
+            place = variable.place
+            return Place(file=place.file, line=place.line, function=place.function, holder=variable.name)
+    return NOWHERE
+
+
+def items_of(value: object) -> list[Any]:
+    """What a container of the plain kinds holds; nothing of other objects."""
+    kind = type(value)
+    items: Iterable[Any] = ()
+    if issubclass(kind, dict):
+        items = dict.values(value)  # type: ignore[arg-type]
+    elif issubclass(kind, CONTAINERS):
+        items = value  # type: ignore[assignment]
+    return list(items)[:MOST_ITEMS]
+
+
+def _parts(item: object) -> list[Any]:
+    kind = type(item)
+    if kind.__module__ == "builtins" or issubclass(kind, (torch.Tensor, nn.Module, type)):
+        return items_of(item)
+    return list(_state_of(item).values())[:MOST_ATTRIBUTES]
+
+
+@final
+class Feedback:
+    """Which local variables take of their last value into the next: ``x, h = f(x, h)``, ``total += loss``."""
+
+    def __init__(self) -> None:
+        self._sources = Sources()
+
+    def of(self, variable: Variable) -> tuple[str | None, int | None]:
+        """``"carried"`` or ``"added"`` with the statement's line; None where it is neither.
+
+        Args:
+            variable: A local variable.
+        """
+        code = variable.code
+        source = self._sources.get(code.co_filename) if code is not None else None
+        function = source.function_at(code.co_firstlineno, code.co_name) if source is not None and code else None
+        if function is None:
+            return None, None
+        for store in function.stores:
+            if not isinstance(store.target, ast.Name) or store.target.id != variable.name or not store.loops:
+                continue
+            inside = [node for node in ast.walk(store.value) if isinstance(node, ast.Name) and node.id == variable.name]
+            adds = isinstance(store.value, ast.BinOp) and isinstance(store.value.op, ast.Add)
+            if store.augmented or (inside and adds):
+                return "added", store.line
+            if inside:
+                return "carried", store.line
+        return None, None
+
+
+def _attributes(name: str, value: object, place: Place) -> Iterator[Variable]:
+    """Attributes of an instance of a class of the user's (or a module): ``self.losses``, ``model.history``."""
+    kind = type(value)
+    if kind.__module__ in ("builtins", "torch", "types") or issubclass(kind, (type, torch.Tensor)):
+        return
+    if kind.__module__.partition(".")[0] in ("torch", "memguard", "lightning", "pytorch_lightning"):
+        return
+    hidden = ("_parameters", "_buffers", "_modules") if issubclass(kind, nn.Module) else ()
+    for attribute, inner in list(_state_of(value).items())[:MOST_ATTRIBUTES]:
+        if attribute not in hidden:
+            yield Variable(f"{name}.{attribute}" if name != "self" else f"{kind.__name__}.{attribute}", inner, place)
+
+
+def _state_of(value: object) -> dict[str, Any]:
+    try:
+        state: Any = object.__getattribute__(value, "__dict__")
+    except AttributeError:  # it has slots, or is C's
+        return {}
+    return state if issubclass(type(state), dict) else {}

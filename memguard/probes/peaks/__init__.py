@@ -1,0 +1,1 @@
+"""What is alive at the peak and need not be: locals, the last batch, tensors made twice, gradients, wide logits."""

@@ -1,0 +1,232 @@
+"""Gradients that live too long or carry a graph, and the optimizer state that the first step will bring."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+
+from memguard.facts import Fact, GradientsWithGraph, OptimizerStateAhead, Place, StaleGradients
+from memguard.module_parts import parameters_of
+from memguard.probes.interface import Probe, Watch
+from memguard.probes.objects.frames import user_frames
+from memguard.probes.objects.parameters import ParameterAt, gradients_at, trainable
+from memguard.probes.objects.sites import call_site, find_call, find_only_call, place_of
+from memguard.probes.objects.sizes import storages_of
+
+GRAPHS = 3
+"""Steps whose gradients carried a graph, before it is told."""
+PLAIN = 48
+"""Steps in a row whose gradients carried none, after which it is not asked any more."""
+LOOKS = 2
+"""Forwards after a step whose gradients are looked at, before it is told."""
+SAMPLE = 4
+"""Parameters that are asked whether their gradient carries a graph."""
+MIN_STALE_BYTES = 64 * 1024
+
+# Tensors of state per parameter, of the optimizers that allocate them in the first step; checked in torch 2.13.
+_STATE = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "SparseAdam": 2, "Adadelta": 2, "Rprop": 2}
+
+_BACKWARDS = ("backward", "manual_backward")
+
+
+@final
+class GradientsProbe(Probe):
+    """Looks at gradients where they should be gone, and at an optimizer before its first step."""
+
+    name: ClassVar[str] = "gradients"
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._stepped = False
+        self._looks = 0
+        self._one: tuple[int, int] | None = None
+        """Id and version of the gradient that the last look met."""
+        self._graphs_told = self._with_graph = self._plain = 0
+        self._first: dict[int, list[ParameterAt]] = {}
+
+    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Gradients with a graph that are still there when the next forward begins make a cycle."""
+        if not self._stepped or not module.training:
+            return
+        gradients = self._first_gradients(module)
+        if not gradients:
+            if torch.is_grad_enabled():
+                self._stepped, self._looks, self._one = False, 0, None  # none left: nothing to look at when it ends
+            return
+        if self._graphs_told >= LOOKS or not any(gradient.grad_fn is not None for gradient in gradients):
+            return
+        self._graphs_told += 1
+        if self._graphs_told == LOOKS:
+            self._tell_graphs(_gradients(module), self._backward_place())
+
+    def _tell_graphs(self, gradients: list[torch.Tensor], place: Place) -> None:
+        self._graphs_told = LOOKS
+        graphs = [gradient for gradient in gradients if gradient.grad_fn is not None]
+        self.report(
+            GradientsWithGraph(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=place,
+                parameters=len(graphs),
+                bytes=sum(storages_of(graphs).values()),
+            )
+        )
+
+    def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """Looks at the gradients at the end of the first forward after a step."""
+        if not self._stepped or not module.training or not torch.is_grad_enabled() or output is None:
+            return
+        self._stepped = False
+        if type(module).__name__.startswith(("FullySharded", "FSDP")):
+            return
+        one = next(iter(self._first_gradients(module)), None)
+        if one is None:
+            self._looks, self._one = 0, None
+            return
+        self._looks += 1
+        # One that was zeroed is the same and was written to; a new one at its address begins anew.
+        same = self._one is not None and self._one[0] == id(one) and self._one[1] < one._version
+        self._one = (id(one), one._version)
+        if self._looks < LOOKS:
+            return
+        self.stop_hearing("on_forward_end")
+        held = sum(storages_of(_gradients(module)).values())
+        if held < MIN_STALE_BYTES:
+            return
+        site = call_site()
+        self.report(
+            StaleGradients(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=find_call(site, "zero_grad") or site,
+                bytes=held,
+                zeroed=same,
+                lightning=self.watch.lightning,
+                peak_bytes=self.watch.read().allocated_peak_bytes,
+            )
+        )
+
+    def on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Before an optimizer's first step: what it will allocate."""
+        if optimizer.state:
+            return
+        state, temporary = _state_ahead(optimizer)
+        if not state:
+            return
+        stats, site = self.watch.read(), call_site()
+        files = {frame.f_code.co_filename for frame in user_frames()}
+        self.report(
+            OptimizerStateAhead(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=find_only_call(files, type(optimizer).__name__) or site,
+                optimizer=type(optimizer).__name__,
+                state_bytes=state,
+                temporary_bytes=temporary,
+                allocated_bytes=stats.allocated_bytes,
+                peak_bytes=stats.allocated_peak_bytes,
+            )
+        )
+
+    def on_optimizer_step_end(self, optimizer: torch.optim.Optimizer) -> None:
+        """The gradients have served; with a graph they hold it until somebody takes them away."""
+        self._stepped = True
+        if self._graphs_told >= LOOKS or self._with_graph >= GRAPHS or self._plain >= PLAIN:
+            return
+        if not any(gradient.grad_fn is not None for gradient in _some_gradients(optimizer)):
+            self._plain += 1
+            return
+        self._plain = 0
+        self._with_graph += 1
+        if self._with_graph < GRAPHS:
+            return
+        sites = (place_of(frame) for frame in user_frames(sys._getframe(1)))
+        calls = (find_call(site, *_BACKWARDS, above=True, text="create_graph") for site in sites)
+        place = next((call for call in calls if call is not None), None)
+        if place is not None and not _is_cleared_below(place):
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            self._tell_graphs([p.grad for p in parameters if p.grad is not None], place)
+
+    def _first_gradients(self, module: nn.Module) -> list[torch.Tensor]:
+        """The gradients of a few trainable parameters; walking over all of them in every batch would cost too much."""
+        known = self._first.get(id(module))
+        if known is None:
+            known = self._first[id(module)] = list(itertools.islice(trainable(module), SAMPLE))
+        return gradients_at(known)
+
+    def _backward_place(self) -> Place:
+        kept = [mark.kept for mark in list(self.watch.ledger.live.values()) if mark.kept is not None]
+        site = kept[-1] if kept else call_site()
+        return find_call(site, *_BACKWARDS, text="create_graph") or site
+
+
+def _is_cleared_below(backward: Place) -> bool:
+    """Whether the block in which a backward stands goes on to take the gradients away, as torch advises."""
+    lines = linecache.getlines(backward.file or "")
+    if backward.line is None or not 0 < backward.line <= len(lines):
+        return False
+    depth = _indent(lines[backward.line - 1])
+    for text in lines[backward.line :]:
+        if text.strip() and _indent(text) < depth:
+            return False
+        if re.search(r"\bzero_grad\s*\(|\.grad\s*=\s*None\b", text.partition("#")[0]):
+            return True
+    return False
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _some_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Those of the first parameters of an optimizer."""
+    found: list[torch.Tensor] = []
+    looked = 0
+    for group in optimizer.param_groups:
+        for parameter in group["params"][: SAMPLE - looked]:
+            looked += 1
+            if parameter.grad is not None:
+                found.append(parameter.grad)
+        if looked >= SAMPLE:
+            break
+    return found
+
+
+def _gradients(module: nn.Module) -> list[torch.Tensor]:
+    return [parameter.grad for parameter in parameters_of(module) if parameter.grad is not None]
+
+
+def _state_ahead(optimizer: torch.optim.Optimizer) -> tuple[int, int]:
+    """Bytes of state of a first step, and what the step itself holds for a moment; (0, 0) for classes not known."""
+    kind = type(optimizer)
+    if not kind.__module__.startswith("torch.optim"):
+        return 0, 0
+    state = temporary = 0
+    for group in optimizer.param_groups:
+        nbytes = _bytes_of(parameter for parameter in group["params"] if parameter.grad is not None)
+        tensors = _STATE.get(kind.__name__, 0) + bool(group.get("amsgrad"))
+        if kind.__name__ == "SGD":
+            tensors = int(bool(group.get("momentum")))
+        elif kind.__name__ == "RMSprop":
+            tensors = 1 + bool(group.get("momentum")) + bool(group.get("centered"))
+        state += tensors * nbytes
+        if not group.get("fused") and (
+            group.get("foreach") or (group.get("foreach") is None and _on_cuda(group["params"]))
+        ):
+            temporary += nbytes
+    return state, temporary
+
+
+def _bytes_of(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _on_cuda(parameters: list[torch.Tensor]) -> bool:
+    return bool(parameters) and parameters[0].is_cuda

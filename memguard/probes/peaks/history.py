@@ -1,0 +1,188 @@
+"""After growth is suspected: the allocation history of some batches, and the lines whose allocations survive."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, final
+
+from memguard.facts import Fact, Place, SurvivingAllocations
+from memguard.probes.interface import AllocationHistory, Probe, Watch
+from memguard.probes.objects.frames import is_user_file
+from memguard.source.assignments import assigned_at
+from memguard.stats import BatchRecord, Stage
+
+WARM_UP = 32
+WINDOW = 8
+RISES = 4
+"""Windows whose lowest end-of-batch value rises in a row: then growth is suspected, no more than that."""
+MIN_SHARE = 1e-4
+BATCHES = (8, 32, 64)
+"""Batches of history of the first look and of those after it: not everything grows in every batch."""
+TIMES = (6, 4, 4)
+"""Allocations of one line in them that make it worth telling."""
+MAX_ENTRIES = 100_000
+PATIENCE = 128
+"""Records without the numbers of an allocator after which there will be none."""
+
+
+@final
+class HistoryProbe(Probe):
+    """Suspects growth from the records, then records the history of some batches and switches it off again."""
+
+    name: ClassVar[str] = "history"
+    always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._seen = 0
+        self._lowest: int | None = None
+        self._floors: list[int] = []
+        self._left = 0
+        self._begun = -1
+        self._looks = self._without = 0
+
+    def install(self) -> None:
+        """Where nobody can write a history, there is nothing to watch for."""
+        self.stop_hearing("on_batch_end")
+        if self.watch.history is None:
+            self.stop_hearing("on_records")
+
+    def on_batch_end(self) -> None:
+        """Counts the batches of the history down."""
+        watch = self.watch
+        if self._left and watch.stage is Stage.TRAIN and watch.batch != self._begun and watch.history is not None:
+            self._left -= 1
+            if not self._left:
+                self.stop_hearing("on_batch_end")
+                self._conclude(watch.history)
+
+    def on_records(self, records: Sequence[BatchRecord]) -> None:
+        """Watches the floor: the lowest of what a window of training batches left allocated."""
+        history = self.watch.history
+        if history is None or self._left:
+            return
+        for record in records:
+            if record.stage is not Stage.TRAIN:
+                continue
+            end = record.allocated_end_bytes
+            if end is None:
+                self._without += 1
+                continue
+            self._seen += 1
+            if self._seen <= WARM_UP:
+                continue
+            if self._lowest is None or end < self._lowest:
+                self._lowest = end
+            if (self._seen - WARM_UP) % WINDOW == 0:
+                lowest, self._lowest = self._lowest, None
+                if self._rises(lowest):
+                    self._begin(history)
+        if self._looks >= len(BATCHES) or self._without > PATIENCE:
+            self.stop_hearing("on_records")
+
+    def _rises(self, lowest: int) -> bool:
+        """Whether the floors of the last windows rose, each above the one before, and enough."""
+        floors = self._floors
+        if floors and lowest <= floors[-1]:
+            floors.clear()
+        floors.append(lowest)
+        if len(floors) <= RISES or floors[-1] - floors[0] <= MIN_SHARE * (self.watch.device_total_bytes or 0):
+            return False
+        floors.clear()
+        return True
+
+    def remove(self) -> None:
+        """Switches off a history that is still on."""
+        if self._left and self.watch.history is not None:
+            self._left = 0
+            self.watch.history.record_history(False, MAX_ENTRIES)
+
+    def _begin(self, history: AllocationHistory) -> None:
+        if history.records_history:
+            return  # the user's own recording: hands off
+        self._left, self._begun = BATCHES[self._looks], self.watch.batch
+        self._looks += 1
+        self.hear("on_batch_end")
+        history.record_history(True, MAX_ENTRIES)
+
+    def _conclude(self, history: AllocationHistory) -> None:
+        try:
+            trace = [event for events in history.snapshot().get("device_traces", ()) for event in events]
+        finally:
+            history.record_history(False, MAX_ENTRIES)
+        batches, times = BATCHES[self._looks - 1], TIMES[self._looks - 1]
+        found = surviving(trace, at_least=times) or swelling(trace, at_least=times)
+        for place, count, nbytes in found[:3]:
+            self.report(
+                SurvivingAllocations(
+                    batch=self.watch.batch,
+                    stage=self.watch.stage,
+                    place=place,
+                    allocations=count,
+                    bytes=nbytes,
+                    batches=batches,
+                )
+            )
+
+
+def surviving(trace: list[dict[str, Any]], *, at_least: int) -> list[tuple[Place, int, int]]:
+    """The user's lines whose allocations outlive the trace, most bytes first.
+
+    Args:
+        trace: Allocator events in PyTorch's snapshot format, oldest first.
+        at_least: Surviving allocations of a line that make it worth telling: about one a batch.
+    """
+    alive: dict[int, dict[str, Any]] = {}
+    for event in trace:
+        action = event.get("action")
+        if action == "alloc":
+            alive[event["addr"]] = event
+        elif action in ("free_requested", "free_completed", "free"):
+            alive.pop(event["addr"], None)
+    counts: Counter[Place] = Counter()
+    sizes: dict[Place, int] = defaultdict(int)
+    for event in alive.values():
+        place = _user_line(event.get("frames") or ())
+        if place is not None:
+            counts[place] += 1
+            sizes[place] += int(event.get("size", 0))
+    found = [(place, count, sizes[place]) for place, count in counts.items() if count >= at_least]
+    return sorted(found, key=lambda one: -one[2])
+
+
+def swelling(trace: list[dict[str, Any]], *, at_least: int) -> list[tuple[Place, int, int]]:
+    """The user's lines that make a larger tensor each time, of which the newest lives: ``x = torch.cat([x, new])``.
+
+    Args:
+        trace: Allocator events in PyTorch's snapshot format, oldest first.
+        at_least: Times that it was made larger.
+    """
+    sizes: dict[Place, list[int]] = defaultdict(list)
+    alive: dict[int, tuple[Place, int]] = {}
+    for event in trace:
+        if event.get("action") == "alloc":
+            place = _user_line(event.get("frames") or ())
+            if place is not None:
+                sizes[place].append(int(event.get("size", 0)))
+                alive[event["addr"]] = place, sizes[place][-1]
+        else:
+            alive.pop(event.get("addr", 0), None)
+    found = []
+    for place, newest in dict(alive.values()).items():
+        largest = [size for size in sizes[place] if size >= newest / 4]  # beside small ones of the same line
+        rises = sum(after > before for before, after in itertools.pairwise(largest))
+        if rises >= at_least and rises >= len(largest) - 2:
+            name, source = assigned_at(place.file or "", place.line or 0) or (None, None)
+            found.append((replace(place, holder=name, source=source), rises, largest[-1] - largest[0]))
+    return sorted(found, key=lambda one: -one[2])
+
+
+def _user_line(frames: Any) -> Place | None:
+    for frame in frames:
+        name = str(frame.get("filename", ""))
+        if name and is_user_file(name):
+            return Place(file=name, line=int(frame.get("line", 0)), function=str(frame.get("name", "")))
+    return None

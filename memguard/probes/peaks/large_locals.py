@@ -1,0 +1,131 @@
+"""Large tensors in local variables of the user's functions, and whether they are read again."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+
+from memguard.facts import Place
+from memguard.probes.objects.frames import is_module_level, read_locals, user_frames
+from memguard.probes.objects.nested import tensors_in
+from memguard.probes.objects.sizes import storage_key, storages_of
+from memguard.source.chains import last_name
+from memguard.source.read_again import is_in_branch, is_read_again, loops_around, names_set
+from memguard.source.syntax import Sources
+
+_MAKING = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare)
+_BACKWARDS = frozenset({"backward", "manual_backward"})
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LargeLocal:
+    """A local variable that holds a large storage alive."""
+
+    name: str
+    bytes: int
+    place: Place
+    """Where the variable got its value."""
+    read_again: bool | None
+    """Whether the function reads it before it gets a new value; None if its source is not at hand."""
+    last_turns: bool = False
+    """Whether it is the loop's last turn's: what sets it in every turn stands below the line that runs."""
+    shared: bool = False
+    """Whether something else may hold the same storage: a caller, what it was taken from, what a loop goes through."""
+    backward_follows: bool = False
+    """Whether the function calls backward further down: the peak comes while the variable is there."""
+
+
+def find_large_locals(
+    min_bytes: int,
+    *,
+    ignore: Callable[[int], bool] = lambda key: False,
+    frame: types.FrameType | None = None,
+    since: Mapping[types.CodeType, int] | None = None,
+    answers: Collection[tuple[int, int]] = (),
+) -> tuple[LargeLocal, ...]:
+    """Local variables of the functions on the stack that hold large tensors, the largest first.
+
+    Args:
+        min_bytes: Smallest storage that counts.
+        ignore: Told a storage's key; whether it belongs to parameters, gradients or optimizer state.
+        frame: Where the stack begins; the caller's frame if not given.
+        since: Of each function, the line from which on reads count; by default the one that runs. Others are left out.
+        answers: Lists, dicts and the like that a model gave, by their ids and those of their types: their tensors count
+            as their variable's. Of others only tensors count.
+    """
+    sources = Sources()
+    found: dict[int, LargeLocal] = {}
+    frames: dict[int, types.FrameType] = {}
+    for user_frame in user_frames(sys._getframe(1) if frame is None else frame):
+        if is_module_level(user_frame.f_code) or (since is not None and user_frame.f_code not in since):
+            continue
+        line = user_frame.f_lineno if since is None else since[user_frame.f_code]
+        for name, value in read_locals(user_frame).items():
+            for key, size in _storages(value, min_bytes, answers).items():
+                if ignore(key):
+                    continue
+                local = _local(name, size, user_frame, sources, line)
+                known = found.get(key)
+                if known is None:
+                    found[key], frames[key] = local, user_frame
+                elif frames[key] is not user_frame:
+                    # Another function holds it as well; if that one reads it on, nothing is gained here.
+                    read_again = known.read_again if local.read_again is False else local.read_again
+                    found[key] = replace(known, shared=True, read_again=read_again)
+                elif local.read_again is not False:  # another name of it, or a part of it
+                    found[key] = replace(known, read_again=local.read_again)
+    frames.clear()
+    return tuple(sorted(_by_name(found.values()), key=lambda local: -local.bytes))
+
+
+def _storages(value: object, min_bytes: int, answers: Collection[tuple[int, int]]) -> dict[int, int]:
+    """The storages that a variable holds as a large tensor, or as a model's answer without a graph: bytes by key."""
+    if issubclass(type(value), torch.Tensor) and isinstance(value, torch.Tensor):  # the first asks no object
+        key = storage_key(value)
+        return {key[0]: key[1]} if key is not None and key[1] >= min_bytes else {}
+    if (id(value), id(type(value))) not in answers:  # to hash a class may run the user's code
+        return {}
+    tensors = list(tensors_in(value, 3))
+    found = {} if any(tensor.requires_grad for tensor in tensors) else storages_of(tensors)
+    return found if sum(found.values()) >= min_bytes else {}
+
+
+def _by_name(found: Iterable[LargeLocal]) -> Iterator[LargeLocal]:
+    """What one variable holds in several tensors, as one."""
+    sizes: dict[LargeLocal, int] = {}
+    for local in found:
+        alike = replace(local, bytes=0)
+        sizes[alike] = sizes.get(alike, 0) + local.bytes
+    return (replace(local, bytes=size) for local, size in sizes.items())
+
+
+def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line: int) -> LargeLocal:
+    code = frame.f_code
+    source = sources.get(code.co_filename)
+    function = source.function_at(code.co_firstlineno, code.co_name) if source is not None else None
+    set_on, text, last_turns, shared = None, None, False, function is not None and name in function.params
+    if function is not None and source is not None:
+        lines = [store for store in function.stores if name in names_set(store.target)]
+        before = [store for store in lines if store.line <= line] or lines
+        first = min((store.line for store in lines), default=0)
+        last_turns = line < first and not is_in_branch(function.node, first, line, ast.If)
+        if before:
+            last = max(before, key=lambda store: store.line)
+            set_on, text = last.line, source.text(last.line, last.end_line)
+            shared = last.from_loop or not any(isinstance(part, _MAKING) for part in ast.walk(last.value))
+            loop = max(loops_around(function.node, line), key=lambda loop: loop.lineno, default=None)
+            # What was made before the loop may be another's by now: a generator's that the loop goes through.
+            shared = shared or (loop is not None and not loop.lineno <= last.line <= (loop.end_lineno or last.line))
+    place = Place(file=code.co_filename, line=set_on or line, function=code.co_name, holder=name, source=text)
+    read_again = is_read_again(source, code.co_firstlineno, code.co_name, name, line)
+    backward = function is not None and any(
+        site.line > line and last_name(site.node.func) in _BACKWARDS for site in function.calls
+    )
+    return LargeLocal(name, size, place, read_again, last_turns, shared, backward)

@@ -1,0 +1,111 @@
+"""The attribute that keeps what a model made inside for the last batch: ``self.maps = maps`` at a forward's end.
+
+No output of a model leads to it, and no line of the one statement makes it. That it is there at the peak tells the
+history; who has it, one walk; that it is another one in each batch, the next batch's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple, final
+
+import torch
+
+from memguard.facts import Fact, Place, PreviousOutputsAlive
+from memguard.module_parts import parameters_of
+from memguard.probes.interface import Watch
+from memguard.probes.naming.holders import Survey
+from memguard.probes.objects.frames import is_user_file
+from memguard.probes.objects.sizes import owned_storages, storage_key, storages_of
+from memguard.probes.objects.storage_refs import StorageRef
+from memguard.probes.peaks.left_over import LeftOver, is_wanted, left_over
+from memguard.stats import Stage
+
+ROUNDED = 512
+"""An allocator's blocks are so many times a whole number of bytes."""
+
+
+class _Kept(NamedTuple):
+    place: Place
+    bytes: int
+    refs: list[Any]
+
+
+@final
+class LastBatch:
+    """Names what is left over, where it is an attribute that no function of the batch reads before it is set anew."""
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        self._watch, self._report = watch, report
+        self._kept: list[_Kept] = []
+        self._peak = 0
+
+    def look(
+        self,
+        trace: Sequence[dict[str, Any]],
+        ends: Sequence[int],
+        *,
+        min_bytes: int,
+        peak: int,
+        told: Collection[tuple[str | None, int | None]] = (),
+    ) -> None:
+        """Looks who has what is left over; the end of the next batch is to call `conclude`.
+
+        Args:
+            trace: Allocator events in PyTorch's snapshot format, oldest first.
+            ends: When the history began and each of its batches ended, in microseconds.
+            min_bytes: Least that counts.
+            peak: The batches' highest.
+            told: Files and lines of statements that were told for what they keep.
+        """
+        found = left_over(trace, ends, min_bytes=min_bytes)
+        if found is not None:
+            kept = self._holders(found, min_bytes)
+            self._kept = [each for each in kept if (each.place.file, each.place.line) not in told]
+            self._peak = peak
+
+    def conclude(self) -> None:
+        """Tells of what is gone by now: the attribute has another batch's."""
+        kept, self._kept = self._kept, []
+        for place, nbytes, refs in kept:
+            if all(ref.expired() for ref in refs):
+                self._report(
+                    PreviousOutputsAlive(
+                        batch=self._watch.batch,
+                        stage=Stage.TRAIN,
+                        place=place,
+                        bytes=nbytes,
+                        graph=False,
+                        peak_in_forward=True,
+                        steady=True,
+                        peak_bytes=self._peak,
+                    )
+                )
+
+    def _holders(self, found: LeftOver, min_bytes: int) -> list[_Kept]:
+        watch = self._watch
+        owned = owned_storages(watch.models)
+        for model in watch.models:
+            owned.update(storages_of(p.grad for p in parameters_of(model) if p.grad is not None))
+        sizes = {_rounded(size) for size in found.sizes}
+
+        def judge(tensor: torch.Tensor) -> int | None:
+            key = storage_key(tensor)
+            if key is None or key[0] in owned or _rounded(key[1]) not in sizes:
+                return None
+            return key[1]
+
+        survey = Survey(models=watch.models, extra=watch.roots())
+        kept = []
+        for holder, links in survey.by_holder(survey.judged(judge)):
+            storages = storages_of(link.value for link in links)
+            if holder.kind != "attribute" or not min_bytes <= sum(storages.values()):
+                continue
+            if is_user_file(holder.place.file or "<") and not is_wanted(found.functions, holder.place):
+                refs = [StorageRef(link.value.untyped_storage()) for link in links]
+                kept.append(_Kept(holder.place, sum(storages.values()), refs))
+        return kept
+
+
+def _rounded(nbytes: int) -> int:
+    return -(-nbytes // ROUNDED)

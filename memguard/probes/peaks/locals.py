@@ -1,0 +1,162 @@
+"""Large local variables that are alive at the optimizer step though nothing reads them again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from types import CodeType
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+
+from memguard.facts import Fact, LargeLocals, PreviousOutputsAlive
+from memguard.probes.interface import Probe, Watch
+from memguard.probes.objects.frames import user_frames
+from memguard.probes.objects.nested import children_of, tensors_in
+from memguard.probes.objects.sizes import owned_storages, saved_storages, storages_of
+from memguard.probes.owners import state_of
+from memguard.probes.peaks.large_locals import LargeLocal, find_large_locals
+from memguard.probes.worth import least_of_device, least_of_peak, least_of_remark
+from memguard.source.assignments import spelled
+
+LOOKS = frozenset({4, 40})
+"""Optimizer steps at which it is asked."""
+
+
+@final
+class LocalsProbe(Probe):
+    """Asks at two optimizer steps what the functions on the stack still hold."""
+
+    name: ClassVar[str] = "locals"
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._steps = 0
+        self._told: set[str] = set()
+        self._forward: dict[CodeType, int] = {}
+        """Lines of the user's functions from which the model was called, before the step at which it is asked."""
+        self._before = 0
+        """The batch's peak up to that forward."""
+        self._answers: set[tuple[int, int]] = set()
+        """Ids and types of what models gave without a graph since then: states of a frozen one, in a list or object."""
+        self.stop_hearing("on_forward_start", "on_forward_end")
+
+    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Notes where the first forward before a look begins: the peak comes after it."""
+        if module.training and not self._forward:
+            self._forward = {frame.f_code: frame.f_lineno for frame in user_frames(sys._getframe(1))}
+            self._before = self.watch.read().allocated_peak_bytes or 0
+            self.stop_hearing("on_forward_start")
+
+    def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """Looks at functions that go on to the backward, and are left before the step."""
+        graphs = [tensor.grad_fn for tensor in tensors_in(output, 2) if tensor.grad_fn is not None]
+        if not graphs:
+            self._answers.update((id(part), id(type(part))) for part in _nests_in(output))
+        if not module.training or not graphs:
+            return
+        self.stop_hearing("on_forward_end")
+        owned = owned_storages(self.watch.models)
+        for graph in graphs:
+            owned.update(saved_storages(graph))  # backward needs those: no variable keeps them
+        self._look_before_backward(owned)
+
+    def _look_before_backward(self, owned: dict[int, int]) -> None:
+        record = self.watch.record
+        much, below = least_of_peak(record), least_of_remark(record)
+        if record is None or much is None or below is None:
+            return
+        found = find_large_locals(below // 2, ignore=owned.__contains__, answers=self._answers)
+        idle = [local for local in found if local.backward_follows and not (local.shared or local.last_turns)]
+        highest = record.allocated_peak_bytes
+        if self._tell([local for local in idle if local.bytes >= much // 4], much, highest, at="backward"):
+            return
+        if self._is_at_peak(highest or 0):
+            self._tell(idle, below, highest, at="backward")
+
+    def _is_at_peak(self, highest: int) -> bool:
+        """Whether the batch's peak came in the forward that ends now, or is yet to come."""
+        now = self.watch.read().allocated_peak_bytes
+        return now is not None and (now < highest or now > self._before)
+
+    def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
+        """Looks at two of the steps."""
+        self._steps += 1
+        if self._steps in LOOKS:
+            self._look(optimizer)
+        if self._steps >= max(LOOKS):
+            self.stop_hearing("on_optimizer_step_start", "on_forward_start", "on_forward_end")
+        elif self._steps + 1 in LOOKS:
+            self._forward, self._answers = {}, set()
+            self.hear("on_forward_start", "on_forward_end")
+
+    def _look(self, optimizer: torch.optim.Optimizer) -> None:
+        owned = owned_storages(self.watch.models)
+        owned.update(storages_of(state_of(optimizer)))
+        least = least_of_device(self.watch.device_total_bytes)
+        found = find_large_locals(max(least // 4, 1), ignore=owned.__contains__, answers=self._answers)
+        record = self.watch.record
+        peak = record.allocated_peak_bytes if record is not None else None
+        if self._tell_last_turns(found, least, peak) or self._tell(found, least, None):
+            return
+        much, below = least_of_peak(record), least_of_remark(record)
+        if record is None or much is None or below is None:
+            return
+        if least > below:
+            found = find_large_locals(below // 2, ignore=owned.__contains__, answers=self._answers)
+            if self._tell_last_turns(found, below, peak):
+                return
+        if self._forward:
+            since = {code: line - 1 for code, line in self._forward.items()}
+            found = find_large_locals(max(much // 4, 1), ignore=owned.__contains__, since=since, answers=self._answers)
+            self._tell(found, much, record.allocated_peak_bytes)
+
+    def _tell_last_turns(self, found: Iterable[LargeLocal], least: int, peak_bytes: int | None) -> bool:
+        """What stood below the step is the last batch's, and was there all through this one."""
+        idle = [local for local in found if local.last_turns and local.read_again is False]
+        for local in idle:
+            if local.bytes >= least and local.name not in self._told:
+                self._told.add(local.name)
+                self.report(
+                    PreviousOutputsAlive(
+                        batch=self.watch.batch,
+                        stage=self.watch.stage,
+                        place=local.place,
+                        bytes=local.bytes,
+                        graph=False,
+                        steady=True,
+                        peak_bytes=peak_bytes,
+                    )
+                )
+        return bool(idle)
+
+    def _tell(
+        self, found: Iterable[LargeLocal], least: int, peak_bytes: int | None, *, at: str = "optimizer step"
+    ) -> bool:
+        idle = [local for local in found if local.read_again is False and local.name not in self._told]
+        nbytes = sum(local.bytes for local in idle)
+        if not idle or nbytes < least:
+            return False
+        self._told.update(local.name for local in idle)
+        names = tuple(spelled(local.name, local.place.source) for local in idle)
+        self.report(
+            LargeLocals(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=replace(idle[0].place, holder=", ".join(names[:5])),
+                names=names,
+                bytes=nbytes,
+                peak_bytes=peak_bytes,
+                at=at,
+            )
+        )
+        return True
+
+
+def _nests_in(output: object) -> Iterator[object]:
+    """A model's answer and what lies right in it, but for tensors."""
+    for part in (output, *children_of(output)):
+        if not issubclass(type(part), torch.Tensor):
+            yield part

@@ -1,0 +1,98 @@
+"""Autocast regions that span batches."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import ClassVar, final
+
+import torch
+
+from memguard.facts import AutocastOpen, Fact, Place
+from memguard.module_parts import parameters_of
+from memguard.probes.interface import Probe, Watch
+from memguard.probes.objects.frames import user_frames
+from memguard.probes.objects.sites import call_site, place_of
+from memguard.probes.peaks.autocast_spans import spans_batches
+
+OPEN_BATCHES = 3
+MOST_OTHERS = 8
+"""Times that a region turned out to be one batch's own, after which none is asked for."""
+
+_any_autocast: Callable[[], bool] | None = getattr(torch._C, "_is_any_autocast_enabled", None)  # checked in torch 2.13
+
+
+@final
+class AutocastProbe(Probe):
+    """Asks at the edges of batches whether an autocast region is open."""
+
+    name: ClassVar[str] = "autocast"
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._open = self._others = 0
+        if watch.lightning:  # precision plugins open a region around each step
+            self.stop_hearing("on_batch_end")
+        own = watch.device.partition(":")[0]
+        self._kinds = (own, "cpu") if own in ("cuda", "xpu", "mps") else ("cpu", "cuda")
+
+    def on_batch_end(self) -> None:
+        """Counts batches that end inside a region with its cache on."""
+        if _any_autocast is not None and not _any_autocast():
+            self._open = 0
+            return
+        kind = next((kind for kind in self._kinds if torch.is_autocast_enabled(kind)), None)
+        if kind is None or not torch.is_autocast_cache_enabled():
+            self._open = 0
+            return
+        self._open += 1
+        if self._open < OPEN_BATCHES:
+            return
+        if not spans_batches(sys._getframe(1)):
+            self._open, self._others = 0, self._others + 1
+            if self._others >= MOST_OTHERS:
+                self.stop_hearing("on_batch_end")
+            return
+        self.stop_hearing("on_batch_end")
+        dtype = torch.get_autocast_dtype(kind)
+        size = torch.empty((), dtype=dtype).element_size()
+        weights = sum(
+            parameter.numel() * size
+            for model in self.watch.models
+            for parameter in parameters_of(model)
+            if parameter.dtype is torch.float32
+        )
+        self.report(
+            AutocastOpen(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=_region(),
+                batches=self._open,
+                bytes=weights,
+            )
+        )
+
+
+def _region() -> Place:
+    """The line that opened the region: the nearest autocast above where one of the user's functions stands."""
+    for frame in user_frames():
+        lines = linecache.getlines(frame.f_code.co_filename)
+        for index in range(min(frame.f_lineno, len(lines)) - 1, frame.f_code.co_firstlineno - 2, -1):
+            if index >= 0 and "autocast(" in lines[index].partition("#")[0]:
+                index = _entered(lines, index, frame.f_lineno)
+                return replace(place_of(frame), line=index + 1, source=lines[index].strip())
+    return call_site()
+
+
+def _entered(lines: list[str], made: int, until: int) -> int:
+    """Where a region is entered that was made on a line and given a name: ``with ctx:``, ``ctx.__enter__()``."""
+    name = re.match(r"\s*(\w+)\s*=[^=]", lines[made])
+    if name is not None:
+        entering = re.compile(rf"\s*(?:with\s+{name[1]}\b|{name[1]}\.__enter__\s*\()")
+        for index in range(min(until, len(lines)) - 1, made, -1):
+            if entering.match(lines[index]):
+                return index
+    return made

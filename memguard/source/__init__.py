@@ -1,0 +1,1 @@
+"""The text of the user's program, read as a syntax tree, never run: who stores, empties, reads again. No torch."""

@@ -1,0 +1,136 @@
+"""A state that is carried over segments with no step between them, and what looks like one."""
+
+import linecache
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from memguard.facts import Fact, RetainedGraphs
+from memguard.probes.graphs.old_graphs import GraphsProbe
+from tests.probes.loop import Loop, sees_saved_tensors
+
+
+def line_of(fact: Fact) -> str:
+    return linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+class Outside(nn.Module):
+    """As a model that is given its state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRU(4, 4)
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        out: tuple[torch.Tensor, torch.Tensor] = self.cell(x, state)
+        return out
+
+
+class Inside(Outside):
+    """As one that keeps it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = torch.zeros(1, 2, 4)
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        out, self.state = self.cell(x, self.state)  # carried
+        return out, state
+
+
+@sees_saved_tensors
+@pytest.mark.parametrize("kind", [Outside, Inside])
+def test_a_state_carried_over_the_segments_of_a_document_is_told_as_one(kind: type[nn.Module]) -> None:
+    """There is no step between them: backward after backward runs through the graphs of all segments."""
+    model, state = kind(), torch.zeros(1, 2, 4)
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(24):
+            out, state = model(torch.randn(3, 2, 4), state)  # carried
+            out.mean().backward(retain_graph=True)  # kept
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.carried and fact.batch <= 12 and fact.place.holder == ("state" if kind is Outside else "Inside.state")
+    assert "# carried" in line_of(fact) and fact.bytes > fact.graphs * 3 * 2 * 4 * 4
+    assert "# kept" in linecache.getline(str(fact.retained_by.file), fact.retained_by.line or 0)
+
+
+def window_of_twelve() -> Callable[[int], None]:
+    """Cut after every twelfth segment, as it is meant: the steps come later."""
+    model, kept = Outside(), {"state": torch.zeros(1, 2, 4)}
+
+    def step(index: int) -> None:
+        if index % 12 == 0:
+            kept["state"] = kept["state"].detach()
+        out, kept["state"] = model(torch.randn(3, 2, 4), kept["state"])
+        out.mean().backward(retain_graph=index % 12 < 11)
+
+    return step
+
+
+def window_of_fourteen() -> Callable[[int], None]:
+    """Cut somewhere else than in the loop that carries it."""
+    model, kept = Outside(), {"state": torch.zeros(1, 2, 4)}
+
+    def cut() -> None:
+        kept["state"] = kept["state"].detach()
+
+    def step(index: int) -> None:
+        if index % 14 == 0:
+            cut()
+        out, kept["state"] = model(torch.randn(3, 2, 4), kept["state"])
+        out.mean().backward(retain_graph=True)
+
+    return step
+
+
+def one_backward_for_all() -> Callable[[int], None]:
+    """Segments whose losses are summed."""
+    model, kept = Outside(), {"state": torch.zeros(1, 2, 4), "loss": torch.zeros(())}
+
+    def step(index: int) -> None:
+        out, kept["state"] = model(torch.randn(3, 2, 4), kept["state"])
+        kept["loss"] = kept["loss"] + out.mean()
+        if index == 39:
+            kept["loss"].backward()
+
+    return step
+
+
+def heads_on_shared_features() -> Callable[[int], None]:
+    """One task after the other, each with a backward through the encoder, and all losses kept to the end."""
+    encoder, head = nn.Linear(4, 4), nn.Linear(4, 4)
+    features, losses = list[torch.Tensor](), list[torch.Tensor]()
+
+    def step(index: int) -> None:
+        if not index:
+            features.append(encoder(torch.ones(2, 4)))
+        losses.append(head(features[0]).mean())
+        losses[-1].backward(retain_graph=True)
+
+    return step
+
+
+def losses_kept() -> Callable[[int], None]:
+    """Micro-batches whose losses a list keeps until the step."""
+    model, losses = nn.Linear(4, 4), list[torch.Tensor]()
+
+    def step(index: int) -> None:
+        losses.append(model(torch.ones(2, 4)).mean())
+        losses[-1].backward(retain_graph=True)
+
+    return step
+
+
+@pytest.mark.parametrize(
+    "make", [window_of_twelve, window_of_fourteen, one_backward_for_all, heads_on_shared_features, losses_kept]
+)
+def test_what_is_no_chain_is_silent(make: Callable[[], Callable[[int], None]]) -> None:
+    """Backwards run through older graphs for a while, once, or through one that is shared."""
+    step = make()
+    cells = step.__closure__ or ()
+    models = [cell.cell_contents for cell in cells if isinstance(cell.cell_contents, nn.Module)]
+    with Loop(*models, kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(40):
+            step(index)
+    assert loop.of(RetainedGraphs) == []

@@ -1,0 +1,181 @@
+"""Teachers inside the model."""
+
+import copy
+import linecache
+
+import pytest
+import torch
+from torch import nn
+
+from memguard.facts import UnusedGraphs
+from memguard.probes.graphs import inner_frozen
+from memguard.probes.graphs.inner_frozen import MAX_PARTS, InnerFrozenProbe
+from tests.probes.loop import Loop
+
+
+class Pair(nn.Module):
+    """A student, and a teacher whose answer is detached."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.student = nn.Linear(6, 6)
+        self.teacher = copy.deepcopy(self.student)
+        self.no_grad = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.set_grad_enabled(not self.no_grad):
+            target = self.teacher(x)  # asked
+        return (self.student(x) - target.detach()).pow(2).mean()
+
+
+def run(pair: Pair, *, late: bool = False) -> list[UnusedGraphs]:
+    optimizer = torch.optim.SGD(pair.student.parameters(), lr=0.1)
+    other = torch.optim.SGD(pair.teacher.parameters(), lr=0.1) if late else None
+    with Loop(pair, kinds=[InnerFrozenProbe]) as loop:
+        for _ in loop.batches(20):
+            optimizer.zero_grad()
+            pair(torch.randn(4, 6)).backward()
+            optimizer.step()
+    assert not any(module._forward_hooks for module in pair.modules())
+    del other
+    return loop.of(UnusedGraphs)
+
+
+def test_an_inner_teacher_with_gradients_is_told_with_the_line() -> None:
+    """No optimizer holds it, no backward enters its graph."""
+    (fact,) = run(Pair())
+    assert fact.frozen and fact.module == "Linear"
+    assert "asked" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+def test_an_inner_teacher_without_a_graph_is_silent() -> None:
+    """Under no_grad, or frozen."""
+    pair = Pair()
+    pair.no_grad = True
+    assert run(pair) == []
+    pair = Pair()
+    pair.teacher.requires_grad_(False)
+    assert run(pair) == []
+
+
+def test_a_part_whose_optimizer_steps_later_is_silent() -> None:
+    """A generator waits for several steps of its critic."""
+    assert run(Pair(), late=True) == []
+
+
+class Features(nn.Module):
+    """Answers by a method alone, through layers that stand in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+        self.head = nn.Linear(6, 6)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return self.head(x)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_teacher_of_which_only_a_method_is_called_is_found(used: bool) -> None:
+    """What the method calls is followed in its place; the line is where the method is asked."""
+
+    class Taught(Pair):
+        def __init__(self) -> None:
+            super().__init__()
+            self.teacher = Features()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            target = self.teacher.features(x)  # its method is asked
+            return (self.student(x) - (target if used else target.detach())).pow(2).mean()
+
+    facts = run(Taught())
+    assert [fact.place.holder for fact in facts] == ([] if used else ["self.teacher"])
+    assert all("its method" in linecache.getline(str(fact.place.file), fact.place.line or 0) for fact in facts)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_teacher_that_torch_does_not_know_is_found(used: bool) -> None:
+    """It stands in a list, to be kept out of the state."""
+
+    class Hiding(Pair):
+        def __init__(self) -> None:
+            super().__init__()
+            self.hidden = [self.teacher]
+            del self.teacher
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            target = self.hidden[0](x)
+            return (self.student(x) - (target if used else target.detach())).pow(2).mean()
+
+    pair = Hiding()
+    optimizer = torch.optim.SGD(pair.student.parameters(), lr=0.1)
+    with Loop(pair, kinds=[InnerFrozenProbe]) as loop:
+        for _ in loop.batches(20):
+            optimizer.zero_grad()
+            pair(torch.randn(4, 6)).backward()
+            optimizer.step()
+    assert bool(loop.of(UnusedGraphs)) is not used
+    assert not pair.hidden[0]._forward_hooks
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_teacher_inside_the_loss_is_found(used: bool) -> None:
+    """No optimizer holds a weight of the loss, though backwards run through it."""
+
+    class Distill(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.teacher = nn.Linear(6, 6)
+
+        def forward(self, x: torch.Tensor, answer: torch.Tensor) -> torch.Tensor:
+            target = self.teacher(x)
+            return (answer - (target if used else target.detach())).pow(2).mean()
+
+    student, criterion = nn.Linear(6, 6), Distill()
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    with Loop(student, criterion, kinds=[InnerFrozenProbe]) as loop:
+        for _ in loop.batches(20):
+            optimizer.zero_grad()
+            x = torch.randn(4, 6)
+            criterion(x, student(x)).backward()
+            optimizer.step()
+    assert [fact.place.holder for fact in loop.of(UnusedGraphs)] == ([] if used else ["self.teacher"])
+
+
+def test_few_parts_are_hooked_and_none_of_a_model_with_too_many_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search ends with the last part that it hooks; a huge model is not gone through at all."""
+
+    class Teachers(Pair):
+        def __init__(self) -> None:
+            super().__init__()
+            for number in range(3 * MAX_PARTS):
+                self.add_module(f"teacher_{number}", copy.deepcopy(self.student))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            teachers = list(self.children())[2:]
+            return super().forward(x) + sum(teacher(x).detach().sum() for teacher in teachers)
+
+    assert len(run(Teachers())) == MAX_PARTS
+    monkeypatch.setattr(inner_frozen, "MOST_OWNED", 3)
+    assert run(Pair()) == []
+
+
+def test_what_was_trained_before_is_not_looked_into() -> None:
+    """A teacher from a training that is over: backwards ran through its answers then; it is no loss around a model."""
+    teacher, student = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6)), nn.Linear(6, 6)
+
+    def train(loop: Loop, model: nn.Module, count: int, *, taught: bool) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in loop.batches(count):
+            x = torch.randn(4, 6)
+            target = teacher(x) if taught else x
+            optimizer.zero_grad()
+            (model(x) - target.detach()).square().mean().backward()
+            optimizer.step()
+
+    with Loop(teacher, student, kinds=[InnerFrozenProbe]) as loop:
+        train(loop, teacher, 3, taught=False)
+        train(loop, student, 20, taught=True)
+    assert loop.of(UnusedGraphs) == []

@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+import copy
+import pickle
+from collections import deque
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import memguard
+from memguard.facts import GradientsWithGraph, RetainedGraphs, SavedAfterBackward
+from memguard.probes.graphs.old_graphs import GraphsProbe
+from memguard.stats import Stage
+from tests.probes.loop import Loop, sees_saved_tensors
+
+
+class Trainer:
+    loss: torch.Tensor
+
+
+def make() -> tuple[nn.Module, torch.optim.Optimizer, torch.Tensor]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+    return model, torch.optim.SGD(model.parameters(), lr=0.01), torch.randn(8, 16)
+
+
+def step(optimizer: torch.optim.Optimizer, loss: torch.Tensor, **backward: bool) -> None:
+    optimizer.zero_grad()
+    loss.backward(**backward)
+    optimizer.step()
+
+
+def line_of(marker: str) -> int:
+    with open(__file__) as file:
+        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
+
+
+def test_a_summed_loss_is_found_with_its_line_by_batch_12() -> None:
+    """`total += loss` is reported once eight graphs survived three steps, with variable and statement."""
+    model, optimizer, x = make()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        total = torch.zeros(())
+        for _ in loop.batches(12):
+            loss = model(x).square().mean()
+            step(optimizer, loss)
+            total += loss  # summed
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.batch <= 12
+    assert fact.graphs == 8
+    assert fact.place.holder == "total"
+    assert fact.place.line == line_of("summed")
+    assert fact.backward and not fact.carried
+    assert float(total.detach()) > 0
+
+
+@sees_saved_tensors
+def test_appended_outputs_are_sized() -> None:
+    """Outputs kept without a backward count with all that their graphs saved, parameters left out."""
+    model, optimizer, x = make()
+    kept = []
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(14):
+            kept.append(model(x))  # appended
+            step(optimizer, model(x).sum())
+    (fact,) = loop.of(RetainedGraphs)
+    assert (fact.place.holder, fact.place.line) == ("kept", line_of("appended"))
+    assert not fact.backward
+    # Per batch: the output (8 x 4) and what relu saved (8 x 16); the input is shared by all.
+    assert fact.bytes >= fact.graphs * (8 * 4 + 8 * 16) * 4
+
+
+def test_a_hook_that_keeps_activations_is_found() -> None:
+    """An intermediate activation is upstream of the output; the stem's mark catches it."""
+    model, optimizer, x = make()
+    feats: list[torch.Tensor] = []
+    model[1].register_forward_hook(lambda module, args, output: feats.append(output))  # hooked
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(14):
+            step(optimizer, model(x).sum())
+    (fact,) = loop.of(RetainedGraphs)
+    assert (fact.place.holder, fact.place.line) == ("feats", line_of("hooked"))
+
+
+def test_healthy_loops_are_silent() -> None:
+    """Last-k windows, accumulation, a roll-out before its step and detached histories hold no old graphs."""
+    model, optimizer, x = make()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        recent: deque[torch.Tensor] = deque(maxlen=5)
+        history = []
+        for _ in loop.batches(20):
+            loss = model(x).sum()
+            step(optimizer, loss)
+            recent.append(loss)
+            history.append(loss.detach())
+        rollout = []
+        for index in loop.batches(40):
+            rollout.append(model(x).sum())
+            if index % 20 == 19:
+                step(optimizer, torch.stack(rollout).mean())
+                rollout.clear()
+    assert loop.of(RetainedGraphs) == []
+
+
+def test_before_the_first_step_nothing_is_concluded_in_training() -> None:
+    """Many graphs before any optimizer step are a roll-out or an inner loop."""
+    model, _, x = make()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        kept = [model(x).sum() for _ in loop.batches(30)]
+    assert len(kept) == 30 and loop.of(RetainedGraphs) == []
+
+
+def test_evaluation_outputs_with_graph_are_found_where_nothing_trains() -> None:
+    """In eval mode, with no optimizer in sight, kept graphs are told at once."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 4)).eval(), torch.randn(8, 16)
+    outputs: list[torch.Tensor] = []
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(12, Stage.VALIDATION):
+            outputs += [model(x)]  # evaluated
+    (fact,) = loop.of(RetainedGraphs)
+    assert (fact.place.holder, fact.place.line) == ("outputs", line_of("evaluated"))
+    assert fact.optimizer_steps == 0
+
+
+def test_a_carried_state_is_told_apart() -> None:
+    """A recurrent state that goes from batch to batch makes each graph reach the older ones."""
+    torch.manual_seed(0)
+    cell, x = nn.RNN(4, 4), torch.randn(3, 2, 4)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    with Loop(cell, kinds=[GraphsProbe]) as loop:
+        hidden = torch.zeros(1, 2, 4)
+        for _ in loop.batches(14):
+            out, hidden = cell(x, hidden)  # carried
+            optimizer.step()
+    fact = loop.of(RetainedGraphs)[0]
+    assert fact.carried
+    assert (fact.place.holder, fact.place.line) == ("hidden", line_of("carried"))
+    assert out.shape == (3, 2, 4)
+
+
+@sees_saved_tensors
+def test_saved_tensors_after_backward_are_told() -> None:
+    """`retain_graph=True` leaves the saved tensors behind while the next forward runs; a plain backward does not."""
+    model, optimizer, x = make()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(4):
+            out = model(x)
+            step(optimizer, out.square().mean())
+        assert loop.of(SavedAfterBackward) == []
+        for _ in loop.batches(5):
+            out = model(x)
+            optimizer.zero_grad()
+            out.square().mean().backward(retain_graph=True)  # retained
+            optimizer.step()
+    facts = loop.of(SavedAfterBackward)
+    assert facts and facts[0].place.line == line_of("retained")
+    assert facts[0].bytes >= 8 * 16 * 4
+    assert [fact.place.holder for fact in facts[:2]] == [None, "out"]  # named once it is seen again
+
+
+@sees_saved_tensors
+@pytest.mark.parametrize("attribute", [True, False])
+def test_what_holds_the_graph_that_a_backward_kept_is_named(attribute: bool) -> None:
+    """Of an output and its loss the loss, whose graph is the whole; both have to go before the graph does."""
+    model, optimizer, x = make()
+    trainer = Trainer()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(5):
+            out = model(x)
+            trainer.loss = loss = out.square().mean()
+            if attribute:
+                del loss
+                step(optimizer, trainer.loss, retain_graph=True)
+            else:
+                del trainer.loss
+                step(optimizer, loss, retain_graph=True)
+    assert loop.of(SavedAfterBackward)[1].place.holder == ("Trainer.loss" if attribute else "loss")
+
+
+@sees_saved_tensors
+def test_a_graph_that_the_next_backward_runs_through_again_is_a_carried_states() -> None:
+    """Where `retain_graph=True` only serves a state that is not detached, the fact says so, and the state's too."""
+    model, _, x = make()
+    readout, bystander = nn.Linear(4, 16), torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        state = torch.zeros(8, 16)
+        for _ in loop.batches(14):
+            state = readout(model(x + state))  # stateful
+            state.mean().backward(retain_graph=True)  # for the state's sake
+            bystander.step()
+    saved, retained = loop.of(SavedAfterBackward), loop.of(RetainedGraphs)
+    assert saved and all(fact.carried for fact in saved)
+    assert retained[0].carried and retained[0].place.line == line_of("stateful")
+    assert retained[0].retained_by.line == line_of("for the state's sake")
+
+
+@sees_saved_tensors  # where they are not shown, the graphs are told as kept ones, without a line
+@pytest.mark.filterwarnings("ignore:Using backward")
+def test_gradients_with_a_graph_on_weights_that_are_thrown_away() -> None:
+    """Nothing in Python holds those graphs; the line of the backward with create_graph is told instead."""
+    model, _, x = make()
+    assert isinstance(model, nn.Sequential)
+    bystander = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(14):
+            for part in (model[0], model[2]):
+                part.weight, part.bias = (nn.Parameter(old.detach().clone()) for old in (part.weight, part.bias))
+            model(x).square().mean().backward(create_graph=True)  # tied
+            bystander.step()
+    assert loop.of(RetainedGraphs) == []
+    (fact,) = loop.of(GradientsWithGraph)
+    assert fact.graphs >= 8 and fact.place.line == line_of("tied")
+
+
+@sees_saved_tensors
+@pytest.mark.filterwarnings("ignore:Using backward")
+@pytest.mark.parametrize("taken_away", [False, True])
+def test_gradients_with_a_graph_on_an_input(taken_away: bool) -> None:
+    """Its penalty's graph is told by the backward, not by the loss of another step; taken away it is healthy."""
+    model, optimizer, x = make()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(30):
+            mixed = (x + torch.randn_like(x)).requires_grad_(True)
+            model(mixed).sum().backward(create_graph=True)  # on an input
+            optimizer.zero_grad()
+            assert mixed.grad is not None
+            mixed.grad.square().sum().backward()
+            optimizer.step()
+            if taken_away:
+                mixed.grad = None
+            if index % 3 == 2:
+                loss = -model(x).mean()
+                step(optimizer, loss)
+    assert loop.of(RetainedGraphs) == []
+    facts = loop.of(GradientsWithGraph)
+    assert all(fact.place.line == line_of("on an input") and fact.place.holder == "mixed" for fact in facts)
+    assert bool(facts) is not taken_away and (taken_away or facts[0].batch <= 20)
+
+
+def test_two_backwards_on_one_graph_are_healthy_when_the_last_one_frees() -> None:
+    """Several losses on one graph may retain it for all but the last."""
+    model, optimizer, x = make()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(6):
+            out = model(x)
+            out.sum().backward(retain_graph=True)
+            out.square().sum().backward()
+            optimizer.step()
+    assert loop.of(SavedAfterBackward) == []
+
+
+@sees_saved_tensors
+@pytest.mark.parametrize("then", ["nothing", "again", "freed"])
+def test_a_graph_kept_while_its_batch_goes_on_is_told_once_a_step_shows_that_nobody_wants_it(then: str) -> None:
+    """The last of two backwards keeps it too, and the next forward of the batch is built beside it."""
+    model, optimizer, x = make()
+    x = x.repeat(2048, 1)
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(5):
+            out = model(x)
+            first, second = out.sum(), out.square().sum()
+            first.backward(retain_graph=True)
+            second.backward(retain_graph=then != "freed")  # the last of both
+            other = model(x + 1).square().sum()
+            (other + out.mean() if then == "again" else other).backward()
+            optimizer.step()
+    facts = loop.of(SavedAfterBackward)
+    assert bool(facts) is (then == "nothing")
+    assert all(fact.same_batch and not fact.carried and not fact.part for fact in facts)
+    assert {fact.place.line for fact in facts} <= {line_of("the last of both")}
+    assert [fact.place.holder for fact in facts][1:] == ["second"] * (len(facts) - 1)
+
+
+@sees_saved_tensors
+@pytest.mark.parametrize(("own_batch", "shared"), [(False, False), (True, False), (False, True), (True, True)])
+def test_a_graph_kept_for_another_part_is_needed(own_batch: bool, shared: bool) -> None:
+    """A discriminator's backward keeps its graph: for the generator's, where the fakes are not detached; else in vain.
+
+    Likewise where both losses have a step within one batch.
+    """
+    (generator, of_generator, x), (critic, of_critic, _) = make(), make()
+    with Loop(generator, head := nn.Sequential(nn.Linear(4, 16), critic), kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(12):
+            if index % 2 == 0 or own_batch:
+                fake = generator(x)
+                loss = head(fake if shared else fake.detach()).mean()
+                loss.backward(retain_graph=True)  # kept in vain
+                of_critic.step()
+            if index % 2 or own_batch:
+                head(fake).square().mean().backward()
+                of_generator.step()
+                del loss
+    facts = loop.of(SavedAfterBackward)
+    assert bool(facts) is not shared
+    assert all(fact.place.line == line_of("kept in vain") and not fact.carried for fact in facts)
+
+
+@sees_saved_tensors
+@pytest.mark.parametrize(("width", "wide"), [(256, "head"), (16, "none"), (256, "generator")])
+def test_what_is_kept_beside_the_part_that_is_needed_is_weighed(width: int, wide: str) -> None:
+    """A discriminator's graph, kept with the generator's, is told where it is much, without what the other needs."""
+    (generator, of_generator, x), (critic, of_critic, _) = make(), make()
+    x = x.repeat(256, 1)
+    grow = nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 4))
+    generator = nn.Sequential(generator, grow) if wide == "generator" else generator
+    head = nn.Sequential(grow if wide == "head" else nn.Identity(), nn.Linear(4, 16), critic)
+    with Loop(generator, head, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(6):
+            fake = generator(x)
+            loss = head(fake).mean() + head(torch.randn_like(fake)).mean()
+            loss.backward(retain_graph=True)  # kept with it
+            of_critic.step()
+            head(fake).square().mean().backward()
+            of_generator.step()
+            del loss
+    facts = loop.of(SavedAfterBackward)
+    assert bool(facts) is (wide == "head")
+    assert all(
+        fact.part and fact.place.holder == "loss" and fact.place.line == line_of("kept with it") for fact in facts
+    )
+
+
+@sees_saved_tensors
+@pytest.mark.filterwarnings("ignore:Using backward")
+def test_a_graph_that_create_graph_keeps_is_no_retained_one() -> None:
+    """The gradients hold it, however the next derivative treats it: they are told as that."""
+    model, optimizer, x = make()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(6):
+            loss = model(x).square().mean()
+            loss.backward(create_graph=True)
+            parameters = list(model.parameters())
+            gradients = [parameter.grad.square().sum() for parameter in parameters if parameter.grad is not None]
+            torch.autograd.grad(torch.stack(gradients).sum(), parameters, retain_graph=True)
+            optimizer.step()
+            optimizer.zero_grad()
+    assert loop.of(SavedAfterBackward) == []
+
+
+def test_nothing_is_kept_alive_and_copies_are_inert() -> None:
+    """The ledger holds no graph, and a deep copy or pickle of the model carries no working hook."""
+    model, optimizer, x = make()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(5):
+            step(optimizer, model(x).sum())
+            assert not [mark for mark in loop.watch.ledger.live.values() if mark.batch < loop.batch]
+        with_hook: list[nn.Module] = []
+        model[1].register_forward_pre_hook(lambda *args: with_hook.append(copy.deepcopy(model[0])))
+        model[1].register_forward_pre_hook(lambda *args: with_hook.append(pickle.loads(pickle.dumps(model[0]))))
+        model(x)
+        for twin in with_hook:
+            assert len(twin._forward_hooks) == 1
+            twin(x)
+    assert len(with_hook) == 2
+    assert model[0]._forward_hooks == {}
+
+
+def test_the_stem_has_a_hook_only_while_a_forward_is_heard() -> None:
+    """Outside of forwards, and in batches that nobody looks at, torch calls the stem as if nobody watched."""
+    model, optimizer, x = make()
+    inside: list[int] = []
+    model[1].register_forward_pre_hook(lambda *args: inside.append(len(model[0]._forward_hooks)))
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(66):
+            step(optimizer, model(x).sum())
+            assert not model[0]._forward_hooks
+        assert set(inside[:64]) == {1} and inside[65:] == [0], "of those after the first one in sixteen is looked at"
+        model(x)
+        assert inside[-1] == 1, "between two batches every forward is heard"
+
+
+def test_a_stem_that_was_replaced_is_found_anew() -> None:
+    """A new first layer gets its hook in the next forward that is heard."""
+    model, optimizer, x = make()
+    inside: list[int] = []
+    model[1].register_forward_pre_hook(lambda *args: inside.append(len(model[0]._forward_hooks)))
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(4):
+            if index == 2:
+                model[0] = nn.Linear(*reversed(model[0].weight.shape))
+            step(optimizer, model(x).sum())
+        assert inside == [1] * 4
+    assert model[0]._forward_hooks == {}
+
+
+def test_torch_func_and_compile_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Under functional transforms and in compiled models nothing fails and nothing breaks the graph."""
+    model, optimizer, x = make()
+    with memguard.watch(model, optimizer, logdir=tmp_path, quiet=True):
+        for _ in range(4):
+            step(optimizer, model(x).sum())
+            params = dict(model.named_parameters())
+            torch.func.grad(lambda p: torch.func.functional_call(model, p, (x,)).sum())(params)
+            torch.vmap(model)(x.unsqueeze(0))
+        explained = torch._dynamo.explain(model)(x)
+    assert explained.graph_break_count <= 0  # -1 in torch 2.4
+    assert "memguard" not in caplog.text

@@ -1,0 +1,100 @@
+"""Two counts of the containers in reach name what grows."""
+
+import sys
+
+import torch
+from torch import nn
+
+from memguard.probes.kept.census import find_growth, take_census
+from memguard.probes.naming.holders import Survey
+
+
+class Metric:
+    def __init__(self) -> None:
+        self.preds: list[torch.Tensor] = []
+        self.names = ["a", "b", "c"]
+
+    def update(self, value: torch.Tensor) -> None:
+        self.preds.append(value * 2)  # grows
+
+
+def test_growing_list_is_named_with_its_rate() -> None:
+    """A list that never went through a model's output is named, with elements and bytes."""
+    metric = Metric()
+    still = [torch.ones(4) for _ in range(5)]
+    for _ in range(4):
+        metric.update(torch.ones(256))
+    before = take_census(Survey())
+    for _ in range(3):
+        metric.update(torch.ones(256))
+    growth = find_growth(Survey(), before)
+    assert [(found.place.holder, found.kind, found.elements, found.bytes) for found in growth] == [
+        ("Metric.preds", "list", 3, 3 * 1024)
+    ]
+    assert growth[0].place.source == "self.preds.append(value * 2)  # grows"
+    assert len(still) == 5
+
+
+def test_nothing_grows_in_a_steady_program() -> None:
+    """Containers that are rewritten in place are not told."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    last = {"out": model(torch.ones(1, 4))}
+    before = take_census(Survey(models=[model]))
+    for _ in range(3):
+        last["out"] = model(torch.ones(1, 4))
+    assert find_growth(Survey(models=[model]), before) == ()
+
+
+def test_what_a_traceback_keeps_is_not_the_lists() -> None:
+    """A list of sys.exc_info() grows in elements; the tensors belong to the frames of the failed steps."""
+    failures: list[object] = []
+
+    def step() -> None:
+        hidden = torch.ones(256)
+        raise ValueError(hidden.shape)
+
+    def fail() -> None:
+        try:
+            step()
+        except ValueError:
+            failures.append((len(failures), sys.exc_info()))
+
+    fail()
+    before = take_census(Survey())
+    fail()
+    assert [(found.elements, found.bytes) for found in find_growth(Survey(), before)] == [(1, 0)]
+    failures.clear()
+
+
+def test_only_the_inner_list_is_told() -> None:
+    """A dict around the list that grows is not told a second time."""
+    logs: dict[str, list[torch.Tensor]] = {"loss": [], "acc": []}
+    before = take_census(Survey())
+    logs["loss"].append(torch.ones(1))
+    (growth,) = find_growth(Survey(), before)
+    assert growth.place.holder == "logs"
+    assert growth.place.source == 'logs["loss"].append(torch.ones(1))'
+
+
+def test_numbers_count_too() -> None:
+    """A list of plain numbers grows in elements, without bytes."""
+    steps: list[tuple[int, str]] = []
+    before = take_census(Survey())
+    for step in range(10):
+        steps.append((step, "x"))  # noqa: PERF401
+    (growth,) = find_growth(Survey(), before)
+    assert (growth.place.holder, growth.elements, growth.bytes) == ("steps", 10, 0)
+
+
+def test_rows_of_what_is_there_anyway_bring_nothing() -> None:
+    """Rows of data that another name holds as a whole; of a tensor that nobody else holds they bring all of it."""
+    data, rows, pins = torch.zeros(64, 256), [], []
+    for index in range(4):
+        rows.append(data[index])
+        pins.append(torch.zeros(64, 256)[0])
+    before = take_census(Survey())
+    for index in range(4):
+        rows.append(data[index + 4])
+        pins.append(torch.zeros(64, 256)[0])
+    found = {growth.place.holder: growth.bytes for growth in find_growth(Survey(), before)}
+    assert (found["rows"], found["pins"]) == (0, 4 * 64 * 1024)

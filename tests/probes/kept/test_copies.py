@@ -1,0 +1,146 @@
+"""Further copies of a model's weights."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from memguard.facts import Place
+from memguard.probes.kept.copies import find_copies, is_loaded, is_mapped_to_host
+from memguard.probes.naming.holders import Survey
+
+
+def make() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
+def weights(model: nn.Module) -> int:
+    return sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+
+
+def test_deep_copies_are_counted_and_named() -> None:
+    """Each snapshot is one copy, named by the list and the statement."""
+    model = make()
+    snapshots = [copy.deepcopy(model)]
+    for _ in range(2):
+        snapshots.append(copy.deepcopy(model))  # noqa: PERF401
+    copies = find_copies(Survey(models=[model]), [model])
+    assert [(found.place.holder, found.bytes, found.averaged) for found in copies] == [
+        ("snapshots", weights(model), False)
+    ] * 3
+    assert copies[0].place.source == "snapshots.append(copy.deepcopy(model))  # noqa: PERF401"
+
+
+class Member:
+    """Of a population."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = copy.deepcopy(model)
+
+
+def test_the_other_members_of_an_ensemble_are_no_copies_of_the_first_that_is_called() -> None:
+    """They lie under its name, and their turn comes; what lies under another name is a copy all the same."""
+    members = [copy.deepcopy(make()) for _ in range(3)]
+    population = [Member(members[0]) for _ in range(3)]
+    copies = find_copies(Survey(models=members[:1]), [members[0], population[0].model])
+    assert copies == ()
+    best = copy.deepcopy(members[0])
+    (found,) = find_copies(Survey(models=members[:1]), [members[0], population[0].model])
+    assert found.place.holder == "best" and best is not members[0]
+
+
+def test_copied_state_dict_is_found_and_a_plain_one_is_not() -> None:
+    """`state_dict()` shares the model's storages; a deep copy of it does not."""
+    model = make()
+    alias = model.state_dict()
+    assert find_copies(Survey(models=[model]), [model]) == ()
+    best = copy.deepcopy(model.state_dict())
+    (found,) = find_copies(Survey(models=[model]), [model])
+    assert (found.place.holder, found.bytes) == ("best", weights(model))
+    assert found.place.source == "best = copy.deepcopy(model.state_dict())"
+    assert len(alias) == len(best)
+
+
+def test_average_of_weights_is_marked_as_wanted() -> None:
+    """A copy whose name says EMA is marked."""
+    model = make()
+    ema_model = copy.deepcopy(model)
+    (found,) = find_copies(
+        Survey(
+            models=[
+                model,
+            ]
+        ),
+        [model],
+    )
+    assert found.averaged
+    assert ema_model is not model
+
+
+class EmaWeights:
+    """Averages, and keeps the weights of before to put them back."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.shadow = copy.deepcopy(model.state_dict())
+        self.backup: dict[str, torch.Tensor] = {}
+
+    def update(self, model: nn.Module) -> None:
+        for name, value in model.state_dict().items():
+            self.shadow[name].mul_(0.9).add_(value, alpha=0.1)
+
+    def swap(self, model: nn.Module) -> None:
+        for name, value in model.state_dict().items():
+            self.backup[name] = value.clone()
+
+
+class EmaWrittenOut(EmaWeights):
+    """The same, made anew in every batch."""
+
+    def update(self, model: nn.Module) -> None:
+        for name, value in model.state_dict().items():
+            self.shadow[name] = 0.9 * self.shadow[name] + 0.1 * value
+
+
+@pytest.mark.parametrize("kind", [EmaWeights, EmaWrittenOut])
+def test_what_an_average_keeps_besides_is_none(kind: type[EmaWeights]) -> None:
+    """The class's name says EMA: of its copies the one that goes on changing is the average, the other only kept."""
+    model = make()
+    ema = kind(model)
+    for _ in range(3):
+        ema.update(model)
+    (found,) = find_copies(Survey(models=[model]), [model])
+    assert found.averaged
+    ema.swap(model)
+    copies = find_copies(Survey(models=[model]), [model])
+    assert {found.place.holder.rpartition(".")[2]: found.averaged for found in copies if found.place.holder} == {
+        "shadow": True,
+        "backup": False,
+    }
+
+
+def test_another_architecture_is_no_copy() -> None:
+    """A second model of other shapes is a model, not a copy."""
+    model, other = make(), nn.Linear(8, 16)
+    assert find_copies(Survey(models=[model]), [model]) == ()
+    assert other is not model
+
+
+def test_a_loaded_backbone_counts_with_half_the_weights(tmp_path: Path) -> None:
+    """A checkpoint of a model with another head was still loaded for nothing; a copy of half a model is no copy."""
+    model, path = make(), tmp_path / "backbone.pt"
+    torch.save({"0.weight": torch.zeros(16, 8), "0.bias": torch.zeros(16), "2.weight": torch.zeros(9, 16)}, path)
+    pretrained = torch.load(path)
+    (found,) = find_copies(Survey(models=[model]), [model])
+    assert found.place.holder == "pretrained" and is_loaded(found.place) and not is_mapped_to_host(found.place)
+    half = {name: tensor.clone() for name, tensor in pretrained.items()}
+    del pretrained
+    assert find_copies(Survey(models=[model]), [model]) == () and half
+
+
+def test_what_is_mapped_to_the_host_says_so() -> None:
+    """By the literal alone: a variable may be any device."""
+    loads = ['x = torch.load(p, map_location="cpu")', "x = torch.load(p, map_location=torch.device('cpu'))"]
+    assert all(is_mapped_to_host(Place(source=source)) for source in loads)
+    assert not is_mapped_to_host(Place(source="x = torch.load(p, map_location=device)"))

@@ -1,0 +1,114 @@
+"""What grows with every batch is told for what it is: outputs, views of them, or the model itself."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from memguard.facts import GrowingParameters, KeptOutputs, ViewsPinStorage
+from memguard.probes.kept.scans import ScansProbe
+from tests.probes.loop import Loop
+
+ROWS, WIDTH = 64, 512
+
+
+class Cache:
+    """Keeps something of a tensor that no model gives back."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, torch.Tensor] = {}
+
+    def add(self, rows: int) -> None:
+        hidden = torch.zeros(ROWS, WIDTH)
+        for row in range(rows):
+            self.entries[len(self.entries)] = hidden[row]
+
+
+def grown(rows: int) -> Loop:
+    cache, model = Cache(), nn.Linear(2, 2)
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(40):
+            cache.add(rows)
+    return loop
+
+
+def test_views_that_pile_up_are_told_as_views() -> None:
+    """Two rows of each tensor keep all of it."""
+    loop = grown(rows=2)
+    (fact,) = loop.of(ViewsPinStorage)
+    assert (fact.place.holder, fact.grows, loop.of(KeptOutputs)) == ("Cache.entries", True, [])
+    assert 8 * fact.used_bytes < fact.pinned_bytes
+
+
+def test_all_rows_of_what_is_kept_are_told_as_outputs() -> None:
+    """Together they show all of it, of which a long container's samples are a part."""
+    loop = grown(rows=ROWS)
+    assert [fact.place.holder for fact in loop.of(KeptOutputs)] == ["Cache.entries"]
+    assert loop.of(ViewsPinStorage) == []
+
+
+class Splats:
+    """A model that a program makes larger, and trains."""
+
+    def __init__(self) -> None:
+        self.parts: list[nn.Parameter] = []
+        self.optimizer: torch.optim.Optimizer | None = None
+
+    def densify(self, *, trains: bool) -> None:
+        part = nn.Parameter(torch.zeros(1024))
+        self.parts.append(part)
+        if self.optimizer is None:
+            self.optimizer = torch.optim.Adam([part])
+        elif trains:
+            self.optimizer.add_param_group({"params": [part]})
+
+
+def densified(*, trains: bool) -> Loop:
+    splats, model = Splats(), nn.Linear(2, 2)
+    splats.densify(trains=trains)
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(40):
+            assert splats.optimizer is not None
+            torch.stack(splats.parts[-4:]).sum().backward()
+            splats.optimizer.step()
+            splats.densify(trains=trains)
+    return loop
+
+
+def test_parameters_that_an_optimizer_gets_more_of_are_no_kept_outputs() -> None:
+    """Nor is its state; parameters that nothing trains pile up. Who gets them is told, for growth that will not fit."""
+    trained = densified(trains=True)
+    assert trained.of(KeptOutputs) == []
+    more = trained.of(GrowingParameters)
+    assert {fact.place.holder for fact in more} & {"Splats.parts", "Splats.optimizer"}
+    assert all(fact.parameters > fact.batches // 2 for fact in more)
+    assert [fact.place.holder for fact in densified(trains=False).of(KeptOutputs)] == ["Splats.parts"]
+
+
+class Metric:
+    """Keeps two states of every batch, and a third elsewhere."""
+
+    def __init__(self) -> None:
+        self.preds: list[torch.Tensor] = []
+        self.target: list[torch.Tensor] = []
+        self.weights: list[torch.Tensor] = []
+
+    def update(self, preds: torch.Tensor, target: torch.Tensor) -> None:
+        self.preds.append(preds.clone())
+        self.target.append(target.clone())
+
+    def weigh(self, weights: torch.Tensor) -> None:
+        self.weights.append(weights.clone())
+
+
+def test_states_that_are_filled_side_by_side_are_told_as_one() -> None:
+    """By the one that stands first, with the bytes of both; what another method fills is another cause."""
+    metric, model = Metric(), nn.Linear(2, 2)
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(40):
+            metric.update(torch.zeros(64, 128), torch.zeros(64, 512))
+            metric.weigh(torch.zeros(64, 64))
+    first, second = loop.of(KeptOutputs)
+    assert (first.place.holder, first.beside) == ("Metric.preds", ("Metric.target",))
+    assert first.bytes_per_batch == 64 * (512 + 128) * 4
+    assert (second.place.holder, second.beside) == ("Metric.weights", ())

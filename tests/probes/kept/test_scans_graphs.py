@@ -1,0 +1,45 @@
+"""Containers that grow with graphs of which no forward's mark is a part."""
+
+import linecache
+
+import torch
+from torch import nn
+
+from memguard.facts import KeptOutputs, RetainedGraphs
+from memguard.probes.kept.scans import ScansProbe
+from tests.probes.loop import Loop
+
+
+def test_terms_that_depend_on_the_weights_alone_are_told_as_graphs() -> None:
+    """A penalty kept with every step."""
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    norms: list[torch.Tensor] = []
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(48):
+            penalty = sum(parameter.pow(2).sum() for parameter in model.parameters())
+            assert isinstance(penalty, torch.Tensor)
+            optimizer.zero_grad()
+            (model(torch.randn(2, 8)).sum() + penalty).backward()
+            optimizer.step()
+            norms.append(penalty)  # kept
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.place.holder == "norms" and fact.graphs >= 8
+    assert "kept" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+    assert loop.of(KeptOutputs) == []
+
+
+def test_losses_gathered_for_one_step_are_silent() -> None:
+    """Thirty-two micro-batches between two steps."""
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    gathered: list[torch.Tensor] = []
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for index in loop.batches(64):
+            gathered.append(model.weight.pow(2).sum() + model(torch.randn(2, 8)).mean())
+            if index % 32 == 31:
+                optimizer.zero_grad()
+                torch.stack(gathered).sum().backward()
+                optimizer.step()
+                gathered.clear()
+    assert loop.facts == []

@@ -1,0 +1,126 @@
+"""The call in the loop that feeds a class of the program's: told beside the statement that keeps."""
+
+import linecache
+
+import pytest
+import torch
+
+from memguard.probes.naming.holders import Holder, find_holders
+
+
+class Meter:
+    def __init__(self) -> None:
+        self.values: list[torch.Tensor] = []
+
+    def update(self, value: torch.Tensor) -> None:
+        self.values.append(value)
+
+
+class Log:
+    def __init__(self) -> None:
+        self.meters = {"loss": Meter(), "accuracy": Meter()}
+
+    def note(self, loss: torch.Tensor) -> None:
+        self.meters["loss"].update(loss)
+
+
+def put(store: list[torch.Tensor], value: torch.Tensor) -> None:
+    store.append(value)
+
+
+def leaf() -> torch.Tensor:
+    return torch.ones(2, requires_grad=True) * 2
+
+
+def ids_of(tensors: list[torch.Tensor]) -> set[int]:
+    return {id(tensor) for tensor in tensors}
+
+
+def holder_of(numbers: set[int]) -> Holder:
+    return find_holders(lambda tensor: 8 if id(tensor) in numbers else None, max_seconds=20)[0]
+
+
+def called_at(found: Holder) -> str:
+    assert found.place.caller is not None
+    file, _, line = found.place.caller.rpartition(":")
+    assert file == "test_callers.py"
+    return linecache.getline(__file__, int(line)).strip()
+
+
+def test_the_call_of_a_meter_is_told() -> None:
+    """With a call for a value beside it, that is no tensor's, and another meter's."""
+    losses, other = Meter(), Meter()
+    for _ in range(4):
+        loss = leaf()
+        losses.update(loss)
+        other.update(loss.detach())
+    found = holder_of(ids_of(losses.values))
+    assert called_at(found) == "losses.update(loss)" and found.place.function == "Meter.update"
+
+
+def test_a_call_through_another_class_is_followed_to_the_loop() -> None:
+    """The trainer's log hands it on to the meter."""
+    log = Log()
+    for _ in range(4):
+        log.note(leaf())
+    wanted = ids_of(log.meters["loss"].values)
+    assert called_at(holder_of(wanted)) == "log.note(leaf())"
+
+
+def test_a_plain_function_is_followed_as_well() -> None:
+    """A list that is given to it."""
+    kept: list[torch.Tensor] = []
+    for _ in range(4):
+        put(kept, leaf())
+    wanted = ids_of(kept)
+    assert called_at(holder_of(wanted)) == "put(kept, leaf())"
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_what_is_fed_in_the_loop_itself_or_at_two_lines_names_no_call(twice: bool) -> None:
+    """Of two calls that are equally likely none is told."""
+    meter, log = Meter(), list[torch.Tensor]()
+    for _ in range(4):
+        if twice:
+            meter.update(leaf())
+            meter.update(leaf())
+        else:
+            log.append(leaf())
+    wanted = ids_of(meter.values if twice else log)
+    assert holder_of(wanted).place.caller is None
+
+
+class Sums:
+    def __init__(self) -> None:
+        self.totals: list[float | torch.Tensor] = [0.0, 0.0]
+        self.mean: float | torch.Tensor = 0.0
+
+    def update(self, values: list[float | torch.Tensor]) -> None:
+        for i, value in enumerate(values):
+            self.totals[i] = self.totals[i] + value
+
+    def smooth(self, value: torch.Tensor) -> None:
+        self.mean = 0.9 * self.mean + 0.1 * value
+
+
+def test_what_only_adds_up_is_told_at_the_call() -> None:
+    """Element by element too; the statement that adds is told beside it."""
+    sums = Sums()
+    for _ in range(4):
+        sums.update([leaf(), 1.0])
+    kept = [total for total in sums.totals if isinstance(total, torch.Tensor)]
+    place = holder_of(ids_of(kept)).place
+    assert linecache.getline(str(place.file), place.line or 0).strip() == "sums.update([leaf(), 1.0])"
+    assert place.caller is None and place.kept_at is not None
+    at = int(place.kept_at.rpartition(":")[2])
+    assert linecache.getline(__file__, at).strip() == "self.totals[i] = self.totals[i] + value"
+
+
+def test_a_statement_that_does_more_than_to_add_is_told_itself() -> None:
+    """An average that forgets is the class's own doing."""
+    sums = Sums()
+    for _ in range(4):
+        sums.smooth(leaf())
+    assert isinstance(sums.mean, torch.Tensor)
+    place = holder_of({id(sums.mean)}).place
+    assert place.kept_at is None and place.function == "Sums.smooth"

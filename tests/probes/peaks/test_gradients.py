@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from memguard.facts import GradientsWithGraph, OptimizerStateAhead, StaleGradients
+from memguard.probes.peaks.gradients import GradientsProbe
+from memguard.stats import MemoryStats
+from tests.probes.loop import Loop
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using backward")  # torch says it once, to whichever test comes first
+
+
+def make() -> tuple[nn.Module, torch.Tensor]:
+    torch.manual_seed(0)
+    return nn.Linear(256, 256), torch.randn(4, 256)
+
+
+def line_of(marker: str) -> int:
+    with open(__file__) as file:
+        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
+
+
+def test_gradients_with_a_graph_are_told() -> None:
+    """backward(create_graph=True) leaves gradients that carry a graph into the next forward."""
+    model, x = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[GradientsProbe]) as loop:
+        for _ in loop.batches(4):
+            loss = model(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward(create_graph=True)
+            optimizer.step()
+    model.zero_grad()
+    (fact,) = loop.of(GradientsWithGraph)
+    assert fact.parameters == 2 and fact.bytes == (256 * 256 + 256) * 4
+
+
+@pytest.mark.parametrize(("set_to_none", "zeroed"), [(True, False), (False, True)])
+def test_gradients_alive_at_the_end_of_the_forward_are_told(set_to_none: bool, zeroed: bool) -> None:
+    """zero_grad after the forward, or in place, leaves the gradients beside the activations."""
+    model, x = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[GradientsProbe]) as loop:
+        for _ in loop.batches(4):
+            loss = model(x).square().mean()
+            optimizer.zero_grad(set_to_none=set_to_none)  # late
+            loss.backward()
+            optimizer.step()
+    (fact,) = loop.of(StaleGradients)
+    assert fact.zeroed is zeroed
+    assert fact.bytes == (256 * 256 + 256) * 4
+    assert fact.place.line == line_of("late")
+
+
+def test_gradients_zeroed_in_time_or_accumulated_are_silent() -> None:
+    """zero_grad before the forward frees them; accumulation keeps them on purpose."""
+    model, x = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[GradientsProbe]) as loop:
+        for _ in loop.batches(4):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        for index in loop.batches(8):
+            if index % 4 == 0:
+                optimizer.zero_grad()
+            model(x).square().mean().backward()
+            if index % 4 == 3:
+                optimizer.step()
+    assert loop.of(StaleGradients) == []
+
+
+def test_the_state_of_the_first_step_is_known_before_it() -> None:
+    """Adam brings two tensors a parameter, SGD with momentum one, plain SGD none."""
+    model, x = make()
+    nbytes = (256 * 256 + 256) * 4
+    for optimizer, tensors in (
+        (torch.optim.AdamW(model.parameters()), 2),
+        (torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), 1),
+        (torch.optim.SGD(model.parameters(), lr=0.1), 0),
+    ):
+        with Loop(model, kinds=[GradientsProbe], read=lambda: MemoryStats(allocated_bytes=5)) as loop:
+            for _ in loop.batches(3):
+                model(x).sum().backward()
+                optimizer.step()
+        facts = loop.of(OptimizerStateAhead)
+        assert [fact.state_bytes for fact in facts] == ([tensors * nbytes] if tensors else [])
+
+
+def test_the_state_of_the_first_step_is_told_where_the_optimizer_is_made() -> None:
+    """If one line of the file alone makes such a one: that is the line to change."""
+    model, x = make()
+    optimizer = torch.optim.NAdam(model.parameters())  # made
+    with Loop(model, kinds=[GradientsProbe], read=lambda: MemoryStats(allocated_bytes=5)) as loop:
+        for _ in loop.batches(3):
+            model(x).sum().backward()
+            optimizer.step()
+    (fact,) = loop.of(OptimizerStateAhead)
+    assert fact.place.line == line_of("made")
+
+
+def test_gradients_with_a_graph_that_wait_for_the_next_zero_grad_are_told() -> None:
+    """The cycle stands from the step to the beginning of the next batch, and whatever runs in between."""
+    model, x = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[GradientsProbe]) as loop:
+        for _ in loop.batches(5):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward(create_graph=True)  # waits
+            optimizer.step()
+    model.zero_grad()
+    (fact,) = loop.of(GradientsWithGraph)
+    assert fact.place.line == line_of("waits")
+
+
+def test_gradients_with_a_graph_that_are_taken_away_after_the_step_are_silent() -> None:
+    """As torch advises: the block goes on to set them to None."""
+    model, x = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[GradientsProbe]) as loop:
+        for _ in loop.batches(5):
+            loss = model(x).square().mean()
+            loss.backward(create_graph=True)
+            optimizer.step()
+            optimizer.zero_grad()
+    assert loop.of(GradientsWithGraph) == []

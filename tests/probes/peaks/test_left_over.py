@@ -1,0 +1,173 @@
+"""What lies there from the batch before at a batch's peak, though no output of a model leads to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memguard.facts import Place
+from memguard.findings import Severity
+from memguard.integrations.script import run_script
+from memguard.probes.peaks.left_over import is_wanted, left_over
+
+MIB = 1024**2
+HERE = str(Path(__file__))
+
+
+class Trace:
+    """Events of batches, each a second long."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.batch, self.addresses = 0, 0
+
+    def alloc(self, size: int, line: int) -> int:
+        self.addresses += 1
+        self._hear("alloc", self.addresses, size, line)
+        return self.addresses
+
+    def free(self, address: int, size: int) -> None:
+        self._hear("free_requested", address, size, 0)
+
+    def _hear(self, action: str, address: int, size: int, line: int) -> None:
+        frames = [{"filename": HERE, "line": line, "name": "step"}]
+        time_us = self.batch * 1_000_000 + 1 + len(self.events)
+        self.events.append(
+            {"action": action, "addr": address, "size": size * MIB, "frames": frames, "time_us": time_us}
+        )
+
+    @property
+    def ends(self) -> list[int]:
+        return [number * 1_000_000 for number in range(self.batch + 1)]
+
+
+def batches(*, kept: int, replaced_before_peak: bool = False, loaded_ahead: bool = False) -> Trace:
+    """Three batches, each with maps that one line makes; an activation makes the peak."""
+    trace = Trace()
+    last: list[int] = []
+    for _ in range(3):
+        maps = [] if loaded_ahead else [trace.alloc(10, line=1) for _ in range(kept)]
+        if replaced_before_peak:
+            for address in last:
+                trace.free(address, 10)
+        activation = trace.alloc(100, line=2)
+        trace.free(activation, 100)
+        maps += [trace.alloc(10, line=1) for _ in range(kept)] if loaded_ahead else []
+        if not replaced_before_peak:
+            for address in last:
+                trace.free(address, 10)
+        last = maps
+        trace.batch += 1
+    return trace
+
+
+def test_what_was_made_before_the_last_peak_and_goes_after_this_one_is_left_over() -> None:
+    """Its line makes others anew before it goes."""
+    trace = batches(kept=3)
+    found = left_over(trace.events, trace.ends, min_bytes=20 * MIB)
+    assert found is not None
+    assert (found.bytes, found.sizes, found.functions) == (30 * MIB, {10 * MIB}, {(HERE, "step")})
+    assert left_over(trace.events, trace.ends, min_bytes=40 * MIB) is None
+
+
+def test_what_goes_before_the_peak_or_is_loaded_ahead_is_not() -> None:
+    """The one adds nothing to the peak; the other was made for the batch in which it is there."""
+    for trace in (batches(kept=3, replaced_before_peak=True), batches(kept=3, loaded_ahead=True)):
+        assert left_over(trace.events, trace.ends, min_bytes=20 * MIB) is None
+    trace = batches(kept=3)
+    assert left_over([], trace.ends, min_bytes=MIB) is None
+    assert left_over(trace.events, [], min_bytes=MIB) is None
+    assert left_over(trace.events, trace.ends[:2], min_bytes=MIB) is None
+
+
+SOURCE = """
+class Net:
+    def forward(self, x):
+        {before}
+        self.maps = x
+        {after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wanted"),
+    [
+        ("pass", "print(self.maps)", False),
+        ("x = x + self.maps", "pass", True),
+        ("self.maps = []", "pass", False),
+        ("self.maps[0] = x", "pass", False),
+        ("self.maps.clear()", "pass", False),
+    ],
+)
+def test_what_a_function_reads_before_it_is_set_anew_is_wanted(
+    tmp_path: Path, before: str, after: str, wanted: bool
+) -> None:
+    """To put something into a container reads none of what lies there."""
+    script = tmp_path / "net.py"
+    script.write_text(SOURCE.format(before=before, after=after))
+    place = Place(file=str(script), line=5, function="Net.forward", holder="Net.maps")
+    assert is_wanted([(str(script), "forward")], place) is wanted
+    assert not is_wanted([(str(script), "backward")], place)
+
+
+SCRIPT = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.out = nn.Linear(16, 16), nn.Linear(16, 1)
+        self.maps = None
+
+    def attend(self, x):
+        return (self.query(x) @ x.transpose(1, 2)).softmax(-1)
+
+    def forward(self, x):
+        {before}
+        maps = []
+        for _ in range(3):
+            weights = self.attend(x)
+            x = weights @ x
+            maps.append(weights.detach())
+        self.maps = maps
+        return self.out(x)
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def step():
+    loss = model(torch.randn(4, 256, 16)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    {after}
+
+for _ in range(24):
+    step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("pass", "pass", ["Net.maps"]),
+        ("pass", "model.maps = None", []),
+        ("x = x + (self.maps[0] @ x if self.maps else 0)", "pass", []),
+        ("self.maps = None", "pass", []),
+    ],
+    ids=["kept", "dropped", "read", "dropped at the beginning"],
+)
+def test_a_program_that_keeps_what_its_model_made_inside(
+    tmp_path: Path, before: str, after: str, told: list[str]
+) -> None:
+    """The attribute that nothing reads in the next batch before it is set anew."""
+    script = tmp_path / "maps.py"
+    script.write_text(SCRIPT.format(before=before, after=after))
+    options = {"device": "virtual:1GiB", "logdir": str(tmp_path), "validation": "warn"}
+    _, (summary,) = run_script(str(script), [], options, module=False)
+    found = [finding for finding in summary.findings if finding.code == "MG303"]
+    assert [finding.holder for finding in found] == told
+    assert all((finding.severity, finding.line) == (Severity.INFO, 21) for finding in found)

@@ -1,0 +1,132 @@
+"""A tensor made again while the old one is alive: read from allocator events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memguard.integrations.script import run_script
+from memguard.probes.peaks.rebinds import is_there_at_peak, rebound
+
+MIB = 1024**2
+HERE, LIBRARY = str(Path(__file__)), "/usr/lib/python3/site-packages/torch/nn/functional.py"
+
+
+def event(action: str, address: int, size: int, file: str = HERE, line: int = 1) -> dict[str, Any]:
+    return {
+        "action": action,
+        "addr": address,
+        "size": size * MIB,
+        "frames": [{"filename": file, "line": line, "name": "step"}],
+    }
+
+
+def other(address: int) -> list[dict[str, Any]]:
+    """Another line takes something small for a moment."""
+    return [event("alloc", address, 1, line=9), event("free_requested", address, 1, line=9)]
+
+
+def test_a_tensor_freed_by_its_successor_is_told() -> None:
+    """The same line makes one of its size, and the old one goes at once, whatever intermediate goes between."""
+    trace = [event("alloc", 1, 50), *other(7), event("alloc", 2, 50), event("alloc", 3, 50)]
+    trace += [event("free_requested", 2, 50), event("free_requested", 1, 50)]
+    assert rebound(trace, min_bytes=10 * MIB) == {(HERE, 1, "step"): 50 * MIB}
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        [event("alloc", 1, 50), event("alloc", 2, 50), event("free_requested", 1, 50)],  # an intermediate
+        [event("alloc", 1, 50), *other(7), event("free_requested", 1, 50), event("alloc", 2, 50)],  # dropped before
+        [event("alloc", 1, 50), *other(7), event("alloc", 2, 50), *other(7), event("free_requested", 1, 50)],  # later
+        [event("alloc", 1, 50), *other(7), event("alloc", 2, 20), event("free_requested", 1, 50)],  # another size
+        [event("alloc", 1, 50, LIBRARY), *other(7), event("alloc", 2, 50, LIBRARY), event("free_requested", 1, 50)],
+    ],
+)
+def test_what_is_no_rebinding_is_not_told(trace: list[dict[str, Any]]) -> None:
+    """Intermediates, what went before or later, other sizes, what a library does inside."""
+    assert rebound(trace, min_bytes=10 * MIB) == {}
+
+
+@pytest.mark.parametrize(("peak", "told"), [(0, True), (120, False)])
+def test_what_is_little_counts_only_where_both_are_there_at_the_peak(peak: int, told: bool) -> None:
+    """The peak may come elsewhere: then one copy less makes it no lower."""
+    before = [event("alloc", 7, peak, line=5), event("free_requested", 7, peak, line=5)] if peak else []
+    trace = [*before, event("alloc", 1, 50), *other(8), event("alloc", 2, 50), event("free_requested", 1, 50)]
+    assert bool(rebound(trace, min_bytes=10 * MIB, much=60 * MIB)) is told
+    assert rebound(trace, min_bytes=10 * MIB, much=40 * MIB) != {}
+
+
+def turn(address: int, before: int, *, peak: int) -> list[dict[str, Any]]:
+    """A batch that takes much for a moment, and then makes anew what is kept of the one before."""
+    often = [event("alloc", 7, peak, line=5), event("free_requested", 7, peak, line=5)]
+    return [*often, event("alloc", address, 50), event("free_requested", before, 50)]
+
+
+def test_what_is_there_at_the_peak_and_made_anew_later_is_the_last_batchs() -> None:
+    """Where the line itself makes the peak, two of them stand there; where it is dropped before, none."""
+    site = (HERE, 1, "step")
+    kept = [event("alloc", 1, 50), *turn(2, 1, peak=200), *turn(3, 2, peak=200)]
+    assert is_there_at_peak(kept, site)
+    assert not is_there_at_peak([event("alloc", 1, 50), *turn(2, 1, peak=20), *turn(3, 2, peak=20)], site)
+    dropped = [event("alloc", 1, 50), event("free_requested", 1, 50), *turn(2, 9, peak=200)]
+    assert not is_there_at_peak([*dropped, event("free_requested", 2, 50), *turn(3, 9, peak=200)], site)
+    assert not is_there_at_peak([], site)
+
+
+SCRIPT = """
+import torch
+from torch import nn
+policy = nn.Linear(512, 1)
+optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+field = torch.zeros({elements})
+for step in range(20):
+    loss = policy(field[:512]).square().sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    {statement}
+"""
+
+
+@pytest.mark.parametrize(
+    ("elements", "statement", "told"),
+    [
+        (3_000_000, "field = field * 0.9", ["field"]),
+        (3_000_000, "field.mul_(0.9)", []),
+        (30_000, "field = field * 0.9", []),
+    ],
+    ids=["made again", "in place", "small"],
+)
+def test_a_program_is_told_of_its_name_and_line(tmp_path: Path, elements: int, statement: str, told: list[str]) -> None:
+    """Only where the device is half full, and the history is off again afterwards."""
+    script = tmp_path / "simulate.py"
+    script.write_text(SCRIPT.format(elements=elements, statement=statement))
+    options = {"device": "virtual:40MiB", "logdir": str(tmp_path), "validation": "warn"}
+    _, (summary,) = run_script(str(script), [], options, module=False)
+    assert [f.holder for f in summary.findings if f.code == "MG305"] == told
+    assert all(f.line == 12 for f in summary.findings if f.code == "MG305")
+
+
+EVALUATION = """
+import torch
+from torch import nn
+segment = nn.Linear(64, 64).eval()
+with torch.no_grad():
+    for volume in range(6):
+        canvas = torch.zeros(500_000)
+        for window in range(12):
+            canvas[:4096] += segment(torch.ones(64, 64)).flatten()
+        print(canvas.sum().item())
+"""
+
+
+def test_a_canvas_made_once_in_many_windows_is_told(tmp_path: Path) -> None:
+    """It is most of the evaluation's peak, though little of the device."""
+    script = tmp_path / "segment.py"
+    script.write_text(EVALUATION)
+    options = {"device": "virtual:1GiB", "logdir": str(tmp_path), "validation": "warn"}
+    _, (summary,) = run_script(str(script), [], options, module=False)
+    assert [(f.holder, f.line) for f in summary.findings if f.code == "MG305"] == [("canvas", 7)]

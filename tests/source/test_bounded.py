@@ -1,0 +1,103 @@
+"""Whether the source limits what it fills, from the syntax tree alone."""
+
+from pathlib import Path
+
+import pytest
+
+from memguard.source.bounded import is_bounded, is_made_anew
+
+CACHES = {
+    "if key not in store:\n            store[key] = make(key)": True,
+    "hit = store.get(key)\n        if hit is None:\n            store[key] = make(key)": True,
+    "try:\n            return store[key]\n        except KeyError:\n            store[key] = make(key)": True,
+    "try:\n            return store[key]\n        except OSError:\n            store[key] = make(key)": False,
+    "if key not in other:\n            store[key] = make(key)": False,
+    "store[key] = make(key)": False,
+}
+
+
+@pytest.mark.parametrize("body", CACHES)
+def test_a_cache_that_is_asked_first_is_limited_by_its_keys(body: str, tmp_path: Path) -> None:
+    """Under whatever name the function knows it: a decorator's parameter, an attribute, the global itself."""
+    file = tmp_path / "case.py"
+    text = f"CACHE = {{}}\n\ndef memoized(store):\n    def inner(key):\n        {body}\n    return inner\n"
+    file.write_text(text)
+    line = next(n for n, line in enumerate(text.splitlines(), 1) if "store[key] = " in line)
+    assert is_bounded(str(file), line, "CACHE") == CACHES[body]
+    assert not is_bounded(str(file), line, "CACHE", by_key=False)
+
+
+ONCE = (
+    "def main():\n    rows = []\n    for x in data:\n        loss(x).backward()\n        rows.append(x)\n\n\n{call}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "once"),
+    [
+        ("main()", True),
+        ("def run():\n    main()\n\n\nif __name__ == '__main__':\n    run()", True),
+        ("for epoch in range(3):\n    main()", False),
+        ("def fold():\n    main()\n\n\nfold()\nfold()", False),
+        ("", False),
+    ],
+)
+def test_a_list_of_the_function_that_runs_once_and_trains_lasts_as_long_as_the_run(
+    call: str, once: bool, tmp_path: Path
+) -> None:
+    """Where its end is asked not to count; by default a variable ends with its function."""
+    path = tmp_path / "script.py"
+    path.write_text(ONCE.format(call=call))
+    assert is_bounded(str(path), 5, "rows")
+    assert is_bounded(str(path), 5, "rows", by_function=False) is not once
+
+
+COUNTED = {
+    "if self.count < self.size:\n            self.count += 1\n            self.kept.append(x)": True,
+    "if self.size > self.count and x is not None:\n            self.kept.append(x)\n            self.count += 1": True,
+    "if self.count < self.size:\n            self.kept.append(x)": False,
+    "if self.count > self.size:\n            self.count += 1\n            self.kept.append(x)": False,
+    "if self.count < self.size:\n            self.count += 1\n        self.kept.append(x)": False,
+    "if self.n < 9:\n            loss.backward()\n            self.n += 1\n            self.kept.append(x)": False,
+}
+
+
+@pytest.mark.parametrize("body", COUNTED)
+def test_a_pool_that_counts_what_it_keeps_is_limited_by_the_number(body: str, tmp_path: Path) -> None:
+    """CycleGAN's pool of images; where the counter is that of the training's steps, it limits nothing."""
+    path = tmp_path / "script.py"
+    text = f"class Pool:\n    def add(self, x):\n        {body}\n"
+    path.write_text(text)
+    line = next(n for n, line in enumerate(text.splitlines(), 1) if ".append(" in line)
+    assert is_bounded(str(path), line, "Pool.kept") is COUNTED[body]
+
+
+ANEW = {
+    "for x in data:\n    x = x.float()\n    y = make(x)\n    y = resize(y)": True,
+    "for x in data:\n    if first:\n        y = make(x)\n    y = join(y, x)": False,
+    "y = make(0)\nfor x in data:\n    y = join(y, x)": False,
+    "for x in data:\n    y = join(y, x)\n    y = make(x)": False,
+    "def turn(self):\n    y = make(x)\n    y = resize(y)": True,
+    "def turn(self):\n    y = self.y\n    y = join(y, x)": False,
+}
+
+
+@pytest.mark.parametrize("body", ANEW)
+def test_what_each_turn_makes_anew_only_changes_its_size(body: str, tmp_path: Path) -> None:
+    """Images of several scales; not what hangs on the turn before."""
+    path = tmp_path / "script.py"
+    path.write_text(body + "\n")
+    line = next(n for n, line in enumerate(body.splitlines(), 1) if "resize" in line or "join" in line)
+    assert is_made_anew(str(path), line, "y") is ANEW[body]
+
+
+def test_the_end_of_a_function_need_not_count(tmp_path: Path) -> None:
+    """Of a list that was seen to last: another limit still does."""
+    file = tmp_path / "case.py"
+    text = "def main():\n    results = []\n    for fold in folds:\n        results.append(evaluate(fold))\n"
+    file.write_text(text)
+    assert is_bounded(str(file), 4, "results")
+    assert not is_bounded(str(file), 4, "results", by_scope=False)
+    limited = tmp_path / "limited.py"
+    limited.write_text(text + "        if fold.is_last:\n            results.clear()\n")
+    assert is_bounded(str(limited), 4, "results", by_scope=False)

@@ -1,0 +1,51 @@
+"""Where the source empties what a statement fills, from the syntax tree alone."""
+
+from pathlib import Path
+
+import pytest
+
+from memguard.source.emptying import Emptied, where_emptied
+
+LOOPS = {
+    "for step in data:\n    log.append(x)": Emptied.NEVER,
+    "for step in data:\n    log.append(x)\n    if step % 9 == 0:\n        log = []": Emptied.HERE,
+    "for step in data:\n    log.append(x)\n    if len(log) > 4:\n        log.pop(0)": Emptied.HERE,
+    "for step in data:\n    log.append(x)\n    log = log[-4:]": Emptied.HERE,
+    "for step in data:\n    log.append(x)\n    if step % 9 == 0:\n        log.clear()": Emptied.HERE,
+    "log, other = deque(maxlen=9), []\nfor step in data:\n    log.append(x)": Emptied.HERE,
+    "for epoch in runs:\n    log = []\n    for step in data:\n        log.append(x)": Emptied.ELSEWHERE,
+    "for epoch in runs:\n    for step in data:\n        log.append(x)\n    log.clear()": Emptied.ELSEWHERE,
+    "for step in range(9):\n    log[step] = x": Emptied.NEVER,
+    "for step in range(9):\n    log[f'step {step}'] = x": Emptied.NEVER,
+    "for step in range(9):\n    log[step % 4] = x": Emptied.HERE,
+    "for epoch in runs:\n    for step in range(9):\n        log[step] = x": Emptied.HERE,
+    "for step in data:\n    log['loss'] = log['loss'] + x  # += x": Emptied.NEVER,
+    "for name in names:\n    log[name] = x": Emptied.HERE,
+    "for step in data:\n    log += x\n    log = log.detach()": Emptied.HERE,
+    "for step in data:\n    n += 1\n    log[n] = x": Emptied.NEVER,
+    "for epoch in runs:\n    n = 0\n    for step in data:\n        n += 1\n        log[n] = x": Emptied.HERE,
+    "def put(store, x):\n    store.append(x)\n    if len(store) > 4:\n        store.pop(0)": Emptied.HERE,
+}
+
+
+@pytest.mark.parametrize("text", LOOPS)
+def test_a_window_is_told_from_an_epoch_and_from_what_only_grows(text: str, tmp_path: Path) -> None:
+    """By what stands in the loop that fills it, in those around it, and by keys that come again."""
+    file = tmp_path / "case.py"
+    file.write_text(f"log = []\n{text}\n")
+    lines = file.read_text().splitlines()
+    line = next(n for n, one in enumerate(lines, 1) if ".append(x)" in one or "] = x" in one or "+= x" in one)
+    assert where_emptied(str(file), line, "log") is LOOPS[text]
+
+
+def test_an_attribute_that_a_method_begins_anew_is_emptied_elsewhere(tmp_path: Path) -> None:
+    """An average meter's ``reset``; its constructor is none."""
+    file = tmp_path / "case.py"
+    meter = (
+        "class Meter:\n    def __init__(self):\n        self.sum = 0\n    def update(self, x):\n        self.sum += x\n"
+    )
+    file.write_text(meter)
+    assert where_emptied(str(file), 5, "Meter.sum") is Emptied.NEVER
+    other = tmp_path / "other.py"
+    other.write_text(f"{meter}    def reset(self):\n        self.sum = 0\n")
+    assert where_emptied(str(other), 5, "Meter.sum") is Emptied.ELSEWHERE

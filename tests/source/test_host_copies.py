@@ -1,0 +1,73 @@
+from pathlib import Path
+
+import pytest
+
+from memguard.facts import Place
+from memguard.source.host_copies import is_on_host
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("kept.append(out.detach().cpu())", True),
+        ("kept.append(out.detach())", False),
+        ('kept.append(out.to("cpu"))', True),
+        ('kept.append(out.to(device="cpu"))', True),
+        ('kept.append(out.to("cuda"))', False),
+        ("kept += out.tolist()", True),
+        ("kept.append(on_host)", True),
+        ("kept.append(on_device)", False),
+        ("kept[tuple(out.tolist())] = on_device", False),
+        ("kept.setdefault(out.item(), on_device)", False),
+        ("kept.append({out.item(): on_device[out.item()]})", False),
+        ("kept[out] = on_host", True),
+        ("kept.append((out.item(), on_device))", False),
+        ("kept.append((number, copy.deepcopy(on_device)))", False),
+        ("heapq.heappush(kept, (-number, next(count), on_device))", False),
+        ("kept.append((100 * number, on_host))", True),
+        ("kept.append((number, out.cpu()))", True),
+        ('kept["best"] = {"loss": number, "state": on_device}', False),
+        ('kept["best"] = {"loss": number, "top": out.item()}', True),
+        ("kept.append(torch.tensor([out.item(), n]))", True),
+        ("kept.append((number, out.argmax().item()))", True),
+        ("kept.append(judge.eval(out))", False),
+        ("kept.append(judge)", True),
+        ("kept.append(on_host.view(-1))", True),
+        ("kept.append(Judge(out.tolist()).eval(out))", False),
+    ],
+)
+def test_what_was_brought_to_the_host_is_told_from_the_statement(tmp_path: Path, text: str, host: bool) -> None:
+    """A call that brings it there, in the statement or where its variable was set."""
+    file = tmp_path / "program.py"
+    file.write_text(
+        "def f(out, kept):\n    on_host = out.numpy()\n    on_device = out * 2\n"
+        f"    number = out.mean().item() / 2\n    judge = Judge(out.tolist())\n    {text}\n"
+    )
+    assert is_on_host(Place(file=str(file), line=6)) is host
+
+
+def test_an_attribute_that_is_set_says_nothing_of_its_object(tmp_path: Path) -> None:
+    """``state.best = loss.item()`` brings no ``state`` to the host; an element that is set does."""
+    file = tmp_path / "program.py"
+    file.write_text(
+        "def f(out, state, row):\n    state.best = out.item()\n    state.kept.append(out)\n"
+        "    row['loss'] = out.item()\n    state.rows.append(row)\n"
+    )
+    assert not is_on_host(Place(file=str(file), line=3, holder="state.kept"))
+    assert is_on_host(Place(file=str(file), line=5, holder="state.rows"))
+
+
+@pytest.mark.parametrize(("holder", "host"), [("kept", True), ("Trainer.other[0]", False)])
+def test_of_statements_on_one_line_the_holders_own_counts(holder: str, host: bool, tmp_path: Path) -> None:
+    """``n += 1; kept.append(x.cpu()); print(n)``."""
+    file = tmp_path / "program.py"
+    file.write_text("n = 1; kept.append(x.cpu()); self.other.append(x); print(n)\n")
+    assert is_on_host(Place(file=str(file), line=1, holder=holder)) is host
+
+
+def test_what_cannot_be_read_is_on_the_device(tmp_path: Path) -> None:
+    """No file, no line, no Python."""
+    file = tmp_path / "notes.py"
+    file.write_text("def (:\n")
+    assert not is_on_host(Place())
+    assert not is_on_host(Place(file=str(file), line=1))
