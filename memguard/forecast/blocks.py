@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from memguard.forecast.fake_streams import current_stream
+from memguard.forecast.fakes.streams import current_stream
 from memguard.forecast.trace import Event, Kind
 
 

@@ -16,13 +16,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 from memguard.allocator import CachingAllocator
 from memguard.forecast.cards import CARDS, Card, find_card
 from memguard.forecast.child import in_child
+from memguard.forecast.fakes.without_dynamo import warm_up
+from memguard.forecast.kernels.workspaces import version_of
 from memguard.forecast.result import FITS, Forecast
 from memguard.forecast.session import Made
 from memguard.forecast.study import Study
 from memguard.forecast.target import batch_parameter
 from memguard.forecast.variants import Make, Say
-from memguard.forecast.without_dynamo import warm_up
-from memguard.forecast.workspaces import version_of
 
 _TABLE_FACTORS = (0.25, 0.5, 1, 2, 4)
 

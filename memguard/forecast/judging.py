@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from memguard.forecast.cards import Card
 from memguard.forecast.explain import peak_place, plot_points, shares_at_peak
+from memguard.forecast.kernels.workspaces import Workspaces, workspaces_for
 from memguard.forecast.ranges import ranges_of
 from memguard.forecast.result import DOES_NOT_FIT, FITS, FITS_WITH_RETRIES, Forecast
 from memguard.forecast.simulate import Simulation, simulate
 from memguard.forecast.trace import Trace
-from memguard.forecast.workspaces import Workspaces, workspaces_for
 
 
 def judge(

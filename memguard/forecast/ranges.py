@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memguard.forecast.cards import Card
-from memguard.forecast.simulate import Simulation, simulate
-from memguard.forecast.trace import Kind, Trace
-from memguard.forecast.workspaces import (
+from memguard.forecast.kernels.workspaces import (
     CUBLAS_BYTES,
     CUBLAS_BYTES_HOPPER,
     UNKNOWN,
@@ -15,6 +13,8 @@ from memguard.forecast.workspaces import (
     version_of,
     workspaces_for,
 )
+from memguard.forecast.simulate import Simulation, simulate
+from memguard.forecast.trace import Kind, Trace
 
 _ALLOCATED_SPREAD, _RESERVED_SPREAD = 0.005, 0.015
 _RECURRENT_SPREAD = 1 / 3

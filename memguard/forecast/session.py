@@ -14,22 +14,22 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim.optimizer import Optimizer
 
 from memguard.errors import MemGuardError
-from memguard.forecast.attention import install_attention
-from memguard.forecast.autocast_inputs import AutocastInputs
 from memguard.forecast.changes import HALF_BATCH, accumulated_twice, apply_change
-from memguard.forecast.device_guard import install_device_guard
-from memguard.forecast.fake_gpu import become_gpu
-from memguard.forecast.fake_speed import hasten_fake_tensors
-from memguard.forecast.fused_norm import install_group_norm, install_rms_norm
+from memguard.forecast.fakes.autocast_inputs import AutocastInputs
+from memguard.forecast.fakes.device_guard import install_device_guard
+from memguard.forecast.fakes.gpu import become_gpu
+from memguard.forecast.fakes.placement import Placement
+from memguard.forecast.fakes.speed import hasten_fake_tensors
+from memguard.forecast.fakes.torch_on_fakes import prepare_torch, undecomposed
+from memguard.forecast.fakes.without_dynamo import keep_distributed_tensors_out, keep_dynamo_out
+from memguard.forecast.kernels.attention import install_attention
+from memguard.forecast.kernels.fused_norm import install_group_norm, install_rms_norm
+from memguard.forecast.kernels.products import install_products
 from memguard.forecast.owners import settle
-from memguard.forecast.placement import Placement
-from memguard.forecast.products import install_products
 from memguard.forecast.setting import Setting
-from memguard.forecast.torch_on_fakes import prepare_torch, undecomposed
 from memguard.forecast.trace import Kind, Trace
 from memguard.forecast.tracer import Tracer
 from memguard.forecast.watching import watch
-from memguard.forecast.without_dynamo import keep_distributed_tensors_out, keep_dynamo_out
 
 Step = Callable[[], Any]
 Made = tuple[nn.Module | None, Any, Step]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from memguard.allocator import CachingAllocator, OutOfMemory
+from memguard.forecast.kernels.workspaces import Workspaces, expand
 from memguard.forecast.trace import Event, Kind, Trace
-from memguard.forecast.workspaces import Workspaces, expand
 
 _UNLIMITED = 1 << 50
 

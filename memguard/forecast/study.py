@@ -11,12 +11,12 @@ from memguard.errors import MemGuardError
 from memguard.forecast.cards import Card
 from memguard.forecast.changes import BFLOAT16, CHANGES, EXPANDABLE, HALF_BATCH, Change
 from memguard.forecast.judging import judge, run_on, verdict_of
+from memguard.forecast.kernels.workspaces import version_of, workspaces_for
 from memguard.forecast.result import DOES_NOT_FIT, FITS, Forecast, Suggestion, TableRow
 from memguard.forecast.search import largest_fitting
 from memguard.forecast.setting import Setting
 from memguard.forecast.simulate import Simulation, simulate
 from memguard.forecast.variants import Make, Say, Variant, Variants
-from memguard.forecast.workspaces import version_of, workspaces_for
 
 MARGIN = 0.02
 """Share of the GPU that a careful largest batch leaves free: the context and the driver's addresses vary."""

@@ -12,12 +12,12 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from memguard.errors import MemGuardError
-from memguard.forecast.device_guard import engine_code
-from memguard.forecast.fakes import CPU, CUDA, Fakes
-from memguard.forecast.in_place import IN_PLACE, REUSING, reuses_its_operand
-from memguard.forecast.kernels import KERNELS
-from memguard.forecast.outcomes import Outcomes
-from memguard.forecast.scratch import scratch_of
+from memguard.forecast.fakes.device_guard import engine_code
+from memguard.forecast.fakes.outcomes import Outcomes
+from memguard.forecast.fakes.tensors import CPU, CUDA, Fakes
+from memguard.forecast.kernels.in_place import IN_PLACE, REUSING, reuses_its_operand
+from memguard.forecast.kernels.overrides import KERNELS
+from memguard.forecast.kernels.scratch import scratch_of
 from memguard.forecast.setting import Setting
 from memguard.forecast.trace import Trace
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from memguard.forecast.without_dynamo import warm_up
+from memguard.forecast.fakes.without_dynamo import warm_up
 from tests.bench.rows import Row
 
 sys.path.insert(0, str(Path(__file__).parent))  # the cases are also run as scripts, by another Python

@@ -27,10 +27,10 @@ from forecast_models import Case, build
 
 from memguard.forecast.cards import Card
 from memguard.forecast.child import in_child
+from memguard.forecast.fakes.without_dynamo import warm_up
 from memguard.forecast.judging import judge
 from memguard.forecast.session import trace
 from memguard.forecast.setting import Setting
-from memguard.forecast.without_dynamo import warm_up
 
 _MODELS = ("mlp", "resnet", "convnext", "vit", "bert", "gpt", "t5", "lstm", "unet")
 _OPTIMIZERS = ("sgd", "adam", "adamw", "adamw-loop", "adamw-fused", "rmsprop", "adagrad", "adafactor")

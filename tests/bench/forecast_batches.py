@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from forecast_models import Case, build
 
 from memguard.forecast.cards import Card
+from memguard.forecast.fakes.without_dynamo import warm_up
 from memguard.forecast.study import MARGIN, Study
-from memguard.forecast.without_dynamo import warm_up
 
 _STEPS = 3
 _MULTIPROCESSORS = 132

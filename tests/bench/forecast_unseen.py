@@ -26,12 +26,12 @@ from unseen import catalogue
 
 from memguard.forecast.cards import Card
 from memguard.forecast.child import in_child
+from memguard.forecast.fakes.without_dynamo import warm_up
 from memguard.forecast.judging import run_on
+from memguard.forecast.kernels.workspaces import expand, version_of, workspaces_for
 from memguard.forecast.session import trace
 from memguard.forecast.setting import Setting
 from memguard.forecast.trace import Kind, Trace
-from memguard.forecast.without_dynamo import warm_up
-from memguard.forecast.workspaces import expand, version_of, workspaces_for
 
 _ROOT = f"{Path(__file__).resolve().parents[2]}/"
 _CARD = Card(name="null", title="null GPU", total_bytes=80 << 30, compute_capability=(9, 0), multiprocessors=132)

@@ -5,7 +5,7 @@ SCRIPT = """
 from memguard.forecast.child import in_child
 from memguard.forecast.session import trace
 from memguard.forecast.setting import Setting
-from memguard.forecast.without_dynamo import warm_up
+from memguard.forecast.fakes.without_dynamo import warm_up
 
 def build():
     import torch.distributed.tensor.parallel  # as transformers does
@@ -29,7 +29,7 @@ def test_a_step_may_import_distributed_tensors_while_it_is_traced():
 SYMBOLS = """
 import sys
 import torch
-from memguard.forecast.without_dynamo import warm_up
+from memguard.forecast.fakes.without_dynamo import warm_up
 
 warm_up()
 from torch.fx.experimental.symbolic_shapes import guard_or_false, has_free_symbols, sym_eq, statically_known_true

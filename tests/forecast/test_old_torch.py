@@ -25,7 +25,7 @@ def make():
 def old_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without what the forecast needs of torch; the child that traces is forked, and inherits it."""
     old = SimpleNamespace(__version__="2.4.0", __file__=torch.__file__, _C=SimpleNamespace())
-    monkeypatch.setattr("memguard.forecast.device_guard.torch", old)
+    monkeypatch.setattr("memguard.forecast.fakes.device_guard.torch", old)
 
 
 def test_the_function_says_which_torch_it_needs() -> None:

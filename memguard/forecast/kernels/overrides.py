@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memguard.forecast.packed_sequences import pack_kernel
-from memguard.forecast.scratch_convolution import convolution_backward_kernel, convolution_kernel
-from memguard.forecast.scratch_norms import group_norm_backward_kernel, group_norm_kernel
-from memguard.forecast.scratch_products import grouped_mm_kernel
+from memguard.forecast.kernels.packed_sequences import pack_kernel
+from memguard.forecast.kernels.scratch_convolution import convolution_backward_kernel, convolution_kernel
+from memguard.forecast.kernels.scratch_norms import group_norm_backward_kernel, group_norm_kernel
+from memguard.forecast.kernels.scratch_products import grouped_mm_kernel
 
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer

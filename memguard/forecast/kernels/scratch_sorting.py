@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memguard.forecast.indexing import radix_sort_bytes
-from memguard.forecast.scratch_parts import nbytes_of
+from memguard.forecast.kernels.indexing import radix_sort_bytes
+from memguard.forecast.kernels.scratch_parts import nbytes_of
 
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from memguard.forecast.later import Later, load_later
+from memguard.forecast.fakes.later import Later, load_later
 
 _SHAPES = "torch.fx.experimental.symbolic_shapes"
 _FUNCTIONS = "torch.utils._sympy.functions"

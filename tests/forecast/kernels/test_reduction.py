@@ -1,4 +1,4 @@
-from memguard.forecast.reduction import reduction_scratch
+from memguard.forecast.kernels.reduction import reduction_scratch
 
 
 def scratch(shape, dims, **changes):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from memguard.forecast.reduction import reduction_scratch
+from memguard.forecast.kernels.reduction import reduction_scratch
 
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from memguard.forecast.scratch_parts import contiguous_copy, nbytes_of, take_reduction
+from memguard.forecast.kernels.scratch_parts import contiguous_copy, nbytes_of, take_reduction
 from memguard.forecast.trace import Kind
 
 if TYPE_CHECKING:

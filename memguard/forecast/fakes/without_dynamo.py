@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from memguard.forecast.later import load_later
-from memguard.forecast.without_sympy import keep_sympy_out
+from memguard.forecast.fakes.later import load_later
+from memguard.forecast.fakes.without_sympy import keep_sympy_out
 
 _DISTRIBUTED = "torch.distributed.tensor"
 

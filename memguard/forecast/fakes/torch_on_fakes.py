@@ -13,8 +13,8 @@ from torch.optim import optimizer as optimizer_module
 from torch.utils import _foreach_utils
 
 from memguard.forecast.distributed import stand_in_for_process_group
-from memguard.forecast.packed_sequences import install_padding
-from memguard.forecast.recurrent import count_recurrent_layers
+from memguard.forecast.kernels.packed_sequences import install_padding
+from memguard.forecast.kernels.recurrent import count_recurrent_layers
 from memguard.forecast.tracer import Tracer
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from memguard.forecast import (
+from memguard.forecast.kernels import (
     scratch_attention,
     scratch_convolution,
     scratch_losses,
@@ -19,8 +19,8 @@ from memguard.forecast import (
     scratch_sequences,
     scratch_sorting,
 )
-from memguard.forecast.indexing import embedding_backward_plan, index_put_plan
-from memguard.forecast.scratch_parts import (
+from memguard.forecast.kernels.indexing import embedding_backward_plan, index_put_plan
+from memguard.forecast.kernels.scratch_parts import (
     HALVES,
     Scratch,
     contiguous_copy,

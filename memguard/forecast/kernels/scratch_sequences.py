@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memguard.forecast.scratch_parts import nbytes_of, take_reduction
+from memguard.forecast.kernels.scratch_parts import nbytes_of, take_reduction
 
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from memguard.forecast.scratch_parts import nbytes_of, take_reduction
+from memguard.forecast.kernels.scratch_parts import nbytes_of, take_reduction
 
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from memguard.forecast.fake_streams import DeviceContext, FakeEvent, FakeStream, current, stream_context
+from memguard.forecast.fakes.streams import DeviceContext, FakeEvent, FakeStream, current, stream_context
 
 
 def become_gpu(

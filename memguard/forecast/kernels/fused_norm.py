@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from memguard.forecast.scratch_norms import group_layout
+from memguard.forecast.kernels.scratch_norms import group_layout
 
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer

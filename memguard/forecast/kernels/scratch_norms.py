@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from memguard.forecast.scratch_parts import HALVES, contiguous_copy
+from memguard.forecast.kernels.scratch_parts import HALVES, contiguous_copy
 
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer

@@ -7,7 +7,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from memguard.forecast.child import in_child
-from memguard.forecast.outcomes import Outcomes
+from memguard.forecast.fakes.outcomes import Outcomes
 from memguard.forecast.session import trace
 from memguard.forecast.setting import Setting
 from memguard.forecast.trace import Kind

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memguard.forecast.scratch_parts import nbytes_of
+from memguard.forecast.kernels.scratch_parts import nbytes_of
 from memguard.forecast.trace import Kind
 
 if TYPE_CHECKING:

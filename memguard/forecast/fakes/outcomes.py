@@ -12,7 +12,7 @@ from typing import Any, final
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from memguard.forecast.fake_results import ABLE, Plan, Unknown, literal_plan, nothing, plan_of
+from memguard.forecast.fakes.results import ABLE, Plan, Unknown, literal_plan, nothing, plan_of
 
 _PLAIN = frozenset(
     (int, float, bool, complex, str, types.NoneType, torch.dtype, torch.layout, torch.device, torch.memory_format)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from memguard.forecast.kernels.workspaces import Workspaces, expand, workspaces_for
 from memguard.forecast.trace import Event, Kind
-from memguard.forecast.workspaces import Workspaces, expand, workspaces_for
 
 
 @pytest.mark.parametrize(
