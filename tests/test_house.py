@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import memguard
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "memguard").rglob("*.py"))
 TORCH_ROOMS = ("backends", "probes", "guards", "integrations", "forecast", "module_parts.py")
+MOST_IN_A_FOLDER = 40
 
 
 def loads(code: str, *forbidden: str) -> list[str]:
@@ -98,6 +100,11 @@ def test_no_file_is_without_a_subject() -> None:
     assert [
         str(path) for path in SOURCES if re.fullmatch(r"(utils?|common|core|helpers?|misc|manager)", path.stem)
     ] == []
+
+
+def test_a_newcomer_finds_a_thing_from_ls() -> None:
+    """No folder has more modules than one screen shows."""
+    assert max(Counter(path.parent for path in SOURCES).values()) <= MOST_IN_A_FOLDER
 
 
 def test_no_file_names_a_machine() -> None:

@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from memguard.findings import Finding
-from memguard.integrations.batches import Batches
 from memguard.integrations.closing import closing_text
-from memguard.integrations.plain_loop import PlainLoop
+from memguard.integrations.loop.batches import Batches
+from memguard.integrations.loop.plain_loop import PlainLoop
 from memguard.integrations.session import Session
 from memguard.integrations.shield import shielded
-from memguard.integrations.trackers import Scalars
+from memguard.integrations.trainers.trackers import Scalars
 from memguard.options import Options, disabled
 from memguard.report.text import render
 from memguard.sinks.console import print_text

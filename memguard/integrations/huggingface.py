@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from memguard.integrations.answers import Answers
-from memguard.integrations.batches import length_of
-from memguard.integrations.huggingface_batches import EVALUATIONS, TrainerBatches
-from memguard.integrations.huggingface_stack import Host, find_host
+from memguard.integrations.loop.batches import length_of
 from memguard.integrations.session import Session
 from memguard.integrations.shield import shielded
-from memguard.integrations.trackers import Scalars
+from memguard.integrations.trainers.answers import Answers
+from memguard.integrations.trainers.huggingface_batches import EVALUATIONS, TrainerBatches
+from memguard.integrations.trainers.huggingface_stack import Host, find_host
+from memguard.integrations.trainers.trackers import Scalars
 from memguard.options import Options, disabled
 from memguard.probes.graphs.stem import is_compiled
 from memguard.stats import Stage

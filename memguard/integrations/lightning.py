@@ -15,14 +15,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from memguard.integrations.answers import Answers
-from memguard.integrations.hooks import OpenForwards, RootHooks
-from memguard.integrations.hushed import Hushed
+from memguard.integrations.loop.hooks import OpenForwards, RootHooks
 from memguard.integrations.progress import ProgressText
 from memguard.integrations.session import Session
 from memguard.integrations.shield import end_here, shielded
-from memguard.integrations.trackers import LightningLoggers
-from memguard.integrations.trainer import callable_parts, directory_of, known_length, positive, tensorboard_writer
+from memguard.integrations.trainers.answers import Answers
+from memguard.integrations.trainers.hushed import Hushed
+from memguard.integrations.trainers.trackers import LightningLoggers
+from memguard.integrations.trainers.trainer import (
+    callable_parts,
+    directory_of,
+    known_length,
+    positive,
+    tensorboard_writer,
+)
 from memguard.options import Options, disabled, given_logdir
 from memguard.stats import Stage
 

@@ -25,9 +25,9 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from memguard.integrations.backward_calls import BackwardCalls
 from memguard.integrations.guard import Guard
 from memguard.integrations.lightning_class import OPTIONS_VARIABLE
+from memguard.integrations.loop.backward_calls import BackwardCalls
 from memguard.integrations.session import on_close, open_sessions
 from memguard.integrations.shield import shielded
 from memguard.module_parts import parameters_of

@@ -38,9 +38,9 @@ from memguard.findings import Finding
 from memguard.forks import process
 from memguard.guards.differentiates import differentiates
 from memguard.guards.empty_cache import CacheGuard
-from memguard.integrations.calm import CalmForwards
 from memguard.integrations.devices import FurtherDevices
-from memguard.integrations.oom import OomWatch
+from memguard.integrations.loop.calm import CalmForwards
+from memguard.integrations.oom.watch import OomWatch
 from memguard.integrations.peak_owners import PeakOwners
 from memguard.integrations.peer_watch import PeerWatch
 from memguard.integrations.peers import Peers
@@ -62,7 +62,7 @@ from memguard.stats import BatchRecord, Run, SlowStats, Stage
 from memguard.summary import Summary
 
 if TYPE_CHECKING:
-    from memguard.integrations.express import Express
+    from memguard.integrations.loop.express import Express
 
 # Sessions that are open in this process, innermost last: `Session.open` adds, `Session.close` takes away.
 _open: list[Session] = []

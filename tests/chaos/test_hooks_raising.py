@@ -14,12 +14,12 @@ from memguard.backends.slow_lane import SlowLane
 from memguard.detectors import DETECTORS
 from memguard.guards.empty_cache import CacheGuard
 from memguard.guards.no_grad import NoGradGuard
-from memguard.integrations.express import Express
 from memguard.integrations.guard import Guard
-from memguard.integrations.inference import BatchInference
-from memguard.integrations.last_exits import LastExits
-from memguard.integrations.oom import OomWatch
-from memguard.integrations.plain_loop import PlainLoop
+from memguard.integrations.loop.express import Express
+from memguard.integrations.loop.inference import BatchInference
+from memguard.integrations.loop.plain_loop import PlainLoop
+from memguard.integrations.oom.last_exits import LastExits
+from memguard.integrations.oom.watch import OomWatch
 from memguard.integrations.progress import BatchLine
 from memguard.integrations.session import Session
 from memguard.integrations.shield import shielded

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import memguard
-from memguard.integrations.hooks import OpenForwards
 from memguard.integrations.lightning import MemGuardMixin
+from memguard.integrations.loop.hooks import OpenForwards
 from memguard.integrations.progress import ProgressText
 from memguard.integrations.session import Session
 from memguard.integrations.shield import shielded

@@ -19,11 +19,12 @@ if importlib.util.find_spec("transformers") is None:
 from transformers import Trainer, TrainerCallback
 
 import memguard
-from memguard.integrations import huggingface, huggingface_batches
+from memguard.integrations import huggingface
 from memguard.integrations.huggingface import MemGuardCallback, _running
-from memguard.integrations.huggingface_batches import TrainerBatches
-from memguard.integrations.huggingface_stack import Host
-from memguard.integrations.trackers import Scalars
+from memguard.integrations.trainers import huggingface_batches
+from memguard.integrations.trainers.huggingface_batches import TrainerBatches
+from memguard.integrations.trainers.huggingface_stack import Host
+from memguard.integrations.trainers.trackers import Scalars
 from memguard.recording import Recording, find_recordings
 from tests.integrations.huggingface_trainers import Classifier, Numbers, guard, trainer
 

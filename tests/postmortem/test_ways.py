@@ -305,7 +305,7 @@ def test_a_report_without_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def fails(*arguments: object, **named: object) -> None:
         raise ValueError("a tensor of an unheard-of kind")
 
-    monkeypatch.setattr("memguard.integrations.oom_scene.examine", fails)
+    monkeypatch.setattr("memguard.integrations.oom.scene.examine", fails)
     guard = memguard.watch(device=DEVICE, logdir=str(tmp_path), quiet=True)
     with pytest.raises(torch.OutOfMemoryError), guard:
         big()

@@ -17,8 +17,8 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from memguard.forks import process
-from memguard.integrations.hooks import OpenForwards
-from memguard.integrations.inference import BatchInference
+from memguard.integrations.loop.hooks import OpenForwards
+from memguard.integrations.loop.inference import BatchInference
 from memguard.probes.shapes import Entry, describe_shapes
 from memguard.probes.transforms import in_eager_transform
 from memguard.stats import Stage

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import memguard
-from memguard.integrations.trackers import LightningLoggers
+from memguard.integrations.trainers.trackers import LightningLoggers
 from memguard.units import GIB
 from tests.integrations.lightning_modules import classifier, loader
 from tests.integrations.programs import batches, net

@@ -18,7 +18,7 @@ from memguard.allocator.snapshot_reader import snapshot_of
 from memguard.backends.host import HostBackend
 from memguard.backends.oom_view import OomView, blocks_by_address
 from memguard.clocks import perf_counter
-from memguard.integrations.forward_count import ForwardCount
+from memguard.integrations.loop.forward_count import ForwardCount
 from memguard.postmortem import Scene
 from memguard.postmortem.replay import replay_with
 from memguard.postmortem.scene import Objects, Replayed, Request, TopLine

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, final
 from memguard.integrations.progress import BatchLine
 
 if TYPE_CHECKING:
-    from memguard.integrations.plain_loop import PlainLoop
+    from memguard.integrations.loop.plain_loop import PlainLoop
 
 BatchT = TypeVar("BatchT")
 

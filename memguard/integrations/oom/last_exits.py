@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, final
 
-from memguard.integrations.cell_errors import CellErrors
+from memguard.integrations.oom.cell_errors import CellErrors
 
 
 class Failed(Protocol):

@@ -9,15 +9,15 @@ import torch
 from torch import nn
 
 from memguard.guards.no_grad import tensors_of
-from memguard.integrations.backward_calls import BackwardCalls
-from memguard.integrations.compiled import compiled_wrappers
-from memguard.integrations.express import Express
-from memguard.integrations.hooks import OpenForwards, RootHooks
-from memguard.integrations.inference import BatchInference
+from memguard.integrations.loop.backward_calls import BackwardCalls
+from memguard.integrations.loop.compiled import compiled_wrappers
+from memguard.integrations.loop.express import Express
+from memguard.integrations.loop.hooks import OpenForwards, RootHooks
+from memguard.integrations.loop.inference import BatchInference
+from memguard.integrations.loop.steps import steps_under_way
 from memguard.integrations.progress import BatchLine
 from memguard.integrations.session import Session, open_sessions
 from memguard.integrations.shield import shielded
-from memguard.integrations.steps import steps_under_way
 from memguard.probes.hook import Hook
 from memguard.probes.naming.roots import submodules_of
 from memguard.probes.objects.by_identity import WeakIdentityDict

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import memguard
-from memguard.integrations.express import Express
 from memguard.integrations.guard import Guard
+from memguard.integrations.loop.express import Express
 
 ORDINARY = 40
 
@@ -211,7 +211,7 @@ def told(seed: int, folder: Path) -> tuple[list[Any], dict[str, Any]]:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop is taken to be an ordinary one after few batches."""
-    monkeypatch.setattr("memguard.integrations.inference.PLAIN_BATCHES", 4)
+    monkeypatch.setattr("memguard.integrations.loop.inference.PLAIN_BATCHES", 4)
     monkeypatch.setattr("memguard.probes.pace.FIRST_BATCHES", 6)
     monkeypatch.setattr("memguard.probes.pace.Pace.spend", lambda self, seconds: None)
 

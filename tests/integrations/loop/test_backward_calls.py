@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import memguard
-from memguard.integrations.backward_calls import BackwardCalls
+from memguard.integrations.loop.backward_calls import BackwardCalls
 
 
 class Told:

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from memguard.facts import KeptOutputs
-from memguard.integrations.hooks import OpenForwards, RootHooks
-from memguard.integrations.huggingface_stack import is_predicting, kept_predictions
+from memguard.integrations.loop.hooks import OpenForwards, RootHooks
 from memguard.integrations.session import Session
+from memguard.integrations.trainers.huggingface_stack import is_predicting, kept_predictions
 from memguard.probes.objects.sites import call_site
 from memguard.probes.shapes import describe_shapes
 from memguard.stats import Stage

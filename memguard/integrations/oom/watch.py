@@ -20,11 +20,11 @@ from torch import nn
 
 from memguard.backends.auto import AutoBackend
 from memguard.backends.oom_view import OomView, view_of
-from memguard.integrations.cell_errors import KEPT
-from memguard.integrations.forward_count import ForwardCount
-from memguard.integrations.last_exits import LastExits
-from memguard.integrations.oom_files import write_report
-from memguard.integrations.oom_scene import Seen, draw
+from memguard.integrations.loop.forward_count import ForwardCount
+from memguard.integrations.oom.cell_errors import KEPT
+from memguard.integrations.oom.files import write_report
+from memguard.integrations.oom.last_exits import LastExits
+from memguard.integrations.oom.scene import Seen, draw
 from memguard.integrations.trace_window import TraceWindow
 from memguard.postmortem import PostMortem, conclude
 from memguard.probes.oom.errors import oom_in, requested_bytes

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import memguard
-from memguard.integrations.inference import MOST_BARE, MOST_OF_PARTS, BatchInference
+from memguard.integrations.loop.inference import MOST_BARE, MOST_OF_PARTS, BatchInference
 from memguard.stats import Stage
 
 

@@ -1,0 +1,1 @@
+"""A loop that nobody describes: where its batches begin and end, told from forwards, backwards and steps."""

@@ -1,0 +1,1 @@
+"""What Trainers do not tell their callbacks, and what their loggers are given."""
