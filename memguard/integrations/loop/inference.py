@@ -41,6 +41,8 @@ MOST_DERIVATIVES = 64
 """Forwards of one batch that are differentiated with a graph, before one counts as a backward: it may never come."""
 MOST_OF_PARTS = 1024
 """Forwards of models' parts in one batch of evaluation; then what began it was something else."""
+MOST_TOGETHER = 32
+"""Different models in one batch of evaluation; more than that are no parts of one thing, but candidates of a search."""
 MOST_BARE = 8
 """Steps in a row without a forward, as several optimizers make them after one batch."""
 PLAIN_BATCHES = 64
@@ -65,7 +67,8 @@ class BatchInference:
         self._trained: set[int] = set()
         self._leaders: set[int] | None = None
         self._plain = self._further = self._derivatives = 0
-        self._first = self._of_parts = self._bare = 0
+        self._of_parts = self._bare = 0
+        self._evaluated: list[int] = []
         self._served = False
         """Whether an ordinary backward, or a step, ended a batch so far."""
         self.explicit = 0
@@ -89,7 +92,7 @@ class BatchInference:
                 self.end()
                 self._begin_in(Stage.TRAIN)  # all of the batch happens in the step's closure
             return
-        if not training and (self._is_teacher(model) or (part and self._is_of_batch(model))):
+        if not training and (self._is_teacher(model) or self._is_of_batch(model, part=part)):
             return
         if training:
             self._leaders = None
@@ -103,7 +106,7 @@ class BatchInference:
         if stage is not self._stage:
             self._change(stage)
         if not self._open:
-            self._first, self._of_parts = model, 0
+            self._evaluated, self._of_parts = [model], 0
             self.begin(None)
         else:
             self._plain = 0
@@ -167,12 +170,21 @@ class BatchInference:
         leaders.add(model)
         return True
 
-    def _is_of_batch(self, model: int) -> bool:
-        """Whether a part of a model that is evaluated belongs to the open batch, which something else began."""
-        if not self._open or self._stage is not Stage.VALIDATION or model == self._first:
+    def _is_of_batch(self, model: int, *, part: bool) -> bool:
+        """Whether a model that is evaluated belongs to the open batch, which another one began.
+
+        So does each that was not called in it yet: embedding, layers and head one after the other, a generator and its
+        critic. The parts of a model may be asked again and again, as a decoder is word by word.
+        """
+        if not self._open or self._stage is not Stage.VALIDATION or self.explicit or model == self._evaluated[0]:
             return False
-        self._of_parts += 1
-        return self._of_parts <= MOST_OF_PARTS
+        if part:
+            self._of_parts += 1
+            return self._of_parts <= MOST_OF_PARTS
+        if model in self._evaluated or len(self._evaluated) >= MOST_TOGETHER:
+            return False
+        self._evaluated.append(model)
+        return True
 
     def backward(self) -> None:
         """A backward entered the graph of a training forward."""

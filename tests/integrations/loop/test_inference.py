@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import memguard
-from memguard.integrations.loop.inference import MOST_BARE, MOST_OF_PARTS, BatchInference
+from memguard.integrations.loop.inference import MOST_BARE, MOST_OF_PARTS, MOST_TOGETHER, BatchInference
 from memguard.stats import Stage
 
 
@@ -108,6 +108,21 @@ def test_evaluation_has_a_batch_a_forward() -> None:
 def test_what_a_method_asks_its_parts_for_belongs_to_the_batch_of_what_came_first() -> None:
     """A decoder's parts, asked word after word, open no batch of their own; the encoder, called again, does."""
     assert infer("Tb[] Epp Epp pp") == "train ( ) validation ( ) ( )"
+
+
+def test_models_that_are_evaluated_one_after_the_other_share_a_batch() -> None:
+    """Embedding and head, generator and critic: a batch of evaluation goes on until one of them comes again."""
+    assert infer("Ee Ee E E e") == "validation ( ) ( ) ( ) ( )"
+    assert infer("E e e e") == "validation ( ) ( ) ( )"
+
+
+def test_candidates_of_a_search_are_no_parts_of_one_batch() -> None:
+    """There is a bound on the models that may share one."""
+    told = Told()
+    loop = BatchInference(told)
+    for model in range(2 * MOST_TOGETHER):
+        loop.forward(model, training=False)
+    assert told.events.count("(") == 2
 
 
 def test_a_part_that_is_evaluated_by_itself_has_batches_after_what_came_once() -> None:
