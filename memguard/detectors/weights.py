@@ -113,7 +113,7 @@ class StaleGradient(Detector):
     """Gradients are alive through the whole forward.
 
     What: at the end of a forward the gradients of the last step still exist: ``zero_grad()`` comes after the forward,
-    or it fills them with zeros (``set_to_none=False``).
+    or it fills them with zeros (``set_to_none=False``, or ``p.grad.zero_()`` in a loop that steps by hand).
 
     Why it matters: they add the size of the trainable parameters to the activations, at the moment of the peak.
 
@@ -153,16 +153,25 @@ class StaleGradient(Detector):
         limit = limit_of(run)
         # A peak that comes later, in the optimizer's step, has gradients of its own: the old ones are gone by then.
         needed = limit is not None and min(self._peak, fact.peak_bytes or self._peak) >= NEARLY_FULL * limit
-        why = "they are zeroed in place (set_to_none=False)" if fact.zeroed else "zero_grad() comes after the forward"
         yield from_fact(
             self,
             fact,
             run,
             Severity.WARNING if needed else Severity.INFO,
-            f"the last step's gradients ({format_bytes(fact.bytes)}) are alive through the whole forward: {why}.",
-            "call optimizer.zero_grad() with its default set_to_none=True before the forward, or right after step().",
+            f"the last step's gradients ({format_bytes(fact.bytes)}) are alive through the whole forward: "
+            f"{_why(fact)}.",
+            "set each p.grad = None (model.zero_grad() does it) right after the weights are changed."
+            if fact.by_hand
+            else "call optimizer.zero_grad() with its default set_to_none=True before the forward, or right after "
+            "step().",
             nbytes=fact.bytes,
         )
+
+
+def _why(fact: StaleGradients) -> str:
+    if fact.zeroed:
+        return f"they are zeroed in place ({'by hand' if fact.by_hand else 'set_to_none=False'})"
+    return "they are let go after the forward" if fact.by_hand else "zero_grad() comes after the forward"
 
 
 @final

@@ -31,6 +31,7 @@ from memguard.probes.kept.outputs import OutputsProbe
 from memguard.probes.kept.replaced_models import ReplacedModelsProbe
 from memguard.probes.kept.scans import ScansProbe
 from memguard.probes.panel import Probes
+from memguard.probes.peaks.by_hand import ByHandProbe
 from memguard.probes.peaks.gradients import GradientsProbe
 from memguard.probes.peaks.history import HistoryProbe
 from memguard.probes.peaks.locals import LocalsProbe
@@ -59,6 +60,7 @@ PROBES: tuple[type[Probe], ...] = (
     InnerFrozenProbe,
     OutputsProbe,
     GradientsProbe,
+    ByHandProbe,
     ContextsProbe,
     ExceptionsProbe,
     CacheCallsProbe,
