@@ -34,6 +34,7 @@ from memguard.probes.panel import Probes
 from memguard.probes.peaks.by_hand import ByHandProbe
 from memguard.probes.peaks.gradients import GradientsProbe
 from memguard.probes.peaks.history import HistoryProbe
+from memguard.probes.peaks.late_locals import LateLocalsProbe
 from memguard.probes.peaks.locals import LocalsProbe
 from memguard.probes.peaks.logits import LogitsProbe
 from memguard.probes.peaks.precision import AutocastProbe
@@ -70,6 +71,7 @@ PROBES: tuple[type[Probe], ...] = (
     ScansProbe,
     KeptResultsProbe,
     LocalsProbe,
+    LateLocalsProbe,
     CompilationsProbe,
     OtherDevicesProbe,
     PinnedProbe,

@@ -6,8 +6,8 @@ import ast
 import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import final
+from dataclasses import dataclass, field, replace
+from typing import Any, final
 
 import torch
 
@@ -15,11 +15,14 @@ from memguard.facts import Place
 from memguard.probes.objects.frames import is_module_level, read_locals, user_frames
 from memguard.probes.objects.nested import tensors_in
 from memguard.probes.objects.sizes import storage_key, storages_of
+from memguard.probes.objects.sole import is_held_elsewhere
+from memguard.probes.objects.storage_refs import StorageRef
 from memguard.source.chains import last_name
 from memguard.source.read_again import is_in_branch, is_read_again, loops_around, names_set
 from memguard.source.syntax import Sources
 
 _MAKING = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare)
+_NESTS = (list, tuple, dict)
 _BACKWARDS = frozenset({"backward", "manual_backward"})
 
 
@@ -40,6 +43,10 @@ class LargeLocal:
     """Whether something else may hold the same storage: a caller, what it was taken from, what a loop goes through."""
     backward_follows: bool = False
     """Whether the function calls backward further down: the peak comes while the variable is there."""
+    left: bool = False
+    """Whether a branch that the line is not in set it: it is as old as the last time that the branch was gone into."""
+    refs: tuple[Any, ...] = field(default=(), compare=False)
+    """Whether what it holds is there still; only where nests are looked at."""
 
 
 def find_large_locals(
@@ -49,6 +56,7 @@ def find_large_locals(
     frame: types.FrameType | None = None,
     since: Mapping[types.CodeType, int] | None = None,
     answers: Collection[tuple[int, int]] = (),
+    nests: bool = False,
 ) -> tuple[LargeLocal, ...]:
     """Local variables of the functions on the stack that hold large tensors, the largest first.
 
@@ -59,6 +67,8 @@ def find_large_locals(
         since: Of each function, the line from which on reads count; by default the one that runs. Others are left out.
         answers: Lists, dicts and the like that a model gave, by their ids and those of their types: their tensors count
             as their variable's. Of others only tensors count.
+        nests: Whether any list, tuple or dict of tensors counts; then all are `shared` but what a branch left and
+            nobody else has.
     """
     sources = Sources()
     found: dict[int, LargeLocal] = {}
@@ -67,11 +77,22 @@ def find_large_locals(
         if is_module_level(user_frame.f_code) or (since is not None and user_frame.f_code not in since):
             continue
         line = user_frame.f_lineno if since is None else since[user_frame.f_code]
-        for name, value in read_locals(user_frame).items():
-            for key, size in _storages(value, min_bytes, answers).items():
+        variables = read_locals(user_frame)
+        for name in variables:
+            value = variables[name]  # items() would keep a pair that has it too
+            storages = _storages(value, min_bytes, answers)
+            if not storages and nests and type(value) in _NESTS:
+                storages = _of_nest(value, min_bytes)
+            if not storages:
+                continue
+            local = _local(name, 0, user_frame, sources, line)
+            if nests:
+                alone = local.left and local.read_again is False and not is_held_elsewhere(value, variables)
+                local = replace(local, refs=tuple(_refs(value)), shared=not alone)
+            for key, size in storages.items():
                 if ignore(key):
                     continue
-                local = _local(name, size, user_frame, sources, line)
+                local = replace(local, bytes=size)
                 known = found.get(key)
                 if known is None:
                     found[key], frames[key] = local, user_frame
@@ -92,9 +113,24 @@ def _storages(value: object, min_bytes: int, answers: Collection[tuple[int, int]
         return {key[0]: key[1]} if key is not None and key[1] >= min_bytes else {}
     if (id(value), id(type(value))) not in answers:  # to hash a class may run the user's code
         return {}
+    return _of_nest(value, min_bytes)
+
+
+def _of_nest(value: object, min_bytes: int) -> dict[int, int]:
+    """The storages of the tensors without a graph that a list, tuple or dict holds: bytes by key."""
     tensors = list(tensors_in(value, 3))
     found = {} if any(tensor.requires_grad for tensor in tensors) else storages_of(tensors)
     return found if sum(found.values()) >= min_bytes else {}
+
+
+def _refs(value: object) -> Iterator[Any]:
+    for tensor in tensors_in(value, 3):
+        if storage_key(tensor) is not None:
+            yield StorageRef(tensor.untyped_storage())
+
+
+def _is_none(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None
 
 
 def _by_name(found: Iterable[LargeLocal]) -> Iterator[LargeLocal]:
@@ -110,15 +146,20 @@ def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line:
     code = frame.f_code
     source = sources.get(code.co_filename)
     function = source.function_at(code.co_firstlineno, code.co_name) if source is not None else None
-    set_on, text, last_turns, shared = None, None, False, function is not None and name in function.params
+    set_on, text, last_turns, left, shared = None, None, False, False, function is not None and name in function.params
     if function is not None and source is not None:
         lines = [store for store in function.stores if name in names_set(store.target)]
         before = [store for store in lines if store.line <= line] or lines
+        made = [store for store in lines if not _is_none(store.value)]
+        if before and all(_is_none(store.value) for store in before):
+            # What is there was made by a branch further down.
+            before = made if all(is_in_branch(function.node, s.line, line, ast.If) for s in made) else before
         first = min((store.line for store in lines), default=0)
         last_turns = line < first and not is_in_branch(function.node, first, line, ast.If)
         if before:
             last = max(before, key=lambda store: store.line)
             set_on, text = last.line, source.text(last.line, last.end_line)
+            left = name not in function.params and is_in_branch(function.node, last.line, line, ast.If)
             shared = last.from_loop or not any(isinstance(part, _MAKING) for part in ast.walk(last.value))
             loop = max(loops_around(function.node, line), key=lambda loop: loop.lineno, default=None)
             # What was made before the loop may be another's by now: a generator's that the loop goes through.
@@ -128,4 +169,4 @@ def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line:
     backward = function is not None and any(
         site.line > line and last_name(site.node.func) in _BACKWARDS for site in function.calls
     )
-    return LargeLocal(name, size, place, read_again, last_turns, shared, backward)
+    return LargeLocal(name, size, place, read_again, last_turns, shared, backward, left)
