@@ -1,4 +1,5 @@
 """A small diffusion trainer whose train() keeps the samples of its last contact sheet through the steps that follow."""
+
 import os
 import tempfile
 
@@ -52,7 +53,12 @@ class GaussianDiffusion(nn.Module):
 class Trainer:
     def __init__(self, diffusion, folder, train_batch_size=40, num_steps=34, sample_every=20, num_samples=49):
         self.model, self.results = diffusion, folder
-        self.batch_size, self.train_num_steps, self.every, self.num_samples = train_batch_size, num_steps, sample_every, num_samples
+        self.batch_size, self.train_num_steps, self.every, self.num_samples = (
+            train_batch_size,
+            num_steps,
+            sample_every,
+            num_samples,
+        )
         self.opt = torch.optim.Adam(diffusion.parameters(), 1e-3)
         self.g = torch.Generator().manual_seed(75)
 

@@ -41,9 +41,11 @@ class Agent:
         self.scratch = torch.zeros(4 * MIB // 4)
 
 
-def trained(*, standing_out: bool) -> Loop:
+def trained(*, standing_out: bool, before: int = 0) -> Loop:
     agent, model = Agent(), nn.Linear(2, 2)
     with Loop(model, kinds=[RemadeProbe]) as loop:
+        for _ in loop.batches(before):
+            loop.record = record(10 * MIB)
         for index in loop.batches(30):
             first = index % 6 == 0
             if first:
@@ -58,6 +60,12 @@ def test_a_buffer_made_anew_before_each_epoch_is_told_where_its_peaks_stand_out(
     (fact,) = trained(standing_out=True).of(ReboundTensor)
     assert (fact.place.holder, fact.place.line, fact.bytes) == ("Agent.rollout", line_of("collected"), 4 * MIB)
     assert trained(standing_out=False).facts == []
+
+
+def test_a_buffer_made_anew_long_after_the_first_batches_is_told() -> None:
+    """By then one batch in sixteen is looked at; the one after a peak that stands out is."""
+    (fact,) = trained(standing_out=True, before=70).of(ReboundTensor)
+    assert (fact.place.holder, fact.place.line) == ("Agent.rollout", line_of("collected"))
 
 
 def test_what_was_there_before_the_first_batch_that_stands_out_counts() -> None:
