@@ -1,7 +1,8 @@
 """The attribute that keeps what a model made inside for the last batch: ``self.maps = maps`` at a forward's end.
 
 No output of a model leads to it, and no line of the one statement makes it. That it is there at the peak tells the
-history; who has it, one walk; that it is another one in each batch, the next batch's end.
+history; who has it, one walk; that it is another one in each batch, the next batch's end. Where no model is called at
+all, a variable of the loop counts as well: its outputs are nobody's.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from memguard.probes.objects.frames import is_user_file
 from memguard.probes.objects.sizes import owned_storages, storage_key, storages_of
 from memguard.probes.objects.storage_refs import StorageRef
 from memguard.probes.peaks.left_over import LeftOver, is_wanted, left_over
+from memguard.source.last_turns import is_left_unread
 from memguard.stats import Stage
 
 ROUNDED = 512
@@ -33,7 +35,7 @@ class _Kept(NamedTuple):
 
 @final
 class LastBatch:
-    """Names what is left over, where it is an attribute that no function of the batch reads before it is set anew."""
+    """Names what is left over, where it is an attribute or a variable that nothing reads before it is set anew."""
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         self._watch, self._report = watch, report
@@ -99,11 +101,16 @@ class LastBatch:
         kept = []
         for holder, links in survey.by_holder(survey.judged(judge)):
             storages = storages_of(link.value for link in links)
-            if holder.kind != "attribute" or not min_bytes <= sum(storages.values()):
+            place = holder.place
+            if not min_bytes <= sum(storages.values()) or not is_user_file(place.file or "<"):
                 continue
-            if is_user_file(holder.place.file or "<") and not is_wanted(found.functions, holder.place):
+            if holder.kind == "local" and not watch.models:
+                left = is_left_unread(place.file or "", place.line or 0, place.holder or "")
+            else:
+                left = holder.kind == "attribute" and not is_wanted(found.functions, place)
+            if left:
                 refs = [StorageRef(link.value.untyped_storage()) for link in links]
-                kept.append(_Kept(holder.place, sum(storages.values()), refs))
+                kept.append(_Kept(place, sum(storages.values()), refs))
         return kept
 
 

@@ -171,3 +171,59 @@ def test_a_program_that_keeps_what_its_model_made_inside(
     found = [finding for finding in summary.findings if finding.code == "MG303"]
     assert [finding.holder for finding in found] == told
     assert all((finding.severity, finding.line) == (Severity.INFO, 21) for finding in found)
+
+
+BARE = """
+import torch
+
+def render(grid, at):
+    shown = {{"rgb": (grid[at] * 0.5).sum(1)}}
+    with torch.no_grad():
+        shown["code"] = torch.sin(grid[at].repeat(1, 4))
+        shown["far"] = torch.cos(grid[at].flip(1).repeat(1, 4))
+    return shown
+
+def train():
+    grid = torch.zeros(4096, 32, requires_grad=True)
+    optimizer = torch.optim.SGD([grid], lr=0.1)
+    shown = seen = None
+    for turn in range(24):
+        at = torch.randint(4096, (8192,))
+        {before}
+        shown = render(grid, at)
+        loss = shown["rgb"].square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if turn % 10 == 0:
+            print(shown["code"].mean().item())
+        {after}
+    {end}
+
+train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "end", "told"),
+    [
+        ("pass", "pass", "pass", ["shown"]),
+        ("pass", "del shown", "pass", []),
+        ("seen = shown and shown['far'].mean().item()", "pass", "pass", []),
+        ("pass", "pass", "print(shown['far'].mean())", []),
+        ("pass", "seen = shown", "print(seen['far'].mean())", []),
+    ],
+    ids=["kept", "dropped", "read before", "read at the end", "kept for the end"],
+)
+def test_a_loop_without_a_model_that_keeps_its_last_answer(
+    tmp_path: Path, before: str, after: str, end: str, told: list[str]
+) -> None:
+    """Its variable is told where nothing reads it before it is set anew, nor after the loop."""
+    script = tmp_path / "bare.py"
+    script.write_text(BARE.format(before=before, after=after, end=end))
+    options = {"device": "virtual:1GiB", "logdir": str(tmp_path), "validation": "warn"}
+    _, (summary,) = run_script(str(script), [], options, module=False)
+    found = [finding for finding in summary.findings if finding.code == "MG303"]
+    assert [(finding.holder, finding.line, finding.severity) for finding in found] == [
+        (name, 18, Severity.INFO) for name in told
+    ]
