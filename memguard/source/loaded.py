@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import final
 
@@ -21,17 +21,21 @@ _HARMLESS = _DICTS | {_LOAD, "len", "print", "sorted", "set", "isinstance", "typ
 MAX_STEPS = 12
 
 
-def loaded_by(place: Place) -> Place | None:
+def loaded_by(place: Place, numbers: Collection[str] = ()) -> Place | None:
     """The statement that loaded what the name at a place has; None unless it has that alone, and its time is over.
 
     That is so where the function gives it to ``load_state_dict`` and nothing reads it from then on.
+
+    Args:
+        place: Where the name gets it.
+        numbers: Keys under which what it has are numbers and texts: to read an epoch from it is not to read weights.
     """
     tree = parse_file(place.file) if place.file is not None else None
     name = (place.holder or "").partition("[")[0].rpartition(".")[2]
     if tree is None or place.line is None or not name:
         return None
     function, is_attribute = _function_at(tree, place.line), "." in (place.holder or "")
-    if not _is_over(tree, function, name, is_attribute=is_attribute):
+    if not _is_over(tree, function, name, numbers, is_attribute=is_attribute):
         return None
     trace = _Trace(function)
     trace.name(name)
@@ -124,7 +128,7 @@ def _function_at(tree: ast.Module, line: int) -> ast.AST:
     return found
 
 
-def _is_over(tree: ast.Module, function: ast.AST, name: str, *, is_attribute: bool) -> bool:
+def _is_over(tree: ast.Module, function: ast.AST, name: str, numbers: Collection[str], *, is_attribute: bool) -> bool:
     """Whether the function gives something to a model, once, and nobody reads the name after that."""
     calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and last_name(node.func) == _LOAD]
     if not calls:
@@ -136,6 +140,7 @@ def _is_over(tree: ast.Module, function: ast.AST, name: str, *, is_attribute: bo
     kind = ast.Attribute if is_attribute else ast.Name
     if any(last_name(value) == name for value in _passed_on(function)):
         return False
+    harmless = _reads_of_numbers(tree, numbers)
     scopes: list[ast.AST] = [tree if is_attribute else function]
     while scopes:
         scope = scopes.pop()
@@ -145,9 +150,26 @@ def _is_over(tree: ast.Module, function: ast.AST, name: str, *, is_attribute: bo
             scopes.append(node)
             if not isinstance(node, kind) or last_name(node) != name or not isinstance(node.ctx, ast.Load):
                 continue
+            if node in harmless:
+                continue
             if node.lineno > last or _function_at(tree, node.lineno) is not function:
                 return False
     return True
+
+
+def _reads_of_numbers(tree: ast.Module, numbers: Collection[str]) -> set[ast.AST]:
+    """What is read for one of some keys alone: ``checkpoint["epoch"]``, ``checkpoint.get("epoch", 0)``."""
+    found: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript):
+            of, keys = node.value, [node.slice]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+            of, keys = node.func.value, node.args[:1]
+        else:
+            continue
+        if any(isinstance(key, ast.Constant) and key.value in numbers for key in keys):
+            found.add(of)
+    return found
 
 
 def _passed_on(function: ast.AST) -> Iterator[ast.expr]:

@@ -85,3 +85,15 @@ def test_copies_and_what_every_turn_begins_with_are_not_traced(tmp_path: Path) -
     assert traced(tmp_path, clone, "weights") is None
     folds = f"{LOAD}\nweights = ckpt['model']  # here\nfor fold in folds:\n    model.load_state_dict(weights)\n"
     assert traced(tmp_path, folds, "weights") is None
+
+
+def test_to_read_a_number_of_it_later_is_not_to_read_its_weights(tmp_path: Path) -> None:
+    """The epoch that a checkpoint was of may be asked for at any time, under its own key."""
+    body = f"class A:\n  def resume(self, path):\n    {LOAD}\n    self.model.load_state_dict(ckpt['model'])\n"
+    body += "    self.resumed_from = ckpt  # here\n  def tell(self):\n    print(self.resumed_from"
+    reads = (("['epoch']", True), (".get('epoch', 0)", True), ("['model']", False), ("", False))
+    for number, (read, found) in enumerate(reads):
+        file = tmp_path / f"train{number}.py"
+        file.write_text(f"{body}{read})\n")
+        place = loaded_by(Place(file=str(file), line=5, holder="A.resumed_from"), ("epoch",))
+        assert (place is not None and (place.line, place.holder) == (3, "A.resumed_from")) is found

@@ -30,6 +30,7 @@ MAX_TENSORS = 20_000
 MAX_PARTS = 16
 MIN_WRITES = 3
 """Times that each tensor of a copy must have been written to, to be an average that goes on."""
+_NUMBERS = (int, float, bool, str, type(None))
 _AVERAGES = ("ema", "swa", "average", "teacher", "momentum", "target", "polyak")
 
 
@@ -81,7 +82,7 @@ def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Co
                 if issubclass(type(link.value), torch.nn.Module) and _name_of(place) in beside:
                     break  # its turn comes: another member of an ensemble, or of a population
                 if not (is_loaded(place) or _is_average(link, place)) and issubclass(type(link.value), dict):
-                    place = loaded_by(place) or place
+                    place = loaded_by(place, _numbers_around(link)) or place
                 least = count * (MIN_LOADED_SHARE if is_loaded(place) else MIN_SHARE)
                 if common < least or len(fresh) < least * len(storages) / len(tensors):
                     continue
@@ -159,6 +160,17 @@ def is_loaded(place: Place) -> bool:
 def is_mapped_to_host(place: Place) -> bool:
     """Whether it loads one into the host's memory, as it says itself."""
     return re.search(r"""map_location\s*=\s*(torch\.device\()?["']cpu["']""", place.source or "") is not None
+
+
+def _numbers_around(link: Link) -> frozenset[str]:
+    """Keys of the outermost dict around one, the whole checkpoint, under which it has numbers and texts."""
+    outer = link
+    while outer.parent is not None and type(outer.parent.value) is dict:
+        outer = outer.parent
+    if type(outer.value) is not dict:
+        return frozenset()
+    items = list(islice(dict.items(outer.value), MAX_TENSORS))
+    return frozenset(key for key, value in items if type(key) is str and type(value) in _NUMBERS)
 
 
 def _signature(tensor: torch.Tensor) -> tuple[tuple[int, ...], torch.device]:

@@ -144,3 +144,22 @@ def test_what_is_mapped_to_the_host_says_so() -> None:
     loads = ['x = torch.load(p, map_location="cpu")', "x = torch.load(p, map_location=torch.device('cpu'))"]
     assert all(is_mapped_to_host(Place(source=source)) for source in loads)
     assert not is_mapped_to_host(Place(source="x = torch.load(p, map_location=device)"))
+
+
+class Resumed:
+    """Keeps all that it was resumed from, and only asks it for the epoch."""
+
+    def __init__(self, model: nn.Module, path: str) -> None:
+        loaded = torch.load(path)
+        model.load_state_dict(loaded["model"])
+        self.origin = loaded
+
+
+def test_a_checkpoint_that_is_only_asked_for_its_epoch_is_one_that_was_loaded(tmp_path: Path) -> None:
+    """It goes to the statement that loaded it: the weights in it are read no more."""
+    model, path = make(), str(tmp_path / "model.pt")
+    torch.save({"epoch": 3, "model": model.state_dict()}, path)
+    resumed = Resumed(model, path)
+    assert resumed.origin["epoch"] == 3
+    (found,) = find_copies(Survey(models=[model]), [model])
+    assert (found.place.holder, found.place.source) == ("Resumed.origin", "loaded = torch.load(path)")
