@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, final
 
 from memguard.facts import Fact, Place, WorkerObjects
+from memguard.probes.host.asked_objects import asked_caches
 from memguard.probes.host.datasets import have_workers, place_of_attribute, readings, unbounded_caches, unwrap
 from memguard.probes.host.module_caches import module_caches
 from memguard.probes.interface import Probe, Watch
@@ -70,7 +71,7 @@ class WorkersProbe(Probe):
                 self._tell(place, workers, 0, 0, grows=True)
             else:
                 self._weigh(value, place, workers)
-        for place in (*unbounded_caches(dataset), *module_caches(dataset)):
+        for place in (*unbounded_caches(dataset), *module_caches(dataset), *asked_caches(dataset)):
             self._tell(place, workers, 0, 0, grows=True)
 
     def _weigh(self, value: Any, place: Place, workers: int) -> None:
