@@ -11,7 +11,9 @@ import torch
 from memguard.facts import Place
 from memguard.probes.naming.holders import Survey
 from memguard.probes.naming.walk import Link
-from memguard.probes.objects.sizes import storage_key
+from memguard.probes.objects import is_user_class
+from memguard.probes.objects.sizes import storage_key, storages_of
+from memguard.probes.owners import state_of
 
 MIN_STORAGE_BYTES = 1 << 20
 RATIO = 8
@@ -88,6 +90,24 @@ def find_pins(
             )
         )
     return tuple(sorted(found, key=lambda pin: -pin.pinned_bytes))
+
+
+def used_state(optimizer: torch.optim.Optimizer) -> dict[int, int]:
+    """Storages of an optimizer's state that pin nothing: key to bytes.
+
+    A flat buffer is all there in its views, of which a walk meets a few; so they are added up over the whole state.
+    What an optimizer of a library keeps is not for the user to change.
+    """
+    tensors = list(state_of(optimizer))
+    storages = storages_of(tensors)
+    if not is_user_class(type(optimizer)):
+        return storages
+    views: dict[int, dict[tuple[object, ...], int]] = {}
+    for tensor in tensors:
+        key = storage_key(tensor)
+        if key is not None:
+            views.setdefault(key[0], {})[tensor.storage_offset(), tuple(tensor.shape)] = _bytes(tensor)
+    return {key: size for key, size in storages.items() if sum(views[key].values()) * RATIO >= size}
 
 
 def _bytes(tensor: torch.Tensor) -> int:

@@ -28,7 +28,7 @@ from memguard.probes.kept.copies import copied_bytes, find_copies
 from memguard.probes.kept.joined import handed_facts, swollen_facts
 from memguard.probes.kept.kept_exceptions import find_stored
 from memguard.probes.kept.piles import Piles
-from memguard.probes.kept.pins import RATIO, Pin, find_pins
+from memguard.probes.kept.pins import RATIO, Pin, find_pins, used_state
 from memguard.probes.kept.rounds import Rounds
 from memguard.probes.naming.capacities import outgrew
 from memguard.probes.naming.holders import Survey
@@ -132,11 +132,13 @@ class ScansProbe(Probe):
     def _look(self, grown: dict[int, tuple[int, int]], pinned: frozenset[int]) -> None:
         """Names what is suspected, by a walk over everything at once."""
         watch = self.watch
-        owned = owned_storages(watch.models)
+        wanted = owned_storages(watch.models)
+        parameters = [parameter for model in watch.models for parameter in parameters_of(model)]
+        wanted.update(storages_of(p.grad for p in parameters if p.grad is not None))
+        owned = dict(wanted)
         for optimizer in watch.optimizers:
             owned.update(storages_of(state_of(optimizer)))
-        parameters = [parameter for model in watch.models for parameter in parameters_of(model)]
-        owned.update(storages_of(p.grad for p in parameters if p.grad is not None))
+            wanted.update(used_state(optimizer))
         survey = Survey(models=watch.models, extra=watch.roots())
         if watch.stage is Stage.TRAIN:
             self._tell_copies(survey, owned)  # before what grows, for copies that pile up grow as well
@@ -145,7 +147,7 @@ class ScansProbe(Probe):
             batches = max(watch.batches - max(batch for _, batch in grown.values()), 1)
             self._tell_growth(survey, before, batches, owned)
         if pinned:
-            self._tell_pins(find_pins(survey, ignore=owned, min_storage_bytes=MIN_PIN_BYTES), pinned)
+            self._tell_pins(find_pins(survey, ignore=wanted, min_storage_bytes=MIN_PIN_BYTES), pinned)
         if watch.stage is Stage.TRAIN:
             self._tell_exceptions(survey, owned)
 

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from memguard.probes.kept.pins import find_pins
+from memguard.probes.kept.pins import find_pins, used_state
 from memguard.probes.naming.holders import Survey
 
 BIG = 1 << 18  # elements of four bytes: 1 MiB
@@ -46,3 +46,36 @@ def test_copies_are_not_told() -> None:
     firsts = [torch.zeros(BIG // 64, 64)[:, 0].clone() for _ in range(3)]
     assert find_pins(Survey()) == ()
     assert len(firsts) == 3
+
+
+class Sliced(torch.optim.SGD):
+    """Of the user's: keeps every eleventh weight of the start, and parts of one flat buffer."""
+
+    def begin(self, *, clone: bool) -> None:
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        flat = torch.zeros(sum(parameter.numel() for parameter in parameters))
+        parts = flat.split([parameter.numel() for parameter in parameters])
+        for parameter, part in zip(parameters, parts, strict=True):
+            start = parameter.detach().clone().flatten()[::11]
+            self.state[parameter]["flat"] = part
+            self.state[parameter]["start"] = start.clone() if clone else start
+
+
+def test_a_users_optimizer_may_pin_with_what_it_keeps() -> None:
+    """Slices of clones do; parts of a buffer that are all there do not, however few of them a walk meets."""
+    model = nn.Sequential(*[nn.Linear(256, 256, bias=False) for _ in range(80)])
+    optimizer = Sliced(model.parameters(), lr=0.1)
+    optimizer.begin(clone=False)
+    own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+    (pin,) = find_pins(Survey(), ignore=own | used_state(optimizer).keys(), min_storage_bytes=1 << 16)
+    assert (pin.place.holder, pin.pinned_bytes) == ("Sliced.state", 80 << 18)
+    assert pin.place.source == 'self.state[parameter]["start"] = start.clone() if clone else start'
+    optimizer.begin(clone=True)
+    assert find_pins(Survey(), ignore=own | used_state(optimizer).keys(), min_storage_bytes=1 << 16) == ()
+
+
+def test_an_optimizer_of_a_library_pins_nothing() -> None:
+    """Whatever it keeps, nobody can change it."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(8))], lr=0.1)
+    optimizer.state[optimizer.param_groups[0]["params"][0]]["start"] = start = torch.zeros(BIG)[:8]
+    assert used_state(optimizer).keys() == {start.untyped_storage()._cdata}
