@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar, final
 
 from memguard.detectors.interface import Detector
+from memguard.detectors.kept_caches import EXPLAINED, KeptCaches, of_cache, remedy_of
 from memguard.detectors.ratchet import Outlook, Ratchet
 from memguard.detectors.telling import at, from_fact, from_post_mortem, from_record, holder, limit_of
 from memguard.detectors.training_floor import TrainingFloor
@@ -13,9 +15,6 @@ from memguard.facts import AutocastOpen, Fact, GrowingParameters, KeptOutputs, R
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run, Stage
 from memguard.units import format_bytes
-
-EXPLAINED = 0.5
-"""Share of the growth that a named cause must account for to be the whole message."""
 
 ROUNDING = 0.02
 """Share of its size by which an allocator may make a small block larger."""
@@ -26,13 +25,15 @@ class SteadyGrowth(Detector):
     """The floor of allocated memory rises and will reach the limit.
 
     What: what is left allocated after each batch has been rising for good, over at least six windows in a row, and at
-    this rate the peak reaches what the device has before the run (or the epoch, if the growth ends with it) is over.
+    this rate the peak reaches what the device has before the run (or the epoch, if the growth ends with it) is over. Or
+    a cache on the device gets new keys with every batch: ``lru_cache`` of tensors, a dict filled ``if key not in`` it.
 
     Why it matters: something keeps tensors of every batch. The run will fail with an out-of-memory error after hours of
     work, at a batch that has nothing to do with the cause.
 
     How to fix: the message names the line whose allocations survive, where it is known. Otherwise look for what is
     stored per batch on the device: lists, caches, meters, memory banks; store values, on the CPU, or a bounded number.
+    Bound a cache, or key it by something that recurs, like a length.
     ``torch.cuda.memory._record_memory_history()`` and ``memguard snapshot`` show who allocated what is alive.
     """
 
@@ -46,6 +47,7 @@ class SteadyGrowth(Detector):
         self._survivors: list[SurvivingAllocations] = []
         """All lines of the newest look."""
         self._region: AutocastOpen | None = None
+        self._caches = KeptCaches()
         self._told = False
         self._pending: tuple[Outlook, BatchRecord] | None = None
 
@@ -55,9 +57,10 @@ class SteadyGrowth(Detector):
         if proven is not None:
             self._told = True
             yield proven
+        yield from self._caches.learn(self, fact, run)
         if isinstance(fact, RetainedGraphs) and fact.bytes is not None:
             self._named = max(self._named, fact.bytes / fact.graphs)
-        elif isinstance(fact, KeptOutputs):
+        elif isinstance(fact, KeptOutputs) and not fact.cached:
             self._named = max(self._named, fact.bytes_per_batch)
         elif isinstance(fact, AutocastOpen) and fact.stage is Stage.TRAIN:
             self._region = fact
@@ -81,7 +84,7 @@ class SteadyGrowth(Detector):
         if found is None or self._named >= EXPLAINED * found.growth.rate:
             return ()
         self._told = True
-        if self._lead is None:
+        if self._lead is None and self._caches.behind(found) is None:
             self._pending = (found, record)  # the line may still be named; then the newer telling carries it
         return (self._conclude(found, record, run),)
 
@@ -93,6 +96,11 @@ class SteadyGrowth(Detector):
             f"limit of {format_bytes(limit_of(run))} in about {found.batches_to_limit} batches."
         )
         lead, nbytes, severity = self._lead, round(growth.observed), Severity.CRITICAL
+        cache = self._caches.behind(found)
+        if cache is not None:
+            message += f" {of_cache(cache)}."
+            fact, rate = replace(cache, batch=record.batch), growth.rate
+            return from_fact(self, fact, run, severity, message, remedy_of(cache), nbytes=nbytes, bytes_per_batch=rate)
         if lead is None:
             return from_record(
                 self,

@@ -46,7 +46,8 @@ class OutputsAccumulate(Detector):
     """Detached outputs, metric states or validation outputs pile up on the device.
 
     What: tensors of many batches are kept on the device without a graph: a list of predictions, ``outputs`` kept until
-    the end of an epoch, a metric with list states, a feature cache; or the large results of each fold or evaluation.
+    the end of an epoch, a metric with list states; or the large results of each fold or evaluation. Of a cache whose
+    keys do not come again MG501 tells.
 
     Why it matters: it grows by the same amount with every batch. Kept to the end of a long validation it may not fit;
     kept over epochs it never stops.
@@ -113,10 +114,10 @@ class OutputsAccumulate(Detector):
         if isinstance(fact, KeptResults):
             yield from self._of_evaluations(fact, run)
         if isinstance(fact, RetainedGraphs) and not fact.rolled_out:
-            self._with_graph.add(_cause_of(fact))
+            self._with_graph.add(cause_of(fact))
         self._snapshots.learn(fact)
-        if not isinstance(fact, KeptOutputs) or fact.tensors < MIN_BATCHES:
-            return
+        if not isinstance(fact, KeptOutputs) or fact.tensors < MIN_BATCHES or fact.cached:
+            return  # MG501 tells of caches
         left = fact.batches_left
         if left is None:
             left = self._left(fact.stage, run) if fact.bounded or fact.stage.evaluates else run.batches_left
@@ -127,7 +128,7 @@ class OutputsAccumulate(Detector):
             severity = Severity.WARNING
         elif fact.bytes >= LARGE_SHARE * (limit_of(run) or float("inf")):
             severity = Severity.WARNING  # it may end with the pass, yet the device is a good part full of it
-        if severity is not Severity.CRITICAL and fact.place.line is not None and _cause_of(fact) in self._with_graph:
+        if severity is not Severity.CRITICAL and fact.place.line is not None and cause_of(fact) in self._with_graph:
             return
         beside = self._beside(fact)
         if severity is Severity.WARNING and beside is not None:
@@ -152,7 +153,7 @@ class OutputsAccumulate(Detector):
             fact,
             run,
             severity,
-            f"{_who(fact, beside)} {what} since batch {fact.first_batch} on the device: "
+            f"{who_keeps(fact, beside)} {what} since batch {fact.first_batch} on the device: "
             f"{format_bytes(fact.bytes)} so "
             f"far, {format_bytes(fact.bytes_per_batch)} more with every batch{more}.",
             fact.remedy or (_REMEDY_OF_NUMBERS if fact.numbers else _REMEDY),
@@ -180,7 +181,7 @@ class OutputsAccumulate(Detector):
             fact,
             run,
             Severity.WARNING if warns else Severity.INFO,
-            f"{_who(fact, beside)} the results of evaluations on the device: {format_bytes(fact.bytes)} so far, "
+            f"{who_keeps(fact, beside)} the results of evaluations on the device: {format_bytes(fact.bytes)} so far, "
             f"{format_bytes(each)} more with every evaluation.",
             _REMEDY_OF_RESULTS,
             nbytes=fact.bytes,
@@ -199,7 +200,7 @@ class OutputsAccumulate(Detector):
         return max(length - newest.index - 1, 0)
 
 
-def _who(fact: KeptOutputs | KeptResults, beside: str | None) -> str:
+def who_keeps(fact: KeptOutputs | KeptResults, beside: str | None = None) -> str:
     """Who keeps it, and what is filled beside it."""
     names = " and ".join(f"`{name}`" for name in (fact.beside if isinstance(fact, KeptOutputs) else ()))
     if names:
@@ -207,7 +208,7 @@ def _who(fact: KeptOutputs | KeptResults, beside: str | None) -> str:
     return f"{holder(fact.place)}{f', filled beside `{beside}`,' if beside else ''} keeps"
 
 
-def _cause_of(fact: Fact) -> tuple[object, ...]:
+def cause_of(fact: Fact) -> tuple[object, ...]:
     """What tells one cause from another: in validation the same line may keep what has no graph."""
     place = fact.place
     return fact.stage, place.file, place.line, place.holder

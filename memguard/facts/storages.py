@@ -31,6 +31,8 @@ class KeptOutputs(Fact):
     """Whether each is one number, with the storage of what it was computed from: as ``mse_loss`` gives it."""
     beside: tuple[str, ...] = ()
     """Other names that statements next to this one fill: their tensors are counted here."""
+    cached: bool = False
+    """Whether what holds them is a cache, as far as the source shows: it is filled for want of a key, and read back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,4 +30,4 @@ def as_one(kept: Iterable[KeptOutputs]) -> list[KeptOutputs]:
 
 def _are_one(fact: KeptOutputs, other: KeptOutputs) -> bool:
     alike = (fact.stage, fact.bounded, fact.numbers) == (other.stage, other.bounded, other.numbers)
-    return alike and fact.place.is_beside(other.place)
+    return alike and fact.cached is other.cached and fact.place.is_beside(other.place)

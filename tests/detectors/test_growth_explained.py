@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from memguard.detectors import DETECTORS
-from memguard.facts import AutocastOpen, Fact, GrowingParameters, SurvivingAllocations
+from memguard.facts import AutocastOpen, Fact, GrowingParameters, KeptOutputs, RetainedGraphs, SurvivingAllocations
 from memguard.findings import Finding, Severity
 from memguard.stats import Stage
 from tests.detectors.evidence import AT, GIB, MIB, PLACE, judge, record
@@ -48,3 +48,40 @@ def test_parameters_that_become_more_are_named_before_the_line_that_allocates() 
         (told,) = growth_after(*facts)
         assert (told.severity, told.line) == (Severity.CRITICAL, 7) and "more parameters to train" in told.message
     assert judge(RULES["MG501"](), more) == []
+
+
+CACHE = KeptOutputs(
+    **{**AT, "place": replace(PLACE, line=18, holder="masks")},
+    tensors=12,
+    first_batch=0,
+    bytes=12 * 40 * MIB,
+    bytes_per_batch=40.0 * MIB,
+    bounded=False,
+    cached=True,
+)
+
+
+def test_a_cache_is_told_once_it_fills_and_is_critical_once_the_floor_leads_to_the_limit() -> None:
+    """At its own line, with what to do about its keys; MG301 leaves it to this rule."""
+    early, late = growth_after(CACHE, MADE)
+    assert (early.severity, late.severity) == (Severity.WARNING, Severity.CRITICAL)
+    assert {(told.line, told.holder, told.cause) for told in (early, late)} == {(18, "masks", early.cause)}
+    assert "keys hardly ever come" in late.message and "lru_cache(maxsize=" in late.advice
+    assert judge(RULES["MG301"](), CACHE, *GROWTH) == []
+
+
+def test_a_cache_that_is_asked_for_its_keys_first_is_a_remark() -> None:
+    """Its keys may come again soon, and then it is as large as it will be."""
+    (told,) = judge(RULES["MG501"](), replace(CACHE, bounded=True))
+    assert told.severity is Severity.INFO
+    small = replace(CACHE, bytes_per_batch=float(MIB))
+    assert [told.line for told in growth_after(small, MADE)] == [18, MADE.place.line]
+
+
+def test_a_cache_whose_graphs_were_told_of_is_no_second_matter() -> None:
+    """Nor is one of a few tensors."""
+    graphs = RetainedGraphs(
+        **{**AT, "place": CACHE.place}, graphs=9, first_batch=0, last_batch=8, optimizer_steps=9, bytes=9 * MIB
+    )
+    assert judge(RULES["MG501"](), graphs, CACHE) == []
+    assert judge(RULES["MG501"](), replace(CACHE, tensors=4)) == []

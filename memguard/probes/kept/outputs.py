@@ -19,6 +19,7 @@ from memguard.probes.peaks.previous import BESIDE, Beside, PreviousLook, least_o
 from memguard.probes.returned import large_storages
 from memguard.probes.worth import LEAST_REMARK, least_of_device
 from memguard.source.bounded import is_bounded
+from memguard.source.caches import is_cache
 from memguard.source.host_copies import is_on_host
 from memguard.stats import Stage
 
@@ -218,6 +219,7 @@ class OutputsProbe(Probe):
                 bytes=held,
                 bytes_per_batch=held / len(batches),
                 bounded=bounded,
+                cached=is_cache(place.file, place.line, place.holder),
                 remedy=_PREDICTIONS if (place.holder or "").endswith("._trainer") else None,
             )
         )

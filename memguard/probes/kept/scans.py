@@ -37,6 +37,7 @@ from memguard.probes.objects.sizes import owned_storages, storages_of
 from memguard.probes.owners import state_of
 from memguard.source.beside import as_one
 from memguard.source.bounded import is_bounded
+from memguard.source.caches import is_cache
 from memguard.source.host_copies import is_on_host
 from memguard.stats import Stage
 
@@ -199,6 +200,7 @@ class ScansProbe(Probe):
                     bytes_per_batch=growth.bytes / batches,
                     bounded=self._is_bounded(growth),
                     numbers=growth.numbers,
+                    cached=is_cache(place.file, place.line, place.holder),
                 )
             )
         for fact in as_one(kept):

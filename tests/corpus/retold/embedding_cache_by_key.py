@@ -36,7 +36,7 @@ def encode(nodes):
     if key not in embedding_cache:
         ids = torch.cat([nodes.unsqueeze(1), neighbours[nodes]], 1)
         with torch.no_grad():
-            embedding_cache[key] = text_encoder(bow[ids])  # !MG301 embedding_cache
+            embedding_cache[key] = text_encoder(bow[ids])  # !MG501 embedding_cache
     h = embedding_cache[key]
     return h[:, 0], h[:, 1:]
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 
-@lru_cache(maxsize=None)  # !MG301 mask
+@lru_cache(maxsize=None)  # !MG501 mask
 def mask(length, offset):
     return torch.ones(length, length).tril(offset % 7)
 

@@ -13,7 +13,7 @@ targets = {}
 def target_for(index, batch):
     if index not in targets:
         with torch.no_grad():
-            targets[index] = teacher(batch)  # !MG301 targets
+            targets[index] = teacher(batch)  # !MG501 targets
     return targets[index]
 
 

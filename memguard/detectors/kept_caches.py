@@ -1,0 +1,71 @@
+"""Caches on the device whose keys do not come again: what MG501 says of them, before the floor has told and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import final
+
+from memguard.detectors.interface import Detector
+from memguard.detectors.kept_storage import MIN_BATCHES, cause_of, never_stops, who_keeps
+from memguard.detectors.ratchet import Outlook
+from memguard.detectors.telling import from_fact, holder, plural
+from memguard.facts import Fact, KeptOutputs, RetainedGraphs
+from memguard.findings import Finding, Severity
+from memguard.stats import Run
+from memguard.units import format_bytes
+
+EXPLAINED = 0.5
+"""Share of the growth that a named cause must account for to be the whole message."""
+_REMEDY = (
+    "bound it (lru_cache(maxsize=64); drop the oldest key of a dict), or key it by something that recurs, like a "
+    "length or a shape: a tensor, an id() or a function made anew is another key each time."
+)
+
+
+@final
+class KeptCaches:
+    """The caches that were told of."""
+
+    def __init__(self) -> None:
+        self._heaviest: KeptOutputs | None = None
+        self._with_graph: set[tuple[object, ...]] = set()
+        """What was told as keeping graphs (MG101, MG102): the tensors that it keeps are no second matter."""
+
+    def learn(self, rule: Detector, fact: Fact, run: Run) -> Iterable[Finding]:
+        """A warning where nothing bounds one; where it is asked for a key first, only the floor can tell."""
+        if isinstance(fact, RetainedGraphs) and not fact.rolled_out:
+            self._with_graph.add(cause_of(fact))
+        if not isinstance(fact, KeptOutputs) or not fact.cached or fact.tensors < MIN_BATCHES:
+            return
+        if cause_of(fact) in self._with_graph:
+            return
+        if self._heaviest is None or fact.bytes_per_batch > self._heaviest.bytes_per_batch:
+            self._heaviest = fact
+        yield from_fact(
+            rule,
+            fact,
+            run,
+            Severity.WARNING if never_stops(fact, run) else Severity.INFO,
+            f"{who_keeps(fact)} {plural(fact.tensors, 'tensor')} since batch {fact.first_batch} on the device, and is "
+            f"a cache: {format_bytes(fact.bytes)} so far, {format_bytes(fact.bytes_per_batch)} more with every batch. "
+            "If its keys hardly ever come twice, it never stops growing.",
+            remedy_of(fact),
+            nbytes=fact.bytes,
+            bytes_per_batch=fact.bytes_per_batch,
+        )
+
+    def behind(self, found: Outlook) -> KeptOutputs | None:
+        """The cache that accounts for a growth, if one does."""
+        cache = self._heaviest
+        return cache if cache is not None and cache.bytes_per_batch >= EXPLAINED * found.growth.rate else None
+
+
+def of_cache(cache: KeptOutputs) -> str:
+    """Which cache it is that grows."""
+    each = format_bytes(cache.bytes_per_batch)
+    return f"{holder(cache.place)} is a cache whose keys hardly ever come again, and keeps {each} more with every batch"
+
+
+def remedy_of(cache: KeptOutputs) -> str:
+    """What to change."""
+    return cache.remedy or _REMEDY
