@@ -142,13 +142,28 @@ class CreateGraphCycle(Detector):
                 "of them before it goes.",
             )
             return
+        by = f" (the backward at {where})" if where else ""
+        if fact.cleared:
+            yield from_fact(
+                self,
+                fact,
+                run,
+                Severity.INFO,
+                f"the gradients of {plural(fact.parameters, 'parameter')} carry a graph{by}: create_graph=True keeps "
+                "the whole graph of the batch through the optimizer's step, until zero_grad() breaks the cycle of "
+                "parameter and gradient.",
+                "torch.autograd.grad(..., create_graph=True) makes no such cycle; a step that is skipped leaves none "
+                "behind then.",
+                nbytes=fact.bytes,
+            )
+            return
         yield from_fact(
             self,
             fact,
             run,
             Severity.WARNING,
             f"the gradients of {plural(fact.parameters, 'parameter')} carry a graph at the end of the batch"
-            f"{f' (the backward at {where})' if where else ''}: create_graph=True ties parameter and gradient into a "
+            f"{by}: create_graph=True ties parameter and gradient into a "
             f"cycle that nothing frees while it stands ({format_bytes(fact.bytes)} of gradients, and their graphs).",
             "use torch.autograd.grad(..., create_graph=True), or set p.grad = None for all parameters after the step "
             "(optimizer.zero_grad() does).",

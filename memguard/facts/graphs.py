@@ -55,6 +55,8 @@ class GradientsWithGraph(Fact):
     bytes: int
     graphs: int = 0
     """Batches whose graphs such gradients keep though their model is gone; 0 where they are those of a model in use."""
+    cleared: bool = False
+    """Whether the program goes on to take them away, so that they live through the optimizer's step alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

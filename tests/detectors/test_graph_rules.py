@@ -83,6 +83,12 @@ def test_gradients_of_models_that_are_gone_are_told_by_their_graphs() -> None:
     assert "thrown away" in told.message and "9 batches" in told.message and "0 parameters" not in told.message
 
 
+def test_gradients_with_a_graph_that_the_program_takes_away_are_a_remark() -> None:
+    """They live through the step; what stands to the end of the batch is a warning."""
+    facts = [GradientsWithGraph(**AT, parameters=4, bytes=MIB, cleared=cleared) for cleared in (True, False)]
+    assert [judge(CreateGraphCycle(), fact)[0].severity for fact in facts] == [Severity.INFO, Severity.WARNING]
+
+
 def test_parts_that_one_call_runs_through_are_one_finding() -> None:
     """A second model at the same line is the same cause; one at another line is another, and a growing count is not."""
     fact = UnusedGraphs(**AT, module="Linear", count=4, forwards=4)

@@ -66,7 +66,7 @@ class GradientsProbe(Probe):
         if self._graphs_told == LOOKS:
             self._tell_graphs(_gradients(module), self._backward_place())
 
-    def _tell_graphs(self, gradients: list[torch.Tensor], place: Place) -> None:
+    def _tell_graphs(self, gradients: list[torch.Tensor], place: Place, *, cleared: bool = False) -> None:
         self._graphs_told = LOOKS
         graphs = [gradient for gradient in gradients if gradient.grad_fn is not None]
         self.report(
@@ -76,6 +76,7 @@ class GradientsProbe(Probe):
                 place=place,
                 parameters=len(graphs),
                 bytes=sum(storages_of(graphs).values()),
+                cleared=cleared,
             )
         )
 
@@ -150,9 +151,10 @@ class GradientsProbe(Probe):
         sites = (place_of(frame) for frame in user_frames(sys._getframe(1)))
         calls = (find_call(site, *_BACKWARDS, above=True, text="create_graph") for site in sites)
         place = next((call for call in calls if call is not None), None)
-        if place is not None and not _is_cleared_below(place):
+        if place is not None:
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            self._tell_graphs([p.grad for p in parameters if p.grad is not None], place)
+            gradients = [p.grad for p in parameters if p.grad is not None]
+            self._tell_graphs(gradients, place, cleared=_is_cleared_below(place))
 
     def _first_gradients(self, module: nn.Module) -> list[torch.Tensor]:
         """The gradients of a few trainable parameters; walking over all of them in every batch would cost too much."""

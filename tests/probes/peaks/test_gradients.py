@@ -116,8 +116,8 @@ def test_gradients_with_a_graph_that_wait_for_the_next_zero_grad_are_told() -> N
     assert fact.place.line == line_of("waits")
 
 
-def test_gradients_with_a_graph_that_are_taken_away_after_the_step_are_silent() -> None:
-    """As torch advises: the block goes on to set them to None."""
+def test_gradients_with_a_graph_that_are_taken_away_after_the_step_are_a_remark() -> None:
+    """As torch advises: the block goes on to set them to None, and they live through the step alone."""
     model, x = make()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with Loop(model, kinds=[GradientsProbe]) as loop:
@@ -126,4 +126,4 @@ def test_gradients_with_a_graph_that_are_taken_away_after_the_step_are_silent() 
             loss.backward(create_graph=True)
             optimizer.step()
             optimizer.zero_grad()
-    assert loop.of(GradientsWithGraph) == []
+    assert [fact.cleared for fact in loop.of(GradientsWithGraph)] == [True]
