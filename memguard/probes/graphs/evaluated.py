@@ -50,6 +50,22 @@ class EvaluatedModel:
     stacks: list[Stack] = field(default_factory=list)
     sites: dict[Place, list[int]] = field(default_factory=dict)
     """Graphs that a backward used and that none did, by the line that called the model."""
+    askers: dict[Place, Place] = field(default_factory=dict)
+    """Where those calls were asked for."""
+
+    def died_at(self, site: Place, asked: Place) -> None:
+        """A graph that nobody used was built by a call; once the model was told of, its line stays."""
+        if not self.told and site.file is not None:
+            self.askers[site] = asked
+            self.place, self.asked = site, asked
+
+    def choose_line(self) -> None:
+        """Of the lines of one function that call it the one with the most unused graphs, then the first."""
+        here = self.place.file, self.place.function
+        lines = [site for site in self.askers if (site.file, site.function) == here and site in self.sites]
+        if lines:
+            self.place = min(lines, key=lambda site: (-self.sites[site][1], site.line or 0))
+            self.asked = self.askers[self.place]
 
     def beside_it(self, models: Iterable[EvaluatedModel]) -> list[EvaluatedModel]:
         """Of the models that are evaluated, the others that the same function asks: one no_grad there is for all."""

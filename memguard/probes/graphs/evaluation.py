@@ -140,8 +140,8 @@ class EvaluationProbe(Probe):
             model.last_batch = mark.batch
             model.first_batch = mark.batch if model.first_batch is None else model.first_batch
             model.kept = model.kept or mark.alive > 0
-            if mark.site is not None and mark.site.file is not None:
-                model.place, model.asked = mark.site, mark.asked or mark.site
+            if mark.site is not None:
+                model.died_at(mark.site, mark.asked or mark.site)
             near = [self._used_batches.get(mark.batch + by, mark.module) for by in (0, 1)]
             if mark.stage is Stage.TRAIN:
                 near.append(self._used_steps.get(mark.steps, mark.module))
@@ -240,6 +240,7 @@ class EvaluationProbe(Probe):
             model.told = 2
             return
         if not frozen and model.told == 0:
+            model.choose_line()
             others = model.beside_it(other for (_, mode), other in self._models.items() if not mode)
             if others and model.batches < MIN_UNUSED and not ended:
                 self._waiting[key] = model  # what else the same function asks may be larger

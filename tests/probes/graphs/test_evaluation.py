@@ -38,6 +38,19 @@ def test_evaluation_with_gradients_is_found_by_the_fourth_batch() -> None:
     assert not fact.frozen
 
 
+@sees_saved_tensors
+def test_two_calls_of_an_evaluation_are_told_at_the_first_one() -> None:
+    """Both clouds of a pair go through the model: one cause, one line, however often it is told."""
+    model, x = make().eval(), torch.randn(8, 8)
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(60, Stage.VALIDATION):
+            one = model(x)  # first of two
+            other = model(x)
+        assert one.grad_fn is not None and other.grad_fn is not None
+    assert {fact.place.line for fact in loop.of(UnusedGraphs)} == {line_of("first of two")}
+    assert len(loop.of(UnusedGraphs)) == 2
+
+
 def test_no_grad_and_gradients_in_evaluation_are_silent() -> None:
     """Under no_grad there is no graph; attribution and forces use theirs."""
     model, x = make().eval(), torch.randn(8, 8, requires_grad=True)
