@@ -23,6 +23,7 @@ FOLDER = Path(__file__).parent
 _MARK = re.compile(r"# !(MG\d+) (\S+)\s*$")
 _DEVICE = re.compile(r"^# device: (\S+)$", re.MULTILINE)
 _RUNS_OUT = re.compile(r"^# runs out of memory$", re.MULTILINE)
+_ALLOCATOR = re.compile(r"^# needs an allocator: .+$", re.MULTILINE)
 _TOLD_BY = re.compile(r"^# (MG\d+) by batch (\d+)\b", re.MULTILINE)
 TOLD_BY = {"MG101": 12, "MG102": 12, "MG201": 4}
 """Batches of its stage in which a fault must be told; a program may say otherwise, and why."""
@@ -155,7 +156,8 @@ def run(path: Path, logdir: Path, *, device: str | None = None) -> Outcome:
     for name in [n for n in set(sys.modules) - loaded if _belongs_to(sys.modules[n], path)]:
         del sys.modules[name]
     marked = marks_of(path)
-    marks = [mark for mark in marked if device is None or mark.code not in ALLOCATOR_RULES]
+    needs = device is not None and _ALLOCATOR.search(script.read_text())
+    marks = [mark for mark in marked if device is None or not (needs or mark.code in ALLOCATOR_RULES)]
     unexpected = {(mark.code, mark.file, mark.line) for mark in marked if mark not in marks}
     # The process that runs this has code of its own loaded, which is not the program's.
     tests = str(FOLDER.parent) + os.sep

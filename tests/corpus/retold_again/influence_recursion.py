@@ -1,4 +1,5 @@
 # MG102 by batch 28: the recursion begins after 26.
+# needs an allocator: its graphs are small beside the RAM.
 """Influence functions: the inverse Hessian vector product by stochastic recursion (LiSSA).
 
 Retells pytorch_influence_functions issue 6 ("The gradient of h_estimate is not cut down"): since the gradient of

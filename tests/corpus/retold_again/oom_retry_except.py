@@ -1,4 +1,5 @@
 # device: virtual:64MiB
+# needs an allocator: no batch runs out of the RAM.
 """Halve the batch when memory is short; the smaller retry runs inside the except block."""
 
 import torch

@@ -1,4 +1,5 @@
 # MG201 by batch 410: each roll-out is 96 batches of acting and 12 of training, and three of them are looked at.
+# needs an allocator: its graphs are small beside the RAM.
 """PPO with a large rollout; the advantages are computed once for the rollout, then minibatches are trained on.
 
 Retells ray pull request 7238 ("PPO torch memory leak..."): a missing torch.no_grad() around compute_advantages.
@@ -57,7 +58,7 @@ class PPO:
         return torch.stack(obs), torch.stack(acts), torch.stack(logps), torch.stack(rews)
 
     def compute_advantages(self, obs, rewards, gamma=0.99, lam=0.95):
-        values = self.critic(obs).squeeze(-1)  # !MG201 values
+        values = self.critic(obs).squeeze(-1)  # !MG201 -
         adv = torch.zeros_like(rewards)
         last = torch.zeros_like(rewards[0])
         for t in reversed(range(self.steps - 1)):
