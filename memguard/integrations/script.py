@@ -3,7 +3,8 @@
 A Lightning script is served by the callback that MEMGUARD=1 adds. In a plain one, the root models are those modules
 with parameters that are called while no other module is running: global hooks find them, and are taken away again
 except in one batch of sixteen, since they cost every module of the process a microsecond. Until the first module is
-called, backwards are heard as well: a program may train bare tensors.
+called, backwards are heard as well: a program may train bare tensors. And so they are after the first batches: one that
+comes while no batch is open is that of a model which is not known, made for another fold, trial or patch.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ from memguard.options import Options, disabled
 from memguard.probes.graphs.stem import is_compiled
 from memguard.probes.host.cache_calls import hear_calls, stop_hearing_calls
 from memguard.probes.transforms import in_transform
+from memguard.stats import Stage
 from memguard.summary import Summary
 
 DENSE_BATCHES = 64
 INTERVAL = 16
-MAX_OPTIMIZERS = 64
-"""First steps of optimizers after the dense batches, at which root models are looked for: each fold has its own."""
+MAX_AGAIN = 64
+"""First steps of optimizers, and backwards of models that are not known, at which root models are looked for again."""
 
 
 @final
@@ -57,9 +59,10 @@ class ScriptGuard:
         self._handles: list[Any] = []
         self._thread, self._pid = threading.get_ident(), os.getpid()
         self._depth = 0
-        self._calls = self._optimizers = 0
+        self._calls = self._again = 0
         self._compiled = False
         self._backwards = BackwardCalls(self._backward, self._backward_failed)
+        self._strange = BackwardCalls(self._strange_backward, self._backward_failed)
 
     def install(self) -> None:
         """Begins to look for root models; a virtual device is there from the very beginning."""
@@ -73,6 +76,7 @@ class ScriptGuard:
         """Ends the run, if one began."""
         stop_hearing_calls(_nothing)
         self._backwards.remove()
+        self._strange.remove()
         self._disarm()
         guard, self._guard = self._guard, None
         return guard.close(reason) if guard is not None else None
@@ -82,7 +86,7 @@ class ScriptGuard:
             self._guard = Guard([], [], self._options, quiet=True)
             self._guard.__enter__()
             self._guard.session.on_batch = self._after_batch
-            self._guard.session.on_optimizer = self._another_optimizer
+            self._guard.session.on_optimizer = self._look_again
         return self._guard
 
     def _is_guarded(self) -> bool:
@@ -106,6 +110,7 @@ class ScriptGuard:
         """Looking for root models failed: the program goes on without it, told once."""
         self._disarm()
         self._backwards.remove()
+        self._strange.remove()
         if self._guard is None:
             raise error  # nobody to tell it to: the shield logs it
         self._guard.part_failed(name, error)
@@ -143,6 +148,17 @@ class ScriptGuard:
         else:
             self._begin().loop.bare_backward(losses)
 
+    def _strange_backward(self, losses: Sequence[torch.Tensor]) -> None:
+        """A backward after the first batches: with a known model's forward a batch of training would have begun."""
+        if in_transform() or threading.get_ident() != self._thread or os.getpid() != self._pid:
+            return
+        if self._guard is None or self._again >= MAX_AGAIN or self._is_guarded():
+            self._strange.remove()
+            return
+        recorder = self._guard.session.recorder
+        if not (recorder.batch_is_open and recorder.stage is Stage.TRAIN and self._guard.models):
+            self._look_again()
+
     def _backward_failed(self, error: Exception) -> None:
         self._begin().part_failed("backwards", error)
 
@@ -150,13 +166,15 @@ class ScriptGuard:
         self._calls += 1
         if self._calls == DENSE_BATCHES or (self._calls > DENSE_BATCHES and self._calls % INTERVAL == 1):
             self._disarm()
+            if self._calls == DENSE_BATCHES and not self._compiled:
+                self._strange.install()
         elif self._calls > DENSE_BATCHES and self._calls % INTERVAL == 0:
             self._arm()
 
-    def _another_optimizer(self) -> None:
-        """It may train a model that is not known; where no known one is called any more, no batch would ever end."""
-        if self._calls >= DENSE_BATCHES and self._optimizers < MAX_OPTIMIZERS:
-            self._optimizers += 1
+    def _look_again(self) -> None:
+        """There may be a model that is not known; where no known one is called any more, no batch would ever end."""
+        if self._calls >= DENSE_BATCHES and self._again < MAX_AGAIN:
+            self._again += 1
             self._arm()
 
 

@@ -105,6 +105,22 @@ for fold in range(6):
             model(torch.randn(4, 8))
 """
 
+BY_HAND = """
+import torch
+def fit(seed):
+    model = torch.nn.Linear(8, 3)
+    for _ in range(10):
+        model.zero_grad()
+        model(torch.randn(4, 8)).sum().backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.1 * p.grad
+    with torch.no_grad():
+        model.eval()(torch.randn(4, 8))
+for seed in range(30):
+    fit(seed)
+"""
+
 
 def python(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     root = str(Path(__file__).parents[2])
@@ -153,6 +169,17 @@ def test_models_that_come_late_are_found(tmp_path: Path) -> None:
     batches = json.loads((tmp_path / "report.json").read_text())["batches"]
     assert batches["validation"] == 6 * 10
     assert 6 * 29 <= batches["train"] <= 6 * 30
+
+
+def test_models_that_no_optimizer_trains_are_found_late_as_well(tmp_path: Path) -> None:
+    """One for each patch, its weights changed by hand: a backward without a batch is a reason to look again."""
+    script = tmp_path / "train.py"
+    script.write_text(BY_HAND)
+    done = run(script, options=("--json", str(tmp_path / "report.json")))
+    assert done.returncode == 0, done.stderr
+    batches = json.loads((tmp_path / "report.json").read_text())["batches"]
+    assert 30 * 9 <= batches["train"] <= 30 * 10
+    assert batches["validation"] >= 25
 
 
 @pytest.mark.parametrize(

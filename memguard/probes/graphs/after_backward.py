@@ -75,7 +75,8 @@ class SavedTensors:
         """Sizes the graph of a model's last forward, where a backward kept it, as the next forward begins."""
         place, last.kept = last.kept, None
         marks = (*list(self._watch.ledger.live.values()), *self._watch.ledger.died)
-        if any(m.batch == last.batch and m.module != last.module and m.used and m.kept is None for m in marks):
+        others = (m for m in marks if m.batch == last.batch and m.module != last.module and m.used and m.kept is None)
+        if not all(_was_over(m, last) for m in others):
             return  # one of several losses on a shared graph, which the last of them freed
         if self._told >= LOOKS or place is None or _is_backward(last.created):
             return  # with create_graph it keeps its graph by itself: the gradients are told as that (MG104)
@@ -172,6 +173,11 @@ def _saved_of(mark: Mark) -> dict[int, int] | None:
     """What the graph of a forward's output saved; None where the output is gone."""
     output = mark.output() if mark.output is not None else None
     return saved_storages(output.grad_fn) if output is not None and output.grad_fn is not None else None
+
+
+def _was_over(one: Mark, last: Mark) -> bool:
+    """Whether the last backward through one graph came before that through another; autograd counts its backwards."""
+    return isinstance(one.task, int) and isinstance(last.task, int) and one.task < last.task
 
 
 def _is_backward(place: Place | None) -> bool:

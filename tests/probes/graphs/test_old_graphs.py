@@ -252,6 +252,28 @@ def test_two_backwards_on_one_graph_are_healthy_when_the_last_one_frees() -> Non
 
 
 @sees_saved_tensors
+@pytest.mark.parametrize("first", [True, False])
+def test_another_model_that_was_trained_before_in_the_batch_has_freed_its_own_graph_alone(first: bool) -> None:
+    """A critic's step, then a backward that retains for nothing; after it, a backward may be one on the same graph."""
+    (model, optimizer, x), (critic, of_critic, _) = make(), make()
+
+    def train_critic() -> None:
+        critic(x).mean().backward()
+        of_critic.step()
+
+    with Loop(model, critic, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(6):
+            if first:
+                train_critic()
+            loss = model(x).square().mean()
+            loss.backward(retain_graph=True)  # for nothing
+            if not first:
+                train_critic()
+            optimizer.step()
+    assert {fact.place.line for fact in loop.of(SavedAfterBackward)} == ({line_of("for nothing")} if first else set())
+
+
+@sees_saved_tensors
 @pytest.mark.parametrize("then", ["nothing", "again", "freed"])
 def test_a_graph_kept_while_its_batch_goes_on_is_told_once_a_step_shows_that_nobody_wants_it(then: str) -> None:
     """The last of two backwards keeps it too, and the next forward of the batch is built beside it."""
