@@ -20,7 +20,7 @@ from memguard.probes.naming.groups import Group, aliases_among, grouped, ranked
 from memguard.probes.naming.names import NAMES, cells_of, innermost, place_of, text_of
 from memguard.probes.naming.passing import passes_on
 from memguard.probes.naming.roots import roots_of
-from memguard.probes.naming.walk import MAX_OBJECTS, MAX_SECONDS, Budget, Link, Walk
+from memguard.probes.naming.walk import MAX_OBJECTS, MAX_SECONDS, Budget, Link, Walk, innermost_newest
 from memguard.probes.objects import Contents, Via, container_of, length_of
 from memguard.probes.objects.frames import user_frames
 from memguard.source.sought import Hints, Statement
@@ -130,7 +130,7 @@ class Survey:
     def cause(self, link: Link) -> Place:
         """The name to tell for any object that was met, and the statement that puts it there, or fills it."""
         filled = container_of(type(link.value)) is not None
-        leaf = Link(None, Via.ITEM, None, link) if filled else link
+        leaf = Link(None, Via.ITEM, None, innermost_newest(link)) if filled else link
         group = Group(innermost(link))
         group.leaves.append(leaf)
         self._set_cause(group, leaf.trail(), Hints(graph=False, numbers=filled, cells=self.cells))

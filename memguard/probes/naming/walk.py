@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from memguard.clocks import thread_time
-from memguard.probes.objects import Contents, Via, container_of
-from memguard.probes.objects.host_sizes import is_large_text
+from memguard.probes.objects import Contents, Via, container_of, length_of
+from memguard.probes.objects.host_sizes import is_large_text, newest_of
 
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 6
 MAX_SECONDS = 2.0
 """A net. What ends a walk is the bound in objects: a slow or busy machine must find what a fast one finds."""
 _STALL_SECONDS = 0.03
+MAX_NESTED = 3
+"""Containers in containers that are gone down into, to see what lies under a name."""
 
 
 @final
@@ -150,3 +152,17 @@ class Walk:
 def kind_of(obj: object) -> str:
     """The built-in container that an object is, or ``"object"``."""
     return container_of(type(obj)) or "object"
+
+
+def innermost_newest(link: Link) -> Link:
+    """Down from a container through its newest elements, while they are containers, none longer than the first.
+
+    ``slides[key].append(x)`` fills a list that a defaultdict has just made: under the name lies a dict of lists.
+    """
+    longest = length_of(link.value)
+    for _ in range(MAX_NESTED):
+        newest = newest_of(link.value)
+        if container_of(type(newest)) is None or length_of(newest) > longest:
+            break
+        link = Link(newest, Via.ITEM, None, link)
+    return link

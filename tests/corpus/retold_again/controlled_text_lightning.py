@@ -1,4 +1,5 @@
 """Controlled text generation (Lightning): VAE with attribute code, wake phase, then the encoder and generator terms in turn."""
+
 import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
@@ -93,6 +94,12 @@ if __name__ == "__main__":
     g = torch.Generator().manual_seed(0)
     y = torch.randint(0, 2, (640,), generator=g)
     x = torch.randint(0, 250, (640, 15), generator=g) + 250 * y[:, None]
-    trainer = pl.Trainer(accelerator="cpu", max_epochs=2, logger=False, enable_progress_bar=False,
-                         enable_checkpointing=False, enable_model_summary=False)
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=2,
+        logger=False,
+        enable_progress_bar=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+    )
     trainer.fit(ControlledText(), DataLoader(TensorDataset(x, y), 16, shuffle=True))

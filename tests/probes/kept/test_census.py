@@ -1,6 +1,7 @@
 """Two counts of the containers in reach name what grows."""
 
 import sys
+from collections import defaultdict
 
 import torch
 from torch import nn
@@ -33,6 +34,26 @@ def test_growing_list_is_named_with_its_rate() -> None:
     ]
     assert growth[0].place.source == "self.preds.append(value * 2)  # grows"
     assert len(still) == 5
+
+
+class Bank:
+    def __init__(self) -> None:
+        self.slides: defaultdict[int, list[torch.Tensor]] = defaultdict(list)
+
+    def add(self, key: int, tokens: torch.Tensor) -> None:
+        self.slides[key].append(tokens[0])  # under a new key
+
+
+def test_a_dict_that_makes_its_lists_itself_grows_where_they_are_filled() -> None:
+    """Not where the defaultdict was made."""
+    bank = Bank()
+    for key in range(4):
+        bank.add(key, torch.ones(2, 256))
+    before = take_census(Survey())
+    for key in range(4, 8):
+        bank.add(key, torch.ones(2, 256))
+    (growth,) = find_growth(Survey(), before)
+    assert growth.place.source == "self.slides[key].append(tokens[0])  # under a new key"
 
 
 def test_nothing_grows_in_a_steady_program() -> None:
