@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -36,7 +36,6 @@ def is_own_memory(place: Place, models: Iterable[nn.Module], frames: Iterable[Fr
     owner, _, name = (place.holder or "").rpartition(".")
     if place.file is None or place.line is None or not owner:
         return False
-    in_forward = (place.function or "").rpartition(".")[2] == "forward"
     for one in _owners(models, frames, owner.rpartition(".")[2]):
         attributes = attributes_of(one)
         buffers = attributes.get("_buffers")
@@ -44,7 +43,7 @@ def is_own_memory(place: Place, models: Iterable[nn.Module], frames: Iterable[Fr
         if issubclass(type(value), torch.Tensor):
             if value.numel() == 1:
                 return False  # an average rather than a memory
-            is_read = in_forward and issubclass(type(one), nn.Module) and _is_read_first(place.file, place.line, name)
+            is_read = issubclass(type(one), nn.Module) and _is_read_first(place.file, place.line, name)
             return is_read or is_self_made(place.file, place.line, name, one)
     return False
 
@@ -67,12 +66,42 @@ def _owners(models: Iterable[nn.Module], frames: Iterable[FrameType], name: str)
 
 
 def _is_read_first(file: str, line: int, name: str) -> bool:
+    """Whether forward reads the old value before the statement on a line makes the new one, there or in a method."""
     tree = parse_file(file)
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
-    for function in functions:
-        if function.name == "forward" and function.lineno <= line <= (function.end_lineno or 0):
-            *before, write = up_to(function.body, line)
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)] if tree is not None else []
+    for kind in classes:
+        methods = {node.name: node for node in kind.body if isinstance(node, ast.FunctionDef)}
+        forward = methods.get("forward")
+        method = next((m for m in methods.values() if m.lineno <= line <= (m.end_lineno or 0)), None)
+        if forward is None or method is None:
+            continue
+        *before, write = up_to(method.body, line)
+        if method is forward:
             return is_written(write, name) and _is_used(before, write, name)
+        value = write.value if isinstance(write, ast.Assign) else None
+        if is_written(write, name) and reads(value, name, ()) and not _is_joined(value):
+            return _is_read_by_methods(forward, method.name, methods, name)
+    return False
+
+
+def _is_read_by_methods(
+    forward: ast.FunctionDef, writer: str, methods: Mapping[str, ast.FunctionDef], name: str
+) -> bool:
+    """Whether forward, before it calls the method that writes, calls one that reads: ``self.retrieve(q)``."""
+    for statement in forward.body:
+        called = [
+            node.func.attr
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and is_attribute(node.func, node.func.attr)
+        ]
+        if writer in called:
+            return False
+        for reader in (methods[each] for each in called if each in methods):
+            values = (node.value for node in ast.walk(reader) if isinstance(node, (*ASSIGNS, ast.Return)))
+            if any(reads(value, name, ()) for value in values):
+                return True
     return False
 
 

@@ -1,4 +1,5 @@
 """Whole slide classification: a frozen patch encoder fills a feature bank, gated attention pooling is trained on it."""
+
 from collections import defaultdict
 
 import torch
@@ -79,7 +80,7 @@ class MILTrainer:
         total = hit = 0
         for s in order:
             logits, _ = self.model(self.bank.bag(s))
-            loss = F.cross_entropy(logits, self.labels[s:s + 1])
+            loss = F.cross_entropy(logits, self.labels[s : s + 1])
             self.opt.zero_grad()
             loss.backward()
             self.opt.step()

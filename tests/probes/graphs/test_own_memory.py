@@ -153,6 +153,38 @@ class Weighted(Base):
         return self.answer(h, h * weight)
 
 
+class Retrieved(Base):
+    """Two methods that forward calls: one reads without a graph, the other adds."""
+
+    def retrieve(self, h: torch.Tensor) -> torch.Tensor:
+        if self.memory is None:
+            return torch.zeros_like(h)
+        return h @ self.memory.detach()
+
+    def store(self, h: torch.Tensor) -> None:
+        new = h.t() @ h
+        self.memory = new if self.memory is None else self.memory + new  # kept
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.tanh(self.embed(x))
+        read = self.retrieve(h)
+        self.store(0.1 * h)
+        return self.answer(h, read)
+
+
+class Counted(Retrieved):
+    """It is added to before it is read: a statistic of what has been seen."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.tanh(self.embed(x))
+        self.store(0.1 * h)
+        return self.answer(h, self.retrieve(h))
+
+    def store(self, h: torch.Tensor) -> None:
+        new = h.t() @ h
+        self.memory = new if self.memory is None else self.memory + new  # kept
+
+
 class Queue(Base):
     """What comes is joined to what is there, and the oldest goes."""
 
@@ -185,14 +217,14 @@ def told(model: nn.Module) -> list[RetainedGraphs]:
     return loop.of(RetainedGraphs)
 
 
-@pytest.mark.parametrize("kind", [Gated, Begun, Returned, Moved, Echo])
+@pytest.mark.parametrize("kind", [Gated, Begun, Returned, Moved, Echo, Retrieved])
 def test_a_memory_that_forward_reads_and_writes_is_a_carried_state(kind: type[nn.Module]) -> None:
     """It is detached where it is read, not where it is written: no output's graph shows that it is carried."""
     (fact,) = told(kind())
     assert fact.carried and "# kept" in line_of(fact) and fact.place.holder == f"{kind.__name__}.memory"
 
 
-@pytest.mark.parametrize("kind", [Average, MovedAverage, Formed, Split, Weighted, Queue])
+@pytest.mark.parametrize("kind", [Average, MovedAverage, Formed, Split, Weighted, Counted, Queue])
 def test_a_running_mean_or_a_queue_is_none(kind: type[nn.Module]) -> None:
     """What no forward reads before it writes it, or a single number, is kept rather than carried."""
     (fact,) = told(kind())
