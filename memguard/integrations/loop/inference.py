@@ -42,7 +42,7 @@ MOST_DERIVATIVES = 64
 MOST_OF_PARTS = 1024
 """Forwards of models' parts in one batch of evaluation; then what began it was something else."""
 MOST_TOGETHER = 32
-"""Different models in one batch of evaluation; more than that are no parts of one thing, but candidates of a search."""
+"""Different models that share a batch of values; more are candidates of a search."""
 MOST_BARE = 8
 """Steps in a row without a forward, as several optimizers make them after one batch."""
 PLAIN_BATCHES = 64
@@ -74,13 +74,14 @@ class BatchInference:
         self.explicit = 0
         """Open `guard.batches` loops: while there is one, nothing is inferred."""
 
-    def forward(self, model: int, *, training: bool, part: bool = False) -> None:
+    def forward(self, model: int, *, training: bool, part: bool = False, values: bool = False) -> None:
         """An outermost forward of a root model begins.
 
         Args:
             model: The root's identity.
             training: Whether it is in training mode with gradients enabled.
             part: Whether it is a part of another root, and asked by itself.
+            values: Whether it is in training mode without gradients: a step of training asks it for values.
         """
         self._bare = 0
         if training:
@@ -92,7 +93,7 @@ class BatchInference:
                 self.end()
                 self._begin_in(Stage.TRAIN)  # all of the batch happens in the step's closure
             return
-        if not training and (self._is_teacher(model) or self._is_of_batch(model, part=part)):
+        if not training and (self._is_teacher(model) or self._is_of_batch(model, part=part, values=values)):
             return
         if training:
             self._leaders = None
@@ -170,18 +171,18 @@ class BatchInference:
         leaders.add(model)
         return True
 
-    def _is_of_batch(self, model: int, *, part: bool) -> bool:
+    def _is_of_batch(self, model: int, *, part: bool, values: bool) -> bool:
         """Whether a model that is evaluated belongs to the open batch, which another one began.
 
-        So does each that was not called in it yet: embedding, layers and head one after the other, a generator and its
-        critic. The parts of a model may be asked again and again, as a decoder is word by word.
+        The parts of a model may be asked again and again, as a decoder is word by word. Of what a step of training asks
+        for values each that was not called in the batch yet belongs to it: embedding, layers and head of a policy.
         """
         if not self._open or self._stage is not Stage.VALIDATION or self.explicit or model == self._evaluated[0]:
             return False
         if part:
             self._of_parts += 1
             return self._of_parts <= MOST_OF_PARTS
-        if model in self._evaluated or len(self._evaluated) >= MOST_TOGETHER:
+        if not values or model in self._evaluated or len(self._evaluated) >= MOST_TOGETHER:
             return False
         self._evaluated.append(model)
         return True

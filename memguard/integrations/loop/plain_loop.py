@@ -119,7 +119,9 @@ class PlainLoop:
             try:
                 was_open = recorder.batch_is_open
                 training = model.training and torch.is_grad_enabled()
-                self._inference.forward(id(model), training=training, part=not training and self._is_part(model))
+                part = not training and self._is_part(model)
+                values = model.training and not training
+                self._inference.forward(id(model), training=training, part=part, values=values)
                 if not was_open or not self._inference.explicit:
                     recorder.shapes_once(describe_shapes, args or kwargs)
             except Exception as error:

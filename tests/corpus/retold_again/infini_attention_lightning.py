@@ -1,4 +1,5 @@
 """Infini-attention language model (Lightning): local attention plus a compressive memory that outlives the segment."""
+
 import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
@@ -97,6 +98,12 @@ class InfiniLM(pl.LightningModule):
 
 if __name__ == "__main__":
     pl.seed_everything(0)
-    trainer = pl.Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_progress_bar=False,
-                         enable_checkpointing=False, enable_model_summary=False)
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=1,
+        logger=False,
+        enable_progress_bar=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+    )
     trainer.fit(InfiniLM(), DataLoader(SegmentStream(), batch_size=None))

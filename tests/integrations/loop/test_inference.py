@@ -33,13 +33,16 @@ def infer(events: str) -> str:
     """Plays events.
 
     T and E are forwards of model 1 in training and evaluation, t and e of model 2, p of a part in evaluation, b a
-    backward, d one that builds a graph, B one in a program without modules, [ and ] an optimizer step's begin and end.
+    backward, d one that builds a graph, B one in a program without modules, [ and ] an optimizer step's begin and end;
+    v and w are forwards of models 3 and 4 in training mode without gradients.
     """
     told = Told()
     loop = BatchInference(told)
     for event in events.replace(" ", ""):
         if event in "TEtep":
             loop.forward(1 if event.isupper() else 2, training=event in "Tt", part=event == "p")
+        elif event in "vw":
+            loop.forward("vw".index(event) + 3, training=False, values=True)
         elif event in "bd":
             (loop.backward if event == "b" else loop.derivative)()
         else:
@@ -110,10 +113,11 @@ def test_what_a_method_asks_its_parts_for_belongs_to_the_batch_of_what_came_firs
     assert infer("Tb[] Epp Epp pp") == "train ( ) validation ( ) ( )"
 
 
-def test_models_that_are_evaluated_one_after_the_other_share_a_batch() -> None:
-    """Embedding and head, generator and critic: a batch of evaluation goes on until one of them comes again."""
-    assert infer("Ee Ee E E e") == "validation ( ) ( ) ( ) ( )"
-    assert infer("E e e e") == "validation ( ) ( ) ( )"
+def test_models_that_a_step_asks_for_values_one_after_the_other_share_a_batch() -> None:
+    """Embedding and head of a policy: until one of them comes again; what is evaluated has its own."""
+    assert infer("vw vw v v w") == "validation ( ) ( ) ( ) ( )"
+    assert infer("v w w w") == "validation ( ) ( ) ( )"
+    assert infer("Ee") == "validation ( ) ( )"
 
 
 def test_candidates_of_a_search_are_no_parts_of_one_batch() -> None:
@@ -121,7 +125,7 @@ def test_candidates_of_a_search_are_no_parts_of_one_batch() -> None:
     told = Told()
     loop = BatchInference(told)
     for model in range(2 * MOST_TOGETHER):
-        loop.forward(model, training=False)
+        loop.forward(model, training=False, values=True)
     assert told.events.count("(") == 2
 
 
