@@ -26,8 +26,6 @@ def at(place: Place) -> str:
 def holder(place: Place, otherwise: str = "something") -> str:
     """Who holds it, in words: ```losses` (train.py:41 in main())``, and where the loop calls what fills it."""
     name, where = f"`{place.holder}`" if place.holder else otherwise, at(place)
-    if place.kept_at is not None:
-        where += f", added up at {place.kept_at}"
     if place.caller is not None:
         where += f", called at {place.caller}"
     return f"{name} ({where})" if where else name

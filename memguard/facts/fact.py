@@ -22,8 +22,6 @@ class Place:
     """Like ``history`` or ``LitModel.outputs``."""
     source: str | None = None
     """The statement that keeps it, as it stands in the file."""
-    kept_at: str | None = None
-    """Where that statement stands, like ``meters.py:12``, if this place is the call that gives it what it adds up."""
     caller: str | None = None
     """Where the training loop calls the function that it stands in, like ``train.py:41``, where that was found."""
 

@@ -130,16 +130,6 @@ def test_what_feeds_a_class_is_told_beside_the_statement_that_keeps() -> None:
     assert finding.line == 41
 
 
-def test_what_a_meter_is_given_is_told_at_the_call() -> None:
-    """And where the meter adds it up, beside it."""
-    place = replace(PLACE, holder="Meter.sum", function="main", kept_at="meters.py:12")
-    (finding,) = judge(
-        RetainedGraph(),
-        RetainedGraphs(**{**AT, "place": place}, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3),
-    )
-    assert "`Meter.sum` (train.py:41 in main(), added up at meters.py:12) keeps" in finding.message
-
-
 def test_the_rate_of_what_is_kept_once_in_some_batches_is_by_the_batch() -> None:
     """Three graphs of every fifth batch are three of fifteen."""
     fact = RetainedGraphs(**AT, graphs=3, first_batch=0, last_batch=10, optimizer_steps=3, bytes=15 * MIB)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from typing import final
 
 from memguard.source.chains import chains_of, last_name
 from memguard.source.functions import Function, Site
-from memguard.source.graph_flow import names_in
 from memguard.source.sought import Statement
 from memguard.source.syntax import Source, Sources
 from memguard.source.values import may_carry
@@ -31,8 +29,6 @@ class Feeding:
     line: int
     function: str
     """Where the loop makes the first of them."""
-    adds: bool
-    """Whether the statement only adds up what it is given, as an ``AverageMeter`` does."""
 
     def __str__(self) -> str:
         return f"{os.path.basename(self.file)}:{self.line}"
@@ -54,7 +50,6 @@ def find_caller(
     files = list(dict.fromkeys([*(frame.f_code.co_filename for frame in frames), statement.file]))
     source = sources.get(statement.file)
     function = _function_of(statement, source) if source is not None else None
-    adds = function is not None and _adds(statement, function)
     found: _Call | None = None
     for _ in range(MAX_HOPS):
         if source is None or function is None or function.parent is None:
@@ -69,30 +64,7 @@ def find_caller(
     if found is None:
         return None
     source, function, site = found
-    return Feeding(source.file, site.line, function.path, adds)
-
-
-def _adds(statement: Statement, function: Function) -> bool:
-    """Whether a method's statement adds to a number of its object what the method was given."""
-    if function.owner is None:
-        return False
-    given = set(function.params[1:])
-    for store in function.stores:  # the elements of what it was given are given as well
-        if store.from_loop and given & set(names_in(store.value)):
-            given.update(names_in(store.target))
-    for store in function.stores:
-        target = store.target.value if isinstance(store.target, ast.Subscript) else store.target
-        if store.line != statement.line or store.from_loop or not isinstance(target, ast.Attribute):
-            continue
-        value, own = store.value, ast.unparse(store.target)
-        if not store.augmented:
-            if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
-                return False
-            if own not in (ast.unparse(value.left), ast.unparse(value.right)):
-                return False
-        is_list = any(isinstance(node, (ast.List, ast.Tuple)) for node in ast.walk(value))
-        return bool(given & set(names_in(value))) and not is_list
-    return False
+    return Feeding(source.file, site.line, function.path)
 
 
 def _function_of(statement: Statement, source: Source) -> Function | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -13,7 +12,7 @@ from typing import final
 import torch
 
 from memguard.facts import Place
-from memguard.probes.naming.callers import Feeding, find_caller
+from memguard.probes.naming.callers import find_caller
 from memguard.probes.naming.causes import find_cause
 from memguard.probes.naming.collector import roots_by_collector
 from memguard.probes.naming.groups import Group, aliases_among, grouped, ranked
@@ -258,8 +257,6 @@ def _holder(group: Group) -> Holder:
             source=statement.source,
             caller=str(group.feeding) if group.feeding is not None else None,
         )
-        if group.feeding is not None and group.feeding.adds:
-            place = _at_call(place, group.feeding)
     else:
         place = place_of(name)
     return Holder(
@@ -272,12 +269,6 @@ def _holder(group: Group) -> Holder:
         certain=statement is not None and statement.certain,
         exception=any(issubclass(type(item.value), (BaseException, types.TracebackType)) for item in trail),
     )
-
-
-def _at_call(place: Place, feeding: Feeding) -> Place:
-    """A meter's sum is right for numbers: the line to change is the one that gives it something else."""
-    kept_at = f"{os.path.basename(place.file or '')}:{place.line}"
-    return replace(place, file=feeding.file, line=feeding.line, function=feeding.function, caller=None, kept_at=kept_at)
 
 
 def _merged(holders: Iterable[Holder]) -> tuple[Holder, ...]:

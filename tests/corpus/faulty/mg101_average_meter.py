@@ -17,7 +17,7 @@ class AverageMeter:
 
     def update(self, val, n=1):
         self.val = val
-        self.sum += val * n
+        self.sum += val * n  # !MG101 AverageMeter.sum
         self.count += n
         self.avg = self.sum / self.count
 
@@ -35,7 +35,7 @@ for i in range(40):
     images, target = torch.randn(12, 3, 8, 8), torch.randint(5, (12,))
     output = model(images)
     loss = criterion(output, target)
-    losses.update(loss, images.size(0))  # !MG101 AverageMeter.sum
+    losses.update(loss, images.size(0))
     top1.update(accuracy(output, target), images.size(0))
     optimizer.zero_grad()
     loss.backward()

@@ -11,7 +11,7 @@ class Meter:
     count: int = 0
 
     def update(self, v, n=1):
-        self.value = self.value + v * n
+        self.value = self.value + v * n  # !MG101 Meter.value
         self.count += n
 
     @property
@@ -61,7 +61,7 @@ def main():
             psnr = -10 * torch.log10(F.mse_loss(mean_rec, x))
             meters["elbo"].update(loss.item(), x.size(0))
             meters["kld"].update(kld.item(), x.size(0))
-            meters["psnr"].update(psnr, x.size(0))  # !MG101 Meter.value
+            meters["psnr"].update(psnr, x.size(0))
         print(epoch, {k: round(m.avg, 3) for k, m in meters.items()})
 
 

@@ -12,7 +12,7 @@ class Metric:
         self.n = torch.tensor(0.0)
 
     def update(self, val):
-        self.sum = self.sum + val
+        self.sum = self.sum + val  # !MG101 sum
         self.n += 1
 
     @property
@@ -33,7 +33,7 @@ def train(epoch):
         data, target = torch.rand(8, 3, 16, 16), torch.randint(10, (8,))
         sgd.zero_grad()
         loss = F.cross_entropy(net(data), target)
-        train_loss.update(loss)  # !MG101 sum
+        train_loss.update(loss)
         loss.backward()
         sgd.step()
     print(epoch, train_loss.avg.item())

@@ -457,7 +457,7 @@ class AverageMeter:
         self.val = 0
     def update(self, val, n=1):
         self.val = val
-        self.sum += val * n
+        self.sum += val * n  # <-
         self.count += n
         self.avg = self.sum / self.count
 def fit(model):
@@ -465,7 +465,7 @@ def fit(model):
     for x, y in batches():
         loss = F.mse_loss(model(x), y)
         loss.backward()
-        meter.update(loss, x.size(0))  # <-
+        meter.update(loss, x.size(0))
 fit(nn.Linear(8, 1))
 """,
 )
@@ -1285,7 +1285,7 @@ class SmoothedValue:
     def update(self, value, n=1):
         self.deque.append(value.item() if n > 1 else 0.0)
         self.count += n
-        self.total += value * n
+        self.total += value * n  # <-
 class MetricLogger:
     def __init__(self):
         self.meters = defaultdict(SmoothedValue)
@@ -1297,7 +1297,7 @@ def train_one_epoch(model, loader):
     for x, y in loader:
         loss = F.mse_loss(model(x), y)
         loss.backward()
-        metric_logger.update(loss=loss, lr=0.1)  # <-
+        metric_logger.update(loss=loss, lr=0.1)
 train_one_epoch(nn.Linear(8, 1), batches())
 """,
 )

@@ -75,13 +75,13 @@ VARIED["nested class"] = (
 class Trainer:
     class Stats:
         def __init__(self): self.total = 0
-        def update(self, v): self.total = self.total + v
+        def update(self, v): self.total = self.total + v  # <-
     def __init__(self):
         self.stats = self.Stats()
         self.model = nn.Linear(8,1)
     def fit(self):
         for x, y in batches():
-            self.stats.update(self.model(x).mean())  # <-
+            self.stats.update(self.model(x).mean())
 Trainer().fit()
 """,
 )
@@ -164,10 +164,10 @@ class Meter:
     def __init__(self): self.avg = 0; self.n = 0
     def update(self, v):
         self.n += 1
-        self.avg += (v - self.avg) / self.n
+        self.avg += (v - self.avg) / self.n  # <-
 m = Meter(); model = nn.Linear(8,1)
 for x, y in batches():
-    m.update(F.mse_loss(model(x), y))  # <-
+    m.update(F.mse_loss(model(x), y))
 """,
 )
 VARIED["carry via attribute of namespace"] = (
