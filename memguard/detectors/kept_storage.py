@@ -28,8 +28,10 @@ MIN_BYTES_PER_BATCH = 1024
 MIN_SHARE_PER_BATCH = 1e-6
 """Of the device: less with every batch is a log of losses or labels, and never fills it."""
 
-MIN_SHARE_OF_NUMBERS = 1e-4
-"""The same of numbers that look harmless: a log of losses, each with the storage of its elements (``mse_loss``)."""
+MIN_SHARE_OF_NUMBERS = 1e-3
+"""The same of numbers that look harmless: a log of losses, each with the storage of its elements (``mse_loss``).
+
+Less is a remark, until the floor shows that it will fill the device."""
 _REMEDY_OF_NUMBERS = "store loss.item(), or a copy of the number alone: loss.detach().clone()."
 EXPLAINED = 0.5
 """Share of a growth towards the limit for which what is kept must account."""

@@ -108,11 +108,11 @@ def test_a_near_miss_is_silent(code: str) -> None:
     assert SILENT[code](RULES[code]()) == []
 
 
-@pytest.mark.parametrize(("kib", "severity"), [(100, Severity.INFO), (4096, Severity.WARNING)])
-def test_losses_with_the_storage_of_their_elements_warn_where_it_is_much(kib: int, severity: Severity) -> None:
-    """`mse_loss` gives a number in a storage as large as its input: 4 MiB a batch fill a device, 100 KiB do not."""
+@pytest.mark.parametrize(("mib", "severity"), [(4, Severity.INFO), (64, Severity.WARNING)])
+def test_losses_with_the_storage_of_their_elements_warn_where_it_is_much(mib: int, severity: Severity) -> None:
+    """`mse_loss` gives a number in a storage as large as its input: 64 MiB a batch fill a device soon, 4 do not."""
     fact = KeptOutputs(
-        **AT, tensors=12, first_batch=0, bytes=12 * kib << 10, bytes_per_batch=kib << 10, bounded=False, numbers=True
+        **AT, tensors=12, first_batch=0, bytes=12 * mib << 20, bytes_per_batch=mib << 20, bounded=False, numbers=True
     )
     (finding,) = judge(RULES["MG301"](), fact, run=run_of(batches_left=None))
     assert finding.severity is severity
