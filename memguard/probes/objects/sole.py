@@ -33,6 +33,7 @@ def is_held_elsewhere(value: object, variables: Mapping[str, object]) -> bool:
             return True
         else:
             parts += children_of(part)
-    own = {id(part) for part in (*parts, parts, variables)}
-    referrers = gc.get_referrers(*parts)
+    asked = tuple(parts)  # from Python 3.13 on, the arguments of the call below are found as well
+    own = {id(part) for part in (*parts, parts, asked, variables)}
+    referrers = gc.get_referrers(*asked)
     return any(id(one) not in own and type(one) is not types.FrameType for one in referrers)
