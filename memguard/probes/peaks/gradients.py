@@ -6,7 +6,7 @@ import itertools
 import linecache
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, final
 
 import torch
@@ -98,7 +98,7 @@ class GradientsProbe(Probe):
         if self._looks < LOOKS:
             return
         self.stop_hearing("on_forward_end")
-        held = sum(storages_of(_gradients(module)).values())
+        held = sum(storages_of([*_gradients(module), *self._beside(one)]).values())
         if held < MIN_STALE_BYTES:
             return
         site = call_site()
@@ -155,6 +155,13 @@ class GradientsProbe(Probe):
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             gradients = [p.grad for p in parameters if p.grad is not None]
             self._tell_graphs(gradients, place, cleared=_is_cleared_below(place))
+
+    def _beside(self, gradient: torch.Tensor) -> Iterator[torch.Tensor]:
+        """The gradients that the optimizer of one of them steps on: a loss may have weights of its own, and most."""
+        for optimizer in self.watch.optimizers:
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            if any(parameter.grad is gradient for parameter in parameters):
+                yield from (parameter.grad for parameter in parameters if parameter.grad is not None)
 
     def _first_gradients(self, module: nn.Module) -> list[torch.Tensor]:
         """The gradients of a few trainable parameters; walking over all of them in every batch would cost too much."""

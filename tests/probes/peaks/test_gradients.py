@@ -54,6 +54,22 @@ def test_gradients_alive_at_the_end_of_the_forward_are_told(set_to_none: bool, z
     assert fact.place.line == line_of("late")
 
 
+def test_gradients_of_a_loss_with_weights_of_its_own_count_as_well() -> None:
+    """What the same optimizer steps on is zeroed with the model's; another's gradients are no matter of this one."""
+    (model, x), (head, _), (other, _) = make(), make(), make()
+    optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.01)
+    elsewhere = torch.optim.SGD(other.parameters(), lr=0.01)
+    other(x).sum().backward()
+    with Loop(model, head, kinds=[GradientsProbe]) as loop:
+        elsewhere.step()
+        for _ in loop.batches(4):
+            optimizer.zero_grad(set_to_none=False)
+            head(model(x)).square().mean().backward()
+            optimizer.step()
+    (fact,) = loop.of(StaleGradients)
+    assert fact.bytes == 2 * (256 * 256 + 256) * 4
+
+
 def test_gradients_zeroed_in_time_or_accumulated_are_silent() -> None:
     """zero_grad before the forward frees them; accumulation keeps them on purpose."""
     model, x = make()
