@@ -170,7 +170,8 @@ def _numbers_around(link: Link) -> frozenset[str]:
     if type(outer.value) is not dict:
         return frozenset()
     items = list(islice(dict.items(outer.value), MAX_TENSORS))
-    return frozenset(key for key, value in items if type(key) is str and type(value) in _NUMBERS)
+    plain = ((key, any(type(value) is kind for kind in _NUMBERS)) for key, value in items)  # `in` may run a metaclass
+    return frozenset(key for key, is_number in plain if is_number and type(key) is str)
 
 
 def _signature(tensor: torch.Tensor) -> tuple[tuple[int, ...], torch.device]:

@@ -81,7 +81,7 @@ def find_large_locals(
         for name in variables:
             value = variables[name]  # items() would keep a pair that has it too
             storages = _storages(value, min_bytes, answers)
-            if not storages and nests and type(value) in _NESTS:
+            if not storages and nests and _is_nest(type(value)):
                 storages = _of_nest(value, min_bytes)
             if not storages:
                 continue
@@ -114,6 +114,11 @@ def _storages(value: object, min_bytes: int, answers: Collection[tuple[int, int]
     if (id(value), id(type(value))) not in answers:  # to hash a class may run the user's code
         return {}
     return _of_nest(value, min_bytes)
+
+
+def _is_nest(kind: type) -> bool:
+    """Whether it is one of a few classes, by identity: a metaclass may define equality."""
+    return any(kind is one for one in _NESTS)
 
 
 def _of_nest(value: object, min_bytes: int) -> dict[int, int]:
