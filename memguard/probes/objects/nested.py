@@ -11,17 +11,22 @@ from memguard.probes.objects.attributes import attributes_of, mro_of, namespace_
 
 MAX_TENSORS = 64
 """Tensors of one output that are looked at."""
+MAX_ELEMENTS = 5_000
+"""Elements of a nest that are looked at: a list may grow while it is, as that of a profile function does."""
 
 
 def tensors_in(value: Any, depth: int = 6) -> Iterable[torch.Tensor]:
     """The tensors in a nest of tuples, lists, dicts and dataclasses, without running code of the user's."""
-    return (value,) if issubclass(type(value), torch.Tensor) else _walk(value, depth, [MAX_TENSORS])
+    return (value,) if issubclass(type(value), torch.Tensor) else _walk(value, depth, [MAX_TENSORS, MAX_ELEMENTS])
 
 
 def _walk(value: Any, depth: int, left: list[int]) -> Iterator[torch.Tensor]:
     if depth <= 0 or left[0] <= 0:
         return
     for item in children_of(value):
+        left[1] -= 1
+        if left[1] < 0:
+            return
         if not issubclass(type(item), torch.Tensor):
             yield from _walk(item, depth - 1, left)
         elif left[0] > 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import types
 from collections.abc import Mapping
+from itertools import islice
 
 import torch
 
@@ -32,7 +33,7 @@ def is_held_elsewhere(value: object, variables: Mapping[str, object]) -> bool:
         elif issubclass(type(part), torch.Tensor):
             return True
         else:
-            parts += children_of(part)
+            parts += islice(children_of(part), MAX_PARTS + 1)
     asked = tuple(parts)  # from Python 3.13 on, the arguments of the call below are found as well
     own = {id(part) for part in (*parts, parts, asked, variables)}
     referrers = gc.get_referrers(*asked)
