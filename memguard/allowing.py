@@ -7,9 +7,10 @@ from typing import final
 
 GRAD = "grad"
 
-# Names in force now, and names that were in force at any time since the recorder last asked.
 _open: dict[str, int] = {}
-_seen: set[str] = set()
+"""Names in force now."""
+lately: set[str] = set()
+"""Names in force at any time since the recorder last asked (`allowed_lately`)."""
 
 
 @final
@@ -36,7 +37,7 @@ class allow:
     def __enter__(self) -> None:
         for name in self._names:
             _open[name] = _open.get(name, 0) + 1
-            _seen.add(name)
+            lately.add(name)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         for name in self._names:
@@ -52,8 +53,8 @@ def allowed(name: str) -> bool:
 
 def allowed_lately() -> frozenset[str]:
     """The names allowed at any time since the last call, those of open blocks included."""
-    if not _seen:
+    if not lately:
         return frozenset()
-    names = frozenset(_seen)
-    _seen.intersection_update(_open)
+    names = frozenset(lately)
+    lately.intersection_update(_open)
     return names

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 from memguard.causes import Causes
-from memguard.detectors.hearing import Hearing
+from memguard.detectors.hearing import Hearing, part_of
 from memguard.detectors.interface import Detector
 from memguard.facts import Fact
 from memguard.findings import Finding
@@ -80,8 +80,8 @@ class Judging:
             part = "summary"
             try:
                 count(record, texts[record.shapes] if record.shapes is not None else None)
-                for code, observe in self._hearing.of(record, run):
-                    part = f"rule {code}"
+                for rule, observe in self._hearing.of(record, run):
+                    part = rule
                     for finding in observe(record, run):
                         self.add(finding)
             except Exception as error:
@@ -94,8 +94,8 @@ class Judging:
     def learn(self, facts: Iterable[Fact]) -> None:
         """Facts that probes saw; the rules judge them."""
         for fact in facts:
-            for code, learn in self._learners:
-                with self.parts.part(f"rule {code}"):
+            for part, learn in self._learners:
+                with self.parts.part(part):
                     for finding in learn(fact, self._run):
                         self.add(finding)
 
@@ -137,7 +137,7 @@ class Judging:
             overhead: What memguard spent in the loop: its seconds, and their share of the wall time.
         """
         for detector in self._detectors:
-            with self.parts.part(f"rule {detector.code}"):
+            with self.parts.part(part_of(detector)):
                 for finding in detector.finish(self._run):
                     self.add(finding)
         self.summary.ended = reason
@@ -179,11 +179,11 @@ class Judging:
         """Takes these rules, and knows who hears of what."""
         self._detectors = list(detectors)
         self._hearing = Hearing(detectors)
-        self._learners = [(d.code, d.learn) for d in detectors if type(d).learn is not Detector.learn]
+        self._learners = [(part_of(d), d.learn) for d in detectors if type(d).learn is not Detector.learn]
 
     def _drop(self, part: str) -> None:
         """A part failed: the rule or sink of that name is asked no more."""
-        self._use([d for d in self._detectors if f"rule {d.code}" != part])
+        self._use([d for d in self._detectors if part_of(d) != part])
         self.sinks = [sink for sink in self.sinks if _name(sink) != part]
         self._switched_off(part)
 

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, final
 
-from memguard.allowing import allowed_lately
+from memguard.allowing import allowed_lately, lately
 from memguard.backends.interface import Backend
 from memguard.clocks import now, perf_counter
 from memguard.detectors.interface import Detector
@@ -84,7 +84,7 @@ class Recorder:
     ) -> None:
         self.run = run
         self._records: deque[BatchRecord] = deque(maxlen=HISTORY)
-        self._backend = backend
+        self._backend = self._marking = backend
         self._logdir = logdir
         self._judging = Judging(
             run, detectors=detectors, sinks=sinks, silenced=silenced, switched_off=self._switched_off
@@ -107,6 +107,8 @@ class Recorder:
         """Optimizer steps so far; who hears of one counts it here."""
         self._index: int | None = None
         self._shapes: int | None = None
+        self._described: Any = None
+        self._described_as: int | None = None
         self._last = MemoryStats()
         self._last_time = self._judged_time = 0.0
         self._began = 0.0
@@ -232,12 +234,13 @@ class Recorder:
         """A stage ends; a checkpoint becomes a record of its own."""
         if not self._active() or not any(open_stage is stage for open_stage, _ in self._stages):
             return
-        began = perf_counter()
         if self.batch_is_open:
             self.batch_end()
         if stage is Stage.CHECKPOINT:
-            self._mark(stage, at_once=True)
-        else:
+            self.stage, self.batch_is_open = stage, True
+            self.batch_end(at_once=True)
+        began = perf_counter()
+        if stage is not Stage.CHECKPOINT:
             self._edge()
         self.judge()
         while self._stages.pop()[0] is not stage:
@@ -265,7 +268,9 @@ class Recorder:
         if self.batch_is_open:
             self.batch_end()
         self.batch_is_open, self._index = True, index
-        self._shapes = self._number_of(shapes) if shapes is not None else None
+        if shapes is not self._described:  # else as in the batch before
+            self._described, self._described_as = shapes, self._number_of(shapes) if shapes is not None else None
+        self._shapes = self._described_as
 
     def shapes_once(self, describe: Callable[[Any], Any], inputs: Any) -> None:
         """The input shapes of the open batch, where they come later than its start; the first ones count.
@@ -285,9 +290,29 @@ class Recorder:
         """
         if not self.batch_is_open or not self._open or process.pid != self._pid:
             return
-        self.batch_is_open = False
         began = perf_counter()
-        self._mark(self.stage, at_once)
+        self.batch_is_open = False
+        causes = self._judging.causes
+        allowances = causes.allowed
+        if lately or allowances:
+            allowances = allowed_lately()
+            if allowances != causes.allowed:
+                self.judge()
+                causes.allowed = allowances
+        if self._blind:
+            return
+        try:
+            look = self._marking.mark()
+        except Exception as error:
+            self.failed("backend", error)
+            return
+        marks = self._marks
+        marks.append(mark := self._new_mark(self.stage, look))
+        if self._judged_at_once:
+            self._judged_at_once -= 1
+            at_once = True
+        if at_once or allowances or len(marks) >= BLOCK or mark.time - self._judged_time >= BLOCK_SECONDS:
+            self.judge()
         self.spent += perf_counter() - began
 
     def learn(self, facts: Iterable[Fact]) -> None:
@@ -345,27 +370,6 @@ class Recorder:
                 self._tell([self._record_of(self._new_mark(Stage.OTHER, None), now)])
             self._last, self._last_time = now, self._clock()
 
-    def _mark(self, stage: Stage, at_once: bool) -> None:
-        """What every batch pays for: the device's counters as they stand, and what only now is known."""
-        allowances = allowed_lately()
-        if allowances != self._judging.causes.allowed:
-            self.judge()
-            self._judging.causes.allowed = allowances
-        if self._blind:
-            return
-        try:
-            look = self._backend.mark()
-        except Exception as error:
-            self.failed("backend", error)
-            return
-        marks = self._marks
-        marks.append(mark := self._new_mark(stage, look))
-        if self._judged_at_once:
-            self._judged_at_once -= 1
-            at_once = True
-        if at_once or allowances or len(marks) >= BLOCK or mark.time - self._judged_time >= BLOCK_SECONDS:
-            self.judge()
-
     def _new_mark(self, stage: Stage, look: object) -> Mark:
         now, batch, index, shapes = self._clock(), self.batch, self._index, self._shapes
         if not 0 <= now - self._rss_time < self._rss_seconds:
@@ -388,11 +392,12 @@ class Recorder:
             self._learn_device()
         self.run.slow = self._slow()
         records: list[BatchRecord] = []
-        stats = self._backend.stats
+        stats = self._marking.stats
         try:
             for mark in marks:
                 now = stats(mark.look)
                 records.append(self._record_of(mark, now))
+            self._marking = self._backend.settled()
         except Exception as error:
             self.failed("backend", error)
         self._tell(records)

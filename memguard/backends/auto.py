@@ -93,6 +93,10 @@ class AutoBackend(Backend):
         backend, theirs = cast("tuple[Backend, object]", mark)
         return backend.stats(theirs)
 
+    def settled(self) -> Backend:
+        """The device in use, once the search is over."""
+        return self._backend.settled() if self._find is None else self
+
     def read_slow(self) -> SlowStats:
         """The slow statistics; never changes the device, since it runs in another thread."""
         return self._backend.read_slow()

@@ -149,6 +149,14 @@ class HostBackend(Backend):
         """Unknown likewise."""
         return _UNKNOWN
 
+    def mark(self) -> object:
+        """Nothing: what `stats` tells of it is unknown."""
+        return None
+
+    def stats(self, mark: object) -> MemoryStats:
+        """Unknown."""
+        return _UNKNOWN
+
     def read_slow(self) -> SlowStats:
         """Memory of the process, of its workers and of the host."""
         return self._host.read_slow()

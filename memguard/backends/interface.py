@@ -56,6 +56,10 @@ class Backend(ABC):
         assert isinstance(mark, MemoryStats)
         return mark
 
+    def settled(self) -> Backend:
+        """Who answers `mark` and `stats` from now on: another backend, if this one only asks that, and always will."""
+        return self
+
     @abstractmethod
     def read_slow(self) -> SlowStats:
         """What is too dear for every batch."""

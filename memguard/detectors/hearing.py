@@ -13,7 +13,12 @@ FULL = 0.8
 """Share of the device from which on it counts as nearly full."""
 
 Observer = tuple[str, Callable[[BatchRecord, Run], Iterable[Finding]]]
-"""A rule's code, and what shows it a record."""
+"""A rule's name among memguard's parts, and what shows it a record."""
+
+
+def part_of(rule: Detector) -> str:
+    """What a rule is called where parts of memguard are switched off."""
+    return f"rule {rule.code}"
 
 
 @final
@@ -50,7 +55,7 @@ class Hearing:
         observers = self._observers.get(told)
         if observers is None:
             observers = self._observers[told] = tuple(
-                (d.code, d.observe) for d in self._observing if d.hears == EVERY or d.hears & told
+                (part_of(d), d.observe) for d in self._observing if d.hears == EVERY or d.hears & told
             )
         return observers
 

@@ -317,13 +317,13 @@ class Session:
         except Exception as error:
             recorder.failed("session", error)
 
-    def is_calm(self, batch: int) -> bool:
-        """Whether nobody would hear of anything in this batch, if none of the regular looks is due."""
-        return (
-            self.probes.is_quiet
-            and batch > self.watch.dense_until
-            and not (self.devices.listens or self.oom.attentive or self.validation.owes)
-        )
+    @property
+    def is_calm(self) -> bool:
+        """Whether ordinary batches could go without a word to anybody but recorder and probes.
+
+        Until a model joins, or a batch is told of in any other way: then `express` begins anew.
+        """
+        return not (self.devices.listens or self.oom.attentive or self.validation.owes or self.cache.counts_batches)
 
     # Model and optimizer
 
@@ -338,6 +338,8 @@ class Session:
     def disturb(self) -> None:
         """Something happened: the rest of the open batch is not passed over."""
         self.calm.is_on = False
+        if self.express is not None:
+            self.express.disturb()
 
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A root model is called; the validation guard decides here whether it builds a graph.
@@ -347,7 +349,7 @@ class Session:
         try:
             if self.oom.attentive:
                 self.oom.alive()
-            self.oom.called(model, self.recorder.batch)
+            self.oom.called(id(model), self.recorder.batch, training=model.training)
             self.probes.forward_start(model, args, kwargs)
         except Exception as error:
             self.recorder.failed("session", error)
@@ -379,8 +381,10 @@ class Session:
         if get_ident() != self._thread or process.pid != self._pid:
             return
         try:
-            if self.express is not None and self.express.step_start(optimizer):
-                return
+            if self.express is not None:
+                if self.express.awaited == id(optimizer):
+                    return
+                self.express.step_start(optimizer)
             is_new = self.probes.optimizer_step_start(optimizer)
             if self.on_step is not None:
                 self.on_step[0]()

@@ -76,6 +76,7 @@ class Probes:
     Attributes:
         seconds: Own time so far, all events together.
         active: Whether the open batch is looked at.
+        settled_seconds: How much of it the pace knows of.
         waiting: Facts for the next `take`.
         passes_over: Whether no probe hears of forwards in batches that are not looked at.
         is_quiet: Whether none hears of anything in them.
@@ -100,7 +101,7 @@ class Probes:
         self._on_failure = on_failure
         self._thread = get_ident()
         self._pid = process.pid
-        self._seconds_before = 0.0
+        self.settled_seconds = 0.0
         self._probes: list[Probe] = []
         self._dense: dict[str, Listeners] = {}
         self._always: dict[str, Listeners] = {}
@@ -176,11 +177,8 @@ class Probes:
         if heard["on_batch_start"]:
             self._emit("on_batch_start")
 
-    def pass_by(self, batch: int) -> None:
-        """A batch begins that nobody looks at, of the stage of the last one: what is left of `batch_start` then."""
-        watch = self.watch
-        watch.batch = batch
-        watch.batches += 1
+    def join(self) -> None:
+        """A batch is open that nobody looked at so far, of the stage of the last one, and was counted by the caller."""
         self._in_batch = True
         self._heard = self._always
 
@@ -249,13 +247,17 @@ class Probes:
             self._emit("on_batch_end")
         self._in_batch = False
         self._heard = self._between
-        if self.seconds != self._seconds_before:
-            spent, self._seconds_before = self.seconds - self._seconds_before, self.seconds
-            if not self.waiting:  # else it is the naming of a cause that took the time: once
-                self.pace.spend(spent)
+        if self.seconds != self.settled_seconds:
+            self.settle()
         if self.active:
             self.active = False
             self.pace.looked()
+
+    def settle(self) -> None:
+        """Takes what was spent since the last call from what the pace may spend."""
+        spent, self.settled_seconds = self.seconds - self.settled_seconds, self.seconds
+        if not self.waiting:  # else it is the naming of a cause that took the time: once
+            self.pace.spend(spent)
 
     @property
     def hears_backwards(self) -> bool:

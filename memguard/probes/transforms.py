@@ -17,10 +17,10 @@ def _none() -> None:
     return None
 
 
-_functorch: Callable[[], object] = getattr(
+functorch_stack: Callable[[], object] = getattr(
     getattr(torch._C, "_functorch", None), "peek_interpreter_stack", _none
 )  # checked in torch 2.13
-_tracing: Callable[[], object] = getattr(torch._C, "_get_tracing_state", _none)  # checked in torch 2.13
+tracing_state: Callable[[], object] = getattr(torch._C, "_get_tracing_state", _none)  # checked in torch 2.13
 
 
 def in_transform() -> bool:
@@ -30,4 +30,4 @@ def in_transform() -> bool:
 
 def in_eager_transform() -> bool:
     """The same for code that torch.compile is known not to trace: what a `Hook` calls."""
-    return _functorch() is not None or _tracing() is not None
+    return functorch_stack() is not None or tracing_state() is not None

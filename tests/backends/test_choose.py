@@ -139,3 +139,17 @@ def test_auto_follows_who_knows_the_device():
     backend.follow(host)
     assert backend.device == "cpu"
     assert backend.total_bytes == host.total_bytes is not None
+
+
+def test_auto_stands_aside_once_it_knows_the_device():
+    """Marks go through "auto" while it searches, and to the device itself from then on; what they tell is the same."""
+    fake, found = FakeBackend(), []
+    backend = AutoBackend(lambda: found[0] if found else None)
+    assert backend.settled() is backend
+    found.append(fake)
+    mark = backend.mark()
+    assert backend.settled() is fake
+    assert backend.stats(mark) == fake.stats(fake.mark()) == MemoryStats(allocated_bytes=2)
+    without = AutoBackend(lambda: None)
+    without.settle()
+    assert isinstance(without.settled(), HostBackend)

@@ -54,7 +54,7 @@ class CalmForwards:
             if not session.validation.is_trained(model):
                 return False
             self._trained.add(number)
-        session.oom.called(model, session.recorder.batch)
+        session.oom.called(number, session.recorder.batch, training=True)
         self.under_way.append(number)
         return True
 

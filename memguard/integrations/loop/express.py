@@ -13,14 +13,15 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, final
 
 import torch
-from torch import nn
+from torch import is_grad_enabled, nn
 from torch.optim.optimizer import Optimizer
 
 from memguard.forks import process
-from memguard.integrations.loop.hooks import OpenForwards
+from memguard.integrations.loop.hooks import ForwardListener, OpenForwards
 from memguard.integrations.loop.inference import BatchInference
+from memguard.integrations.loop.steps import steps_under_way
 from memguard.probes.shapes import Entry, describe_shapes
-from memguard.probes.transforms import in_eager_transform
+from memguard.probes.transforms import functorch_stack, tracing_state
 from memguard.stats import Stage
 
 if TYPE_CHECKING:
@@ -29,25 +30,33 @@ if TYPE_CHECKING:
 
 @final
 class Express:
-    """Takes the forwards and steps of ordinary batches, and says which it took.
+    """Stands before the long way: takes the forwards and steps of ordinary batches, and hands on all others.
 
     It opens and closes the batch as the long way does; of what that would have told, only the number of batches that
-    went by is told later.
+    went by is told later, and who was called where somebody asks.
 
     Args:
         session: Where the batch begins and ends.
         loop: Knows whether the loop is one of such batches.
         forwards: Hears of the forward under way where the rest of its batch goes the long way.
+        long: The long way.
 
     Attributes:
         is_open: Whether the open batch goes the short way.
         is_inside: Whether its forward is under way.
+        awaited: The identity of the optimizer whose step is taken and ends the open batch; 0 where none is.
     """
 
-    def __init__(self, session: Session, loop: BatchInference, forwards: OpenForwards) -> None:
-        self._session, self._loop, self._forwards = session, loop, forwards
-        self._recorder, self._probes, self._watch = session.recorder, session.probes, session.watch
-        self.is_open = self.is_inside = self._stepping = self._is_off = False
+    def __init__(self, session: Session, loop: BatchInference, forwards: OpenForwards, long: ForwardListener) -> None:
+        self._session, self._loop, self._forwards, self._long = session, loop, forwards, long
+        self._recorder, self._probes, self._watch, self._oom = (
+            session.recorder,
+            session.probes,
+            session.watch,
+            session.oom,
+        )
+        self.is_open = self.is_inside = self._is_off = False
+        self.awaited = 0
         self._left = self._gone = 0
         self._model = self._passed = self._optimizer = self._stepped = 0
         self._shape: torch.Size | None = None
@@ -65,54 +74,75 @@ class Express:
         self.stop()
         self._model, self._passed = self._passed, 0
         self._optimizer = self._stepped
-        if self._model and not self._is_off and not self._loop.needs_backward:
+        if self._model and not self._is_off and not self._loop.needs_backward and self._session.is_calm:
             self._left = self._probes.pace.calm_ahead(Stage.TRAIN)
 
     def give_up(self) -> None:
         """It failed: every batch goes the long way from now on."""
         self._is_off = True
-        self._left = self._gone = 0
+        self._left = 0
 
     def stop(self) -> None:
         """The next batch goes the long way."""
         if self._gone:
+            self.tell()
             self._probes.pace.pass_by(Stage.TRAIN, self._gone)
         self._left = self._gone = 0
 
-    def forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether a forward that begins was taken."""
-        if not (self._left or self._gone) or get_ident() != self._thread or process.pid != self._pid:
-            return False
-        if not self._left:
-            self.stop()
-            return False
-        recorder, session = self._recorder, self._session
-        batch = recorder.batch
-        if not (
-            id(model) == self._model
-            and model.training
-            and torch.is_grad_enabled()
-            and exc_info()[1] is None
-            and not in_eager_transform()
-            and session.is_calm(batch)
-            and self._loop.begins_alike(self._model)
-        ):
-            self.stop()
-            return False
+    def disturb(self) -> None:
+        """Something happened, in any thread: the next batch goes the long way, and what it asks for is known."""
+        self._left = 0
+        self.tell()
+
+    def tell(self) -> None:
+        """Tells of the newest call of the model that was taken."""
+        if self._gone:
+            self._oom.called(self._model, self._watch.batch, training=True)
+
+    # Forwards, told by RootHooks
+
+    def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A root model is called: taken if it is called as in the last batch, and nobody listens."""
+        if self._gone or self._left > 0:
+            try:
+                batch = self._recorder.batch
+                if (
+                    self._left > 0
+                    and id(model) == self._model
+                    and get_ident() == self._thread
+                    and model.training
+                    and is_grad_enabled()
+                    and exc_info()[1] is None
+                    and functorch_stack() is None
+                    and tracing_state() is None
+                    and self._probes.is_quiet
+                    and batch > self._watch.dense_until
+                    and process.pid == self._pid
+                    and self._loop.begins_alike(self._model)
+                ):
+                    self._begin(batch, args, kwargs)
+                    return
+                if get_ident() == self._thread and process.pid == self._pid:
+                    self.stop()
+            except Exception as error:
+                self._failed(error)
+        self._long.forward_start(model, args, kwargs)
+
+    def _begin(self, batch: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._left -= 1
         self._gone += 1
-        self.is_open = self.is_inside = True
+        self.is_open, self.is_inside, self.awaited = True, True, self._optimizer
+        inputs = args[0] if len(args) == 1 and not kwargs else None
         try:
-            inputs = args[0] if len(args) == 1 and not kwargs else None
             alike = type(inputs) is torch.Tensor and inputs.shape == self._shape and inputs.dtype is self._dtype
         except RuntimeError:
             alike = False  # a nested tensor has no shape
         if not alike:
             self._describe(args, kwargs)
-        recorder.batch_start(None, self._shapes)
-        self._probes.pass_by(batch)
-        session.oom.called(model, batch)
-        return True
+        self._recorder.batch_start(None, self._shapes)
+        watch = self._watch
+        watch.batch = batch
+        watch.batches += 1
 
     def _describe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Remembers the shapes of a forward's inputs, those of a single tensor so that the next one can be compared."""
@@ -121,33 +151,41 @@ class Express:
             with contextlib.suppress(RuntimeError):  # a nested tensor has no shape
                 self._shape, self._dtype = args[0].shape, args[0].dtype
 
-    def forward_end(self, output: object) -> bool:
-        """Whether the forward that ends was taken, and did not fail."""
-        if not self.is_inside or get_ident() != self._thread:
-            return False
-        self.is_inside = False
-        return output is not None
+    def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """A root model has answered."""
+        if self.is_inside and get_ident() == self._thread:
+            self.is_inside = False
+            if output is not None:
+                return
+        self._long.forward_end(model, args, output)
 
-    def step_start(self, optimizer: Optimizer) -> bool:
-        """Whether a step that begins was taken: that of the open batch, by the optimizer that made the last ones."""
-        number = id(optimizer)
+    def hook_failed(self, error: Exception) -> None:
+        """A hook of ours raised."""
+        self._long.hook_failed(error)
+
+    # Steps, told by the session
+
+    def step_start(self, optimizer: Optimizer) -> None:
+        """A step begins that is not the `awaited` one."""
         if not self.is_open:
-            self._stepped = number
-            return False
-        if number != self._optimizer or self._stepping:
-            return False
-        self._stepping = True
-        return True
+            self._stepped = id(optimizer)
 
     def step_end(self, optimizer: Optimizer) -> bool:
         """Whether the step that ends was taken; the batch is over with it."""
-        if not (self._stepping and self.is_open and id(optimizer) == self._optimizer):
+        if id(optimizer) != self.awaited:
             return False
-        self.is_open = self.is_inside = self._stepping = False
-        self._recorder.optimizer_steps += 1
+        self.is_open, self.is_inside, self.awaited = False, False, 0
+        recorder, probes = self._recorder, self._probes
+        recorder.optimizer_steps += 1
         self._watch.optimizer_steps += 1
         self._loop.ends_alike()
-        self._session.batch_end()
+        recorder.batch_end()
+        if probes.waiting or probes.seconds != probes.settled_seconds:
+            probes.settle()
+            if probes.waiting:
+                recorder.learn(probes.take())
+        if self._session.on_batch is not None:
+            self._session.on_batch()
         return True
 
     def leave(self, *, in_hook: bool) -> None:
@@ -157,11 +195,16 @@ class Express:
             in_hook: Whether a model is called just now, by whose hook this comes.
         """
         session = self._session
-        inside, stepping = self.is_inside, self._stepping
-        self.is_open = self.is_inside = self._stepping = False
+        inside = self.is_inside
+        self.is_open, self.is_inside, self.awaited = False, False, 0
+        self._probes.join()
         self.stop()
         session.calm.is_on = self._recorder.batch_is_open
         if inside and (under_way := self._forwards.adopt(self._model, in_hook=in_hook)) is not None:
             session.calm.resume(under_way)
-        if stepping:
+        if steps_under_way():
             self._loop.step_start()
+
+    def _failed(self, error: Exception) -> None:
+        self.give_up()
+        self._session.recorder.failed("short way", error)

@@ -44,7 +44,7 @@ class PlainLoop:
         self._inference = BatchInference(self, steps_under_way)
         self._hear_backward = Hook(self._backward, self.hook_failed)
         self._losses: BackwardCalls | None = None
-        self._express = session.express = Express(session, self._inference, self._forwards_open)
+        self._express = session.express = Express(session, self._inference, self._forwards_open, self)
         session.on_step = (self._step_start, self._step_end)
 
     @property
@@ -64,7 +64,7 @@ class PlainLoop:
             return
         self._express.stop()
         self._parts = None
-        self._hooks[model] = RootHooks(model, self)
+        self._hooks[model] = RootHooks(model, self._express)
         self.session.add_model(model)
 
     def leave_losses(self) -> None:
@@ -95,17 +95,11 @@ class PlainLoop:
         """Something raised where the loop calls us."""
         self.session.recorder.failed(name, error)
 
-    # Forwards, told by RootHooks
+    # Forwards, told by RootHooks where they do not go the short way
 
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A root model is called."""
         express, session = self._express, self.session
-        try:
-            if express.forward(model, args, kwargs):
-                return
-        except Exception as error:
-            express.give_up()
-            session.recorder.failed("short way", error)
         if session.is_foreign():
             session.watch.elsewhere.start()
             return
@@ -133,8 +127,6 @@ class PlainLoop:
 
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A root model has answered."""
-        if self._express.forward_end(output):
-            return
         if self.session.is_foreign():
             self.session.watch.elsewhere.end(model, args, output)
             return

@@ -16,8 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from torch import nn
-
 from memguard.backends.auto import AutoBackend
 from memguard.backends.oom_view import OomView, view_of
 from memguard.integrations.loop.forward_count import ForwardCount
@@ -112,12 +110,12 @@ class OomWatch:
         if self._pending is not None:
             self._goes_on()
 
-    def called(self, model: nn.Module, batch: int) -> None:
-        """A root model is called in this batch."""
+    def called(self, model: int, batch: int, *, training: bool) -> None:
+        """The root model with this identity is called in this batch."""
         if len(self._called) > _MOST_MODELS:
             self._called.clear()
-        self._called[id(model)] = batch  # of what is gone and has left its number to another, no batch is recent
-        self._forwards.forward(batch, model.training)
+        self._called[model] = batch  # of what is gone and has left its number to another, no batch is recent
+        self._forwards.forward(batch, training)
 
     def _after_records(self, records: Sequence[BatchRecord]) -> None:
         """Switches the history on and off as the device fills up in pieces."""
