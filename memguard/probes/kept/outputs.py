@@ -176,10 +176,12 @@ class OutputsProbe(Probe):
         holders = self.holders(kept, graph=False, collector=False, stage=watch.stage)
         if not holders:
             return
-        holder = max(holders, key=lambda holder: (holder.grows, holder.tensors))
+        holder = max(holders, key=lambda holder: (holder.grows, holder.bytes, holder.tensors))
         if holder.length < MIN_BATCHES and not holder.grows:
             return
-        held = sum({output.key: output.bytes for output in old}.values())
+        # Of an answer whose parts go to several lists, each keeps its own; long lists are met in samples.
+        of_all = min(holder.bytes / kept.pinned, 1.0) if kept.pinned else 1.0
+        held = round(of_all * sum({output.key: output.bytes for output in old}.values()))
         place = holder.place
         bounded = is_bounded(
             place.file,

@@ -11,6 +11,7 @@ from memguard.probes.naming.callers import Feeding
 from memguard.probes.naming.names import growing, innermost
 from memguard.probes.naming.walk import Link
 from memguard.probes.objects import Via
+from memguard.probes.objects.sizes import storage_key
 from memguard.source.sought import Statement
 
 
@@ -25,6 +26,7 @@ class Group:
         """The name to tell: not a mere alias."""
         self.leaves: list[Link] = []
         self.bytes = 0
+        """Many views of one storage weigh what it weighs."""
         self.statement: Statement | None = None
         self.feeding: Feeding | None = None
         """Where the function of the statement is called."""
@@ -33,11 +35,17 @@ class Group:
 def grouped(found: Iterable[tuple[Link, int]]) -> list[Group]:
     """The links to tensors by the name under which each lies, or the name of the container that grows."""
     groups: dict[tuple[int, object], Group] = {}
+    counted: set[tuple[object, ...]] = set()
     for leaf, size in found:
         key = name_key(leaf)
         if key not in groups:
             groups[key] = Group(innermost(growing(leaf)))
         groups[key].leaves.append(leaf)
+        storage = storage_key(leaf.value) if issubclass(type(leaf.value), torch.Tensor) else None
+        if storage is not None:
+            if (*key, storage) in counted:
+                continue
+            counted.add((*key, storage))
         groups[key].bytes += size
     return list(groups.values())
 

@@ -88,6 +88,41 @@ def test_a_column_that_pins_its_output_is_told_as_a_view() -> None:
     assert fact.used_bytes == fact.views * 8 * 4
 
 
+class Answers(nn.Module):
+    """Answers with a dict: a small part, and one that is eight times as large."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"small": x * 2, "large": x.repeat(1, 8)}
+
+
+def test_of_two_lists_the_one_that_holds_most_is_told_with_its_own_size() -> None:
+    """Each takes a part of an answer, the small one first."""
+    model, x = Answers(), torch.randn(8, 64)
+    small, large = [], []
+    with Loop(model, kinds=[OutputsProbe]) as loop:
+        for _ in loop.batches(14):
+            out = model(x)
+            small.append(out["small"])
+            large.append(out["large"])  # the large part
+    fact = loop.of(KeptOutputs)[0]
+    assert (fact.place.holder, fact.place.line) == ("large", line_of("the large part"))
+    assert fact.bytes_per_batch == 8 * 8 * 64 * 4
+
+
+def test_many_views_of_one_output_weigh_what_it_weighs() -> None:
+    """A list of an output's rows is not larger than another that holds outputs of the same size and more."""
+    model, x = Answers(), torch.randn(8, 64)
+    rows, large = [], []
+    with Loop(model, kinds=[OutputsProbe]) as loop:
+        for _ in loop.batches(14):
+            out = model(x)
+            rows.extend(out["small"])
+            large.append(out["large"])  # beside the rows
+    fact = loop.of(KeptOutputs)[0]
+    assert (fact.place.holder, fact.place.line) == ("large", line_of("beside the rows"))
+    assert fact.bytes_per_batch == pytest.approx(8 * 8 * 64 * 4, rel=0.1)  # long lists are met in samples
+
+
 def test_healthy_loops_are_silent() -> None:
     """The last few outputs, copies elsewhere and outputs that die are nothing."""
     model, x = make()
