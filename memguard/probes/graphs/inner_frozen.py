@@ -34,7 +34,9 @@ from memguard.stats import Stage
 
 KEY = "memguard.inner"
 AFTER_STEPS = 4
-"""Optimizer steps after which the parts are looked through, once: who is trained is known by then."""
+"""Optimizer steps after which the parts are looked through: who is trained is known by then."""
+MAX_SEARCHES = 4
+"""Trainings, one after another, of which each brings a model of its own."""
 MAX_PARTS = 8
 CALLS = 8
 """Of one part, in which it is hooked."""
@@ -130,18 +132,32 @@ class InnerFrozenProbe(Probe):
         super().__init__(watch, report)
         self._parts: list[_Part] = []
         self._searched = False
+        self._searches = 0
+        self._looked: list[weakref.ref[nn.Module]] = []
+        """Models that were looked through, or watched when others were."""
         self._used: dict[int, list[int]] = {}
         """Graphs of each model that died unused, and those that a backward used."""
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         """Those that were alive a batch before."""
         self._begun = 0
         """Optimizer steps before the training that is under way."""
+        self._first = 0
+        """Its first batch, where it is not the first training."""
+
+    def on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Looks anew where another training begins, of a model that was not there: it may have a teacher inside."""
+        if self._searched and self._searches < MAX_SEARCHES and self._new_models():
+            self._searched = False
+            self._used.clear()
+            self._begun, self._first = self.watch.optimizer_steps, self.watch.batch
+            self.hear("on_batch_end")
 
     def on_batch_end(self) -> None:
-        """Looks for such parts once; later concludes, and takes the hooks away."""
+        """Looks for such parts once in a training; later concludes, and takes the hooks away."""
         watch = self.watch
-        if self._searched:
+        if self._parts:
             self._conclude()
+        if self._searched:
             return
         optimizers = [weakref.ref(optimizer) for optimizer in watch.optimizers]
         if self._optimizers and optimizers and all(ref() is None for ref in self._optimizers):
@@ -149,11 +165,14 @@ class InnerFrozenProbe(Probe):
             self._begun = watch.optimizer_steps
         self._optimizers = optimizers or self._optimizers
         for mark in watch.ledger.died:
-            self._used.setdefault(mark.module, [0, 0])[mark.used] += 1
+            if mark.batch >= self._first:
+                self._used.setdefault(mark.module, [0, 0])[mark.used] += 1
         if watch.optimizer_steps - self._begun >= AFTER_STEPS and optimizers:
             self._searched = True
+            self._searches += 1
             if not watch.compiled:
                 self._search()
+            self._looked = [weakref.ref(model) for model in watch.models]
             if not self._parts:
                 self.stop_hearing("on_batch_end")
 
@@ -167,6 +186,10 @@ class InnerFrozenProbe(Probe):
                     hook.take_off(model)
         self._parts.clear()
 
+    def _new_models(self) -> list[nn.Module]:
+        known = {id(model) for ref in self._looked if (model := ref()) is not None}
+        return [model for model in self.watch.models if id(model) not in known]
+
     def _search(self) -> None:
         held = {
             id(parameter)
@@ -174,15 +197,20 @@ class InnerFrozenProbe(Probe):
             for group in optimizer.param_groups
             for parameter in group["params"]
         }
-        for model in self.watch.models:
+        models = self._new_models()
+        roots = {id(root) for root in self.watch.models}
+        known = {id(module) for part in self._parts if (module := part.ref()) is not None}
+        for model in models:
             if sum(len(part._parameters) for part in parts_of(model)) > MOST_OWNED:
                 continue
             # Of a model that is not trained itself, a loss with its teacher inside: backwards run through its answers.
             unused, used = self._used.get(id(model), (0, 0))
             if not any(id(parameter) in held for parameter in parameters_of(model)) and (unused or used < MIN_USED):
                 continue
+            # Who was a model of its own in an earlier training, and is not called by itself in this, may be a teacher.
+            former = {id(ref()) for ref in self._looked}.difference(self._used) if unused or used else set()
             for module in (*_unheld(model, held), *_hidden(model, held)):
-                if isinstance(module, torch.jit.ScriptModule) or any(module is root for root in self.watch.models):
+                if isinstance(module, torch.jit.ScriptModule) or id(module) in (roots - former) | known:
                     continue
                 if len(self._parts) == MAX_PARTS:
                     return
@@ -243,7 +271,7 @@ class InnerFrozenProbe(Probe):
                     frozen=True,
                 )
             )
-        if not self._parts:
+        if not self._parts and self._searched:
             self.stop_hearing("on_batch_end")
 
     def _wait(self, part: _Part) -> None:

@@ -179,3 +179,68 @@ def test_what_was_trained_before_is_not_looked_into() -> None:
         train(loop, teacher, 3, taught=False)
         train(loop, student, 20, taught=True)
     assert loop.of(UnusedGraphs) == []
+
+
+class Around(nn.Module):
+    """A teacher that was trained by itself before, and a student, in one model."""
+
+    def __init__(self, teacher: Features, how: str) -> None:
+        super().__init__()
+        self.teacher, self.student, self.how = teacher, nn.Linear(6, 6), how
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        target = self.teacher.features(x) if self.how != "not called" else x  # trained before
+        return (self.student(x) - (target if self.how == "used" else target.detach())).pow(2).mean()
+
+
+class Standing(Features):
+    """May be called as well."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.features(x)
+
+
+def steps(loop: Loop, model: nn.Module, count: int, *, parts: nn.Module | None = None, beside: bool = False) -> None:
+    optimizer = torch.optim.SGD((parts or model).parameters(), lr=0.1)
+    for _ in loop.batches(count):
+        optimizer.zero_grad()
+        x = torch.randn(4, 6)
+        loss = model(x).square().mean()
+        if beside and isinstance(model, Around):
+            loss = loss + model.teacher(x).mean()
+        loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("how", ["detached", "used", "not called", "called by itself"])
+def test_a_teacher_from_an_earlier_training_is_found_in_the_model_around_it(how: str) -> None:
+    """It was watched itself then. Used, not called or called by itself in the later training, it is left alone."""
+    teacher = Standing()
+    with Loop(teacher, kinds=[InnerFrozenProbe]) as loop:
+        steps(loop, teacher, 12)
+        around = Around(teacher, how)
+        loop.add(around)
+        steps(loop, around, 20, parts=around.student, beside=how == "called by itself")
+    facts = loop.of(UnusedGraphs)
+    assert [fact.place.holder for fact in facts] == (["self.teacher"] if how == "detached" else [])
+    assert all("trained before" in linecache.getline(str(fact.place.file), fact.place.line or 0) for fact in facts)
+
+
+def test_parts_trained_in_turn_by_optimizers_made_anew_are_left_alone() -> None:
+    """The model is the same in all phases: who rests in one is trained in the next."""
+
+    class Turns(Pair):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.student(x) - self.teacher(x) if self.first else self.student(x).detach() - self.teacher(x)
+
+        first = True
+
+    model = Turns()
+    with Loop(model, kinds=[InnerFrozenProbe]) as loop:
+        steps(loop, model, 8)
+        for _ in range(3):
+            model.first = False
+            steps(loop, model, 8, parts=model.teacher)
+            model.first = True
+            steps(loop, model, 8, parts=model.student)
+    assert loop.of(UnusedGraphs) == []
