@@ -104,6 +104,8 @@ class Watch:
     """Models whose graphs of evaluation were told as kept alive: nobody will use them, though they do not die."""
     carried: set[int] = field(default_factory=set)
     """Those of them whose graphs a carried state keeps: told as that, and not as an evaluation besides."""
+    chained: set[int] = field(default_factory=set)
+    """Models in training mode whose graphs a carried state keeps: told as that, and not as a frozen model besides."""
     rolled_out: set[tuple[str | None, str | None]] = field(default_factory=set)
     """Functions (file, name) that were told as rolling a model out: what else hangs on its graph comes of that."""
     evaluated: set[int] = field(default_factory=set)

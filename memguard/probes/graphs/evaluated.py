@@ -44,6 +44,8 @@ class EvaluatedModel:
     kept: bool = False
     """Whether graphs of its evaluation were met that somebody keeps."""
     told: int = 0
+    frozen: bool = False
+    """Whether it was told as a frozen model: told again it stays one."""
     optimized: bool | None = None
     differentiates: bool | None = None
     """Whether its forward takes a derivative: then it needs a graph, though no backward comes by our marks."""

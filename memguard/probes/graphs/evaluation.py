@@ -223,7 +223,9 @@ class EvaluationProbe(Probe):
         if model.used or model.told >= 2:
             return
         other = self._models.get((number, not training))
-        if other is not None and other.used:
+        if model.told:
+            frozen = model.frozen
+        elif other is not None and other.used:
             frozen = self._serves(model, since=other.last_used)
         elif model.unused < MIN_UNUSED:
             return
@@ -233,6 +235,8 @@ class EvaluationProbe(Probe):
             frozen = model.beside > 0 and not self._optimized(model)
         if training and not frozen:
             return  # a training forward whose loss was thrown away (a critic's step, a search): no rule
+        if training and number in self.watch.chained:
+            return  # its graphs died together, with the state that is told of
         enough = MIN_FROZEN if frozen else MIN_UNUSED
         if (model.beside if frozen else model.unused) < (enough if model.told == 0 else 16 * enough):
             return
@@ -252,7 +256,7 @@ class EvaluationProbe(Probe):
             if model.asked != model.place:
                 self._tell_method(model, group)
                 return
-        model.told += 1
+        model.told, model.frozen = model.told + 1, frozen
         self._tell(
             model, self._line(model) if frozen else self._inside(model.asked, [model]), model.unused, frozen=frozen
         )

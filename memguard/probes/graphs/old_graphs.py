@@ -312,6 +312,8 @@ class GraphsProbe(Probe):
         if not training:
             watch.retained.update(mark.module for mark in old)
             watch.carried.update(mark.module for mark in old if (self._carried and not rolled_out) or together)
+        elif self._carried:
+            watch.chained.update(mark.module for mark in old)
         frames = list(user_frames(sys._getframe(1)))
         evaluated = all(not mark.training and mark.module in watch.evaluated for mark in old)
         for place in _places(holders, least=least):

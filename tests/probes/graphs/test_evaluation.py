@@ -116,6 +116,41 @@ def test_a_teacher_that_was_trained_before(teaches: bool, frozen: bool) -> None:
     assert fact.frozen is frozen and fact.place.line == line_of("teaches" if teaches else "in a row")
 
 
+def test_a_model_told_as_frozen_stays_frozen() -> None:
+    """Of a teacher that was trained before, what was told once is told again, though steps beside it got rarer."""
+    teacher, student, x = make(), make(1), torch.randn(8, 8)
+    first, second = torch.optim.SGD(teacher.parameters(), lr=0.1), torch.optim.SGD(student.parameters(), lr=0.1)
+    with Loop(teacher, student, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(4):
+            teacher(x).sum().backward()
+            first.step()
+        teacher.eval()
+        for number in loop.batches(150):
+            target = teacher(x).detach()
+            if number < 30 or number % 2:
+                (student(x) - target).square().mean().backward()
+                second.step()
+    facts = loop.of(UnusedGraphs)
+    assert facts and all(fact.frozen for fact in facts)
+
+
+def test_graphs_that_died_with_a_carried_state_are_no_frozen_model() -> None:
+    """A reservoir whose read-out alone is trained: the state is told, and what dies when it is made new is not."""
+    cell, readout, x = nn.GRUCell(8, 8), make(1), torch.randn(8, 8)
+    optimizer = torch.optim.SGD(readout.parameters(), lr=0.01)
+    with Loop(cell, readout, kinds=[GraphsProbe, EvaluationProbe]) as loop:
+        state = torch.zeros(8, 8)
+        for number in loop.batches(60):
+            if number % 30 == 0:
+                state = torch.zeros(8, 8)
+            state = cell(x, state)
+            readout(state.detach()).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert any(fact.carried for fact in loop.of(RetainedGraphs))
+    assert loop.of(UnusedGraphs) == []
+
+
 def test_evaluation_between_trainings_of_two_models_is_none() -> None:
     """Each batch trains both, and asks one of them in between."""
     one, other, x = make(), make(1), torch.randn(8, 8)
