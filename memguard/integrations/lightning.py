@@ -67,6 +67,10 @@ class MemGuardMixin(Answers):
         self._forecast: FirstForecast | None = None
         self._off = disabled()
         self._hooks: list[tuple[nn.Module, RootHooks]] = []
+        self._parts: list[nn.Module] = []
+        """Modules that training only calls inside others; between its epochs they may be asked for themselves."""
+        self._between: list[RootHooks] = []
+        """The hooks on them, there from the end of an epoch to the next one's start."""
         self._nested: dict[int, bool] = {}
         self._sorting = False
         self._failed: set[str] = set()
@@ -140,6 +144,7 @@ class MemGuardMixin(Answers):
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """An epoch begins."""
         self._end_checkpoint()
+        self._leave_parts()
         if self._session is not None:
             self._session.recorder.epoch(trainer.current_epoch)
 
@@ -191,9 +196,10 @@ class MemGuardMixin(Answers):
 
     @shielded
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """A training epoch is over."""
+        """A training epoch is over; the module's own hook comes after this one, and may draw samples by a part."""
         if self._session is not None:
             self._session.epoch_end()
+            self._between = self._between or [RootHooks(part, self) for part in self._parts]
 
     @shielded
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
@@ -328,8 +334,9 @@ class MemGuardMixin(Answers):
 
     def hook_failed(self, error: Exception) -> None:
         """A hook of ours raised: all of them fall silent, and gradients are given back."""
-        for _, hooks in self._hooks:
+        for hooks in (*(hooks for _, hooks in self._hooks), *self._between):
             hooks.stop()
+        self._parts = []
         if self._session is not None:
             self._session.validation.release()
         self.part_failed("module hooks", error)
@@ -373,7 +380,13 @@ class MemGuardMixin(Answers):
         for root, hooks in self._hooks:
             if id(root) in inner:
                 hooks.remove()
+        self._parts = [root for root, _ in self._hooks if id(root) in inner]
         self._hooks = [(root, hooks) for root, hooks in self._hooks if id(root) not in inner]
+
+    def _leave_parts(self) -> None:
+        """An epoch begins, or the run is over: parts are called inside others again."""
+        while self._between:
+            self._between.pop().remove()
 
     @shielded
     def _log(self, trainer: Any, *, trained: bool = False) -> None:
@@ -410,11 +423,13 @@ class MemGuardMixin(Answers):
                 last.callback(session.close, reason)
             for _, hooks in self._hooks:
                 last.callback(hooks.remove)
+            last.callback(self._leave_parts)
             if self._progress is not None:
                 last.callback(self._progress.remove)
             if self._hushed is not None:
                 last.callback(self._hushed.remove)
             self._hooks, self._nested, self._sorting, self._forwards_open = [], {}, False, OpenForwards()
+            self._parts = []
             self._progress = self._loggers = self._hushed = None
         if session is None:
             return

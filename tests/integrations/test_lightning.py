@@ -180,6 +180,27 @@ def test_no_hook_is_left_on_the_module(package: ModuleType, tmp_path: Path) -> N
     assert twin._options.log_every == copy.deepcopy(guard)._options.log_every == 7
 
 
+def test_a_part_is_heard_between_epochs_alone(package: ModuleType, tmp_path: Path) -> None:
+    """Training calls it inside the module, and a hook there would be met by every batch; samples are drawn by it."""
+    hooks: list[int] = []
+
+    class Whole(type(classifier(package))):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.net(x)
+
+        def training_step(self, batch: Any, index: int) -> torch.Tensor:
+            hooks.append(len(self.net._forward_hooks))
+            return self(batch[0]).sum()
+
+        def on_train_epoch_end(self) -> None:
+            hooks.append(-len(self.net._forward_hooks))
+
+    model = Whole()
+    trainer(package, tmp_path, memguard.MemGuard(quiet=True)).fit(model, loader())
+    assert hooks == [1, 0, 0, 0, 0, 0, -1, 0, 0, 0, 0, 0, 0, -1]
+    assert not model.net._forward_hooks
+
+
 def test_memory_stands_in_the_progress_bar(package: ModuleType, tmp_path: Path) -> None:
     """The bar's metrics gain a short text while the run goes on, and lose it afterwards."""
     callbacks = importlib.import_module(f"{package.__name__}.callbacks")

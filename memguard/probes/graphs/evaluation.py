@@ -226,7 +226,8 @@ class EvaluationProbe(Probe):
         if model.told:
             frozen = model.frozen
         elif other is not None and other.used:
-            frozen = self._serves(model, since=other.last_used)
+            since = other.last_used
+            frozen = self._serves(model, since=since) and not self._is_trained_within(number, model, since=since)
         elif model.unused < MIN_UNUSED:
             return
         else:
@@ -267,6 +268,15 @@ class EvaluationProbe(Probe):
         Whatever became of its optimizer; evaluation comes between trainings of the same model, or in a row.
         """
         return model.first_batch is not None and model.first_batch > since and 4 * model.beside >= 3 * model.unused
+
+    def _is_trained_within(self, number: int, model: EvaluatedModel, *, since: int) -> bool:
+        """Whether a part is trained as one of another model, whose forwards alone were seen since."""
+        later = (m for (_, training), m in self._models.items() if training and m.used and m.last_used > since)
+        wholes = [module for other in later if (module := other.ref()) is not None]
+        seen: set[int] = set()
+        return any(number == id(part) for whole in wholes for part in submodules_of(whole, seen)) and (
+            self._optimized(model)
+        )
 
     def _conclude_sites(self, model: EvaluatedModel, *, training: bool) -> None:
         """Of a model that serves a training step from the side, and is called twice, one call may be used alone."""

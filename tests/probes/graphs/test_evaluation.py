@@ -151,6 +151,33 @@ def test_graphs_that_died_with_a_carried_state_are_no_frozen_model() -> None:
     assert loop.of(UnusedGraphs) == []
 
 
+def test_a_part_trained_within_a_whole_is_no_teacher() -> None:
+    """Once it was called by itself, then inside the whole alone; asked beside its training it is evaluated."""
+
+    class Whole(nn.Module):
+        def __init__(self, part: nn.Module) -> None:
+            super().__init__()
+            self.part = part
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.part.forward(x)
+
+    part, x = make(), torch.randn(8, 8)
+    whole = Whole(part)
+    optimizer = torch.optim.SGD(whole.parameters(), lr=0.1)
+    with Loop(whole, part, kinds=[EvaluationProbe]) as loop:
+        for number in loop.batches(20):
+            optimizer.zero_grad()
+            (part if number == 0 else whole)(x).sum().backward()
+            optimizer.step()
+            if number > 1:
+                part.eval()
+                part(x)  # between its steps
+                part.train()
+    facts = loop.of(UnusedGraphs)
+    assert facts and not any(fact.frozen for fact in facts)
+
+
 def test_evaluation_between_trainings_of_two_models_is_none() -> None:
     """Each batch trains both, and asks one of them in between."""
     one, other, x = make(), make(1), torch.randn(8, 8)
