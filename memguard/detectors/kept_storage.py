@@ -25,8 +25,8 @@ MIN_VIEW_BYTES_PER_BATCH = 4096
 TIMES = 8
 MIN_BATCHES = 8
 MIN_BYTES_PER_BATCH = 1024
-MIN_SHARE_PER_BATCH = 1e-6
-"""Of the device: less with every batch is a log of losses or labels, and never fills it."""
+MIN_SHARE_PER_BATCH = 1 / 75_000
+"""Of the device: less with every batch fills it after 75,000 of them. A remark, until the floor shows that it does."""
 
 MIN_SHARE_OF_NUMBERS = 1e-3
 """The same of numbers that look harmless: a log of losses, each with the storage of its elements (``mse_loss``).

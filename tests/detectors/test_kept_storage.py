@@ -42,6 +42,16 @@ def test_what_will_not_fit_is_told_all_the_same() -> None:
     assert finding.severity is Severity.CRITICAL
 
 
+def test_what_takes_a_very_long_run_to_fill_the_device_is_a_remark() -> None:
+    """A small feature of each batch, kept for a score at the end, is no leak worth a warning; ten times as much is."""
+    run = run_of()
+    assert run.device_total_bytes
+    little = run.device_total_bytes / 90_000
+    (small,) = judge(OutputsAccumulate(), replace(KEPT, bytes=round(20 * little), bytes_per_batch=little), run=run)
+    (large,) = judge(OutputsAccumulate(), replace(KEPT, bytes_per_batch=10 * little), run=run)
+    assert (small.severity, large.severity) == (Severity.INFO, Severity.WARNING)
+
+
 def test_lists_that_are_filled_side_by_side_are_one_warning() -> None:
     """Predictions and targets of one metric: what another look finds of it is a remark, and the first may name both."""
     run = run_of(batches_left=20)

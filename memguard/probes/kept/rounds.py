@@ -16,6 +16,9 @@ from memguard.probes.naming.walk import Link
 BEGINS = (6, 18, 48, 200, 212, 2000, 2012)
 """Batches of a stage from which on a round may begin; each goes on for as many batches as it needs."""
 
+RESERVED = 3
+"""Rounds that must be left for an end of an epoch to take one."""
+
 
 @final
 class Rounds:
@@ -63,6 +66,17 @@ class Rounds:
     def is_unseen(self) -> bool:
         """Whether this pass was too short for its first round."""
         return 0 < self.count < BEGINS[0] and len(self._begins) == len(BEGINS)
+
+    def is_worth_one_more(self, watch: Watch, nbytes: int) -> bool:
+        """Whether, at the end of an epoch, so many bytes are allocated more than when the last round began.
+
+        The next one may be hundreds of batches away, where each of them is long; some are left for those.
+        """
+        record = watch.record
+        now = record.allocated_end_bytes if record is not None else None
+        before = self._at_begin[1] if self._at_begin is not None else None
+        few = RESERVED <= len(self._begins) < len(BEGINS) - 2 and not self.is_open
+        return few and now is not None and before is not None and now - before >= nbytes > 0
 
     def begin(self, watch: Watch, host_bytes_per_batch: int) -> None:
         """Begins one; after the first two, only if something grew since the last: graphs' nodes lie in neither figure.

@@ -91,17 +91,22 @@ class ScansProbe(Probe):
             self._go_on(rounds, SLICE_STEPS)
 
     def on_stage_end(self, stage: Stage) -> None:
-        """A pass of evaluation ends: what grows within one is counted anew in another, later ones seldom."""
+        """A pass ends: in evaluation what grows within one is counted anew in another, later ones seldom."""
         rounds = self._stages.get(stage)
         if rounds is None:
             return
-        if stage.evaluates and rounds.is_unseen:
+        if (stage.evaluates and rounds.is_unseen) or (stage is Stage.TRAIN and self._has_grown_a_model(rounds)):
             rounds.begin(self.watch, MIN_HOST_BYTES)
         if rounds.is_open and (rounds.lengths or stage.evaluates):
             self._go_on(rounds, LAST_SLICE_STEPS)
         if stage.evaluates:
             self._passes[stage] = self._passes.get(stage, 0) + 1
             self._ended[stage] = self._stages.pop(stage), self.watch.batches
+
+    def _has_grown_a_model(self, rounds: Rounds) -> bool:
+        """Whether as much came as a model's weights take: with each epoch a copy of them may come."""
+        sizes = [sum(storages_of(parameters_of(model)).values()) for model in self.watch.models]
+        return bool(sizes) and rounds.is_worth_one_more(self.watch, max(sizes))
 
     def _next_pass(self, stage: Stage) -> Rounds:
         """Of evaluation; what was counted in the last pass is not forgotten, for what nobody clears grows over all."""
@@ -301,10 +306,13 @@ class ScansProbe(Probe):
             where = (pin.place.file, pin.place.line)
             if where in watch.told or not known & pin.storages:
                 continue
+            if 2 * len(watch.pinned & pin.storages) >= len(pin.storages):
+                continue  # told where they were collected: a list that is handed on
             watch.told.add(where)
             self._report_pin(pin, grows=False)
 
     def _report_pin(self, pin: Pin, *, grows: bool) -> None:
+        self.watch.pinned.update(pin.storages)
         self.report(
             ViewsPinStorage(
                 batch=self.watch.batch,

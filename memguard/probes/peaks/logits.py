@@ -66,6 +66,7 @@ class LogitsProbe(Probe):
         self._forwards = self._narrow = self._histories = self._batches = self._peak = 0
         self._losses = self._of_forward = 0
         """Losses in a row without wide logits behind them, and with them since the last forward."""
+        self._width = 0
         self._behind = False
         """Whether the logits were seen behind a loss, and no output shows them."""
         self._open: _Seen | None = None
@@ -111,6 +112,9 @@ class LogitsProbe(Probe):
         if in_backward():
             self._leave()
             return
+        if widest is not None and not self._may_be_logits(widest):
+            self._leave()
+            return
         if not self._behind:
             self.stop_hearing("on_loss")
         self._narrow = 0
@@ -121,6 +125,13 @@ class LogitsProbe(Probe):
             place = cast_in(module) if inner is not None else NOWHERE
             seen = self._outer(widest) if widest is not None else _inner(inner, place) if inner is not None else None
             self._note(seen)
+
+    def _may_be_logits(self, output: torch.Tensor) -> bool:
+        """Whether the last dimension may be classes: no convolution's, and as many in each batch as in the first."""
+        width = int(output.shape[-1])
+        if not self._width:
+            self._width = width
+        return width == self._width and not type(output.grad_fn).__name__.startswith("ConvolutionBackward")
 
     def on_loss(self, loss: torch.Tensor) -> None:
         """Looks for wide logits behind a loss where no output shows them: the product with a weight stands outside."""
@@ -203,7 +214,7 @@ class LogitsProbe(Probe):
             self.stop_hearing("on_forward_end", "on_loss")
 
     def _leave(self) -> None:
-        """Logits that a backward computes again, or that come in slices: who does that needs no word."""
+        """Logits that a backward computes again, or that come in slices: who does that needs no word. Or no logits."""
         self._forwards, self._waiting = max(LOOKS), None
         self._history.end()
         self._close()

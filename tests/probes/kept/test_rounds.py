@@ -174,3 +174,19 @@ def test_no_third_round_where_nothing_grew() -> None:
     program.watch.find_record = lambda: replace(RECORD, allocated_end_bytes=1000, host_rss_bytes=5)
     program.rounds.begin(program.watch, 1)
     assert not program.rounds.is_open
+
+
+def test_an_epoch_that_grew_by_a_model_is_worth_one_more_round() -> None:
+    """Where batches are long the next round is hundreds of them away, and with each epoch may come a copy."""
+    program = Program()
+    for _ in range(BEGINS[2]):
+        program.batch(allocated_bytes=1000)
+    assert not program.rounds.is_worth_one_more(program.watch, 100)
+    taken = []
+    for allocated in (1100, 1150, 1250, 9000, 99000):
+        program.watch.find_record = lambda now=allocated: replace(RECORD, allocated_end_bytes=now)
+        if program.rounds.is_worth_one_more(program.watch, 100):
+            program.rounds.begin(program.watch, 1)
+            program.rounds.advance(program.watch, [], 1 << 30)
+            taken.append(allocated)
+    assert taken == [1100, 1250]

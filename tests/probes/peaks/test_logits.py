@@ -43,6 +43,19 @@ def test_wide_logits_whose_loss_sets_the_peak_are_measured() -> None:
     assert fact.float32_bytes == 4 * 5000 * 4
 
 
+@pytest.mark.parametrize("lengths", [(6000, 6001, 6002, 6003), (6000, 6000, 6000, 6000)])
+def test_wide_outputs_that_are_no_logits_are_left_alone(lengths: tuple[int, ...]) -> None:
+    """A waveform is as wide as it is long: where that changes, or a convolution answers, nobody speaks of classes."""
+    convolutional = len(set(lengths)) == 1
+    model = nn.Conv1d(1, 1, 3, padding=1) if convolutional else nn.Tanh()
+    reads: dict[str, Any] = {"read": lambda: MemoryStats(allocated_bytes=100, allocated_peak_bytes=120)}
+    with Loop(model, kinds=[LogitsProbe], **reads) as loop:
+        loop.record = record(1120)
+        for batch in loop.batches(4):
+            model(torch.randn(2, 1, lengths[batch], requires_grad=True)).sum().backward()
+    assert not loop.of(LargeLogits)
+
+
 class AnswersWithItsLoss(nn.Module):
     """As many language models do in training."""
 
