@@ -34,8 +34,9 @@ class _Model:
     ref: weakref.ref[nn.Module]
     trained_bytes: int = 0
     """Of the largest output that a backward used."""
-    recent: deque[tuple[Mark, int | None]] = field(default_factory=lambda: deque(maxlen=IN_A_ROW + 2))
-    """The last forwards and the bytes of their outputs; None where there was no reason to count them."""
+    recent: deque[tuple[Mark, int | None, bool]] = field(default_factory=lambda: deque(maxlen=IN_A_ROW + 2))
+    """The last forwards, the bytes of their outputs (None where there was no reason to count them), and whether they
+    were given a graph."""
     told: bool = False
 
 
@@ -44,7 +45,7 @@ class TrainingPassesProbe(Probe):
     """Looks for a row of forwards in training mode whose graphs died unused, of a model that is trained otherwise.
 
     In a training loop a backward or an optimizer step lies between any two of them. A roll-out asks for one small
-    output at a time; views of one batch live until their backward.
+    output at a time, or gives each forward the state of the last; views of one batch live until their backward.
     """
 
     name: ClassVar[str] = "training passes"
@@ -66,16 +67,19 @@ class TrainingPassesProbe(Probe):
         recent = model.recent
         while recent and recent[0][0].used:
             model.trained_bytes = max(model.trained_bytes, recent.popleft()[1] or 0)
-        recent.append((mark, _bytes_of(output) if recent or not model.trained_bytes else None))
+        counts = bool(recent) or not model.trained_bytes
+        recent.append((mark, _bytes_of(output), _has_graph(args)) if counts else (mark, None, False))
         if len(recent) > IN_A_ROW and model.trained_bytes:
             self._conclude(module, model, output)
 
     def _conclude(self, module: nn.Module, model: _Model, output: object) -> None:
         now = self.watch.optimizer_steps
-        row = [(mark, size) for mark, size in model.recent if mark.alive <= 0 and not mark.used and mark.steps == now]
-        if now == 0 or len(row) < IN_A_ROW or any(mark.used for mark, _ in model.recent):
+        row = [one for one in model.recent if one[0].alive <= 0 and not one[0].used and one[0].steps == now]
+        if now == 0 or len(row) < IN_A_ROW or any(mark.used for mark, _, _ in model.recent):
             return
-        if min((size for _, size in row if size is not None), default=0) < LEAST_SHARE * model.trained_bytes:
+        if any(carried for _, _, carried in row):
+            return
+        if min((size for _, size, _ in row if size is not None), default=0) < LEAST_SHARE * model.trained_bytes:
             return
         model.told = True
         saved: dict[int, int] = {}
@@ -101,3 +105,7 @@ def _bytes_of(output: object) -> int:
     return sum(
         tensor.numel() * tensor.element_size() for tensor in tensors_in(output) if torch.is_floating_point(tensor)
     )
+
+
+def _has_graph(args: tuple[object, ...]) -> bool:
+    return any(tensor.grad_fn is not None for tensor in tensors_in(args, 2))

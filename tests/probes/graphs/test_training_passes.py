@@ -48,6 +48,21 @@ def test_a_policy_asked_for_single_actions_is_silent() -> None:
     assert loop.of(UnusedGraphs) == []
 
 
+def test_a_roll_out_that_carries_its_state_is_silent() -> None:
+    """Each forward is given what the last one answered: no pass over data, though its answers are as large."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[TrainingPassesProbe]) as loop:
+        for _ in loop.batches(4):
+            train(model, optimizer)
+            state = torch.randn(8, 8)
+            for _ in range(7):
+                state = model(state)
+            del state
+            model(torch.randn(8, 8))
+    assert loop.of(UnusedGraphs) == []
+
+
 def test_slices_that_backward_computes_again_are_silent() -> None:
     """A checkpointed head runs twice for each slice, and the graphs of the second time are nobody's to use."""
     model, optimizer = make()
