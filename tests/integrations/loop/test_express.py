@@ -234,3 +234,24 @@ def test_short_way_tells_what_the_long_way_tells(seed: int, tmp_path: Path, monk
     long = told(seed, tmp_path / "long")
     assert short == long
     assert taken > ORDINARY
+
+
+@pytest.mark.usefixtures("soon")
+def test_what_asks_in_the_middle_of_a_short_batch_knows_who_was_called(tmp_path: Path) -> None:
+    """The out-of-memory report asks which models are recent: the short way tells of the call then alone."""
+    program = Program(0)
+    with memguard.watch(program.model, program.optimizer, logdir=tmp_path, quiet=True, device="cpu") as guard:
+        for _ in range(ORDINARY):
+            program.batch()
+        session, asked = guard.session, []
+
+        def asks() -> None:
+            assert session.express is not None and session.express.is_inside
+            session.disturb()
+            asked.append((session.oom._called[id(program.model)], session.recorder.batch, session.oom._forwards.now))
+
+        while not asked:
+            program.model.act = asks if session.express is not None and session.express._left else None
+            program.batch()
+        ((called, batch, forwards),) = asked
+    assert (called, forwards) == (batch, 1)
