@@ -1,4 +1,5 @@
 """Snapshot ensemble of a tabular churn model: cyclic learning rate, one committee member per cycle."""
+# needs an allocator: a copy an epoch is seen by what stays allocated.
 
 import copy
 import math
