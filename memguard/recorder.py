@@ -107,8 +107,6 @@ class Recorder:
         """Optimizer steps so far; who hears of one counts it here."""
         self._index: int | None = None
         self._shapes: int | None = None
-        self._described: Any = None
-        self._described_as: int | None = None
         self._last = MemoryStats()
         self._last_time = self._judged_time = 0.0
         self._began = 0.0
@@ -268,9 +266,7 @@ class Recorder:
         if self.batch_is_open:
             self.batch_end()
         self.batch_is_open, self._index = True, index
-        if shapes is not self._described:  # else as in the batch before
-            self._described, self._described_as = shapes, self._number_of(shapes) if shapes is not None else None
-        self._shapes = self._described_as
+        self._shapes = self._number_of(shapes) if shapes is not None else None
 
     def shapes_once(self, describe: Callable[[Any], Any], inputs: Any) -> None:
         """The input shapes of the open batch, where they come later than its start; the first ones count.
