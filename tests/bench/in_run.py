@@ -26,6 +26,7 @@ import memguard
 from tests.bench import peers
 from tests.bench.lightning_loop import NEVER, fit
 from tests.bench.rows import Row
+from tests.bench.taken_out import middle
 
 SPAN, WARM_UP, BATCHES = 20, 1000, 7000
 AIM_US = 30.0
@@ -104,11 +105,4 @@ def _costs(callback: Callback, batches: int, gpu: bool) -> tuple[float, float, f
         bare.append(statistics.median(without))
         medians.append(statistics.median(under) - statistics.median(without))
         means.append(statistics.fmean(under) - statistics.fmean(without))
-    return statistics.median(bare), statistics.median(medians), _middle(means)
-
-
-def _middle(values: list[float]) -> float:
-    """The mean without the twentieth at each end, where something else ran on the machine."""
-    values = sorted(values)
-    cut = len(values) // 20
-    return statistics.fmean(values[cut : len(values) - cut])
+    return statistics.median(bare), statistics.median(medians), middle(means)

@@ -25,12 +25,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.optim import optimizer as optimizers
 
 import memguard
 from memguard.backends.choose import choose_backend
 from tests.bench.peers import LeastHooks
 from tests.bench.rows import Row
+from tests.bench.taken_out import middle, taken_out
 
 STEP_SECONDS = 0.03
 SLEEP_SECONDS = 0.024
@@ -112,33 +112,12 @@ def _in_turns(guarding: Callable[[nn.Module, torch.optim.Optimizer], Any], warm_
             batch()
         for _ in range(spans):
             under = span()
-            with _taken_out(model):
+            with taken_out(model):
                 without = span()
             bare.append(statistics.median(without))
             medians.append(statistics.median(under) - statistics.median(without))
             means.append(statistics.fmean(under) - statistics.fmean(without))
-    return Cost(statistics.median(bare), statistics.median(medians), _middle(means))
-
-
-@contextlib.contextmanager
-def _taken_out(model: nn.Module) -> Iterator[None]:
-    """No hook stands on the model or on the optimizers."""
-    hooks = [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]
-    for module in model.modules():
-        hooks += [module._forward_pre_hooks, module._forward_hooks]
-    away = [(there, dict(there)) for there in hooks]
-    for there in hooks:
-        there.clear()
-    yield
-    for there, before in away:
-        there.update(before)
-
-
-def _middle(values: list[float]) -> float:
-    """The mean without the twentieth at each end, where something else ran on the machine."""
-    values = sorted(values)
-    cut = len(values) // 20
-    return statistics.fmean(values[cut : len(values) - cut])
+    return Cost(statistics.median(bare), statistics.median(medians), middle(means))
 
 
 @contextlib.contextmanager
