@@ -107,6 +107,10 @@ class LocalsAlive(Detector):
         if not isinstance(fact, LargeLocals) or not _matters(fact.bytes, run, fact.peak_bytes or 0):
             return
         names = ", ".join(fact.names[:5])
+        function = fact.place.function or "the function"
+        where, split = f"{function}()", "split the function"
+        if function == "<module>":
+            where, split = "the script", "put that part into a function"
         of_peak = f", of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
         yield from_fact(
             self,
@@ -114,10 +118,10 @@ class LocalsAlive(Detector):
             run,
             Severity.INFO,
             f"{names} ({format_bytes(fact.bytes)}{of_peak}) {'is' if len(fact.names) == 1 else 'are'} alive in "
-            f"{fact.place.function or 'the function'}() at the {fact.at}, and nothing below reads "
+            f"{where} at the {fact.at}, and nothing below reads "
             f"{'it' if len(fact.names) == 1 else 'them'}.",
             f"del {', '.join(name if name.isidentifier() else '_' for name in fact.names[:5])} after the last use, or "
-            "split the function.",
+            f"{split}.",
             nbytes=fact.bytes,
             name=names,
         )

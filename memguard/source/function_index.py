@@ -19,7 +19,7 @@ def functions_of(tree: ast.Module) -> list[Function]:
     Raises:
         RecursionError: An expression is nested too deeply.
     """
-    index = _Index()
+    index = _Index(tree)
     for stmt in tree.body:
         index.visit(stmt, index.functions[0], stmt, False, False)
     return index.functions
@@ -42,8 +42,8 @@ class _Index:
     gradients are off there; it answers whether the node's parts stand in a loop, or None where it has visited them.
     """
 
-    def __init__(self) -> None:
-        self.functions = [Function("<module>", 0)]
+    def __init__(self, tree: ast.Module) -> None:
+        self.functions = [Function("<module>", 0, node=tree)]
 
     def visit(self, node: ast.AST, function: Function, stmt: ast.AST, loops: bool, off: bool) -> None:
         """Notes a node and everything in it."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from memguard.source.syntax import Source
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_NAMESPACES = frozenset({"globals", "locals", "vars", "eval", "exec"})
 _BRANCHES = (ast.If, ast.For, ast.While, ast.Try, ast.AsyncFor)
 
 
@@ -18,10 +22,11 @@ def is_read_again(source: Source | None, first_line: int, function: str, name: s
     """Whether a function reads a variable after a line, before it gets a new value; None if that cannot be told.
 
     A loop around the line is gone through once more from its beginning: what comes first there, a read or a new value,
-    decides. A nested function that uses the variable counts as a read.
+    decides. A nested function that uses the variable counts as a read. So does a function of the script, where the
+    variable is the script's own; one that asks for all of them by name leaves it open.
     """
     node = source.node_at(first_line, function) if source is not None else None
-    if node is None:
+    if node is None or (isinstance(node, ast.Module) and _reads_by_name(node)):
         return None
     # On one line a value is read before the name is set: x = f(x).
     uses = sorted(_uses(node, name), key=lambda use: (use[0], use[2] != "read"))
@@ -75,7 +80,9 @@ def _uses(function: ast.AST, name: str) -> list[tuple[int, int, str]]:
     stack: list[tuple[ast.AST, bool]] = [(child, False) for child in ast.iter_child_nodes(function)]
     while stack:
         node, nested = stack.pop()
-        nested = nested or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef))
+        if isinstance(node, _FUNCTIONS) and _has_its_own(node, name):
+            continue
+        nested = nested or isinstance(node, (*_FUNCTIONS, ast.ClassDef))
         if isinstance(node, ast.Name) and node.id == name:
             kind = "nested" if nested else "read" if isinstance(node.ctx, ast.Load) else "set"
             found.append((node.lineno, node.col_offset, kind))
@@ -83,6 +90,34 @@ def _uses(function: ast.AST, name: str) -> list[tuple[int, int, str]]:
             found.append((node.lineno, node.col_offset, "read"))
         stack.extend((child, nested) for child in ast.iter_child_nodes(node))
     return found
+
+
+def _has_its_own(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, name: str) -> bool:
+    """Whether a name is a variable of a nested function's own; its defaults and decorators are the outer one's."""
+    outside = [*function.args.defaults, *function.args.kw_defaults, *getattr(function, "decorator_list", ())]
+    if any(isinstance(part, ast.Name) and part.id == name for each in outside if each for part in ast.walk(each)):
+        return False
+    own = list(_own_parts(function))
+    if any(isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names for node in own):
+        return False
+    if any(isinstance(node, ast.arg) and node.arg == name for node in ast.walk(function.args)):
+        return True
+    return any(isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store) for node in own)
+
+
+def _own_parts(function: ast.AST) -> Iterator[ast.AST]:
+    """What stands in a function itself, not in one inside of it nor in a comprehension, which has its own names."""
+    waiting = list(ast.iter_child_nodes(function))
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, (*_FUNCTIONS, ast.ClassDef, *_COMPREHENSIONS)):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def _reads_by_name(script: ast.Module) -> bool:
+    """Whether a script asks for its variables by their names."""
+    return any(isinstance(node, ast.Name) and node.id in _NAMESPACES for node in ast.walk(script))
 
 
 def is_in_branch(

@@ -12,6 +12,7 @@ from memguard.source.functions import Function, Site
 from memguard.source.syntax import Source, Sources
 
 _CASTS = frozenset({"cross_entropy", "log_softmax", "softmax"})
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LOSSES = ("loss", "criterion", "crit", "objective")
 MAX_HOPS = 3
 """Functions that are entered one from another."""
@@ -78,7 +79,7 @@ def around(source: Source, line: int) -> Function:
     inside = [
         function
         for function in source.functions
-        if function.node is not None and function.node.lineno <= line <= (function.node.end_lineno or 0)  # type: ignore[attr-defined]
+        if isinstance(function.node, _FUNCTIONS) and function.node.lineno <= line <= (function.node.end_lineno or 0)
     ]
     return max(inside, key=lambda function: function.first_line, default=source.module)
 

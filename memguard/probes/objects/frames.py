@@ -118,3 +118,10 @@ def _in_debugger() -> bool:
 def is_module_level(code: CodeType) -> bool:
     """Whether code is that of a whole module (or notebook cell), whose locals are globals."""
     return code.co_name == "<module>"
+
+
+def is_script(file: str) -> bool:
+    """Whether a file is the program itself, whose variables nobody reads but its own text; a shell's user may."""
+    main = sys.modules.get("__main__")
+    name = vars(main).get("__file__") if main is not None else None
+    return type(name) is str and name == file and not sys.flags.interactive

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 import torch
@@ -14,7 +14,7 @@ from memguard.probes.objects.nested import children_of
 MAX_PARTS = 256
 
 
-def is_held_elsewhere(value: object, variables: Mapping[str, object]) -> bool:
+def is_held_elsewhere(value: object, variables: Mapping[str, object], others: Sequence[object] = ()) -> bool:
     """Whether anything else refers to a value, or to what is in it; asks all objects, some 10 to 30 ms.
 
     Of views of other tensors, and of tensors of other classes, that is not known: they count as held.
@@ -22,19 +22,31 @@ def is_held_elsewhere(value: object, variables: Mapping[str, object]) -> bool:
     Args:
         value: A tensor, or a list, tuple or dict.
         variables: The dict by which the function's variables were read, which has it too.
+        others: What may refer to it besides.
     """
     parts: list[object] = [value]
     for part in parts:
         if len(parts) > MAX_PARTS:
             return True  # too many to be sure
         if type(part) is torch.Tensor:
-            if part._base is not None:
+            if part._base is not None or _is_shared(part):
                 return True
         elif issubclass(type(part), torch.Tensor):
             return True
         else:
             parts += islice(children_of(part), MAX_PARTS + 1)
     asked = tuple(parts)  # from Python 3.13 on, the arguments of the call below are found as well
-    own = {id(part) for part in (*parts, parts, asked, variables)}
+    own = {id(part) for part in (*parts, parts, asked, variables, *others)}
     referrers = gc.get_referrers(*asked)
     return any(id(one) not in own and type(one) is not types.FrameType for one in referrers)
+
+
+def _is_shared(tensor: torch.Tensor) -> bool:
+    """Whether another tensor has the same storage: a view of this one, what a graph saved."""
+    users = _users(tensor)
+    return users is not None and users > (_users(torch.empty(1, device="cpu")) or 0)
+
+
+def _users(tensor: torch.Tensor) -> int | None:
+    count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)  # checked in torch 2.4 and 2.13
+    return count(tensor.untyped_storage()._cdata) if count is not None else None

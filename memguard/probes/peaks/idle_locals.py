@@ -14,7 +14,7 @@ from typing import Any, final
 
 from memguard.clocks import thread_time
 from memguard.facts import Place
-from memguard.probes.objects.frames import is_user_file
+from memguard.probes.objects.frames import is_script, is_user_file
 from memguard.source.last_reads import Body, function_around, names_set
 from memguard.source.syntax import Sources
 
@@ -299,12 +299,16 @@ class _Look:
         return self._stacks[number]
 
     def _body(self, file: str, line: int) -> Body | None:
-        """The innermost function around a line."""
+        """The innermost function around a line; where there is none, the script if it is the program itself."""
         if not is_user_file(file):
             return None
         source = self._sources.get(file)
-        function = function_around(source, line) if source is not None else None
-        if source is None or function is None:
+        if source is None:
+            return None
+        function = function_around(source, line)
+        if function is None and is_script(file):
+            function = source.module
+        if function is None:
             return None
         key = (file, function.first_line)
         if key not in self._bodies:

@@ -12,7 +12,7 @@ from typing import Any, final
 import torch
 
 from memguard.facts import Place
-from memguard.probes.objects.frames import is_module_level, read_locals, user_frames
+from memguard.probes.objects.frames import is_module_level, is_script, read_locals, user_frames
 from memguard.probes.objects.nested import tensors_in
 from memguard.probes.objects.sizes import storage_key, storages_of
 from memguard.probes.objects.sole import is_held_elsewhere
@@ -58,7 +58,7 @@ def find_large_locals(
     answers: Collection[tuple[int, int]] = (),
     nests: bool = False,
 ) -> tuple[LargeLocal, ...]:
-    """Local variables of the functions on the stack that hold large tensors, the largest first.
+    """Local variables of the functions on the stack, and of the script, that hold large tensors, the largest first.
 
     Args:
         min_bytes: Smallest storage that counts.
@@ -74,9 +74,10 @@ def find_large_locals(
     found: dict[int, LargeLocal] = {}
     frames: dict[int, types.FrameType] = {}
     for user_frame in user_frames(sys._getframe(1) if frame is None else frame):
-        if is_module_level(user_frame.f_code) or (since is not None and user_frame.f_code not in since):
+        code = user_frame.f_code
+        if (is_module_level(code) and not is_script(code.co_filename)) or (since is not None and code not in since):
             continue
-        line = user_frame.f_lineno if since is None else since[user_frame.f_code]
+        line = user_frame.f_lineno if since is None else since[code]
         variables = read_locals(user_frame)
         for name in variables:
             value = variables[name]  # items() would keep a pair that has it too
@@ -104,6 +105,23 @@ def find_large_locals(
                     found[key] = replace(known, read_again=local.read_again)
     frames.clear()
     return tuple(sorted(_by_name(found.values()), key=lambda local: -local.bytes))
+
+
+def hangs_on_others(local: LargeLocal, *, frame: types.FrameType | None = None) -> bool:
+    """Whether something else holds what a variable holds: a dataset, an object, a view. Then ``del`` gains nothing.
+
+    Args:
+        local: One that `find_large_locals` has just found.
+        frame: Where the stack begins; the caller's frame if not given.
+    """
+    for user_frame in user_frames(sys._getframe(1) if frame is None else frame):
+        code = user_frame.f_code
+        if (code.co_filename, code.co_name) != (local.place.file, local.place.function):
+            continue
+        variables = read_locals(user_frame)
+        nests = [value for value in variables.values() if _is_nest(type(value))]  # batch, of which x is a part
+        return is_held_elsewhere(variables.get(local.name), variables, [user_frame.f_globals, nests, *nests])
+    return False
 
 
 def _storages(value: object, min_bytes: int, answers: Collection[tuple[int, int]]) -> dict[int, int]:

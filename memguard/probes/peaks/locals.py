@@ -17,7 +17,7 @@ from memguard.probes.objects.frames import user_frames
 from memguard.probes.objects.nested import children_of, tensors_in
 from memguard.probes.objects.sizes import owned_storages, saved_storages, storages_of
 from memguard.probes.owners import state_of
-from memguard.probes.peaks.large_locals import LargeLocal, find_large_locals
+from memguard.probes.peaks.large_locals import LargeLocal, find_large_locals, hangs_on_others
 from memguard.probes.worth import least_of_device, least_of_peak, least_of_remark
 from memguard.source.assignments import spelled
 
@@ -136,6 +136,9 @@ class LocalsProbe(Probe):
         self, found: Iterable[LargeLocal], least: int, peak_bytes: int | None, *, at: str = "optimizer step"
     ) -> bool:
         idle = [local for local in found if local.read_again is False and local.name not in self._told]
+        if sum(local.bytes for local in idle) < least:
+            return False
+        idle = [local for local in idle if not (local.shared and hangs_on_others(local))]
         nbytes = sum(local.bytes for local in idle)
         if not idle or nbytes < least:
             return False

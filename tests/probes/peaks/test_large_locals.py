@@ -1,5 +1,7 @@
 """Large local tensors of functions, and whether they are read again."""
 
+import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,6 +146,56 @@ def test_reads_after_a_line(case: str, tmp_path: Path) -> None:
     path.write_text(textwrap.dedent(text))
     line = 1 + next(index for index, each in enumerate(text.splitlines()) if "here()" in each)
     assert is_read_again(Sources().get(str(path)), 1, "f", "x", line) is expected
+
+
+SCRIPTS = {
+    "never read": ("x = m()\nhere()\n", False),
+    "read later": ("x = m()\nhere()\nprint(x)\n", True),
+    "a function reads it": ("def f():\n    return x\nx = m()\nhere()\n", True),
+    "a function has its own": ("def f(x):\n    return x\nx = m()\nhere()\n", False),
+    "a function sets its own": ("def f():\n    x = 1\n    return x\nx = m()\nhere()\n", False),
+    "a function sets the script's": ("def f():\n    global x\n    x += 1\nx = m()\nhere()\n", True),
+    "one inside a function has its own": (
+        "def f():\n    def g():\n        x = 1\n        return x\n    return x\nx = m()\nhere()\n",
+        True,
+    ),
+    "a default reads it": ("here()\ndef f(x=x):\n    return x\n", True),
+    "by name": ("x = m()\nhere()\nprint(globals()['x'])\n", None),
+}
+
+
+@pytest.mark.parametrize("case", SCRIPTS)
+def test_reads_of_a_scripts_variable(case: str, tmp_path: Path) -> None:
+    """A script's own functions may read its variables at any time, unless the name is one of their own."""
+    text, expected = SCRIPTS[case]
+    path = tmp_path / "case.py"
+    path.write_text(text)
+    line = 1 + next(index for index, each in enumerate(text.splitlines()) if "here()" in each)
+    assert is_read_again(Sources().get(str(path)), 1, "<module>", "x", line) is expected
+
+
+def test_variables_of_the_script_itself_count(tmp_path: Path) -> None:
+    """Of the program that was started nobody but its own text reads them; of an imported module anybody may."""
+    path = tmp_path / "script.py"
+    path.write_text(
+        "import sys, torch\n"
+        "from memguard.probes.peaks.large_locals import find_large_locals, hangs_on_others\n"
+        "class Data:\n"
+        "    def __init__(self, rows):\n"
+        "        self.rows = rows\n"
+        "idle, owned, viewed = torch.zeros(1 << 20), torch.zeros(1 << 20), torch.zeros(1 << 20)\n"
+        "data, parts = Data(owned), [viewed[1:]]\n"
+        "def step():\n"
+        "    found = find_large_locals(1 << 20)\n"
+        "    return sorted((local.name, local.read_again, hangs_on_others(local)) for local in found)\n"
+        "print(step())\n"
+    )
+    started = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True).stdout
+    assert started == "[('idle', False, False), ('owned', False, True), ('viewed', False, True)]\n"
+    imported = subprocess.run(
+        [sys.executable, "-c", "import script"], capture_output=True, text=True, check=True, cwd=tmp_path
+    ).stdout
+    assert imported == "[]\n"
 
 
 def test_unknown_source_is_unknown() -> None:
