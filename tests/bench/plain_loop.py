@@ -2,8 +2,8 @@
 
 Two runs of the same loop differ by more than memguard costs: by where memory lies, by the clock of the processor, by
 what else the machine does. So each variant is one run, in which the hooks are taken out every `SPAN` batches and put
-back after as many, and a cost is the mean difference of neighbouring spans. It is processor time of the whole process, our
-slow lane's thread included. How exact this is the loop without any hooks tells, treated likewise.
+back after as many, and a cost is the mean difference of neighbouring spans, in processor time of the whole process.
+How exact this is the loop without any hooks tells, treated likewise.
 
 What comes once is told by `startup`, and what the slow lane takes in the long run by `long_step`.
 """
