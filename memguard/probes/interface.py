@@ -110,6 +110,8 @@ class Watch:
     """Functions (file, name) that were told as rolling a model out: what else hangs on its graph comes of that."""
     evaluated: set[int] = field(default_factory=set)
     """Models whose graphs of evaluation, though kept, were told as that: not as a carried state besides."""
+    evaluated_at: set[tuple[str | None, int | None]] = field(default_factory=set)
+    """Lines (file, line) that were told as evaluation with a graph: what is kept of it there goes with it."""
     doubted: set[int] = field(default_factory=set)
     """Models in training of which some graphs died unused: whether backwards enter their graphs is always asked."""
     told: set[tuple[str | None, int | None]] = field(default_factory=set)

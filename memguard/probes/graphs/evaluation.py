@@ -360,6 +360,7 @@ class EvaluationProbe(Probe):
         if not frozen:
             told = (number for (number, training), one in self._models.items() if one.told and one.kept > training)
             self.watch.evaluated.update(told)
+            self.watch.evaluated_at.add((place.file, place.line))
         self.report(
             UnusedGraphs(
                 batch=self.watch.batch,

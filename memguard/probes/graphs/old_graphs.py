@@ -29,6 +29,7 @@ from memguard.probes.objects.nested import tensors_in
 from memguard.probes.objects.sizes import owned_storages, walk
 from memguard.probes.reach import Reach
 from memguard.source.followed import meets_backward
+from memguard.source.handed_on import hands_on
 from memguard.source.in_vain import is_differentiated, is_in_vain
 from memguard.stats import Stage
 
@@ -65,6 +66,8 @@ class GraphsProbe(Probe):
         self._idle: bool | None = None
         self._trained = False
         self._together = GraphsTogether(watch, report, self.holders)
+        self._filled: list[Place] = []
+        """Statements that were told of: what only hands on what they fill is no cause of its own."""
         self._tied_at = MIN_BATCHES
         """Batches with a graph of a backward with create_graph, without steps, at which somebody is looked for."""
 
@@ -314,6 +317,8 @@ class GraphsProbe(Probe):
             watch.carried.update(mark.module for mark in old if (self._carried and not rolled_out) or together)
         elif self._carried:
             watch.chained.update(mark.module for mark in old)
+        if not training and holders and not holders[0].tensors:
+            return  # a statement of evaluation that collects them still runs: it is told as that
         frames = list(user_frames(sys._getframe(1)))
         evaluated = all(not mark.training and mark.module in watch.evaluated for mark in old)
         for place in _places(holders, least=least):
@@ -323,7 +328,11 @@ class GraphsProbe(Probe):
                 or is_fed_back(place, frames)
                 or is_own_memory(place, watch.models, frames)
             )
-            watch.told.add((place.file, place.line))
+            line = place.file, place.line
+            if hands_on(place, self._filled) or (line in watch.evaluated_at and not any(m.training for m in old)):
+                continue
+            self._filled.append(place)
+            watch.told.add(line)
             if rolled_out or (carried and evaluated):
                 watch.rolled_out.add((place.file, place.function))
             if carried and evaluated:
