@@ -317,8 +317,9 @@ class GraphsProbe(Probe):
             watch.carried.update(mark.module for mark in old if (self._carried and not rolled_out) or together)
         elif self._carried:
             watch.chained.update(mark.module for mark in old)
-        if not training and holders and not holders[0].tensors:
-            return  # a statement of evaluation that collects them still runs: it is told as that
+        answers = not any(mark.training or mark.used for mark in old)
+        if answers and holders and not self._carried and not _piles_up(holders[0]):
+            return  # evaluation is told of
         frames = list(user_frames(sys._getframe(1)))
         evaluated = all(not mark.training and mark.module in watch.evaluated for mark in old)
         for place in _places(holders, least=least):
@@ -329,7 +330,7 @@ class GraphsProbe(Probe):
                 or is_own_memory(place, watch.models, frames)
             )
             line = place.file, place.line
-            if hands_on(place, self._filled) or (line in watch.evaluated_at and not any(m.training for m in old)):
+            if hands_on(place, self._filled) or (answers and line in watch.evaluated_at):
                 continue
             self._filled.append(place)
             watch.told.add(line)
@@ -362,6 +363,11 @@ def _are_one_loss(place: Place) -> bool:
     if is_differentiated(place):
         return not is_in_vain(place, used=False)
     return meets_backward(place.file or "", place.line or 0, place.holder or "")
+
+
+def _piles_up(holder: Holder) -> bool:
+    """Whether answers stay with every batch: neither a variable with the last ones nor a statement that still runs."""
+    return holder.tensors > 0 and (holder.grows or holder.length >= MIN_BATCHES)
 
 
 def _is_local(holders: tuple[Holder, ...]) -> bool:
