@@ -170,9 +170,12 @@ def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line:
     source = sources.get(code.co_filename)
     function = source.function_at(code.co_firstlineno, code.co_name) if source is not None else None
     set_on, text, last_turns, left, shared = None, None, False, False, function is not None and name in function.params
+    asked = line
     if function is not None and source is not None:
         lines = [store for store in function.stores if name in names_set(store.target)]
         before = [store for store in lines if store.line <= line] or lines
+        # What got its value since then, and before the line that runs, is asked from there on.
+        asked = max([line, *(store.end_line for store in lines if line < store.end_line < frame.f_lineno)])
         made = [store for store in lines if not _is_none(store.value)]
         if before and all(_is_none(store.value) for store in before):
             # What is there was made by a branch further down.
@@ -188,7 +191,7 @@ def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line:
             # What was made before the loop may be another's by now: a generator's that the loop goes through.
             shared = shared or (loop is not None and not loop.lineno <= last.line <= (loop.end_lineno or last.line))
     place = Place(file=code.co_filename, line=set_on or line, function=code.co_name, holder=name, source=text)
-    read_again = is_read_again(source, code.co_firstlineno, code.co_name, name, line)
+    read_again = is_read_again(source, code.co_firstlineno, code.co_name, name, asked)
     backward = function is not None and any(
         site.line > line and last_name(site.node.func) in _BACKWARDS for site in function.calls
     )
