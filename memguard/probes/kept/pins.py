@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -13,6 +13,7 @@ from memguard.probes.naming.holders import Survey
 from memguard.probes.naming.walk import Link
 from memguard.probes.objects import is_user_class
 from memguard.probes.objects.sizes import storage_key, storages_of
+from memguard.probes.objects.sole import users_of
 from memguard.probes.owners import state_of
 
 MIN_STORAGE_BYTES = 1 << 20
@@ -75,10 +76,13 @@ def find_pins(
     found = []
     for holder, links in survey.by_holder(pinned):
         storages = {key[0] for link in links if (key := storage_key(link.value)) is not None}
-        total = sum(sizes[storage] for storage in storages)
-        small = sum(used[storage] for storage in storages)
         # Of a long container only some elements were looked at.
         scale = max(holder.length / len(links), 1) if holder.length > len(links) else 1
+        storages -= {storage for storage in storages if _has_others(views[storage], scale)}
+        if not storages:
+            continue
+        total = sum(sizes[storage] for storage in storages)
+        small = sum(used[storage] for storage in storages)
         found.append(
             Pin(
                 holder.place,
@@ -90,6 +94,14 @@ def find_pins(
             )
         )
     return tuple(sorted(found, key=lambda pin: -pin.pinned_bytes))
+
+
+def _has_others(links: Sequence[Link], scale: float) -> bool:
+    """Whether a storage has more views than were met, and than those that were met stand for: others have them."""
+    met = [link.value for link in links]
+    bases = [base for tensor in met if (base := tensor._base) is not None]
+    users = users_of(met[0])
+    return users is not None and users > scale * len({id(tensor) for tensor in met}) + len({id(one) for one in bases})
 
 
 def used_state(optimizer: torch.optim.Optimizer) -> dict[int, int]:

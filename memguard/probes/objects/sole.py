@@ -41,12 +41,18 @@ def is_held_elsewhere(value: object, variables: Mapping[str, object], others: Se
     return any(id(one) not in own and type(one) is not types.FrameType for one in referrers)
 
 
+def users_of(tensor: torch.Tensor) -> int | None:
+    """How many tensors have a tensor's storage, itself and those within graphs included; None where torch tells not."""
+    users, alone = _count(tensor), _count(torch.empty(1, device="cpu"))
+    return users - alone + 1 if users is not None and alone is not None else None
+
+
 def _is_shared(tensor: torch.Tensor) -> bool:
     """Whether another tensor has the same storage: a view of this one, what a graph saved."""
-    users = _users(tensor)
-    return users is not None and users > (_users(torch.empty(1, device="cpu")) or 0)
+    return (users_of(tensor) or 1) > 1
 
 
-def _users(tensor: torch.Tensor) -> int | None:
-    count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)  # checked in torch 2.4 and 2.13
+def _count(tensor: torch.Tensor) -> int | None:
+    """References to a storage; how many a single tensor has depends on torch's version (checked in 2.4 and 2.13)."""
+    count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
     return count(tensor.untyped_storage()._cdata) if count is not None else None

@@ -79,3 +79,17 @@ def test_an_optimizer_of_a_library_pins_nothing() -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(8))], lr=0.1)
     optimizer.state[optimizer.param_groups[0]["params"][0]]["start"] = start = torch.zeros(BIG)[:8]
     assert used_state(optimizer).keys() == {start.untyped_storage()._cdata}
+
+
+def test_rows_that_a_long_container_keeps_are_not_told_of_who_has_a_few_of_them() -> None:
+    """Of the bank some elements are looked at; the storages have all their rows all the same."""
+    bank = {}
+    for turn in range(8):
+        for number, row in enumerate(torch.zeros(4096, BIG // 4096)):
+            bank[turn, number] = row
+    del row
+    some = [bank[turn, number].detach() for turn in range(8) for number in (1, 7, 2000)]
+    assert [pin for pin in find_pins(Survey()) if pin.place.holder == "some"] == []
+    bank.clear()
+    assert [pin.place.holder for pin in find_pins(Survey())] == ["some"]
+    assert len(some) == 24
