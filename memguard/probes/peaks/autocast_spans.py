@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType
 
 import torch.utils.checkpoint
 
 from memguard.probes.objects.frames import is_user_frame
 from memguard.source.parsing import parse_file
+from memguard.source.regions import Regions
 
 _CHECKPOINT = torch.utils.checkpoint.__file__
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
@@ -30,9 +31,7 @@ def spans_batches(frame: FrameType | None) -> bool:
             return False
         if is_user_frame(frame):
             around = list(_around(frame))
-            region = next(
-                (node for node in reversed(around) if isinstance(node, ast.With) and _is_autocast(node)), None
-            )
+            region = _region(around, frame)
             if region is not None:
                 inside = around[around.index(region) + 1 :]
                 return loops or any(isinstance(node, _LOOPS) for node in inside)
@@ -54,5 +53,12 @@ def _around(frame: FrameType) -> Iterator[ast.AST]:
                 yield node
 
 
-def _is_autocast(node: ast.With) -> bool:
-    return any("autocast" in ast.unparse(item.context_expr) for item in node.items)
+def _region(around: Sequence[ast.AST], frame: FrameType) -> ast.AST | None:
+    """The innermost of some statements that enters an autocast region."""
+    entering = [node for node in around if isinstance(node, ast.With)]
+    tree = parse_file(frame.f_code.co_filename) if entering else None
+    if tree is None:
+        return None
+    regions = Regions(tree)
+    opening = (node for node in reversed(entering) if any(regions.is_one(item.context_expr) for item in node.items))
+    return next(opening, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +16,8 @@ from memguard.probes.interface import Probe, Watch
 from memguard.probes.objects.frames import user_frames
 from memguard.probes.objects.sites import call_site, place_of
 from memguard.probes.peaks.autocast_spans import spans_batches
+from memguard.source.parsing import parse_file
+from memguard.source.regions import Regions
 
 OPEN_BATCHES = 3
 MOST_OTHERS = 8
@@ -77,22 +78,12 @@ class AutocastProbe(Probe):
 
 
 def _region() -> Place:
-    """The line that opened the region: the nearest autocast above where one of the user's functions stands."""
+    """The line that opened the region: the nearest one above where one of the user's functions stands."""
     for frame in user_frames():
-        lines = linecache.getlines(frame.f_code.co_filename)
-        for index in range(min(frame.f_lineno, len(lines)) - 1, frame.f_code.co_firstlineno - 2, -1):
-            if index >= 0 and "autocast(" in lines[index].partition("#")[0]:
-                index = _entered(lines, index, frame.f_lineno)
-                return replace(place_of(frame), line=index + 1, source=lines[index].strip())
+        code = frame.f_code
+        tree = parse_file(code.co_filename)
+        first = None if code.co_name == "<module>" else code.co_firstlineno
+        line = Regions(tree).entered_at(first, frame.f_lineno) if tree is not None else None
+        if line is not None:
+            return replace(place_of(frame), line=line, source=linecache.getline(code.co_filename, line).strip())
     return call_site()
-
-
-def _entered(lines: list[str], made: int, until: int) -> int:
-    """Where a region is entered that was made on a line and given a name: ``with ctx:``, ``ctx.__enter__()``."""
-    name = re.match(r"\s*(\w+)\s*=[^=]", lines[made])
-    if name is not None:
-        entering = re.compile(rf"\s*(?:with\s+{name[1]}\b|{name[1]}\.__enter__\s*\()")
-        for index in range(min(until, len(lines)) - 1, made, -1):
-            if entering.match(lines[index]):
-                return index
-    return made

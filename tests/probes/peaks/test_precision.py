@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -8,7 +12,7 @@ from memguard.facts import AutocastOpen, EmptyCacheCalls, ExceptionHolds, Fact
 from memguard.probes.host.cache_calls import CacheCallsProbe
 from memguard.probes.interface import Watch
 from memguard.probes.kept.exceptions import ExceptionsProbe
-from memguard.probes.peaks.precision import AutocastProbe
+from memguard.probes.peaks.precision import OPEN_BATCHES, AutocastProbe
 from tests.probes.loop import Loop
 
 
@@ -95,6 +99,79 @@ def test_a_region_of_each_batch_that_begins_with_the_models_call_is_not_told() -
     probe = AutocastProbe(Watch(), facts.append)
     for _ in range(5):
         with torch.autocast("cpu", dtype=torch.bfloat16):
+            probe.on_batch_end()
+    assert facts == []
+
+
+class _Mixed:
+    def __init__(self) -> None:
+        self.amp = torch.autocast("cpu", dtype=torch.bfloat16)
+
+    def region(self) -> torch.autocast:
+        return torch.autocast("cpu", dtype=torch.bfloat16)
+
+    @contextlib.contextmanager
+    def around(self) -> Iterator[None]:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            yield
+
+
+def _through_a_helper(mixed: _Mixed, batches: Callable[[], None]) -> None:
+    with mixed.around():  # helper
+        batches()
+
+
+def _through_a_stack(mixed: _Mixed, batches: Callable[[], None]) -> None:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mixed.region())  # stack
+        batches()
+
+
+def _by_an_attribute(mixed: _Mixed, batches: Callable[[], None]) -> None:
+    with mixed.amp:  # attribute
+        batches()
+
+
+def _decorated(mixed: _Mixed, batches: Callable[[], None]) -> None:
+    @torch.autocast("cpu", dtype=torch.bfloat16)  # decorated
+    def run() -> None:
+        batches()
+
+    run()
+
+
+@pytest.mark.parametrize(
+    ("run", "mark"),
+    [
+        (_through_a_helper, "helper"),
+        (_through_a_stack, "stack"),
+        (_by_an_attribute, "attribute"),
+        (_decorated, "decorated"),
+    ],
+)
+def test_a_region_is_told_where_it_is_entered(run: Callable[..., None], mark: str) -> None:
+    """Not where a helper makes it; the loop is in another function."""
+    facts: list[Fact] = []
+    probe = AutocastProbe(Watch(), facts.append)
+
+    def batches() -> None:
+        for _ in range(OPEN_BATCHES):
+            probe.on_batch_end()
+
+    run(_Mixed(), batches)
+    (fact,) = facts
+    assert fact.place is not None and fact.place.line == line_of(mark)
+
+
+def test_a_helpers_region_of_each_batch_is_not_told() -> None:
+    """A context manager of the program's own is entered anew by each batch as well."""
+    facts: list[Fact] = []
+    probe, mixed = AutocastProbe(Watch(), facts.append), _Mixed()
+    for _ in range(5):
+        with mixed.around():
+            probe.on_batch_end()
+    for _ in range(5):
+        with mixed.region():
             probe.on_batch_end()
     assert facts == []
 
