@@ -204,7 +204,7 @@ class OutputsProbe(Probe):
                 ViewsPinStorage(
                     batch=watch.batch,
                     stage=watch.stage,
-                    place=place,
+                    place=holder.taken_at,
                     views=len(batches),
                     used_bytes=round(held * share),
                     pinned_bytes=held,

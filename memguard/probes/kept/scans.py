@@ -317,7 +317,7 @@ class ScansProbe(Probe):
             ViewsPinStorage(
                 batch=self.watch.batch,
                 stage=self.watch.stage,
-                place=pin.place,
+                place=pin.line,
                 views=pin.views,
                 used_bytes=pin.used_bytes,
                 pinned_bytes=pin.pinned_bytes,
