@@ -11,6 +11,7 @@ from typing import Any, final
 
 from memguard.facts import NOWHERE, Place
 from memguard.probes.objects.attributes import attributes_of, is_user_class, mro_of, namespace_of
+from memguard.source.chains import last_name
 from memguard.source.parsing import parse_file
 from memguard.source.targets import parts_of
 
@@ -29,6 +30,10 @@ class Closing:
     place: Place
     score: float
     """0.0 where no statement was found that stores anything."""
+    made: frozenset[str] = frozenset()
+    """Names of what is called with the object itself: ``Part`` of ``self.part = Part(self)``."""
+    is_given: bool = False
+    """Whether it is what the object was given when it was made: ``self.owner = owner`` in its ``__init__``."""
 
 
 def find_closing(kind: type, attribute: str, methods: Collection[str] = (), lines: Collection[int] = ()) -> Closing:
@@ -54,7 +59,8 @@ def find_closing(kind: type, attribute: str, methods: Collection[str] = (), line
             scored += _elsewhere(tree, written)
         score, line = max(scored, key=lambda one: (one[0], -one[1]), default=(0.0, body.lineno))
         place = Place(file=file, line=line, function=kind.__name__, source=linecache.getline(file, line).strip())
-        found.append(Closing(place, score))
+        made = frozenset(_made_on(body, line)) if score == HANDS_OUT else frozenset[str]()
+        found.append(Closing(place, score, made, score == FILLS and _is_given(body, written, line)))
     return max(found, key=lambda one: one.score, default=Closing(NOWHERE, 0.0))
 
 
@@ -64,8 +70,7 @@ def _in_class(
     for part in body.body:
         if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and part.target.id == attribute:
             yield 0.0, part.lineno
-        if not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef)) or not part.args.args:
-            continue
+    for part in _methods(body):
         me = part.args.args[0].arg
         for statement in _statements(part):
             given = _stored_in(statement, attribute, me)
@@ -102,7 +107,7 @@ def _stored_in(statement: Any, attribute: str, me: str | None) -> list[ast.expr]
     else:
         call = statement.value
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-        values = [*call.args, *(keyword.value for keyword in call.keywords)]
+        values = _given_to(call)
         if values and _leads_to(call.func.value, attribute, me):
             return values
     return None
@@ -132,6 +137,39 @@ def _worth(given: list[ast.expr], me: str, methods: Collection[str], lines: Coll
     if any(isinstance(node, ast.Name) and node.id == me and id(node) not in owners for node in parts):
         return HANDS_OUT
     return 0.0 if all(map(_is_empty, given)) else FILLS
+
+
+def _made_on(body: ast.ClassDef, line: int) -> Iterator[str]:
+    """What a statement of a method calls with the object itself."""
+    for method in _methods(body):
+        me = method.args.args[0].arg
+        for call in (node for part in _statements(method) if part.lineno == line for node in ast.walk(part)):
+            if not isinstance(call, ast.Call):
+                continue
+            if any(isinstance(given, ast.Name) and given.id == me for given in _given_to(call)):
+                yield last_name(call.func) or ""
+
+
+def _is_given(body: ast.ClassDef, attribute: str, line: int) -> bool:
+    """Whether a statement of ``__init__`` stores one of its arguments as it is."""
+    for method in _methods(body):
+        if method.name == "__init__":
+            me, *names = (argument.arg for argument in [*method.args.args, *method.args.kwonlyargs])
+            for statement in _statements(method):
+                if statement.lineno == line:
+                    given = _stored_in(statement, attribute, me) or []
+                    return bool(given) and all(isinstance(one, ast.Name) and one.id in names for one in given)
+    return False
+
+
+def _methods(body: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for part in body.body:
+        if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef)) and part.args.args:
+            yield part
+
+
+def _given_to(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
 def _closes(given: list[Any], me: str, methods: Collection[str], lines: Collection[int]) -> bool:

@@ -3,7 +3,8 @@
 A circle is a strongly connected part of the garbage. Its references that the user's code makes are the attributes of
 the user's instances and the variables that closures close over; one that all its circles run through is the one to
 change. Of several such, a single object is named before a list of them (a child's reference to its parent, not the
-parent's children), an attribute before the closure in it, and the statement that gives ``self`` away before others.
+parent's children), an attribute before the closure in it, a part's way back to what makes it before that one's way to
+the part, and the statement that gives ``self`` away before others.
 Of circles that have no such reference `memguard.probes.cycles.plain_circles` looks at the keys.
 """
 
@@ -14,7 +15,7 @@ import functools
 import gc
 import math
 import types
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
@@ -166,15 +167,22 @@ def _break(part: list[int], edges: list[list[Edge]], objects: list[Any]) -> tupl
     for label, _, closing, _ in found:
         sites.setdefault((closing.place.file, closing.place.line, label[1]), set()).add(label)
     breaks = {label for labels in sites.values() if opens(part, edges, labels, inside) for label in labels}
-    _, obj, closing, _ = min(found, key=lambda one: (one[0] not in breaks, *_order(one[2], one[3])))
+    made = frozenset[str]().union(*(closing.made for _, _, closing, _ in found))
+    _, obj, closing, _ = min(found, key=lambda one: (one[0] not in breaks, *_order(one[2], one[3], one[1], made)))
     name = closing.place.holder
     text = f"{name} <- {type(obj).__name__}" if type(obj) is not types.FunctionType else f"the closure {name}"
     return closing.place, text, closing.score > 0
 
 
-def _order(closing: Closing, rank: int) -> tuple[int, bool, int]:
-    """What is named first: of equals the statement further down, which closes what the other one has begun."""
-    return rank, not (rank == 0 and closing.score >= HANDS_OUT), -(closing.place.line or 0)
+def _order(closing: Closing, rank: int, owner: object, made: Collection[str]) -> tuple[int, bool, bool, int]:
+    """What is named first: the way back from a part to the object that makes it, for a weak reference is enough there.
+
+    Of equals it is the statement further down, which closes what the other one has begun; of several ways back the
+    first one.
+    """
+    back = rank == 0 and closing.is_given and type(owner).__name__ in made
+    line = closing.place.line or 0
+    return rank, not back, not (rank == 0 and closing.score >= HANDS_OUT), line if back else -line
 
 
 def _look(

@@ -7,7 +7,7 @@ from torch import nn
 
 class Augment:
     def __init__(self, batch):
-        self.batch = batch
+        self.batch = batch  # !MG306 Augment.batch
 
     def noise(self):
         return self.batch.x + 0.1 * torch.randn_like(self.batch.x)
@@ -16,7 +16,7 @@ class Augment:
 class Batch:
     def __init__(self, x, y):
         self.x, self.y = x, y
-        self.augment = Augment(self)  # !MG306 -
+        self.augment = Augment(self)
 
 
 net = nn.Sequential(nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 5))

@@ -92,12 +92,39 @@ class Later:
 class Owner:
     def __init__(self) -> None:
         self.rows = torch.ones(64)
-        self.part = Part(self)  # gives itself away
+        self.part = Part(self)
 
 
 class Part:
     def __init__(self, owner: Owner) -> None:
-        self.owner = owner
+        self.owner = owner  # back to its owner
+
+
+class Graph:
+    def __init__(self) -> None:
+        self.nodes, self.edges = Nodes(self), Edges(graph=self)
+
+
+class Nodes:
+    def __init__(self, graph: Graph) -> None:
+        self.rows, self._parent = torch.ones(64), graph  # the first way back
+
+
+class Edges:
+    def __init__(self, *, graph: Graph) -> None:
+        self._parent = graph
+
+
+class Helped:
+    def __init__(self) -> None:
+        self.rows = torch.ones(64)
+        self.helper = Helper()
+        self.helper.set(self)  # gives itself away
+
+
+class Helper:
+    def set(self, helped: Helped) -> None:
+        self.helped = helped
 
 
 class Node:
@@ -235,7 +262,9 @@ def grown() -> None:
     [
         (Waits, "Waits.callbacks", "method put into a list"),
         (Later, "Later.todo", "partial over a method"),
-        (Owner, "Owner.part", "gives itself away"),
+        (Owner, "Part.owner", "back to its owner"),
+        (Graph, "Nodes._parent", "the first way back"),
+        (Helped, "Helped.helper", "gives itself away"),
         (lambda: Node(2), "Node.parent", "parent"),
         (slotted, "Slotted.up", "in a slot"),
         (grown, "Leaf.above", "set from outside"),
@@ -273,7 +302,7 @@ def test_of_several_circles_the_one_with_the_most_tensors_is_named() -> None:
     owner.rows = torch.ones(10_000)
     del owner
     found = look_at_garbage()
-    assert found is not None and found.place.holder == "Owner.part"
+    assert found is not None and found.place.holder == "Part.owner"
 
 
 def test_what_a_circle_has_dragged_along_is_not_named() -> None:
