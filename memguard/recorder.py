@@ -311,6 +311,42 @@ class Recorder:
             self.judge()
         self.spent += perf_counter() - began
 
+    def begin_alike(self, shapes: int | None) -> None:
+        """A batch begins that is like those before it, none being open: as `batch_start`, in fewer steps.
+
+        Args:
+            shapes: The number of its input shapes (`number_of`).
+        """
+        self.batch_is_open, self._index, self._shapes = True, None, shapes
+
+    def end_alike(self) -> bool:
+        """It ends: as `batch_end`, in fewer steps. Whether records were made and judged."""
+        if lately or self._blind or self._judged_at_once or not (self._open and self.batch_is_open):
+            self.batch_end()
+            return not self._marks
+        causes = self._judging.causes
+        if causes.allowed:
+            self.batch_end()
+            return not self._marks
+        self.batch_is_open = False
+        began = perf_counter()
+        try:
+            look = self._marking.mark()
+        except Exception as error:
+            self.failed("backend", error)
+            return False
+        marks = self._marks
+        marks.append(mark := self._new_mark(self.stage, look))
+        judges = len(marks) >= BLOCK or mark.time - self._judged_time >= BLOCK_SECONDS
+        if judges:
+            self.judge()
+        self.spent += perf_counter() - began
+        return judges
+
+    def number_of(self, shapes: Any) -> int | None:
+        """The number of input shapes, as `batch_start` takes them, in the run's table."""
+        return self._number_of(shapes)
+
     def learn(self, facts: Iterable[Fact]) -> None:
         """Facts that probes saw; the detectors judge them."""
         if not self._active():

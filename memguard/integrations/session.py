@@ -148,6 +148,7 @@ class Session:
         self._owners = PeakOwners(self.recorder, self.watch, self.backend)
         self.calm = CalmForwards(self)
         self.express: Express | None = None  # the short way of a plain loop's ordinary batches
+        self.watch.awake = self._awake
         self._charged = self._settled = 0.0
         self.on_step: tuple[Callable[[], None], Callable[[], None]] | None = None
         """Called before and after each optimizer step, where a front door needs it."""
@@ -341,6 +342,10 @@ class Session:
         if self.express is not None:
             self.express.disturb()
 
+    def _awake(self) -> None:
+        if self.express is not None:
+            self.express.pause()
+
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A root model is called; the validation guard decides here whether it builds a graph.
 
@@ -377,14 +382,11 @@ class Session:
         """Whether this code runs in another process or thread, or under a transform: nothing is looked at then."""
         return get_ident() != self._thread or process.pid != self._pid or in_eager_transform()
 
-    def _step_start(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def step_start(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """An optimizer begins its step; told by torch's hook."""
         if get_ident() != self._thread or process.pid != self._pid:
             return
         try:
-            if self.express is not None:
-                if self.express.awaited == id(optimizer):
-                    return
-                self.express.step_start(optimizer)
             is_new = self.probes.optimizer_step_start(optimizer)
             if self.on_step is not None:
                 self.on_step[0]()
@@ -393,12 +395,11 @@ class Session:
         except Exception as error:
             self.recorder.failed("session", error)
 
-    def _step_end(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def step_end(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """An optimizer has made its step; likewise."""
         if get_ident() != self._thread or process.pid != self._pid:
             return
         try:
-            if self.express is not None and self.express.step_end(optimizer):
-                return
             self.recorder.optimizer_steps += 1
             if self.devices.listens:
                 self.devices.optimizer_step()
@@ -475,9 +476,10 @@ class Session:
 
     def _hook_optimizers(self) -> None:
         failed = functools.partial(self.recorder.failed, "optimizer hooks")
+        hears = self if self.express is None else self.express
         self._handles = [
-            register_optimizer_step_pre_hook(Hook(self._step_start, failed)),
-            register_optimizer_step_post_hook(Hook(self._step_end, failed)),
+            register_optimizer_step_pre_hook(Hook(hears.step_start, failed)),
+            register_optimizer_step_post_hook(Hook(hears.step_end, failed)),
         ]
 
     def _unhook_optimizers(self) -> None:

@@ -123,28 +123,26 @@ class BatchInference:
         """
         return self._plain < PLAIN_BATCHES and not self.explicit
 
-    def begins_alike(self, model: int) -> bool:
-        """Whether a forward in training mode that begins now opens a batch like the last ones; then it is open.
+    def is_plain(self, model: int) -> bool:
+        """Whether the loop is one of batches of one forward and one step, and this model's forward begins the next.
 
-        Nobody else is told: the caller has begun the batch then.
+        Whoever takes such batches over says what he took: `alike_passed`, and `begun_alike` in the middle of one.
         """
-        if (
-            self._plain < PLAIN_BATCHES
-            or self._open
-            or self._stepping
-            or self.explicit
-            or self._stage is not Stage.TRAIN
-            or model not in self._trained
-        ):
-            return False
+        return (
+            self._plain >= PLAIN_BATCHES
+            and not (self._open or self._stepping or self.explicit)
+            and self._stage is Stage.TRAIN
+            and model in self._trained
+        )
+
+    def begun_alike(self) -> None:
+        """A batch like the last ones is open; nobody else is told, for the caller has begun it."""
         self._open, self._backward, self._leaders, self._further, self._derivatives = True, False, None, 0, 0
         self._bare = 0
-        return True
 
-    def ends_alike(self) -> None:
-        """The batch that `begins_alike` opened is over with its step; likewise nobody else is told."""
-        self._plain += 1
-        self._open = False
+    def alike_passed(self) -> None:
+        """Batches like the last ones went by."""
+        self._bare, self._leaders = 0, None
 
     def _recount(self) -> None:
         """A step that failed ended without a word."""

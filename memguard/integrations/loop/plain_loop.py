@@ -255,6 +255,7 @@ class PlainLoop:
     def _leave_express(self) -> None:
         if self._express.is_open:
             self._express.leave(in_hook=False)
+        self._express.stop()
 
     def _look_for_interrupt(self, *, in_hook: bool) -> None:
         if self._forwards_open.interrupted(in_hook=in_hook):
