@@ -72,24 +72,24 @@ class Judging:
                 self.recording.record(*records)
             except Exception as error:
                 self._recording_failed(error)
-        run, count, texts = self._run, self.summary.count, self.shape_table.texts
+        run, parts = self._run, self.parts
         for listener in tuple(self.listeners):
-            with self.parts.part("probes"):
+            with parts.part("probes"):
                 listener(records)
+        with parts.part("summary"):
+            self.summary.count(records, self.shape_table.texts)
         for record in records:
-            part = "summary"
+            part = "rules"
             try:
-                count(record, texts[record.shapes] if record.shapes is not None else None)
                 for rule, observe in self._hearing.of(record, run):
                     part = rule
                     for finding in observe(record, run):
                         self.add(finding)
             except Exception as error:
-                self.parts.failed(part, error)
+                parts.failed(part, error)
         for sink in tuple(self.sinks):
-            with self.parts.part(_name(sink)):
-                for record in records:
-                    sink.record(record, run)
+            with parts.part(_name(sink)):
+                sink.records(records, run)
 
     def learn(self, facts: Iterable[Fact]) -> None:
         """Facts that probes saw; the rules judge them."""

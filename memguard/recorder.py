@@ -91,7 +91,8 @@ class Recorder:
         )
         self._number_of = self._judging.shape_table.number_of
         self._marks: list[Mark] = []
-        self._rss_time, self._rss_seconds, self._rss_readings = float("-inf"), RSS_SECONDS, 0
+        self._rss_time = self._rss_next = float("-inf")
+        self._rss_seconds, self._rss_readings = RSS_SECONDS, 0
         self._rss_bytes: int | None = None
         self._judged_at_once = JUDGED_AT_ONCE
         self._slow, self._rss, self._clock = slow, rss, clock
@@ -108,7 +109,7 @@ class Recorder:
         self._index: int | None = None
         self._shapes: int | None = None
         self._last = MemoryStats()
-        self._last_time = self._judged_time = 0.0
+        self._last_time = self._judged_time = self._judge_next = 0.0
         self._began = 0.0
         self.spent = 0.0
         """Seconds that memguard spent in the loop so far; who does so outside of the events below adds to it."""
@@ -307,7 +308,7 @@ class Recorder:
         if self._judged_at_once:
             self._judged_at_once -= 1
             at_once = True
-        if at_once or allowances or len(marks) >= BLOCK or mark.time - self._judged_time >= BLOCK_SECONDS:
+        if at_once or allowances or len(marks) >= BLOCK or mark.time >= self._judge_next:
             self.judge()
         self.spent += perf_counter() - began
 
@@ -321,23 +322,31 @@ class Recorder:
 
     def end_alike(self) -> bool:
         """It ends: as `batch_end`, in fewer steps. Whether records were made and judged."""
-        if lately or self._blind or self._judged_at_once or not (self._open and self.batch_is_open):
-            self.batch_end()
-            return not self._marks
-        causes = self._judging.causes
-        if causes.allowed:
+        began, now = perf_counter(), self._clock()
+        if (
+            lately
+            or self._judging.causes.allowed
+            or not (self._open and self.batch_is_open)
+            or self._blind
+            or not self._judged_time <= now < self._judge_next
+            or not self._rss_time <= now < self._rss_next
+        ):
             self.batch_end()
             return not self._marks
         self.batch_is_open = False
-        began = perf_counter()
         try:
             look = self._marking.mark()
         except Exception as error:
             self.failed("backend", error)
             return False
-        marks = self._marks
-        marks.append(mark := self._new_mark(self.stage, look))
-        judges = len(marks) >= BLOCK or mark.time - self._judged_time >= BLOCK_SECONDS
+        batch, marks, epoch = self.batch, self._marks, self._stages[-1][1] if self._stages else None
+        self.batch = batch + 1
+        marks.append(
+            _make(
+                Mark, (batch, self.stage, epoch, None, self.optimizer_steps, now, self._shapes, self._rss_bytes, look)
+            )
+        )
+        judges = len(marks) >= BLOCK
         if judges:
             self.judge()
         self.spent += perf_counter() - began
@@ -404,11 +413,12 @@ class Recorder:
 
     def _new_mark(self, stage: Stage, look: object) -> Mark:
         now, batch, index, shapes = self._clock(), self.batch, self._index, self._shapes
-        if not 0 <= now - self._rss_time < self._rss_seconds:
+        if not self._rss_time <= now < self._rss_next:
             self._rss_time, self._rss_bytes = now, self._rss()
             self._rss_readings += 1
             if self._rss_readings == RSS_FIRST:
                 self._rss_seconds = RSS_LATER_SECONDS
+            self._rss_next = now + self._rss_seconds
         self.batch, self._index, self._shapes = batch + 1, None, None
         epoch = self._stages[-1][1] if self._stages else None
         return _make(Mark, (batch, stage, epoch, index, self.optimizer_steps, now, shapes, self._rss_bytes, look))
@@ -420,6 +430,7 @@ class Recorder:
             return
         self._marks = []
         self._judged_time = marks[-1].time
+        self._judge_next = self._judged_time + BLOCK_SECONDS
         if self.run.device_total_bytes is None:
             self._learn_device()
         self.run.slow = self._slow()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, final
 
@@ -23,7 +25,11 @@ from memguard.recording_format import (
 )
 from memguard.stats import STAGES, BatchRecord
 
-_N8, _N4 = NONE["<i8"], NONE["<i4"]
+_N4 = NONE["<i4"]
+_SIZES = [name for name, _ in COLUMNS].index("allocated_start_bytes")
+"""From this column on a record has the memory's own numbers."""
+_HEAD, _TAIL = struct.Struct(PACK.format[: 1 + _SIZES]), struct.Struct("<" + PACK.format[1 + _SIZES :])
+_UNKNOWN = [NONE[kind] for _, kind in COLUMNS[_SIZES:]]
 _STAGE_CODE = {stage: code for code, stage in enumerate(STAGES)}
 
 
@@ -69,7 +75,7 @@ class RecordingWriter:
 
     def record(self, *records: BatchRecord) -> None:
         """Appends records, in one write."""
-        data = b"".join(map(_pack, records))
+        data = b"".join(_packed(records))
         if os.write(self._data, data) != len(data):
             raise OSError(f"only part of a record could be written to {self.path}; is the disk full?")
 
@@ -123,29 +129,37 @@ def _continue_from(folder: Path, session: dict[str, Any]) -> int:
     return 0
 
 
-def _pack(r: BatchRecord) -> bytes:
-    """One record as its 128 bytes."""
-    return PACK.pack(
-        r.batch,
-        r.time,
-        r.seconds,
-        _STAGE_CODE[r.stage],
-        r.device,
-        _N4 if r.epoch is None else r.epoch,
-        _N4 if r.index is None else r.index,
-        r.optimizer_steps,
-        _N4 if r.shapes is None else r.shapes,
-        _N8 if r.allocated_start_bytes is None else r.allocated_start_bytes,
-        _N8 if r.allocated_peak_bytes is None else r.allocated_peak_bytes,
-        _N8 if r.allocated_end_bytes is None else r.allocated_end_bytes,
-        _N8 if r.reserved_bytes is None else r.reserved_bytes,
-        _N8 if r.reserved_peak_bytes is None else r.reserved_peak_bytes,
-        _N8 if r.active_peak_bytes is None else r.active_peak_bytes,
-        _N8 if r.inactive_split_bytes is None else r.inactive_split_bytes,
-        _N8 if r.device_used_bytes is None else r.device_used_bytes,
-        _N8 if r.host_rss_bytes is None else r.host_rss_bytes,
-        _N4 if r.num_alloc_retries is None else r.num_alloc_retries,
-        _N4 if r.num_ooms is None else r.num_ooms,
-        _N4 if r.num_device_alloc is None else r.num_device_alloc,
-        _N4 if r.num_device_free is None else r.num_device_free,
-    )
+def _packed(records: Iterable[BatchRecord]) -> Iterator[bytes]:
+    """The 128 bytes of each record, in two parts."""
+    newest, tail = None, b""
+    for r in records:
+        yield _HEAD.pack(
+            r.batch,
+            r.time,
+            r.seconds,
+            _STAGE_CODE[r.stage],
+            r.device,
+            _N4 if r.epoch is None else r.epoch,
+            _N4 if r.index is None else r.index,
+            r.optimizer_steps,
+            _N4 if r.shapes is None else r.shapes,
+        )
+        sizes = (
+            r.allocated_start_bytes,
+            r.allocated_peak_bytes,
+            r.allocated_end_bytes,
+            r.reserved_bytes,
+            r.reserved_peak_bytes,
+            r.active_peak_bytes,
+            r.inactive_split_bytes,
+            r.device_used_bytes,
+            r.host_rss_bytes,
+            r.num_alloc_retries,
+            r.num_ooms,
+            r.num_device_alloc,
+            r.num_device_free,
+        )
+        if sizes != newest:  # those of most batches are the same as in the one before
+            newest = sizes
+            tail = _TAIL.pack(*[none if size is None else size for size, none in zip(sizes, _UNKNOWN, strict=True)])
+        yield tail

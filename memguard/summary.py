@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,13 +92,34 @@ class Summary:
         """The highest of the stages' peaks."""
         return max((stage.peak for stage in self.stages.values()), key=peak_height, default=Peak())
 
-    def count(self, record: BatchRecord, shapes: list[Any] | None) -> None:
-        """Takes one more record into account."""
-        stage = self.stages.get(record.stage)
-        if stage is None:
-            stage = self.stages[record.stage] = StageSummary()
-        stage.batches += 1
-        stage.seconds += record.seconds
+    def count(self, records: Iterable[BatchRecord], shapes: Sequence[list[Any]]) -> None:
+        """Takes more records into account.
+
+        Args:
+            records: They, in order.
+            shapes: The run's table of input shapes.
+        """
+        newest: tuple[int | None, ...] | None = None
+        for record in records:
+            stage = self.stages.get(record.stage)
+            if stage is None:
+                stage = self.stages[record.stage] = StageSummary()
+            stage.batches += 1
+            stage.seconds += record.seconds
+            figures = (
+                record.allocated_peak_bytes,
+                record.allocated_end_bytes,
+                record.reserved_peak_bytes,
+                record.host_rss_bytes,
+                record.num_alloc_retries,
+                record.num_ooms,
+            )
+            if figures != newest or record.num_alloc_retries or record.num_ooms or stage.batches == 1:
+                newest = figures  # most batches are like the one before
+                self._raise(stage, record, shapes[record.shapes] if record.shapes is not None else None)
+
+    def _raise(self, stage: StageSummary, record: BatchRecord, shapes: list[Any] | None) -> None:
+        """The peaks, where this record's are higher, and the counts of retries and failures."""
         stage.raise_rss(record.host_rss_bytes)
         height = record.allocated_peak_bytes
         if height is None:

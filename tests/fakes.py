@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from memguard.backends.interface import Backend
 from memguard.detectors.interface import Detector
@@ -75,12 +75,12 @@ class ListSink(Sink):
     """Keeps what it is given."""
 
     def __init__(self) -> None:
-        self.records: list[BatchRecord] = []
+        self.told: list[BatchRecord] = []
         self.findings: list[Finding] = []
         self.closed = 0
 
-    def record(self, record: BatchRecord, run: Run) -> None:
-        self.records.append(record)
+    def records(self, records: Sequence[BatchRecord], run: Run) -> None:
+        self.told.extend(records)
 
     def finding(self, finding: Finding) -> None:
         self.findings.append(finding)

@@ -157,7 +157,7 @@ def test_a_failing_detector_is_logged_once_with_its_traceback_and_switched_off(
     assert ["Traceback" in record.getMessage() for record in caplog.records] == [True]
     assert caplog.records[0].exc_info is None
     assert len(recorder.records) == 5
-    assert len(sink.records) == 5
+    assert len(sink.told) == 5
     assert "a bug of ours" in recorder.close().notes[0]
 
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import ClassVar, final
 
-from memguard.detectors.interface import CROWDED, PEAKS, RETRIES, Detector
+from memguard.detectors.interface import CROWDED, DEVICE, PEAKS, RETRIES, Detector
 from memguard.detectors.telling import from_post_mortem, from_record, limit_of, plural
 from memguard.facts import Fact
 from memguard.findings import Finding, Severity
@@ -224,6 +224,7 @@ class StreamHeld(Detector):
 
     code: ClassVar[str] = "MG404"
     name: ClassVar[str] = "stream-held"
+    hears: ClassVar[int] = DEVICE
 
     def __init__(self) -> None:
         self._recent: deque[bool] = deque(maxlen=STREAM_RECENT)

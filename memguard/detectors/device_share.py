@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, final
 
-from memguard.detectors.interface import Detector
+from memguard.detectors.interface import DEVICE, Detector
 from memguard.detectors.telling import from_fact, from_record
 from memguard.facts import Fact, OtherDevice, RankPeaks
 from memguard.findings import Finding, Severity
@@ -35,6 +35,7 @@ class ForeignMemory(Detector):
 
     code: ClassVar[str] = "MG601"
     name: ClassVar[str] = "foreign-memory"
+    hears: ClassVar[int] = DEVICE
 
     def __init__(self) -> None:
         self._baseline: int | None = None

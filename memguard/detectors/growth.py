@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar, final
 
-from memguard.detectors.interface import Detector
+from memguard.detectors.interface import DEVICE, Detector
 from memguard.detectors.kept_caches import EXPLAINED, KeptCaches, of_cache, remedy_of
 from memguard.detectors.ratchet import Outlook, Ratchet
 from memguard.detectors.telling import at, from_fact, from_post_mortem, from_record, holder, limit_of
@@ -39,6 +39,7 @@ class SteadyGrowth(Detector):
 
     code: ClassVar[str] = "MG501"
     name: ClassVar[str] = "steady-growth"
+    hears: ClassVar[int] = DEVICE
 
     def __init__(self) -> None:
         self._floor = TrainingFloor(Ratchet())

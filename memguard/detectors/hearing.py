@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import final
 
-from memguard.detectors.interface import CROWDED, EVERY, PEAKS, READINGS, RETRIES, Detector
+from memguard.detectors.interface import CROWDED, DEVICE, EVERY, PEAKS, READINGS, RETRIES, Detector
 from memguard.findings import Finding
 from memguard.stats import BatchRecord, Run
 
@@ -39,6 +39,8 @@ class Hearing:
     def of(self, record: BatchRecord, run: Run) -> tuple[Observer, ...]:
         """The rules that hear of a record; call it once for each, in order."""
         told = EVERY
+        if record.allocated_end_bytes is not None or record.device_used_bytes is not None:
+            told = DEVICE
         peak = record.allocated_peak_bytes
         if peak is not None and peak > self._peak:
             self._peak = peak

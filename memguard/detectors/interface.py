@@ -10,9 +10,10 @@ from memguard.facts import Fact
 from memguard.findings import Finding
 from memguard.stats import BatchRecord, Run
 
-EVERY, PEAKS, READINGS, CROWDED, RETRIES = 0, 1, 2, 4, 8
+EVERY, PEAKS, READINGS, CROWDED, RETRIES, DEVICE = 0, 1, 2, 4, 8, 16
 """What a rule hears of: every record; a new highest allocated peak; a new reading of the slow lane; a device that is
-nearly full, and the first record after; retries of the allocator. Each batch pays for each rule that hears it."""
+nearly full, and the first record after; retries of the allocator; each record of a device that tells what it holds.
+Each batch pays for each rule that hears it."""
 
 
 class Detector(ABC):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar, final
 
-from memguard.detectors.interface import CROWDED, Detector
+from memguard.detectors.interface import CROWDED, DEVICE, Detector
 from memguard.detectors.size_curve import REACH, fit
 from memguard.detectors.telling import from_fact, from_post_mortem, from_record, limit_of
 from memguard.facts import Fact, InputSize, OptimizerStateAhead, Place, RanOutOfMemory
@@ -95,6 +95,7 @@ class LongestBatch(Detector):
 
     code: ClassVar[str] = "MG503"
     name: ClassVar[str] = "longest-batch"
+    hears: ClassVar[int] = DEVICE
 
     def __init__(self) -> None:
         self._elements: dict[int, int] = {}

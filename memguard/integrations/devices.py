@@ -158,9 +158,6 @@ class _ToSession(Sink):
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
 
-    def record(self, record: BatchRecord, run: Run) -> None:
-        pass
-
     def finding(self, finding: Finding) -> None:
         self._recorder.add(finding)
 

@@ -34,7 +34,7 @@ from memguard.clocks import perf_counter
 from memguard.facts import Fact
 from memguard.forks import process
 from memguard.probes.interface import EVENTS, Probe, Watch
-from memguard.probes.pace import FIRST_BATCHES, Pace
+from memguard.probes.pace import FIRST_BATCHES, MAX_INTERVAL, Pace
 from memguard.probes.transforms import in_transform
 from memguard.stats import BatchRecord, Stage
 
@@ -181,6 +181,10 @@ class Probes:
         """A batch is open that nobody looked at so far, of the stage of the last one, and was counted by the caller."""
         self._in_batch = True
         self._heard = self._always
+
+    def calm_ahead(self, stage: Stage) -> int:
+        """How many batches of a stage may come that nobody looks at, until the next one is due."""
+        return self.pace.calm_ahead(stage) if self._probes else MAX_INTERVAL
 
     def look_now(self) -> None:
         """The rest of the open batch is looked at after all; a run may ask for it a few times."""

@@ -8,7 +8,6 @@ from typing import TextIO, final
 
 from memguard.findings import Finding, Severity
 from memguard.sinks.interface import Sink
-from memguard.stats import BatchRecord, Run
 
 _STYLE = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.CRITICAL: "bold red"}
 
@@ -25,9 +24,6 @@ class ConsoleSink(Sink):
     def __init__(self, stream: TextIO | None = None, *, least: Severity = Severity.WARNING) -> None:
         self._stream, self._least = stream, least
         self._told: dict[tuple[str, str | None, int | None, str | None], Severity] = {}
-
-    def record(self, record: BatchRecord, run: Run) -> None:
-        """Records are not printed."""
 
     def finding(self, finding: Finding) -> None:
         """Prints the finding if it is new or worse than when it was told."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from memguard.findings import Finding
 from memguard.stats import BatchRecord, Run
@@ -11,9 +12,8 @@ from memguard.stats import BatchRecord, Run
 class Sink(ABC):
     """Writes what it is given, somewhere. An error switches the sink off, never the training."""
 
-    @abstractmethod
-    def record(self, record: BatchRecord, run: Run) -> None:
-        """One more batch; called in every batch, so it must be cheap."""
+    def records(self, records: Sequence[BatchRecord], run: Run) -> None:  # noqa: B027 - some tell findings alone
+        """Some more batches, one or up to 64; every batch pays for it, so it must be cheap."""
 
     @abstractmethod
     def finding(self, finding: Finding) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import final
 
@@ -32,7 +32,7 @@ class OnlyHere(Sink):
         self._sink, self._folder, self._rank, self._clock = sink, logdir / FOLDER, rank, clock
         self._waiting: list[tuple[float, Finding]] = []
 
-    def record(self, record: BatchRecord, run: Run) -> None:
+    def records(self, records: Sequence[BatchRecord], run: Run) -> None:
         """Passes on findings that waited long enough."""
         if self._waiting and self._clock() - self._waiting[0][0] > PATIENCE_SECONDS:
             self._pass_on()

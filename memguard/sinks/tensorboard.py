@@ -7,7 +7,7 @@ the record's number, which only grows: TensorBoard's fast loader drops what step
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from memguard.clocks import now
@@ -52,15 +52,18 @@ class TensorBoardSink(Sink):
         self._findings: list[Finding] = []
         self._batch = 0
 
-    def record(self, record: BatchRecord, run: Run) -> None:
-        """Takes the record into its stage's window; a full window becomes a point."""
-        window = self._windows.get(record.stage)
-        if window is None:
-            window = self._windows[record.stage] = Window()
-        window.take(record)
-        self._batch, self._run = record.batch, run
-        if window.count >= self._log_every:
-            self._write(record.stage, window)
+    def records(self, records: Sequence[BatchRecord], run: Run) -> None:
+        """Takes the records into their stages' windows; a full window becomes a point."""
+        self._run, windows, full = run, self._windows, self._log_every
+        for record in records:
+            window = windows.get(record.stage)
+            if window is None:
+                window = windows[record.stage] = Window()
+            window.take(record)
+            if window.count >= full:
+                self._batch = record.batch
+                self._write(record.stage, window)
+        self._batch = records[-1].batch
 
     def finding(self, finding: Finding) -> None:
         """Adds the finding to the text shown in the run, newest state last."""

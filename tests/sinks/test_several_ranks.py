@@ -17,9 +17,6 @@ class Heard(Sink):
         self.findings: list[Finding] = []
         self.closed = False
 
-    def record(self, record: BatchRecord, run: Run) -> None:
-        pass
-
     def finding(self, finding: Finding) -> None:
         self.findings.append(finding)
 
@@ -38,10 +35,10 @@ def test_what_rank_0_says_the_others_do_not_repeat(tmp_path: Path) -> None:
     here.finding(shared)
     here.finding(own)
     first.line("finding", shared.to_json())
-    here.record(batch, run)
+    here.records([batch], run)
     assert heard.findings == []
     now[0] += PATIENCE_SECONDS + 1
-    here.record(batch, run)
+    here.records([batch], run)
     assert [each.code for each in heard.findings] == ["MG101"]
     here.close()
     first.close()

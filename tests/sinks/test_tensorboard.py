@@ -48,7 +48,7 @@ def test_a_spike_of_one_batch_in_20000_is_in_the_curve(tmp_path: Path) -> None:
     """TensorBoard keeps 1000 points of a curve; ours carry the maximum of their window, so none is lost."""
     sink = TensorBoardSink(log_every=50, logdir=tmp_path)
     for batch in range(20_000):
-        sink.record(record(batch, 9 * GIB if batch == 12_345 else GIB), RUN)
+        sink.records([record(batch, 9 * GIB if batch == 12_345 else GIB)], RUN)
     sink.close()
     points = read(tmp_path).Scalars("memory/allocated_peak_gib")
     assert len(points) == 400
@@ -58,8 +58,8 @@ def test_a_spike_of_one_batch_in_20000_is_in_the_curve(tmp_path: Path) -> None:
 def test_curves_are_few_well_named_and_have_units(tmp_path: Path) -> None:
     """The whole list, for each stage."""
     sink = TensorBoardSink(log_every=1, logdir=tmp_path)
-    sink.record(record(0), RUN)
-    sink.record(record(1, stage=Stage.VALIDATION), RUN)
+    sink.records([record(0)], RUN)
+    sink.records([record(1, stage=Stage.VALIDATION)], RUN)
     sink.close()
     names = [
         "allocated_peak_gib",
@@ -85,13 +85,13 @@ def test_a_point_waits_only_for_those_that_come_at_once(tmp_path: Path, monkeypa
     monkeypatch.setattr("memguard.sinks.tensorboard.now", lambda: next(seconds))
     sink = TensorBoardSink(log_every=1, logdir=tmp_path)
     for batch in range(3):
-        sink.record(record(batch), RUN)
+        sink.records([record(batch)], RUN)
     assert written[-1] == 2
     monkeypatch.setattr("memguard.sinks.tensorboard.now", lambda: 1020.0)
     for batch in range(3, 2 + WAITING):
-        sink.record(record(batch), RUN)
+        sink.records([record(batch)], RUN)
     assert written[-1] == 2
-    sink.record(record(2 + WAITING), RUN)
+    sink.records([record(2 + WAITING)], RUN)
     assert written[-WAITING:] == list(range(3, 3 + WAITING))
     sink.close()
 
@@ -102,7 +102,7 @@ def test_points_that_wait_are_written_before_what_comes_later(tmp_path: Path) ->
 
     sink = TensorBoardSink(log_every=1, logdir=tmp_path)
     for batch in range(3 * WAITING + 2):
-        sink.record(record(batch), RUN)
+        sink.records([record(batch)], RUN)
         if batch == WAITING + 2:
             sink.finding(finding(batch=batch, severity=Severity.WARNING))
     sink.close()
@@ -117,7 +117,7 @@ def test_a_logged_step_costs_less_than_2_kib(tmp_path: Path) -> None:
         folder = tmp_path / str(count)
         sink = TensorBoardSink(log_every=1, logdir=folder)
         for batch in range(count):
-            sink.record(record(batch), RUN)
+            sink.records([record(batch)], RUN)
         sink.close()
         sizes.append(next(folder.iterdir()).stat().st_size)
     assert (sizes[1] - sizes[0]) / 1000 < 2048
@@ -126,7 +126,7 @@ def test_a_logged_step_costs_less_than_2_kib(tmp_path: Path) -> None:
 def test_what_a_device_does_not_tell_has_no_curve(tmp_path: Path) -> None:
     """Unknown is absent, not zero."""
     sink = TensorBoardSink(log_every=1, logdir=tmp_path)
-    sink.record(BatchRecord(batch=0, stage=Stage.TRAIN, time=0, seconds=0, host_rss_bytes=GIB), RUN)
+    sink.records([BatchRecord(batch=0, stage=Stage.TRAIN, time=0, seconds=0, host_rss_bytes=GIB)], RUN)
     sink.close()
     assert read(tmp_path).Tags()["scalars"] == ["memory/host_rss_gib"]
 
@@ -151,7 +151,7 @@ def test_the_users_own_torch_writer_gets_the_curves_and_stays_open(tmp_path: Pat
 
     writer = SummaryWriter(str(tmp_path))
     sink = TensorBoardSink(log_every=1, writer=lambda: writer, logdir=tmp_path / "unused")
-    sink.record(record(5), RUN)
+    sink.records([record(5)], RUN)
     sink.finding(finding())
     sink.close()
     writer.add_scalar("loss", 1.0, 1)
@@ -164,7 +164,7 @@ def test_a_foreign_writer_gets_plain_calls_only() -> None:
     """Protocol buffers would kill tensorboardX's thread silently."""
     writer = FakeWriter()
     sink = TensorBoardSink(log_every=1, writer=lambda: writer)
-    sink.record(record(3), RUN)
+    sink.records([record(3)], RUN)
     sink.finding(finding())
     sink.close()
     assert ("memory/allocated_peak_gib", 1.0, 3) in writer.calls
@@ -175,7 +175,7 @@ def test_a_foreign_writer_gets_plain_calls_only() -> None:
 def test_without_a_writer_or_directory_nothing_is_written() -> None:
     """Nothing to write to is no error."""
     sink = TensorBoardSink(log_every=1)
-    sink.record(record(0), RUN)
+    sink.records([record(0)], RUN)
     sink.close()
 
 
@@ -184,7 +184,7 @@ def test_an_unfinished_window_is_written_at_the_end(batches: int, tmp_path: Path
     """A short run has a point too."""
     sink = TensorBoardSink(log_every=50, logdir=tmp_path)
     for batch in range(batches):
-        sink.record(record(batch), RUN)
+        sink.records([record(batch)], RUN)
     sink.close()
     assert [point.step for point in read(tmp_path).Scalars("memory/reserved_gib")] == [batches - 1]
 
@@ -193,7 +193,7 @@ def test_the_run_tells_of_itself_and_a_layout_only_when_asked(tmp_path: Path) ->
     """The Memory tab's own event is always there; Custom Scalars is left alone by default."""
     for layout in (False, True):
         sink = TensorBoardSink(log_every=1, logdir=tmp_path / str(layout), layout=layout)
-        sink.record(record(7), RUN)
+        sink.records([record(7)], RUN)
         sink.close()
         tags = read(tmp_path / str(layout)).Tags()["tensors"]
         assert "memguard/manifest" in tags

@@ -20,7 +20,7 @@ from memguard.forks import process
 from memguard.integrations.loop.hooks import ForwardListener, OpenForwards
 from memguard.integrations.loop.inference import BatchInference
 from memguard.integrations.loop.steps import steps_under_way
-from memguard.probes.shapes import Entry, describe_shapes
+from memguard.probes.shapes import describe_shapes
 from memguard.probes.transforms import in_eager_transform
 from memguard.stats import Stage
 
@@ -91,7 +91,7 @@ class Express:
             and self._probes.is_quiet
             and self._recorder.batch > self._watch.dense_until
         ):
-            self._left = self._probes.pace.calm_ahead(Stage.TRAIN)
+            self._left = self._probes.calm_ahead(Stage.TRAIN)
 
     def give_up(self) -> None:
         """It failed: every batch goes the long way from now on."""
