@@ -204,7 +204,7 @@ class OutputsProbe(Probe):
                 ViewsPinStorage(
                     batch=watch.batch,
                     stage=watch.stage,
-                    place=holder.taken_at,
+                    place=place,
                     views=len(batches),
                     used_bytes=round(held * share),
                     pinned_bytes=held,

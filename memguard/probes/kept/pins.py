@@ -27,8 +27,6 @@ class Pin:
     """Views under one name, and what they pin."""
 
     place: Place
-    line: Place
-    """Where the part of the storage is taken: the place itself, or the call that hands it over."""
     views: int
     used_bytes: int
     """Of the views themselves."""
@@ -88,7 +86,6 @@ def find_pins(
         found.append(
             Pin(
                 holder.place,
-                line=holder.taken_at,
                 views=int(len(links) * scale),
                 used_bytes=int(small * scale),
                 pinned_bytes=int(total * scale),

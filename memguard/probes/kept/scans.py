@@ -317,7 +317,7 @@ class ScansProbe(Probe):
             ViewsPinStorage(
                 batch=self.watch.batch,
                 stage=self.watch.stage,
-                place=pin.line,
+                place=pin.place,
                 views=pin.views,
                 used_bytes=pin.used_bytes,
                 pinned_bytes=pin.pinned_bytes,

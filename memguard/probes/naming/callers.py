@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import linecache
 import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import final
 
-from memguard.facts import Place
 from memguard.source.chains import chains_of, last_name
 from memguard.source.functions import Function, Site
 from memguard.source.sought import Statement
@@ -21,8 +18,6 @@ MAX_HOPS = 4
 """Calls from the statement's function up to the loop."""
 
 _Call = tuple[Source, Function, Site]
-_PARTS = frozenset({"narrow", "select", "unbind", "chunk", "split", "unfold", "diagonal"})
-"""Methods that give a part of a tensor's storage."""
 
 
 @final
@@ -34,8 +29,6 @@ class Feeding:
     line: int
     function: str
     """Where the loop makes the first of them."""
-    taken: Place | None = None
-    """The call that takes the part of a tensor which the statement keeps as it is: ``bank.add(hidden[:, 0])``."""
 
     def __str__(self) -> str:
         return f"{os.path.basename(self.file)}:{self.line}"
@@ -58,8 +51,6 @@ def find_caller(
     source = sources.get(statement.file)
     function = _function_of(statement, source) if source is not None else None
     found: _Call | None = None
-    taken: Place | None = None
-    is_taken = function is None or any(map(_takes_part, _stored_by(statement, function)))
     for _ in range(MAX_HOPS):
         if source is None or function is None or function.parent is None:
             break
@@ -68,30 +59,12 @@ def find_caller(
         call = _only(list(_calls(function, files, sources, graph=graph)), running, names)
         if call is None:
             break
-        source, function, site = found = call
-        if not is_taken and any(map(_takes_part, site.arguments())):
-            is_taken, text = True, linecache.getline(source.file, site.line).strip()
-            taken = Place(file=source.file, line=site.line, function=function.path, source=text)
+        found = call
+        source, function = call[0], call[1]
     if found is None:
         return None
     source, function, site = found
-    return Feeding(source.file, site.line, function.path, taken)
-
-
-def _stored_by(statement: Statement, function: Function) -> Iterator[ast.expr]:
-    """What a statement stores, or gives to a call."""
-    yield from (store.value for store in function.stores if store.line == statement.line)
-    for site in function.calls:
-        if site.line == statement.line:
-            yield from site.arguments()
-
-
-def _takes_part(value: ast.expr) -> bool:
-    """Whether an expression takes a part of a tensor: ``hidden[:, 0]``, ``hidden.narrow(1, 0, 1)``."""
-    return any(
-        isinstance(node, ast.Subscript) or (isinstance(node, ast.Call) and last_name(node.func) in _PARTS)
-        for node in ast.walk(value)
-    )
+    return Feeding(source.file, site.line, function.path)
 
 
 def _function_of(statement: Statement, source: Source) -> Function | None:

@@ -54,13 +54,6 @@ class Holder:
     """False for a call that only may store what it is given."""
     exception: bool = False
     """Whether what is held is an exception, whose traceback leads to the tensors."""
-    taken: Place | None = None
-    """The call that takes the part of a tensor which the statement keeps as it is."""
-
-    @property
-    def taken_at(self) -> Place:
-        """Where the part of a tensor is taken that is held: such a call, or the statement itself."""
-        return replace(self.taken, holder=self.place.holder) if self.taken is not None else self.place
 
     def __str__(self) -> str:
         place = self.place
@@ -275,7 +268,6 @@ def _holder(group: Group) -> Holder:
         grows=statement is not None and statement.grows,
         certain=statement is not None and statement.certain,
         exception=any(issubclass(type(item.value), (BaseException, types.TracebackType)) for item in trail),
-        taken=group.feeding.taken if group.feeding is not None else None,
     )
 
 

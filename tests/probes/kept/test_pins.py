@@ -93,26 +93,3 @@ def test_rows_that_a_long_container_keeps_are_not_told_of_who_has_a_few_of_them(
     bank.clear()
     assert [pin.place.holder for pin in find_pins(Survey())] == ["some"]
     assert len(some) == 24
-
-
-class _Index:
-    def __init__(self) -> None:
-        self.vectors: list[torch.Tensor] = []
-        self.first: list[torch.Tensor] = []
-
-    def add(self, vectors: torch.Tensor) -> None:
-        self.vectors.append(vectors)
-
-    def add_first(self, hidden: torch.Tensor) -> None:
-        self.first.append(hidden[0])
-
-
-def test_the_line_is_the_call_that_takes_the_part() -> None:
-    """Where the method keeps what it is given, the copy belongs to the call that gives it a slice."""
-    index = _Index()
-    for _ in range(4):
-        index.add(torch.zeros(8, BIG // 8)[0, :8])
-        index.add_first(torch.zeros(BIG // 8, 8))
-    kept, taken = sorted(find_pins(Survey()), key=lambda pin: pin.place.holder or "")
-    assert (taken.line.holder, taken.line.source) == ("_Index.vectors", "index.add(torch.zeros(8, BIG // 8)[0, :8])")
-    assert kept.line == kept.place and kept.line.source == "self.first.append(hidden[0])"
