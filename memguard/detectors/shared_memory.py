@@ -46,6 +46,7 @@ class SharedMemory(Detector):
         """A container that keeps tensors in shared memory of batch after batch."""
         if not isinstance(fact, KeptOnHost) or not fact.from_workers:
             return  # a bound in bytes is none in open files: those of one epoch are enough
+        self._told_files = True  # by name, which says more than their number
         files = f", {run.slow.open_files} files are open" if run.slow.open_files else ""
         kept = "tensors as DataLoader workers handed them over, more with every batch"
         if not fact.bytes_per_batch:

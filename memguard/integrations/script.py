@@ -2,9 +2,11 @@
 
 A Lightning script is served by the callback that MEMGUARD=1 adds. In a plain one, the root models are those modules
 with parameters that are called while no other module is running: global hooks find them, and are taken away again
-except in one batch of sixteen, since they cost every module of the process a microsecond. Until the first module is
-called, backwards are heard as well: a program may train bare tensors. And so they are after the first batches: one that
-comes while no batch is open is that of a model which is not known, made for another fold, trial or patch.
+except in one batch of sixteen, since they cost every module of the process a microsecond. While the program has a guard
+of its own (a Trainer's callback, `watch`), nothing is looked for, and what was found is that one's. Until the first
+module is called, backwards are heard as well: a program may train bare tensors. And so they are after the first
+batches: one that comes while no batch is open is that of a model which is not known, made for another fold, trial or
+patch.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class ScriptGuard:
         self._thread, self._pid = threading.get_ident(), os.getpid()
         self._depth = 0
         self._calls = self._again = 0
-        self._compiled = False
+        self._compiled = self._is_aside = False
         self._backwards = BackwardCalls(self._backward, self._backward_failed)
         self._strange = BackwardCalls(self._strange_backward, self._backward_failed)
 
@@ -71,9 +73,12 @@ class ScriptGuard:
         self._arm()
         self._backwards.install()
         hear_calls(_nothing)
+        on_close.append(self._own_closed)
 
     def remove(self, reason: str) -> Summary | None:
         """Ends the run, if one began."""
+        if self._own_closed in on_close:
+            on_close.remove(self._own_closed)
         stop_hearing_calls(_nothing)
         self._backwards.remove()
         self._strange.remove()
@@ -162,7 +167,25 @@ class ScriptGuard:
     def _backward_failed(self, error: Exception) -> None:
         self._begin().part_failed("backwards", error)
 
+    def _step_aside(self, guard: Guard) -> None:
+        """The program has a guard of its own: what was found until now is told there, and not here besides."""
+        for model in guard.models:
+            guard.loop.drop(model)
+        self._disarm()
+        self._strange.remove()
+        self._is_aside = True
+
+    def _own_closed(self, summary: Summary) -> None:
+        """A guard of the program's own is gone: its models are whoever's calls them next."""
+        if self._is_aside and not self._is_guarded():
+            self._is_aside = False
+            self._arm()
+
     def _after_batch(self) -> None:
+        if self._guard is not None and self._is_guarded():
+            if not self._guard.loop.is_in_forward:  # else its end would not be heard
+                self._step_aside(self._guard)
+            return
         self._calls += 1
         if self._calls == DENSE_BATCHES or (self._calls > DENSE_BATCHES and self._calls % INTERVAL == 1):
             self._disarm()

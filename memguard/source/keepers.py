@@ -40,11 +40,26 @@ def keeper_of(file: str, line: int, name: str) -> Place | None:
                 and _is_own(target)
                 and not leads_to_read(tree, method, f"self.{target.attr}")
             ):
-                text, function = " ".join(ast.unparse(node).split()), f"{owner}.{method.name}"
-                return Place(
-                    file=file, line=node.lineno, function=function, holder=f"{owner}.{target.attr}", source=text
-                )
+                return _place(file, owner, method, node, target.attr)
     return None
+
+
+def own_keeper(file: str, line: int, name: str) -> Place | None:
+    """The statement on a line, where it puts what it makes into an attribute that its method does not read."""
+    tree, attribute = parse_file(file), name.removeprefix("self.")
+    if tree is None or attribute == name or not attribute.isidentifier():
+        return None
+    for owner, method in _methods(tree):
+        for node in ast.walk(method):
+            if isinstance(node, ast.Assign) and node.lineno <= line <= (node.end_lineno or line):
+                is_read = leads_to_read(tree, method, name)
+                return None if is_read else _place(file, owner, method, node, attribute)
+    return None
+
+
+def _place(file: str, owner: str, method: ast.AST, node: ast.Assign, attribute: str) -> Place:
+    text, function = " ".join(ast.unparse(node).split()), f"{owner}.{getattr(method, 'name', '')}"
+    return Place(file=file, line=node.lineno, function=function, holder=f"{owner}.{attribute}", source=text)
 
 
 def shares(value: ast.expr, name: str) -> bool:

@@ -279,6 +279,35 @@ print(len(guard.records))
 """
 
 
+OWN_GUARD_LATER = """
+import torch, memguard
+from torch import nn
+def epoch(batches):
+    for _ in range(batches):
+        net(torch.randn(4, 8)).mean().backward()
+        optimizer.step()
+net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+epoch(10)
+with memguard.watch(net, optimizer, logdir="own", quiet=True) as guard:
+    epoch(20)
+print(len(guard.records))
+epoch(30)
+"""
+
+
+@pytest.mark.parametrize("device", ["cpu", "virtual:1GiB"])
+def test_a_guard_of_the_scripts_own_takes_over(device: str, tmp_path: Path) -> None:
+    """While it is there, the models that were found before are its own; afterwards they are found again."""
+    script = tmp_path / "train.py"
+    script.write_text(OWN_GUARD_LATER)
+    done = run(script, options=("--device", device, "--json", "report.json"))
+    assert done.returncode == 0 and done.stdout.strip() == "20"
+    found = [Recording.open(path).records() for path in find_recordings(tmp_path / "log")]
+    trained = sum(record.stage.value == "train" for records in found for record in records)
+    assert 40 <= trained <= 42, "one batch may be in both"
+
+
 @pytest.mark.parametrize("device", ["cpu", "virtual:1GiB"])
 def test_a_guard_of_the_scripts_own_is_the_only_one(device: str, tmp_path: Path) -> None:
     """Nothing is recorded twice; what its own guard saw is in the report."""

@@ -12,6 +12,7 @@ from memguard.detectors.device_share import ForeignMemory
 from memguard.detectors.host_growth import HostGrowth
 from memguard.detectors.outlooks import LongestBatch
 from memguard.detectors.pinned_growth import PinnedGrowth
+from memguard.detectors.shared_memory import SharedMemory
 from memguard.detectors.worker_growth import WorkerGrowth
 from memguard.facts import CompiledGraphs, EmptyCacheCalls, InputSize, KeptOnHost, PinnedCacheGrows, WorkerObjects
 from memguard.findings import Finding, Severity
@@ -174,6 +175,22 @@ def test_few_calls_and_few_graphs_are_a_line_before_they_are_a_warning() -> None
     assert [told.severity for told in judge(EmptyCacheInLoop(), *calls)] == [Severity.INFO, Severity.WARNING]
     graphs = [CompiledGraphs(**AT, graphs=graphs) for graphs in (8, 12, 15, 17, 18, 40)]
     assert [told.severity for told in judge(GraphPoolsGrow(), *graphs)] == [Severity.INFO, Severity.WARNING]
+
+
+def test_open_files_are_told_by_who_keeps_them_or_by_their_number() -> None:
+    """Once a container is named, their number says nothing more."""
+    kept = KeptOnHost(**AT, elements=12, bytes=MIB, bytes_per_batch=0.1 * MIB, from_workers=True)
+
+    def tell(*facts: KeptOnHost) -> list[int | None]:
+        rule, run = SharedMemory(), run_of()
+        found = [finding for fact in facts for finding in rule.learn(fact, run)]
+        for i in range(200):
+            run.slow = SlowStats(num_workers=2, open_files=50 + 4 * i)
+            found += rule.observe(record(i), run)
+        return [finding.line for finding in found]
+
+    assert tell() == [None]
+    assert tell(kept) == [41]
 
 
 def test_a_growth_of_the_process_is_put_down_to_what_got_longer() -> None:

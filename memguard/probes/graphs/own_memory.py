@@ -23,10 +23,14 @@ _MOVES = frozenset({"to", "cuda", "cpu", "float", "double", "half", "bfloat16", 
 """Methods that give the same values elsewhere, or in another form."""
 
 
-def is_own_memory(place: Place, models: Iterable[nn.Module], frames: Iterable[FrameType] = ()) -> bool:
-    """Whether what is kept is a memory: each forward reads it, or a part of the model makes it from its old value.
+_STEPS = ("forward", "training_step")
+"""Methods in which a module does what a batch asks for."""
 
-    A running sum or mean is read by no forward, and made by no model.
+
+def is_own_memory(place: Place, models: Iterable[nn.Module], frames: Iterable[FrameType] = ()) -> bool:
+    """Whether what is kept is a memory: each batch reads it, or a part of the model makes it from its old value.
+
+    A running sum or mean is read by no forward or training step, and made by no model.
 
     Args:
         place: The statement that keeps.
@@ -66,29 +70,27 @@ def _owners(models: Iterable[nn.Module], frames: Iterable[FrameType], name: str)
 
 
 def _is_read_first(file: str, line: int, name: str) -> bool:
-    """Whether forward reads the old value before the statement on a line makes the new one, there or in a method."""
+    """Whether a step reads the old value before the statement on a line makes the new one, there or in a method."""
     tree = parse_file(file)
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)] if tree is not None else []
     for kind in classes:
         methods = {node.name: node for node in kind.body if isinstance(node, ast.FunctionDef)}
-        forward = methods.get("forward")
+        steps = [methods[step] for step in _STEPS if step in methods]
         method = next((m for m in methods.values() if m.lineno <= line <= (m.end_lineno or 0)), None)
-        if forward is None or method is None:
+        if not steps or method is None:
             continue
         *before, write = up_to(method.body, line)
-        if method is forward:
+        if method in steps:
             return is_written(write, name) and _is_used(before, write, name)
         value = write.value if isinstance(write, ast.Assign) else None
         if is_written(write, name) and reads(value, name, ()) and not _is_joined(value):
-            return _is_read_by_methods(forward, method.name, methods, name)
+            return any(_is_read_before(step, method.name, methods, name) for step in steps)
     return False
 
 
-def _is_read_by_methods(
-    forward: ast.FunctionDef, writer: str, methods: Mapping[str, ast.FunctionDef], name: str
-) -> bool:
-    """Whether forward, before it calls the method that writes, calls one that reads: ``self.retrieve(q)``."""
-    for statement in forward.body:
+def _is_read_before(step: ast.FunctionDef, writer: str, methods: Mapping[str, ast.FunctionDef], name: str) -> bool:
+    """Whether a step, before it calls the method that writes, reads, or calls one that does: ``self.retrieve(q)``."""
+    for statement in step.body:
         called = [
             node.func.attr
             for node in ast.walk(statement)
@@ -98,6 +100,8 @@ def _is_read_by_methods(
         ]
         if writer in called:
             return False
+        if isinstance(statement, (*ASSIGNS, ast.Return)) and reads(statement.value, name, ()):
+            return True
         for reader in (methods[each] for each in called if each in methods):
             values = (node.value for node in ast.walk(reader) if isinstance(node, (*ASSIGNS, ast.Return)))
             if any(reads(value, name, ()) for value in values):

@@ -13,6 +13,9 @@ from memguard.source.host_copies import is_on_host
 from memguard.source.repeated_calls import ends_with_a_call
 from memguard.stats import Stage
 
+MOST_AVERAGES = 4
+"""Averages under one name, of several decay rates; more are the weights of many epochs, whatever the name says."""
+
 
 @final
 class Piles:
@@ -44,14 +47,15 @@ class Piles:
         for copy in loaded:
             if not is_mapped_to_host(copy.place):
                 yield CheckpointKept(batch=batch, stage=stage, place=copy.place, bytes=copy.bytes, batches=batches)
-        others = [copy for copy in copies if copy not in loaded and not copy.averaged]
+        held = Counter((copy.place.file, copy.place.line) for copy in copies)
+        averaged = [copy for copy in copies if copy not in loaded and copy.averaged]
+        averaged = [copy for copy in averaged if held[copy.place.file, copy.place.line] <= MOST_AVERAGES]
+        others = [copy for copy in copies if copy not in loaded and copy not in averaged]
         passing = [copy for copy in others if ends_with_a_call(copy.place, frames)]
         lasting = [copy for copy in others if copy not in passing]
-        averaged = [copy for copy in copies if copy not in loaded and copy.averaged]
         for group in (lasting, passing, averaged):
             if not group:
                 continue
-            held = Counter((copy.place.file, copy.place.line) for copy in group)
             group.sort(key=lambda copy: -held[copy.place.file, copy.place.line])  # stable: of equals the heaviest
             yield ModelCopies(
                 batch=batch,

@@ -21,7 +21,7 @@ from memguard.probes.peaks.rebound_calls import doubled_at_peak
 from memguard.probes.worth import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE, least_of_device
 from memguard.source.assignments import assigned_at, spelled
 from memguard.source.gives_back import gives_back
-from memguard.source.keepers import keeper_of
+from memguard.source.keepers import keeper_of, own_keeper
 from memguard.stats import Stage
 
 BEGIN = {Stage.TRAIN: 12, Stage.VALIDATION: 2, Stage.TEST: 2}
@@ -144,7 +144,7 @@ class RebindsProbe(Probe):
             target = assigned_at(file, line)
             if target is not None and not gives_back(file, line):  # else no variable of that function has the old one
                 holder, source = target
-                keeper = keeper_of(file, line, holder)
+                keeper = keeper_of(file, line, holder) or own_keeper(file, line, holder)
                 if keeper is not None and is_there_at_peak(trace, (file, line, function)):
                     self._tell_kept(keeper, nbytes, stage)
                     continue
@@ -251,7 +251,7 @@ def is_there_at_peak(trace: list[dict[str, Any]], site: Site) -> bool:
             waits = waits and address not in alive
             alive.discard(address)
         waits = waits or (number == at and len(alive) == 1)  # with two of them it is the line itself
-    return False
+    return waits  # the history may end with a step, before the line comes again
 
 
 def _change(event: dict[str, Any]) -> int:

@@ -172,6 +172,40 @@ class Retrieved(Base):
         return self.answer(h, read)
 
 
+class Prototypes(Base):
+    """Reads it in its step, and adds to it in a method."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.tanh(self.embed(x))
+        if self.memory is None:
+            self.memory = torch.zeros(8, 6)
+        read = self.memory.detach()
+        self.update(h)
+        return self.answer(h, read)
+
+    def update(self, h: torch.Tensor) -> None:
+        self.memory = 0.9 * torch.as_tensor(self.memory) + 0.1 * h  # kept
+
+
+class Stepped(Prototypes):
+    """Its step is another method than forward, as Lightning has it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.training_step(x, 0)
+
+    def training_step(self, x: torch.Tensor, number: int) -> torch.Tensor:
+        h = torch.tanh(self.embed(x))
+        read = self.retrieve(h)
+        self.update(h)
+        return self.answer(h, read)
+
+    def retrieve(self, h: torch.Tensor) -> torch.Tensor:
+        return h if self.memory is None else h + self.memory.detach()
+
+    def update(self, h: torch.Tensor) -> None:
+        self.memory = h if self.memory is None else 0.9 * self.memory + 0.1 * h  # kept
+
+
 class Counted(Retrieved):
     """It is added to before it is read: a statistic of what has been seen."""
 
@@ -217,7 +251,7 @@ def told(model: nn.Module) -> list[RetainedGraphs]:
     return loop.of(RetainedGraphs)
 
 
-@pytest.mark.parametrize("kind", [Gated, Begun, Returned, Moved, Echo, Retrieved])
+@pytest.mark.parametrize("kind", [Gated, Begun, Returned, Moved, Echo, Retrieved, Prototypes, Stepped])
 def test_a_memory_that_forward_reads_and_writes_is_a_carried_state(kind: type[nn.Module]) -> None:
     """It is detached where it is read, not where it is written: no output's graph shows that it is carried."""
     (fact,) = told(kind())

@@ -50,6 +50,14 @@ def test_checkpoints_and_averages_are_told_apart() -> None:
     assert (average.averaged, average.copies) == (True, 1)
 
 
+def test_the_weights_of_many_epochs_are_no_average() -> None:
+    """Whatever the name says of them: ``TailAverage.epoch_weights``."""
+    (few,) = told(Piles(), [kept("emas", 3, averaged=True)] * 4)
+    (many,) = told(Piles(), [kept("emas", 3, averaged=True)] * 5)
+    assert isinstance(few, ModelCopies) and isinstance(many, ModelCopies)
+    assert (few.averaged, many.averaged) == (True, False)
+
+
 def federated(rounds: int) -> list[bool]:
     """Rounds in a loop, each with a list of its own, and one list for all of them."""
     everything, found = ["weights"], []
