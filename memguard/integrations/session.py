@@ -148,7 +148,6 @@ class Session:
         self._owners = PeakOwners(self.recorder, self.watch, self.backend)
         self.calm = CalmForwards(self)
         self.express: Express | None = None  # the short way of a plain loop's ordinary batches
-        self.watch.awake = self._awake
         self._charged = self._settled = 0.0
         self.on_step: tuple[Callable[[], None], Callable[[], None]] | None = None
         """Called before and after each optimizer step, where a front door needs it."""
@@ -341,10 +340,6 @@ class Session:
         self.calm.is_on = False
         if self.express is not None:
             self.express.disturb()
-
-    def _awake(self) -> None:
-        if self.express is not None:
-            self.express.pause()
 
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A root model is called; the validation guard decides here whether it builds a graph.

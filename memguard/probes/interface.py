@@ -37,10 +37,6 @@ class AllocationHistory(Protocol):
         """The trace so far, in PyTorch's snapshot format."""
 
 
-def _nobody_sleeps() -> None:
-    pass
-
-
 def _no_stats() -> MemoryStats:
     return MemoryStats()
 
@@ -92,8 +88,6 @@ class Watch:
     only when something is to be named, so nothing is held."""
     differentiates: Callable[[nn.Module], bool] = _takes_none
     """Whether a model's forward takes a derivative inside itself, told from its code; costs milliseconds."""
-    awake: Callable[[], None] = _nobody_sleeps
-    """Told where a probe begins to hear of batches, or asks for a closer look; from any thread."""
     find_record: Callable[[], BatchRecord | None] = _no_record
     """Works out the newest record: `Recorder.newest`."""
     stage: Stage = Stage.OTHER
@@ -181,7 +175,6 @@ class Watch:
         self.dense_until = max(self.dense_until, self.batch + batches)
         if surely:
             self.surely_until = self.dense_until
-        self.awake()
 
 
 def is_optimized(watch: Watch, models: Iterable[nn.Module]) -> bool:

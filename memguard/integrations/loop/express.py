@@ -36,7 +36,7 @@ class Express:
     went by is told later, and who was called where somebody asks.
 
     What must be asked of each batch is asked here in few steps and few functions. What cannot change without a word to
-    `stop`, `pause`, `disturb` or `leave` is asked once, before the first batch of a row, by `may_follow`.
+    `stop`, `disturb` or `leave` is asked once, before the first batch of a row, by `may_follow`.
 
     Args:
         session: Where the batch begins and ends.
@@ -88,8 +88,6 @@ class Express:
             and not self._is_off
             and self._loop.is_plain(self._model)
             and self._session.is_calm
-            and self._probes.is_quiet
-            and self._recorder.batch > self._watch.dense_until
         ):
             self._left = self._probes.calm_ahead(Stage.TRAIN)
 
@@ -106,10 +104,6 @@ class Express:
             self._probes.pace.pass_by(Stage.TRAIN, self._gone)
         self._left = self._gone = self._said = 0
         self._is_stepping = False
-
-    def pause(self) -> None:
-        """Somebody listens again, or asks for a closer look: the next batch goes the long way; from any thread."""
-        self._left = 0
 
     def disturb(self) -> None:
         """Something happened, in any thread: the next batch goes the long way, and what it asks for is known."""
@@ -137,6 +131,8 @@ class Express:
                     and exc_info()[1] is None
                     and not in_eager_transform()
                     and process.pid == self._pid
+                    and self._probes.is_quiet
+                    and (batch := self._recorder.batch) > self._watch.dense_until
                 ):
                     self._left -= 1
                     self._gone += 1
@@ -150,7 +146,7 @@ class Express:
                         self._describe(args, kwargs)
                     self._recorder.begin_alike(self._shapes)
                     watch = self._watch
-                    watch.batch = self._recorder.batch
+                    watch.batch = batch
                     watch.batches += 1
                     return
                 if get_ident() == self._thread and process.pid == self._pid:
