@@ -15,6 +15,7 @@ from memguard.probes.graphs.self_made import ASSIGNS, is_attribute, is_self_made
 from memguard.probes.naming.roots import submodules_of
 from memguard.probes.objects import attributes_of, is_user_class
 from memguard.probes.objects.frames import read_locals
+from memguard.source.blended import is_blended_state
 from memguard.source.chains import last_name
 from memguard.source.parsing import parse_file
 
@@ -30,7 +31,7 @@ _STEPS = ("forward", "training_step")
 def is_own_memory(place: Place, models: Iterable[nn.Module], frames: Iterable[FrameType] = ()) -> bool:
     """Whether what is kept is a memory: each batch reads it, or a part of the model makes it from its old value.
 
-    A running sum or mean is read by no forward or training step, and made by no model.
+    So is a moving average that is computed with. A running sum or mean that is only shown is none.
 
     Args:
         place: The statement that keeps.
@@ -48,7 +49,8 @@ def is_own_memory(place: Place, models: Iterable[nn.Module], frames: Iterable[Fr
             if value.numel() == 1:
                 return False  # an average rather than a memory
             is_read = issubclass(type(one), nn.Module) and _is_read_first(place.file, place.line, name)
-            return is_read or is_self_made(place.file, place.line, name, one)
+            is_state = is_read or is_blended_state(place.file, place.line, name)
+            return is_state or is_self_made(place.file, place.line, name, one)
     return False
 
 

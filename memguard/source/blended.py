@@ -1,0 +1,108 @@
+"""A state that is blended with each batch, and computed with: ``self.center = m * self.center + (1 - m) * z.mean(0)``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from memguard.source.chains import last_name
+from memguard.source.parsing import parse_file
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_BLENDS = frozenset({"lerp", "mul", "addcmul"})
+_WITHOUT_GRAPH = frozenset({"no_grad", "inference_mode"})
+
+
+def is_blended_state(file: str, line: int, name: str) -> bool:
+    """Whether a statement weighs an attribute's old value against a new one, and its class computes with the result.
+
+    A sum is no such state, nor is what is only given away or shown: those are records of what has been seen.
+
+    Args:
+        file: The file.
+        line: A line of the statement.
+        name: The attribute of ``self``.
+    """
+    tree = parse_file(file)
+    for kind in [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)] if tree is not None else []:
+        if not kind.lineno <= line <= (kind.end_lineno or 0):
+            continue
+        writes = [node for node in ast.walk(kind) if isinstance(node, ast.Assign) and _writes(node, name)]
+        write = next((node for node in writes if node.lineno <= line <= (node.end_lineno or 0)), None)
+        if write is not None and _is_blend(write.value, name):
+            return any(_computes(statement, name) for statement in _trained(kind) if statement not in writes)
+    return False
+
+
+def _writes(node: ast.Assign, name: str) -> bool:
+    return any(_is_attribute(target, name) for target in node.targets)
+
+
+def _is_attribute(node: ast.AST, name: str) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == name
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    )
+
+
+def _reads(node: ast.AST, name: str) -> bool:
+    return any(_is_attribute(part, name) for part in ast.walk(node))
+
+
+def _is_blend(value: ast.expr, name: str) -> bool:
+    """Whether the old value is multiplied, or goes into a function that blends."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and _reads(node, name):
+            return True
+        if isinstance(node, ast.Call) and last_name(node.func) in _BLENDS and _reads(node, name):
+            return True
+    return False
+
+
+def _trained(kind: ast.ClassDef) -> Iterator[ast.stmt]:
+    """Simple statements of the methods, but for those that run without a graph or in evaluation alone."""
+    for method in kind.body:
+        if isinstance(method, _FUNCTIONS) and not any(_is_without_graph(each) for each in method.decorator_list):
+            yield from _simple(method.body)
+
+
+def _simple(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    for statement in body:
+        if isinstance(statement, ast.With) and any(_is_without_graph(item.context_expr) for item in statement.items):
+            continue
+        inner = [getattr(statement, field, []) for field in ("body", "orelse", "finalbody")]
+        if isinstance(statement, ast.If) and _asks_for_training(statement.test):
+            inner = inner[:1]
+        if not any(inner):
+            yield statement
+        for part in inner:
+            yield from _simple(part)
+
+
+def _is_without_graph(node: ast.expr) -> bool:
+    return last_name(node.func if isinstance(node, ast.Call) else node) in _WITHOUT_GRAPH
+
+
+def _asks_for_training(test: ast.expr) -> bool:
+    return isinstance(test, ast.Attribute) and test.attr == "training"
+
+
+def _computes(statement: ast.stmt, name: str) -> bool:
+    """Whether something is made of the attribute and a variable together: ``z - self.center.detach()``."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.BinOp):
+            sides: list[ast.expr] = [node.left, node.right]
+        elif isinstance(node, ast.Call):
+            sides = list(node.args)
+        else:
+            continue
+        if any(_reads(side, name) for side in sides) and any(_has_variable(side, name) for side in sides):
+            return True
+    return False
+
+
+def _has_variable(node: ast.expr, name: str) -> bool:
+    """Whether it is made of a variable, and not of the attribute."""
+    return not _reads(node, name) and any(isinstance(part, ast.Name) and part.id != "self" for part in ast.walk(node))
