@@ -1,4 +1,4 @@
-"""A state that is blended with each batch, and computed with: ``self.center = m * self.center + (1 - m) * z.mean(0)``."""
+"""A state that is blended with each batch, and computed with: ``self.center = m * self.center + (1 - m) * z``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 """CNN on noisy images with worker processes; a callback gathers hard training batches for a final inspection."""
+
 import lightning as L
 import torch
 import torch.nn as nn
@@ -18,7 +19,7 @@ class NoisyShapes(Dataset):
         label = i % 4
         image = 0.8 * torch.randn(3, 32, 32, generator=g)
         row, col = divmod(label, 2)
-        image[:, row * 16:row * 16 + 16, col * 16:col * 16 + 16] += 0.5
+        image[:, row * 16 : row * 16 + 16, col * 16 : col * 16 + 16] += 0.5
         return {"image": image, "label": label, "index": i}
 
 
@@ -48,15 +49,24 @@ class HardBatchInspector(L.Callback):
 
     def on_fit_end(self, trainer, pl_module):
         worst = max(self.hard_batches, key=lambda item: item[0])
-        print(f"{len(self.hard_batches)} hard batches, worst loss {worst[0]:.3f}, contrast {worst[1].std().item():.3f}, "
-              f"first index {worst[2][0].item()}")
+        print(
+            f"{len(self.hard_batches)} hard batches, worst loss {worst[0]:.3f}, contrast {worst[1].std().item():.3f}, "
+            f"first index {worst[2][0].item()}"
+        )
 
 
 class ShapeNet(L.LightningModule):
     def __init__(self):
         super().__init__()
-        self.net = nn.Sequential(nn.Conv2d(3, 12, 5, stride=2), nn.ReLU(), nn.Conv2d(12, 24, 3, stride=2), nn.ReLU(),
-                                 nn.Flatten(), nn.Dropout(0.3), nn.LazyLinear(4))
+        self.net = nn.Sequential(
+            nn.Conv2d(3, 12, 5, stride=2),
+            nn.ReLU(),
+            nn.Conv2d(12, 24, 3, stride=2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Dropout(0.3),
+            nn.LazyLinear(4),
+        )
         self.net(torch.zeros(1, 3, 32, 32))
 
     def training_step(self, batch, batch_idx):
@@ -75,7 +85,14 @@ class ShapeNet(L.LightningModule):
 
 if __name__ == "__main__":
     L.seed_everything(0)
-    trainer = L.Trainer(accelerator="cpu", max_epochs=4, callbacks=[HardBatchInspector()], logger=False,
-                        enable_checkpointing=False, enable_progress_bar=False, num_sanity_val_steps=0,
-                        enable_model_summary=False)
+    trainer = L.Trainer(
+        accelerator="cpu",
+        max_epochs=4,
+        callbacks=[HardBatchInspector()],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        num_sanity_val_steps=0,
+        enable_model_summary=False,
+    )
     trainer.fit(ShapeNet(), datamodule=ShapesData())

@@ -1,4 +1,5 @@
 """Prototype classifier: class prototypes follow the embeddings of the training batches as a moving average."""
+
 import lightning as L
 import torch
 import torch.nn as nn
@@ -55,7 +56,17 @@ def dataset(n, centers):
 if __name__ == "__main__":
     L.seed_everything(31)
     centers = torch.randn(100, 48)
-    trainer = L.Trainer(accelerator="cpu", max_epochs=4, logger=False, enable_checkpointing=False,
-                        enable_progress_bar=False, num_sanity_val_steps=0, enable_model_summary=False)
-    trainer.fit(PrototypeClassifier(), DataLoader(dataset(3200, centers), batch_size=64, shuffle=True),
-                DataLoader(dataset(640, centers), batch_size=128))
+    trainer = L.Trainer(
+        accelerator="cpu",
+        max_epochs=4,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        num_sanity_val_steps=0,
+        enable_model_summary=False,
+    )
+    trainer.fit(
+        PrototypeClassifier(),
+        DataLoader(dataset(3200, centers), batch_size=64, shuffle=True),
+        DataLoader(dataset(640, centers), batch_size=128),
+    )

@@ -1,4 +1,5 @@
 """Tabular regression; a callback averages the weights of the final epochs."""
+
 from collections import OrderedDict
 
 import lightning as L
@@ -20,7 +21,7 @@ class TailAverage(L.Callback):
         self.epoch_weights[trainer.current_epoch] = weights  # !MG308 epoch_weights
 
     def on_train_end(self, trainer, pl_module):
-        chosen = list(self.epoch_weights)[-self.tail:]
+        chosen = list(self.epoch_weights)[-self.tail :]
         averaged = {}
         for name in self.epoch_weights[chosen[0]]:
             averaged[name] = sum(self.epoch_weights[e][name] for e in chosen) / len(chosen)
@@ -31,8 +32,9 @@ class TailAverage(L.Callback):
 class ResidualBlock(nn.Module):
     def __init__(self, dim, dropout):
         super().__init__()
-        self.body = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, 2 * dim), nn.GELU(), nn.Dropout(dropout),
-                                  nn.Linear(2 * dim, dim))
+        self.body = nn.Sequential(
+            nn.LayerNorm(dim), nn.Linear(dim, 2 * dim), nn.GELU(), nn.Dropout(dropout), nn.Linear(2 * dim, dim)
+        )
 
     def forward(self, x):
         return x + self.body(x)
@@ -65,7 +67,8 @@ class TabularRegressor(L.LightningModule):
     def configure_optimizers(self):
         optimizer = torch.optim.AdamW(self.parameters(), lr=self.hparams.lr)
         scheduler = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, max_lr=10 * self.hparams.lr, total_steps=self.trainer.estimated_stepping_batches)
+            optimizer, max_lr=10 * self.hparams.lr, total_steps=self.trainer.estimated_stepping_batches
+        )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
 
@@ -79,8 +82,15 @@ if __name__ == "__main__":
     coef = torch.randn(40) * 0.3
     train = DataLoader(table(640, 40, coef), batch_size=64, shuffle=True)
     val = DataLoader(table(256, 40, coef), batch_size=128)
-    trainer = L.Trainer(accelerator="cpu", max_epochs=20, callbacks=[TailAverage()], logger=False,
-                        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+    trainer = L.Trainer(
+        accelerator="cpu",
+        max_epochs=20,
+        callbacks=[TailAverage()],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
     model = TabularRegressor()
     trainer.fit(model, train, val)
     trainer.validate(model, val, verbose=False)

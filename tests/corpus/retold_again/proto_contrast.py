@@ -1,4 +1,5 @@
 """Supervised contrastive embedding with exponentially averaged class prototypes."""
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -9,8 +10,15 @@ CLASSES, DIM, BATCH = 10, 64, 96
 class Embedder(nn.Module):
     def __init__(self):
         super().__init__()
-        self.net = nn.Sequential(nn.Conv1d(4, 32, 5, 2, 2), nn.ReLU(), nn.Conv1d(32, 64, 5, 2, 2), nn.ReLU(),
-                                 nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(256, DIM))
+        self.net = nn.Sequential(
+            nn.Conv1d(4, 32, 5, 2, 2),
+            nn.ReLU(),
+            nn.Conv1d(32, 64, 5, 2, 2),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool1d(4),
+            nn.Flatten(),
+            nn.Linear(256, DIM),
+        )
 
     def forward(self, x):
         return F.normalize(self.net(x), dim=1)

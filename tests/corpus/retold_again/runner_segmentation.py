@@ -1,5 +1,6 @@
 # device: virtual:128MiB
 """Semantic segmentation with a small Runner/Callback framework."""
+
 from dataclasses import dataclass, field
 from typing import List
 
@@ -50,7 +51,9 @@ class SegNet(nn.Module):
     def __init__(self, cfg):
         super().__init__()
         w = cfg.width
-        self.down = nn.Sequential(nn.Conv2d(3, w, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(w, 2 * w, 3, padding=1), nn.ReLU())
+        self.down = nn.Sequential(
+            nn.Conv2d(3, w, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(w, 2 * w, 3, padding=1), nn.ReLU()
+        )
         self.head = nn.Conv2d(2 * w, cfg.classes, 1)
 
     def forward(self, x):

@@ -1,0 +1,52 @@
+"""What counts as a state that is blended with each batch."""
+
+from pathlib import Path
+
+import pytest
+
+from memguard.source.blended import is_blended_state
+
+CLASS = """class Loss:
+    def update(self, z):
+        {write}
+
+    def step(self, z):
+        {use}
+        return z
+"""
+BLEND = "self.center = 0.9 * self.center + 0.1 * z.mean(0)"
+USE = "d = (z - self.center.detach()).pow(2)"
+
+
+@pytest.mark.parametrize(
+    ("write", "use", "told"),
+    [
+        (BLEND, USE, True),
+        ("self.center = self.center.lerp(z.mean(0), 0.1)", "d = torch.cdist(z, self.center)", True),
+        ("self.center = torch.lerp(self.center, z.mean(0), 0.1)", "d = z @ self.center.detach().t()", True),
+        ("self.center = self.center + z.mean(0)", USE, False),
+        ("self.center = torch.cat([self.center, z])[-64:]", USE, False),
+        (BLEND, "print(self.center)", False),
+        (BLEND, "d = 2 * self.center", False),
+        (BLEND, "d = self.center.mean()", False),
+    ],
+)
+def test_a_moving_average_that_is_computed_with_is_a_state(tmp_path: Path, write: str, use: str, told: bool) -> None:
+    """A sum, a queue, and what is only shown or scaled, are none."""
+    file = tmp_path / "loss.py"
+    file.write_text(CLASS.format(write=write, use=use))
+    assert is_blended_state(str(file), 3, "center") is told
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "with torch.no_grad(): d = z - self.center",
+        "if self.training: pass\n        else: d = z - self.center",
+    ],
+)
+def test_what_evaluation_alone_computes_does_not_count(tmp_path: Path, use: str) -> None:
+    """The running mean of a normalisation is used there."""
+    file = tmp_path / "loss.py"
+    file.write_text(CLASS.format(write=BLEND, use=use))
+    assert not is_blended_state(str(file), 3, "center")
