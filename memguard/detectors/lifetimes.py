@@ -33,7 +33,7 @@ class PreviousBatchAlive(Detector):
     """Outputs of the last batch are alive during the next forward, and raise its peak.
 
     What: in ``for batch in loader: out = model(batch); ...`` the name ``out`` (or ``loss``) still refers to the last
-    batch's tensors while the next forward runs.
+    batch's tensors while the next forward runs; likewise an attribute (``self.last = out.detach()``).
 
     Why it matters: two batches' outputs stand side by side at the peak; with a graph that was not freed, two graphs.
 
