@@ -7,9 +7,12 @@ its own, so that what one leaves behind is no matter of the next.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # programs so small only wait for more threads
 
 from tests.corpus.forked import run_forked
 from tests.corpus.runner import Outcome, marks_of, programs
