@@ -272,13 +272,14 @@ class GraphsProbe(Probe):
             if needed is None or needed > least or (not self._carried and 1 < holders[0].length < needed):
                 return needed
             holders = (holders[0], *(h for h in holders[1:] if (asks(h) or MIN_BATCHES) <= least))
-        if not holders and not ask_collector:
+        if not any(holder.tensors for holder in holders) and not ask_collector:  # none, or nothing but a comprehension
             gc.collect()
-            if sum(mark.alive > 0 for mark in old) >= MIN_BATCHES:
+            if sum(mark.alive > 0 for mark in old) < min(least, MIN_BATCHES):
+                self._again[training] = AGAIN * len(batches)
+                return None  # they were garbage: the cycles probe tells that
+            if not holders:
                 self._unnamed.add(training)  # to ask the collector costs as much again: in the next batch
                 return None
-            self._again[training] = AGAIN * len(batches)
-            return None  # they were garbage: the cycles probe tells that
         self._again[training] = AGAIN * len(batches)
         if holders and all(holder.exception for holder in holders):
             return None  # kept errors and their tracebacks: another rule's

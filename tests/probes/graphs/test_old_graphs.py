@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 from collections import deque
 from pathlib import Path
@@ -81,6 +82,31 @@ def test_a_hook_that_keeps_activations_is_found() -> None:
             step(optimizer, model(x).sum())
     (fact,) = loop.of(RetainedGraphs)
     assert (fact.place.holder, fact.place.line) == ("feats", line_of("hooked"))
+
+
+def test_graphs_that_wait_for_the_garbage_collector_are_not_laid_to_a_comprehension() -> None:
+    """Where nobody holds them they are collected before a comprehension that makes the batches is named for them."""
+    model, optimizer, x = make()
+
+    def train_step() -> float:
+        output = model(x)
+
+        def halve(depth: int) -> torch.Tensor:
+            return halve(depth - 1) / 2 if depth else output.sum()
+
+        loss = halve(2)
+        step(optimizer, loss)
+        return loss.item()
+
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        with Loop(model, kinds=[GraphsProbe]) as loop:
+            losses = [train_step() for _ in loop.batches(24)]
+    finally:
+        if enabled:
+            gc.enable()
+    assert len(losses) == 24 and loop.of(RetainedGraphs) == []
 
 
 def test_healthy_loops_are_silent() -> None:
