@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import gc
 import types
@@ -20,7 +21,14 @@ from memguard.probes.objects.instances import (
     of_instance,
     slots_of,
 )
-from memguard.probes.objects.running import GENERATORS, of_exception, of_generator, of_scope, of_traceback
+from memguard.probes.objects.running import (
+    GENERATORS,
+    of_context_variable,
+    of_exception,
+    of_generator,
+    of_scope,
+    of_traceback,
+)
 
 _OPAQUE_MODULES = ("itertools", "builtins", "functools", "collections", "_collections", "_functools", "_queue")
 _LRU_CACHE = type(functools.lru_cache(lambda: None))
@@ -75,6 +83,8 @@ class Contents:
             return of_cell
         if _is_one_of(kind, GENERATORS):
             return of_generator
+        if kind is contextvars.ContextVar:
+            return of_context_variable
         if kind is types.TracebackType:
             running = self._running
             return lambda trace: of_traceback(trace, running)

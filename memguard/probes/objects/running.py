@@ -1,7 +1,8 @@
-"""What runs or has run holds: frames, generators, exceptions with their tracebacks."""
+"""What runs or has run holds: frames, generators, context variables, exceptions with their tracebacks."""
 
 from __future__ import annotations
 
+import contextvars
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -31,6 +32,14 @@ def of_generator(generator: Any) -> Iterator[Held]:
     frame = getattr(generator, GENERATORS[type(generator)])  # a slot of an exact built-in type
     if frame is not None and not frame.f_back and is_user_frame(frame):  # one that runs is a root of its own
         yield Via.PART, None, Scope.of_frame(frame)
+
+
+def of_context_variable(variable: contextvars.ContextVar[Any]) -> Iterator[Held]:
+    """What it stands for where this is asked, its default included: the user reads it by a call of ``get``."""
+    try:
+        yield Via.ITEM, None, variable.get()
+    except LookupError:  # it has no value here
+        return
 
 
 def of_traceback(trace: types.TracebackType | None, running: frozenset[int]) -> Iterator[Held]:

@@ -825,6 +825,19 @@ def fit():
 fit()
 """,
 )
+GRAPHS["context variable"] = (
+    "trace",
+    """
+import contextvars
+trace = contextvars.ContextVar("trace")
+def fit(model):
+    trace.set([])
+    for x, y in batches():
+        loss = F.mse_loss(model(x), y)
+        trace.get().append(loss)  # <-
+fit(nn.Linear(8, 1))
+""",
+)
 GRAPHS["queue"] = (
     "q",
     """

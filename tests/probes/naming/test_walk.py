@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextvars
 import functools
 import threading
 from collections.abc import Callable, Iterator
@@ -148,6 +149,7 @@ def test_everything_that_holds_is_entered() -> None:
     cached(1)
     local = threading.local()
     local.kept = Leaf()
+    variable = contextvars.ContextVar("variable", default=(Leaf(),))
 
     def function() -> None: ...
 
@@ -172,6 +174,7 @@ def test_everything_that_holds_is_entered() -> None:
         "exception": fail(Leaf()),
         "cache": cached,
         "thread local": local,
+        "context variable": variable,
         "function attribute": function,
         "iterator": iter([Leaf()]),
         "zip": zip([Leaf()], [1], strict=False),
