@@ -11,7 +11,7 @@ import torch
 
 from memguard.facts import NOWHERE, Fact, FreedByCollector, FunctionContextHolds, Place
 from memguard.probes.cycles.circles import Circle, find_circle
-from memguard.probes.graphs.contexts import function_of, place_of_context
+from memguard.probes.graphs.contexts import function_of, kept_by, place_of_context
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import Mark
 from memguard.probes.objects.frames import is_user_file, read_locals
@@ -178,8 +178,8 @@ def _describe(garbage: list[Any]) -> Garbage:
     for obj in garbage:
         kind = type(obj)
         if issubclass(kind, torch.autograd.function.BackwardCFunction) and best > 0:
-            kept = {name: value for name, value in vars(obj).items() if issubclass(type(value), torch.Tensor)}
-            names = tuple(sorted(kept, key=lambda name: kept[name].grad_fn is not obj))  # its own output closes it
+            own = {name: any(tensor.grad_fn is obj for tensor in kept) for name, kept in kept_by(obj).items()}
+            names = tuple(sorted(own, key=lambda name: not own[name]))  # its own output closes it
             if names:
                 best, function = 0, function_of(kind) or kind
                 found.text = f"{function.__name__} ctx.{names[0]} <- {kind.__name__}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import re
 import sys
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, final
 
 import torch
@@ -14,6 +16,7 @@ from torch import nn
 from memguard.facts import NOWHERE, Fact, FunctionContextHolds, Place
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.objects import is_user_class
+from memguard.probes.objects.functions import of_function, of_partial
 from memguard.probes.objects.nested import tensors_in
 from memguard.probes.objects.sizes import owned_storages, storages_of, walk
 
@@ -73,9 +76,9 @@ class ContextsProbe(Probe):
             self._tell(node, function)
 
     def _tell(self, node: Any, function: type) -> None:
-        held = {name: list(tensors_in(value, 2)) for name, value in list(vars(node).items())}
+        held = kept_by(node)
         owned = owned_storages(self.watch.models)
-        sizes = {name: storages_of(tensors) for name, tensors in held.items() if tensors}
+        sizes = {name: storages_of(tensors) for name, tensors in held.items()}
         sizes = {name: kept for name, kept in sizes.items() if not kept.keys() <= owned.keys()}
         if not sizes:
             return
@@ -96,6 +99,39 @@ class ContextsProbe(Probe):
                 cycle=cycle,
             )
         )
+
+
+def kept_by(node: Any) -> dict[str, list[torch.Tensor]]:
+    """The tensors that the attributes of a function's context keep: as they are, in nests, or bound in a function.
+
+    A function that binds neither an input nor the output may have been given: what it binds is another's.
+    """
+    found: dict[str, list[torch.Tensor]] = {}
+    for name, value in list(vars(node).items()):
+        tensors = list(tensors_in(value, 2))
+        if not tensors:
+            bound = list(_bound_in(value))
+            tensors = bound if any(_is_of(tensor, node) for tensor in bound) else []
+        if tensors:
+            found[name] = tensors
+    return found
+
+
+def _bound_in(value: Any, depth: int = 2) -> Iterator[torch.Tensor]:
+    """What a ``functools.partial`` was given, and what a function closes over."""
+    kind = type(value)
+    if depth and (kind is types.FunctionType or issubclass(kind, functools.partial)):
+        for _, _, part in of_function(value) if kind is types.FunctionType else of_partial(value):
+            yield from tensors_in(part, 2)
+            yield from _bound_in(part, depth - 1)
+
+
+def _is_of(tensor: torch.Tensor, node: Any) -> bool:
+    """Whether a tensor is an output or an input of a node."""
+    made = tensor.grad_fn
+    if made is None:
+        return any(getattr(before, "variable", None) is tensor for before, _ in node.next_functions)
+    return made is node or any(before is made for before, _ in node.next_functions)
 
 
 def function_of(kind: type) -> type | None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import gc
 from collections.abc import Iterator
 from typing import Any
@@ -44,6 +45,47 @@ class KeepsInput(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
         return grad * 2
+
+
+class BindsOutput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        out = torch.sigmoid(x)
+        ctx.pullback = functools.partial(_pull, out)  # bound output
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return ctx.pullback(grad)
+
+
+class ClosesOverInput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.pullback = lambda grad: 2 * x * grad  # closed over input
+        return x.square()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return ctx.pullback(grad)
+
+
+class IsGivenFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.scale = functools.partial(torch.mul, SCALE)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return ctx.scale(grad)
+
+
+SCALE = torch.full((4, 8), 2.0)
+
+
+def _pull(out: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+    return grad * out * (1 - out)
 
 
 class WithFunction(nn.Module):
@@ -95,6 +137,29 @@ def test_a_function_that_keeps_its_output_is_named() -> None:
     (fact,) = loop.of(FunctionContextHolds)
     assert (fact.function_name, fact.attributes, fact.cycle) == ("KeepsOutput", ("result",), True)
     assert fact.place.line == line_of("kept output")
+
+
+@pytest.mark.parametrize("kind", [CyclesProbe, ContextsProbe])
+def test_an_output_bound_in_a_partial_is_kept_as_well(kind: Any) -> None:
+    """The attribute that has the partial is told, where the graph is seen and where the collector freed it."""
+    model, x = WithFunction(BindsOutput), torch.randn(4, 8)
+    with Loop(model, kinds=[kind]) as loop:
+        for _ in loop.batches(12):
+            model(x).backward()
+            torch.optim.SGD(model.parameters(), lr=0.01).step()
+    (fact,) = loop.of(FunctionContextHolds)
+    assert (fact.function_name, fact.attributes, fact.cycle) == ("BindsOutput", ("pullback",), True)
+    assert fact.place.line == line_of("bound output")
+
+
+@pytest.mark.parametrize(("function", "told"), [(ClosesOverInput, ["pullback"]), (IsGivenFunction, [])])
+def test_what_a_function_on_ctx_closes_over_counts_if_it_is_an_input(function: Any, told: list[str]) -> None:
+    """A function that binds only what another has, like a constant, is none of the context's."""
+    model, x = WithFunction(function), torch.randn(4, 8)
+    with Loop(model, kinds=[ContextsProbe]) as loop:
+        for _ in loop.batches(4):
+            model(x).backward()
+    assert [name for fact in loop.of(FunctionContextHolds) for name in fact.attributes] == told
 
 
 def test_a_function_that_keeps_its_input_is_seen_in_the_graph() -> None:
