@@ -107,12 +107,15 @@ def find_large_locals(
     return tuple(sorted(_by_name(found.values()), key=lambda local: -local.bytes))
 
 
-def hangs_on_others(local: LargeLocal, *, frame: types.FrameType | None = None) -> bool:
+def hangs_on_others(
+    local: LargeLocal, *, frame: types.FrameType | None = None, others: Collection[object] = ()
+) -> bool:
     """Whether something else holds what a variable holds: a dataset, an object, a view. Then ``del`` gains nothing.
 
     Args:
         local: One that `find_large_locals` has just found.
         frame: Where the stack begins; the caller's frame if not given.
+        others: What may refer to it besides, like the generator whose variable it is.
     """
     for user_frame in user_frames(sys._getframe(1) if frame is None else frame):
         code = user_frame.f_code
@@ -120,7 +123,7 @@ def hangs_on_others(local: LargeLocal, *, frame: types.FrameType | None = None) 
             continue
         variables = read_locals(user_frame)
         nests = [value for value in variables.values() if _is_nest(type(value))]  # batch, of which x is a part
-        return is_held_elsewhere(variables.get(local.name), variables, [user_frame.f_globals, nests, *nests])
+        return is_held_elsewhere(variables.get(local.name), variables, [user_frame.f_globals, nests, *nests, *others])
     return False
 
 

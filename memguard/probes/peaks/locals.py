@@ -18,6 +18,7 @@ from memguard.probes.objects.nested import children_of, tensors_in
 from memguard.probes.objects.sizes import owned_storages, saved_storages, storages_of
 from memguard.probes.owners import state_of
 from memguard.probes.peaks.large_locals import LargeLocal, find_large_locals, hangs_on_others
+from memguard.probes.peaks.waiting_locals import find_waiting_locals
 from memguard.probes.worth import least_of_device, least_of_peak, least_of_remark
 from memguard.source.assignments import spelled
 
@@ -27,7 +28,7 @@ LOOKS = frozenset({4, 40})
 
 @final
 class LocalsProbe(Probe):
-    """Asks at two optimizer steps what the functions on the stack still hold."""
+    """Asks at two optimizer steps what the functions on the stack still hold, and generators that wait."""
 
     name: ClassVar[str] = "locals"
 
@@ -99,6 +100,7 @@ class LocalsProbe(Probe):
         found = find_large_locals(max(least // 4, 1), ignore=owned.__contains__, answers=self._answers)
         record = self.watch.record
         peak = record.allocated_peak_bytes if record is not None else None
+        self._tell_waiting(owned, least_of_peak(record) or least, peak)
         if self._tell_last_turns(found, least, peak) or self._tell(found, least, None):
             return
         much, below = least_of_peak(record), least_of_remark(record)
@@ -112,6 +114,13 @@ class LocalsProbe(Probe):
             since = {code: line - 1 for code, line in self._forward.items()}
             found = find_large_locals(max(much // 4, 1), ignore=owned.__contains__, since=since, answers=self._answers)
             self._tell(found, much, record.allocated_peak_bytes)
+
+    def _tell_waiting(self, owned: dict[int, int], least: int, peak_bytes: int | None) -> None:
+        """What a generator of batches read before it began to give them out is there all through each of them."""
+        on_host = self.watch.device.startswith(("cpu", "virtual"))
+        waiting = self.watch.generators
+        for local in find_waiting_locals(least, waiting, ignore=owned.__contains__, on_host=on_host):
+            self._tell([local], least, peak_bytes)
 
     def _tell_last_turns(self, found: Iterable[LargeLocal], least: int, peak_bytes: int | None) -> bool:
         """What stood below the step is the last batch's, and was there all through this one."""
