@@ -11,7 +11,7 @@ from typing import ClassVar, final
 import torch
 from torch import nn
 
-from memguard.facts import Fact, UnusedGraphs
+from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
 from memguard.module_parts import buffers_of, parameters_of
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import Mark
@@ -27,6 +27,20 @@ LEAST_SHARE = 0.25
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One forward; nothing but its mark where there was no reason to ask."""
+
+    mark: Mark
+    bytes: int | None = None
+    """Of its output."""
+    carried: bool = False
+    """Whether it was given a graph."""
+    place: Place = NOWHERE
+    """Where it was called."""
+
+
+@final
 @dataclass(slots=True)
 class _Model:
     """What is known of one model that is trained."""
@@ -34,9 +48,8 @@ class _Model:
     ref: weakref.ref[nn.Module]
     trained_bytes: int = 0
     """Of the largest output that a backward used."""
-    recent: deque[tuple[Mark, int | None, bool]] = field(default_factory=lambda: deque(maxlen=IN_A_ROW + 2))
-    """The last forwards, the bytes of their outputs (None where there was no reason to count them), and whether they
-    were given a graph."""
+    recent: deque[_Pass] = field(default_factory=lambda: deque(maxlen=IN_A_ROW + 2))
+    """The last forwards."""
     told: bool = False
 
 
@@ -65,25 +78,27 @@ class TrainingPassesProbe(Probe):
         if model.told:
             return
         recent = model.recent
-        while recent and recent[0][0].used:
-            model.trained_bytes = max(model.trained_bytes, recent.popleft()[1] or 0)
+        while recent and recent[0].mark.used:
+            model.trained_bytes = max(model.trained_bytes, recent.popleft().bytes or 0)
         counts = bool(recent) or not model.trained_bytes
-        recent.append((mark, _bytes_of(output), _has_graph(args)) if counts else (mark, None, False))
+        recent.append(_Pass(mark, _bytes_of(output), _has_graph(args), call_site()) if counts else _Pass(mark))
         if len(recent) > IN_A_ROW and model.trained_bytes:
             self._conclude(module, model, output)
 
     def _conclude(self, module: nn.Module, model: _Model, output: object) -> None:
         now = self.watch.optimizer_steps
-        row = [one for one in model.recent if one[0].alive <= 0 and not one[0].used and one[0].steps == now]
-        if now == 0 or len(row) < IN_A_ROW or any(mark.used for mark, _, _ in model.recent):
+        row = [one for one in model.recent if one.mark.alive <= 0 and not one.mark.used and one.mark.steps == now]
+        if now == 0 or len(row) < IN_A_ROW or any(one.mark.used for one in model.recent):
             return
-        if any(carried for _, _, carried in row):
+        if any(one.carried for one in row):
             return
-        if min((size for _, size, _ in row if size is not None), default=0) < LEAST_SHARE * model.trained_bytes:
+        if min((one.bytes for one in row if one.bytes is not None), default=0) < LEAST_SHARE * model.trained_bytes:
             return
         model.told = True
+        place = row[-1].place
         saved: dict[int, int] = {}
-        for tensor in tensors_in(output):
+        # What a function keeps until it ends dies together: this forward may be training's again, of another size.
+        for tensor in tensors_in(output) if place == call_site() else ():
             saved.update(saved_storages(tensor.grad_fn) if tensor.grad_fn is not None else {})
         for key in storages_of([*parameters_of(module), *buffers_of(module)]):
             saved.pop(key, None)
@@ -91,7 +106,7 @@ class TrainingPassesProbe(Probe):
             UnusedGraphs(
                 batch=self.watch.batch,
                 stage=self.watch.stage,
-                place=call_site(),
+                place=place,
                 module=type(module).__name__,
                 count=len(row),
                 forwards=len(row) + 1,

@@ -37,6 +37,24 @@ def test_a_row_of_unused_graphs_in_training_mode_is_told_with_the_line() -> None
     assert "evaluated" in linecache.getline(str(fact.place.file), fact.place.line or 0)
 
 
+def test_a_row_whose_graphs_die_together_is_told_where_it_was_made() -> None:
+    """What a function keeps until it ends is gone at the next training step: that one's line is none of it."""
+    model, optimizer = make()
+
+    def index() -> float:
+        rows = torch.cat([model(torch.randn(8, 8)) for _ in range(6)])  # kept together
+        return float(rows.detach().sum())
+
+    with Loop(model, kinds=[TrainingPassesProbe]) as loop:
+        for number in loop.batches(4):
+            train(model, optimizer)
+            if number == 2:
+                index()
+    (fact,) = loop.of(UnusedGraphs)
+    assert "kept together" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+    assert fact.bytes is None
+
+
 def test_a_policy_asked_for_single_actions_is_silent() -> None:
     """Its outputs are small beside those that are trained on."""
     model, optimizer = make()
