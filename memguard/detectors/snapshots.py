@@ -18,8 +18,8 @@ class Snapshots:
         self._pile: ModelCopies | None = None
 
     def learn(self, fact: Fact) -> None:
-        """Remembers copies of which several lie under one name."""
-        if isinstance(fact, ModelCopies) and is_piled(fact) and not fact.averaged and not fact.earlier:
+        """Remembers copies of which several lie under one name, or models of which more come with each round."""
+        if isinstance(fact, ModelCopies) and is_piled(fact) and not fact.averaged:
             self._pile = fact
 
     def explain(self, fact: KeptOutputs) -> ModelCopies | None:

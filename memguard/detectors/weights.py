@@ -22,6 +22,8 @@ LARGE_SHARE = 0.2
 """Of the device, taken by copies of the weights."""
 MIN_PILE_SHARE = 0.01
 """Of the device, taken by copies that pile up under one name: two of a small model matter to nobody."""
+_REMEDY = "keep copies on the CPU (v.detach().cpu().clone()) or on disk."
+_REMEDY_OF_MODELS = "keep what is needed of each: its score, or model.cpu() once it is trained."
 
 
 @final
@@ -75,7 +77,7 @@ class ModelCopy(Detector):
             f"{plural(fact.copies, 'copy')} of the model's weights "
             f"({format_bytes(fact.bytes)}) lie on the device besides the model, in {where}"
             f"{': an average of the weights, usually wanted' if fact.averaged else ''}.",
-            "keep copies on the CPU (v.detach().cpu().clone()) or on disk.",
+            _REMEDY,
             nbytes=fact.bytes,
         )
 
@@ -87,9 +89,8 @@ class ModelCopy(Detector):
             replace(fact, place=pile.place),
             run,
             self._room.severity(run, each, fact.batches_left),
-            f"{plural(pile.copies, 'copy')} of the model's weights ({format_bytes(pile.bytes)}) lie on the device "
-            f"besides the model, in {holder(pile.place)}, and more come: {format_bytes(each)} with every batch.",
-            "keep copies on the CPU (v.detach().cpu().clone()) or on disk.",
+            f"{_piled_up(pile)}, and more come: {format_bytes(each)} with every batch.",
+            _REMEDY_OF_MODELS if pile.earlier else _REMEDY,
             nbytes=pile.bytes,
             bytes_per_batch=each,
         )
@@ -103,9 +104,17 @@ class ModelCopy(Detector):
             Severity.WARNING if limit is not None and fact.bytes >= LARGE_SHARE * limit else Severity.INFO,
             f"{holder(fact.place)} keeps {plural(fact.copies, 'model')} that were trained before this one: their "
             f"weights take {format_bytes(fact.bytes)} of the device, gradients and optimizer states besides.",
-            "keep what is needed of each: its score, or model.cpu() once it is trained.",
+            _REMEDY_OF_MODELS,
             nbytes=fact.bytes,
         )
+
+
+def _piled_up(pile: ModelCopies) -> str:
+    if pile.earlier:
+        models = plural(pile.copies, "model")
+        return f"{holder(pile.place)} keeps {models} that were trained before this one ({format_bytes(pile.bytes)})"
+    copies = f"{plural(pile.copies, 'copy')} of the model's weights ({format_bytes(pile.bytes)})"
+    return f"{copies} lie on the device besides the model, in {holder(pile.place)}"
 
 
 @final

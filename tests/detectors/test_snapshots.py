@@ -21,6 +21,16 @@ def test_a_pile_of_copies_is_told_by_one_rule() -> None:
     assert mild.cause == growing.cause and "more come" in growing.message
 
 
+def test_models_of_a_series_that_are_kept_are_told_by_one_rule() -> None:
+    """The clients of each round: MG308 told that they are kept, and it is that which goes on."""
+    models = replace(PILE, earlier=True, holders=())
+    assert judge(RULES["MG301"](), models, GROWS, run=LONG) == []
+    mild, growing = judge(RULES["MG308"](), models, GROWS, run=LONG)
+    assert (mild.severity, growing.severity) == (Severity.INFO, Severity.WARNING)
+    assert "4 models that were trained before" in growing.message and "more come" in growing.message
+    assert growing.advice == mild.advice
+
+
 def test_a_pile_that_will_not_fit_is_critical() -> None:
     """As MG301 would tell of it."""
     (_, growing) = judge(RULES["MG308"](), record(0), PILE, replace(GROWS, bytes_per_batch=30.0 * MIB))
