@@ -127,7 +127,9 @@ class ScansProbe(Probe):
             self._explained |= handed
             for fact in handed_facts(watch, handed):
                 self.report(fact)
-        fresh = (suspicions.copies | suspicions.exceptions) - self._explained if watch.stage is Stage.TRAIN else set()
+        fresh = suspicions.exceptions - self._explained
+        if watch.stage is Stage.TRAIN:
+            fresh |= suspicions.copies - self._explained
         pinned = rounds.confirmed - self._explained
         rounds.waiting |= suspicions.grown
         if (fresh or rounds.waiting or pinned) and not (rounds.has_looked and rounds.is_open):
@@ -154,8 +156,7 @@ class ScansProbe(Probe):
             self._tell_growth(survey, before, batches, owned)
         if pinned:
             self._tell_pins(find_pins(survey, ignore=wanted, min_storage_bytes=MIN_PIN_BYTES), pinned)
-        if watch.stage is Stage.TRAIN:
-            self._tell_exceptions(survey, owned)
+        self._tell_exceptions(survey, owned)
 
     def _tell_growth(self, survey: Survey, before: Census, batches: int, owned: dict[int, int]) -> None:
         watch = self.watch
