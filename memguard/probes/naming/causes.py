@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from memguard.probes.naming.hook_piles import piled_hook, registration_of
@@ -28,6 +28,8 @@ class Cause:
 
     name: Link
     statement: Statement | None
+    feeding: Statement | None = None
+    """What leads to the statement, where no source shows it: the call of a logger, whose handler keeps the record."""
 
 
 def find_cause(
@@ -49,12 +51,20 @@ def find_cause(
     hook = piled_hook(trail)
     if hook is not None and (registered := registration_of(hook.value, sources)) is not None:
         return Cause(Link(hook.value, Via.LOCAL, hook.value.__name__, hook.parent), registered)
-    record = next((link for link in trail if issubclass(type(link.value), logging.LogRecord)), None)
-    if record is not None and (logged := _logged(record, sources)) is not None:
-        return Cause(innermost(record), logged)
+    at = next((at for at, link in enumerate(trail) if issubclass(type(link.value), logging.LogRecord)), None)
+    if at is not None and (logged := _logged(trail[at], sources)) is not None:
+        kept = _stated(trail[: at + 1], trail.index(innermost(trail[at])), walk, files, sources, hints)
+        if (adds := kept.statement) is not None and adds.grows and adds.certain and is_user_file(adds.file):
+            return replace(kept, feeding=logged)
+        return Cause(innermost(trail[at]), logged)
     made_up = numbered(trail[start], [*files, *user_files()], sources)
     if made_up is not None:
         return Cause(trail[start], made_up)
+    return _stated(trail, start, walk, files, sources, hints)
+
+
+def _stated(trail: list[Link], start: int, walk: Walk, files: Sequence[str], sources: Sources, hints: Hints) -> Cause:
+    """The first of the names on a trail with a statement that makes it grow, in the order told above."""
     cause = Cause(trail[start], None)
     for index in [start, *range(len(trail) - 1, start, -1), *range(start - 1, -1, -1)]:
         link = trail[index]

@@ -12,7 +12,7 @@ from typing import final
 import torch
 
 from memguard.facts import Place
-from memguard.probes.naming.callers import find_caller
+from memguard.probes.naming.callers import Feeding, find_caller
 from memguard.probes.naming.causes import find_cause
 from memguard.probes.naming.collector import roots_by_collector
 from memguard.probes.naming.groups import Group, aliases_among, grouped, ranked
@@ -142,7 +142,9 @@ class Survey:
         ]
         cause = find_cause(trail, trail.index(group.link), self.walk, files, self.sources, hints)
         group.name, group.statement = cause.name, cause.statement
-        if cause.statement is not None and cause.statement.grows:
+        if cause.feeding is not None:
+            group.feeding = Feeding(cause.feeding.file, cause.feeding.line, cause.feeding.function)
+        elif cause.statement is not None and cause.statement.grows:
             names = {link.key for link in trail}
             group.feeding = find_caller(cause.statement, self.frames, names, self.sources, graph=hints.graph)
 

@@ -1,6 +1,7 @@
 """The call in the loop that feeds a class of the program's: told beside the statement that keeps."""
 
 import linecache
+import logging
 
 import pytest
 import torch
@@ -110,3 +111,25 @@ def test_a_meter_is_told_where_it_adds_and_the_call_beside_it() -> None:
     assert place.caller is not None
     at = int(place.caller.rpartition(":")[2])
     assert linecache.getline(__file__, at).strip() == "sums.update([leaf(), 1.0])"
+
+
+class Incidents(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+def test_a_handler_that_keeps_log_records_is_told_with_the_call_of_the_logger() -> None:
+    """The record itself knows where it was made; no source shows who calls the handler."""
+    incidents = Incidents()
+    logger = logging.Logger("callers")
+    logger.addHandler(incidents)
+    for _ in range(4):
+        logger.warning("loss %s", leaf())
+    wanted = ids_of([record.args[0] for record in incidents.records if isinstance(record.args, tuple)])
+    found = holder_of(wanted)
+    assert (found.place.holder, found.place.function) == ("Incidents.records", "Incidents.emit")
+    assert called_at(found) == 'logger.warning("loss %s", leaf())'

@@ -61,6 +61,24 @@ for x, y in batches():
     logger.debug("loss %s", step(x, y))  # <-
 """,
 )
+RETOLD["records of a handler of one's own"] = (
+    "Incidents.records",
+    """
+import logging
+class Incidents(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.records = []
+    def emit(self, record):
+        self.records.append(record)  # <-
+logger = logging.getLogger("retold.own")
+logger.setLevel(logging.DEBUG)
+logger.propagate = False
+logger.addHandler(Incidents())
+for x, y in batches():
+    logger.debug("loss %s", step(x, y))
+""",
+)
 RETOLD["an array of objects"] = (
     "table",
     """
