@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
+from memguard.probes.naming.cached import cached_attribute, cached_function
 from memguard.probes.naming.hook_piles import piled_hook, registration_of
-from memguard.probes.naming.names import NAMES, cached_function, files_of_owner, innermost, sought_of, user_files
+from memguard.probes.naming.names import NAMES, files_of_owner, innermost, sought_of, user_files
 from memguard.probes.naming.numbered_names import numbered
 from memguard.probes.naming.walk import Link, Walk
 from memguard.probes.objects import Via, attributes_of
@@ -83,7 +84,7 @@ def _stated(trail: list[Link], start: int, walk: Walk, files: Sequence[str], sou
             for name, what in known
             if (statement := _statement(what, [*files, *files_of_owner(name)], sources, hints)) is not None
         ]
-        best = max(found, key=lambda statement: statement.score, default=None)
+        best = max(found, key=lambda statement: statement.score, default=None) or cached_attribute(link, sources)
         if best is None or not _better(best, cause.statement, outside=index < start):
             continue
         own = [name for name, what in known if what.attribute or not is_alias(what, sources)]

@@ -13,7 +13,6 @@ from memguard.probes.naming.walk import Link, kind_of
 from memguard.probes.objects import (
     Scope,
     Via,
-    attributes_of,
     container_of,
     function_behind,
     is_user_class,
@@ -22,8 +21,7 @@ from memguard.probes.objects import (
     namespace_of,
 )
 from memguard.probes.objects.frames import is_user_file
-from memguard.source.sought import Sought, Statement
-from memguard.source.syntax import Sources
+from memguard.source.sought import Sought
 
 NAMES = (Via.LOCAL, Via.GLOBAL, Via.CLOSURE, Via.DEFAULT, Via.ATTRIBUTE)
 """Ways of holding that go by a name."""
@@ -179,14 +177,3 @@ def cells_of(frames: Iterable[types.FrameType]) -> tuple[frozenset[str], ...]:
                 if type(part) is types.FunctionType and part.__globals__ is variables
             )
     return tuple(frozenset(file for file in found if is_user_file(file)) for found in files.values() if len(found) > 1)
-
-
-def cached_function(wrapper: Any, sources: Sources) -> Statement | None:
-    """The definition of a function whose results an lru_cache keeps."""
-    function = attributes_of(wrapper).get("__wrapped__")
-    if type(function) is not types.FunctionType:
-        return None
-    code = function.__code__
-    source = sources.get(code.co_filename)
-    text = source.text(code.co_firstlineno, code.co_firstlineno) if source is not None else ""
-    return Statement(code.co_filename, code.co_firstlineno, code.co_name, text, True, score=3.0)
