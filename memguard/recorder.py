@@ -339,13 +339,11 @@ class Recorder:
         except Exception as error:
             self.failed("backend", error)
             return False
-        batch, marks, epoch = self.batch, self._marks, self._stages[-1][1] if self._stages else None
-        self.batch = batch + 1
-        marks.append(
-            _make(
-                Mark, (batch, self.stage, epoch, None, self.optimizer_steps, now, self._shapes, self._rss_bytes, look)
-            )
-        )
+        batch, marks, shapes = self.batch, self._marks, self._shapes
+        self.batch, self._shapes = batch + 1, None
+        epoch = self._stages[-1][1] if self._stages else None
+        mark = (batch, self.stage, epoch, None, self.optimizer_steps, now, shapes, self._rss_bytes, look)
+        marks.append(_make(Mark, mark))
         judges = len(marks) >= BLOCK
         if judges:
             self.judge()

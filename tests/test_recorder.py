@@ -66,6 +66,33 @@ def test_resident_memory_is_read_more_rarely_after_the_first_readings() -> None:
     recorder.close()
 
 
+def test_the_short_way_makes_the_records_of_the_long_one() -> None:
+    """Whatever the clock does: a block ends after 64 batches or half a second, and RAM is read as often."""
+
+    def told(*, short: bool, step: float) -> list[object]:
+        times, read = iter(range(10**9)), iter(range(10**9))
+        boundaries = [(1, 1), *((1 + i % 3, 2 + i % 5) for i in range(400))]
+        recorder = make(ScriptedBackend(boundaries), clock=lambda: 1e9 + step * next(times), rss=lambda: next(read))
+        recorder.stage_start(Stage.TRAIN, epoch=3)
+        for i in range(300):
+            recorder.optimizer_steps = i
+            if short and i > 70:
+                recorder.begin_alike(recorder.number_of((("x", (4, 4), "float32"),)))
+                recorder.end_alike()
+            else:
+                recorder.batch_start(None, (("x", (4, 4), "float32"),))
+                recorder.batch_end()
+        recorder.stage_end(Stage.TRAIN)
+        recorder.close()
+        return [
+            (r.batch, r.stage, r.epoch, r.index, r.optimizer_steps, r.shapes, r.allocated_peak_bytes, r.num_ooms)
+            for r in recorder.records
+        ]
+
+    for step in (1e-5, 0.004, 0.3, -0.01):
+        assert told(short=True, step=step) == told(short=False, step=step)
+
+
 def test_the_highest_ram_of_a_stage_need_not_be_where_the_device_stood_highest(tmp_path: Path) -> None:
     """Live and from the recording, the summary tells the highest there was."""
     levels = iter([3 * MIB, 9 * MIB, 5 * MIB])

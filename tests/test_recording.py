@@ -52,6 +52,23 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert list(Recording.open(writer.path).records()) == [full, record(4)]
 
 
+def test_a_block_of_records_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    """Numbers that stay the same from batch to batch, change, or are not known any more: each record has its own."""
+    alike = {"allocated_peak_bytes": 7, "host_rss_bytes": 8}
+    block = [
+        record(0, **alike),
+        record(1, **alike),
+        record(2),
+        record(3, allocated_peak_bytes=None),
+        record(4, **alike),
+    ]
+    writer = RecordingWriter(tmp_path, {})
+    writer.record(*block)
+    writer.record(record(5, **alike))
+    writer.close()
+    assert list(Recording.open(writer.path).records()) == [*block, record(5, **alike)]
+
+
 def test_a_batch_costs_128_bytes(tmp_path: Path) -> None:
     """The file grows by exactly one record a batch."""
     assert write(tmp_path, 10).stat().st_size == HEADER_BYTES + 10 * RECORD_BYTES
