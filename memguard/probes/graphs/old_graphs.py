@@ -281,10 +281,9 @@ class GraphsProbe(Probe):
                 self._unnamed.add(training)  # to ask the collector costs as much again: in the next batch
                 return None
         self._again[training] = AGAIN * len(batches)
-        if holders and all(holder.exception for holder in holders):
-            return None  # kept errors and their tracebacks: another rule's
-        if not training and holders and _are_one_loss(holders[0].place):
-            return None
+        one_loss = not training and bool(holders) and _are_one_loss(holders[0].place)
+        if one_loss or (holders and all(holder.exception for holder in holders)):
+            return None  # kept errors and their tracebacks are another rule's
         told = tied_gradients(tied, watch) if not holders else None
         if told is not None:
             self.report(told)
