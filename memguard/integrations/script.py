@@ -173,6 +173,7 @@ class ScriptGuard:
             guard.loop.drop(model)
         self._disarm()
         self._strange.remove()
+        self._strange = BackwardCalls(self._strange_backward, self._backward_failed)  # what was removed stays silent
         self._is_aside = True
 
     def _own_closed(self, summary: Summary) -> None:
@@ -180,6 +181,8 @@ class ScriptGuard:
         if self._is_aside and not self._is_guarded():
             self._is_aside = False
             self._arm()
+            if self._calls >= DENSE_BATCHES and not self._compiled:
+                self._strange.install()
 
     def _after_batch(self) -> None:
         if self._guard is not None and self._is_guarded():

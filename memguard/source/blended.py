@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from memguard.source.bounded import FUNCTIONS
 from memguard.source.chains import last_name
 from memguard.source.parsing import parse_file
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BLENDS = frozenset({"lerp", "mul", "addcmul"})
 _WITHOUT_GRAPH = frozenset({"no_grad", "inference_mode"})
 
@@ -64,7 +64,7 @@ def _is_blend(value: ast.expr, name: str) -> bool:
 def _trained(kind: ast.ClassDef) -> Iterator[ast.stmt]:
     """Simple statements of the methods, but for those that run without a graph or in evaluation alone."""
     for method in kind.body:
-        if isinstance(method, _FUNCTIONS) and not any(_is_without_graph(each) for each in method.decorator_list):
+        if isinstance(method, FUNCTIONS) and not any(_is_without_graph(each) for each in method.decorator_list):
             yield from _simple(method.body)
 
 

@@ -308,6 +308,16 @@ def test_a_guard_of_the_scripts_own_takes_over(device: str, tmp_path: Path) -> N
     assert 40 <= trained <= 42, "one batch may be in both"
 
 
+def test_models_made_anew_are_found_after_a_guard_of_the_scripts_own(tmp_path: Path) -> None:
+    """Their backwards are heard again, though the first batches came before that guard."""
+    script = tmp_path / "train.py"
+    script.write_text(OWN_GUARD_LATER.replace("epoch(10)", "epoch(70)").replace("epoch(30)", BY_HAND))
+    done = run(script, options=("--device", "cpu", "--json", "report.json"))
+    assert done.returncode == 0, done.stderr
+    found = [Recording.open(path).records() for path in find_recordings(tmp_path / "log")]
+    assert sum(record.stage.value == "train" for records in found for record in records) > 70 + 250
+
+
 @pytest.mark.parametrize("device", ["cpu", "virtual:1GiB"])
 def test_a_guard_of_the_scripts_own_is_the_only_one(device: str, tmp_path: Path) -> None:
     """Nothing is recorded twice; what its own guard saw is in the report."""
