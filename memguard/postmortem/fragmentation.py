@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memguard.postmortem.estimate import fit, room_bytes
+from memguard.postmortem.evidence import find_spike
 from memguard.postmortem.scene import Scene
 from memguard.postmortem.verdict import SUBSTANTIAL, Cause, Verdict
 from memguard.units import format_bytes
@@ -35,13 +36,16 @@ def find_fragmentation(scene: Scene) -> Verdict | None:
 
 def _fitted_before(scene: Scene) -> bool:
     """Whether the batch as such fits: by a replay, by the run's own slope, or since as much was allocated before."""
+    estimate, room = fit(scene), room_bytes(scene)
+    exceeds = estimate is not None and room is not None and estimate.fixed_bytes + estimate.bytes_per_batch > room
+    if exceeds and scene.objects.phase == "forward" and find_spike(scene) is not None:
+        return False  # a replay ends where memory ran out, and the batch, larger than all before, had more to ask for
     if any(replayed.fits for replayed in scene.replays):
         return True
     needed = (scene.request.allocated_bytes or 0) + (scene.request.requested_bytes or 0)
     if any((record.allocated_peak_bytes or 0) >= 0.95 * needed for record in scene.records):
         return True
-    estimate, room = fit(scene), room_bytes(scene)
-    return estimate is None or room is None or estimate.fixed_bytes + estimate.bytes_per_batch <= room
+    return not exceeds
 
 
 def _fills_with_state(scene: Scene) -> bool:

@@ -73,6 +73,31 @@ def test_a_batch_that_is_too_large_is_not_fragmentation() -> None:
     assert conclude(scene).cause is Cause.SIZE
 
 
+@pytest.mark.parametrize(("phase", "cause"), [("forward", Cause.LONG_BATCH), ("backward", Cause.FRAGMENTATION)])
+def test_a_long_batch_is_not_fragmentation(phase: str, cause: Cause) -> None:
+    """A replay shows that the failing request fits; the rest of a forward that is longer than all before does not."""
+    records = tuple(
+        BatchRecord(
+            batch, Stage.TRAIN, 1.0, 1.0, optimizer_steps=batch, shapes=0, allocated_start_bytes=2 * GIB,
+            allocated_peak_bytes=(6 + batch % 2) * GIB, allocated_end_bytes=2 * GIB,
+        )
+        for batch in range(6)
+    )  # fmt: skip
+    replayed = Replayed(conf="expandable_segments:True", fits=True, reserved_peak_bytes=17 * GIB, events=1000)
+    told = conclude(
+        replace(
+            SCENE,
+            request=BROKEN,
+            records=records,
+            shapes_of={0: [["0", [8, 256], "float32"]]},
+            shapes=[["0", [8, 1024], "float32"]],
+            objects=replace(BUSY, phase=phase, forward_share=0.5),
+            replays=(replayed,),
+        )
+    )
+    assert told.cause is cause
+
+
 def test_fused_comes_first_where_it_is_enough() -> None:
     """A step that fails for its temporary copies needs fused=True, not another optimizer."""
     use = OptimizerUse(
