@@ -152,7 +152,7 @@ class LongestBatch(Detector):
             self._largest,
             run,
             Severity.INFO if is_far else Severity.WARNING,
-            f"the peak grows {grows}. The longest sample of `{self._largest.place.holder or 'the dataset'}` will "
+            f"the peak grows {grows}. The longest sample of `{self._largest.samples or 'the dataset'}` will "
             f"make a batch of {largest} elements, {largest / elements:.1f} times this one, that needs about "
             f"{format_bytes(predicted)}{', as far as so much shorter ones can tell' if is_far else ''}; the device has "
             f"{format_bytes(limit)}, enough for {int(curve.reach(limit)):,} elements.",

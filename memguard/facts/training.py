@@ -71,3 +71,5 @@ class InputSize(Fact):
     elements: int
     largest_elements: int | None = None
     """Of the largest batch to come, where the dataset or sampler tells."""
+    samples: str | None = None
+    """The dataset's attribute that tells."""

@@ -161,6 +161,8 @@ class Objects:
     """The user's line that called the model whose forward asked."""
     phase: str | None = None
     """"forward", "backward" or "optimizer step"."""
+    batching: Place = NOWHERE
+    """What makes the batches: a loader, a sampler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

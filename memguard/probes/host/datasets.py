@@ -38,6 +38,8 @@ class Reading:
     workers: int
     batch_size: int | None
     collate: Any = None
+    sampler: Any = None
+    """What makes the batches: a sampler of torch's or the user's."""
 
 
 def readings() -> list[Reading]:
@@ -52,7 +54,7 @@ def reading_of(iterator: Any) -> Reading:
     size = vars(sampler).get("batch_size") if hasattr(type(sampler), "__dict__") and _has_dict(sampler) else None
     workers = len(state.get("_workers") or ())
     size = size if type(size) is int else None
-    return Reading(state.get("_dataset"), workers, size, state.get("_collate_fn"))
+    return Reading(state.get("_dataset"), workers, size, state.get("_collate_fn"), sampler)
 
 
 def have_workers() -> bool:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, final
 from torch import nn
 
 from memguard.facts import NOWHERE, Fact, InputSize, Place
+from memguard.probes.host.batching import batching_place
 from memguard.probes.host.datasets import may_cut, place_of_attribute, readings, unwrap
 from memguard.probes.host.lengths import lengths_in
 from memguard.probes.interface import Probe, Watch
@@ -44,6 +45,7 @@ class InputSizesProbe(Probe):
         self._entries: deque[tuple[Entry, ...]] = deque(maxlen=KEPT)
         self._largest: int | None = None
         self._place = NOWHERE
+        self._samples: str | None = None
         self._asked = False
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -72,6 +74,7 @@ class InputSizesProbe(Probe):
                     place=self._place,
                     elements=elements,
                     largest_elements=self._largest,
+                    samples=self._samples,
                 )
             )
 
@@ -89,7 +92,9 @@ class InputSizesProbe(Probe):
                         if longest is None:
                             continue
                         self._largest = count_elements(stretched(newest, newest[position][1][dimension], longest))
-                        self._place = _where(dataset, name)
+                        self._place, self._samples = batching_place(reading), name
+                        if self._place is NOWHERE:
+                            self._place = _where(dataset, name)
                         return
 
 

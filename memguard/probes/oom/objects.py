@@ -15,6 +15,7 @@ from torch import nn
 
 from memguard.module_parts import buffers_of, parameters_of, parts_of
 from memguard.postmortem.scene import OWNERS, HeldModel, Objects, OptimizerUse, TopTensor
+from memguard.probes.host.batching import batching_place
 from memguard.probes.objects.nested import tensors_in
 from memguard.probes.objects.sizes import SHOWS_SAVED
 from memguard.probes.oom.census import (
@@ -94,6 +95,7 @@ def examine(
         site=stack.site,
         call_site=stack.call_site,
         phase=stack.phase,
+        batching=batching_place(),
     )
 
 

@@ -53,11 +53,12 @@ def sizes(dataset: Any, collate: Any = pad) -> list[InputSize]:
 
 @pytest.mark.parametrize("wrap", [lambda dataset: dataset, lambda dataset: Subset(dataset, range(400))])
 def test_the_longest_sample_to_come_is_read_from_the_dataset(wrap: Any) -> None:
-    """A list of tensors tells it, also through a subset; and where the list is made."""
+    """A list of tensors tells it, also through a subset; the place is the call that makes the loader."""
     told = sizes(wrap(Sentences()))
     assert told[0].largest_elements is None
     assert told[-1].largest_elements == 4 * 900
-    assert told[-1].place.holder == "items" and told[-1].place.source.startswith("self.items = [")
+    assert told[-1].samples == "items"
+    assert told[-1].place.holder == "batches" and told[-1].place.source.startswith("batches = iter(DataLoader(")
 
 
 def test_where_batches_are_cut_nothing_is_foretold() -> None:

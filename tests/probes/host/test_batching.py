@@ -1,0 +1,81 @@
+"""The line that decides which samples make a batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memguard.facts import NOWHERE
+from memguard.probes.host.batching import batching_place
+from tests.probes.scripts import MARK, marked_lines, user_module
+
+HEAD = """
+from torch.utils.data import DataLoader, Sampler
+words = list(range(40))
+"""
+NAMED = """
+def fit(train, loader):
+    for _ in train:
+        place.append(ask())
+        break
+held_out = DataLoader(words[:8], batch_size=4)
+loader = DataLoader(words, batch_size=4)  # <-
+fit(loader, held_out)
+"""
+ATTRIBUTE = """
+class Trainer:
+    def __init__(self):
+        self.train_loader = DataLoader(words, batch_size=4)  # <-
+        self.val_loader = DataLoader(words[:8], batch_size=4)
+    def fit(self):
+        for _ in self.train_loader:
+            place.append(ask())
+            break
+Trainer().fit()
+"""
+RETURNED = """
+class Data:
+    def train_dataloader(self):
+        return DataLoader(words, batch_size=4)  # <-
+    def val_dataloader(self):
+        return DataLoader(words[:8], batch_size=4)
+for _ in Data().train_dataloader():
+    place.append(ask())
+    break
+"""
+SAMPLER = """
+class InOrder(Sampler):
+    def __init__(self, lengths):
+        order = sorted(range(len(lengths)), key=lengths.__getitem__)
+        self.batches = [order[at : at + 4] for at in range(0, len(order), 4)]  # <-
+    def __iter__(self):
+        return iter(self.batches)
+for _ in DataLoader(words, batch_sampler=InOrder(words)):
+    place.append(ask())
+    break
+"""
+SEVERAL = """
+loaders = [DataLoader(words, batch_size=4), 1]
+again = [DataLoader(words[:8], batch_size=4), 1]
+for _ in loaders[0]:
+    place.append(ask())
+    break
+"""
+
+
+@pytest.mark.parametrize("body", [NAMED, ATTRIBUTE, RETURNED, SAMPLER, SEVERAL])
+def test_the_line_that_makes_the_batches_is_found(body: str, tmp_path: Path) -> None:
+    """The loader's call by the names that hold it, or the sampler's own batches; nothing where it may be another."""
+    text, file, place = HEAD + body, tmp_path / "train.py", []
+    with user_module(text, file, "train") as module:
+        module.__dict__.update(ask=batching_place, place=place)
+        exec(compile(text, str(file), "exec"), module.__dict__)
+    (found,) = place
+    assert {found.line} - {None} == marked_lines(file)
+    assert (found is NOWHERE) is (MARK not in text)
+
+
+def test_without_a_loader_there_is_no_such_line() -> None:
+    """A program that makes its batches by hand is told of no line."""
+    assert batching_place() is NOWHERE
