@@ -23,7 +23,7 @@ FEW_GRAPHS, MAX_GRAPHS = 7, 10
 class EmptyCacheInLoop(Detector):
     """empty_cache is called every few batches.
 
-    What: ``torch.cuda.empty_cache()`` runs at least once in five batches.
+    What: ``torch.cuda.empty_cache()`` runs at least once in five batches, or in five optimizer steps right after one.
 
     Why it matters: it gives no memory to PyTorch that PyTorch did not have: cached blocks are reused anyway. Each call
     waits for the device, and the next batch pays for getting the same memory from the driver again.
@@ -39,8 +39,11 @@ class EmptyCacheInLoop(Detector):
         """Concludes from the number of calls."""
         if not isinstance(fact, EmptyCacheCalls):
             return
-        if fact.calls < FEW_CALLS or fact.batches > MAX_BATCHES_PER_CALL * fact.calls:
+        most = MAX_BATCHES_PER_CALL * fact.calls
+        steps = fact.optimizer_steps if fact.optimizer_steps is not None else fact.batches
+        if fact.calls < FEW_CALLS or min(fact.batches, steps) > most:
             return
+        length = plural(fact.batches, "batch") if fact.batches <= most else plural(steps, "optimizer step")
         where = at(fact.place)
         seconds = f", {fact.seconds:.1f} s so far" if fact.seconds and fact.seconds >= 0.1 else ""
         yield from_fact(
@@ -48,7 +51,7 @@ class EmptyCacheInLoop(Detector):
             fact,
             run,
             Severity.WARNING if fact.calls >= MIN_CALLS else Severity.INFO,
-            f"empty_cache() was called {plural(fact.calls, 'time')} in {plural(fact.batches, 'batch')}"
+            f"empty_cache() was called {plural(fact.calls, 'time')} in {length}"
             f"{f', at {where}' if where else ''}{seconds}: it slows every batch and gives PyTorch no memory that it "
             "did not have.",
             "take it out of the loop; once after validation is enough.",

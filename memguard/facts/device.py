@@ -13,6 +13,9 @@ class EmptyCacheCalls(Fact):
 
     calls: int
     batches: int
+    """Since the first call; forwards of a roll-out count as batches too."""
+    optimizer_steps: int | None = None
+    """Since the first call, where most calls come right after training; None elsewhere."""
     seconds: float | None = None
 
 

@@ -177,6 +177,15 @@ def test_few_calls_and_few_graphs_are_a_line_before_they_are_a_warning() -> None
     assert [told.severity for told in judge(GraphPoolsGrow(), *graphs)] == [Severity.INFO, Severity.WARNING]
 
 
+def test_roll_outs_between_steps_do_not_hide_the_calls() -> None:
+    """Forwards of a roll-out count as batches; so the steps of training count besides, where it is they that call."""
+    often = EmptyCacheCalls(**AT, calls=20, batches=900, optimizer_steps=80)
+    (found,) = judge(EmptyCacheInLoop(), often)
+    assert "20 times in 80 optimizer steps" in found.message
+    assert not judge(EmptyCacheInLoop(), replace(often, optimizer_steps=200))
+    assert not judge(EmptyCacheInLoop(), replace(often, optimizer_steps=None))
+
+
 def test_open_files_are_told_by_who_keeps_them_or_by_their_number() -> None:
     """Once a container is named, their number says nothing more."""
     kept = KeptOnHost(**AT, elements=12, bytes=MIB, bytes_per_batch=0.1 * MIB, from_workers=True)

@@ -16,6 +16,7 @@ from memguard.facts import EmptyCacheCalls, Fact, Place
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.objects.frames import is_user_frame
 from memguard.probes.objects.sites import place_of
+from memguard.stats import Stage
 
 TELL = (10, 20, 200, 2000)
 """Numbers of calls at which it is told."""
@@ -87,8 +88,8 @@ class CacheCallsProbe(Probe):
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._sites: Counter[Place] = Counter()
-        self._calls = 0
-        self._first_batch = 0
+        self._calls = self._calls_in_training = 0
+        self._first_batch = self._first_step = 0
         self._seconds = 0.0
         self._told = 0
         self.stop_hearing("on_batch_end")
@@ -115,9 +116,16 @@ class CacheCallsProbe(Probe):
                 place=site,
                 calls=self._calls,
                 batches=max(self.watch.batches - self._first_batch, 1),
+                optimizer_steps=self._steps(),
                 seconds=self._seconds,
             )
         )
+
+    def _steps(self) -> int | None:
+        """Optimizer steps since the first call; none that mean anything where it is evaluation that is cleaned up."""
+        if self._calls_in_training <= self._calls // 2:
+            return None
+        return max(self.watch.optimizer_steps - self._first_step, 1)
 
     def _count(self, caller: FrameType | None, seconds: float) -> None:
         name = str(caller.f_globals.get("__name__", "")) if caller is not None else ""
@@ -128,8 +136,9 @@ class CacheCallsProbe(Probe):
         if caller is None:
             return  # a framework's own housekeeping
         if self._calls == 0:
-            self._first_batch = self.watch.batches
+            self._first_batch, self._first_step = self.watch.batches, self.watch.optimizer_steps
         self._calls += 1
+        self._calls_in_training += self.watch.stage is Stage.TRAIN
         self._seconds += seconds
         if len(self._sites) < 64:
             self._sites[place_of(caller)] += 1

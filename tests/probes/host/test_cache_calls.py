@@ -42,6 +42,37 @@ def test_calls_are_told_with_their_line(tmp_path: Path, imports: str, call: str,
     assert torch.cuda.empty_cache is original
 
 
+ROLL_OUTS = """
+import torch
+from torch import nn
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(60):
+    with torch.no_grad():
+        for _ in range(7):
+            seen = model(torch.randn(2, 4))
+    {early}
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    {late}
+"""
+
+
+@pytest.mark.parametrize(
+    ("early", "late", "told"),
+    [("", "if step % 2: torch.cuda.empty_cache()", [14]), ("if step % 2: torch.cuda.empty_cache()", "", [])],
+    ids=["after a step", "after the roll-out"],
+)
+def test_calls_after_steps_are_counted_by_steps(tmp_path: Path, early: str, late: str, told: list[int]) -> None:
+    """Roll-outs between the steps do not make them rare; after evaluation a call may have its reason."""
+    script = tmp_path / "train.py"
+    script.write_text(ROLL_OUTS.format(early=early, late=late))
+    options = {"device": "virtual:64MiB", "logdir": str(tmp_path), "validation": "warn"}
+    _, (summary,) = run_script(str(script), [], options, module=False)
+    assert [finding.line for finding in summary.findings if finding.code == "MG403"] == told
+
+
 def test_a_hearer_that_fails_hears_no_more() -> None:
     """The user's call goes through, and the originals come back with the last hearer."""
     original, calls = torch.cuda.empty_cache, []
