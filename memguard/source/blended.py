@@ -29,9 +29,41 @@ def is_blended_state(file: str, line: int, name: str) -> bool:
             continue
         writes = [node for node in ast.walk(kind) if isinstance(node, ast.Assign) and _writes(node, name)]
         write = next((node for node in writes if node.lineno <= line <= (node.end_lineno or 0)), None)
-        if write is not None and _is_blend(write.value, name):
-            return any(_computes(statement, name) for statement in _trained(kind) if statement not in writes)
+        if write is not None and (_is_blend(write.value, name) or _is_of_blend(write, kind, name)):
+            return any(
+                _computes(statement, name, stand_ins)
+                for method in _methods(kind)
+                for stand_ins in [_stand_ins(method, name)]
+                for statement in _simple(method.body)
+                if statement not in writes
+            )
     return False
+
+
+def _is_of_blend(write: ast.Assign, kind: ast.ClassDef, name: str) -> bool:
+    """Whether what is written is made of a variable that holds the blend: ``self.center = normalize(mixed)``."""
+    around = [method for method in ast.walk(kind) if isinstance(method, FUNCTIONS) and write in ast.walk(method)]
+    blends = {
+        target.id
+        for method in around
+        for node in ast.walk(method)
+        if isinstance(node, ast.Assign) and _is_blend(node.value, name)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    return any(isinstance(part, ast.Name) and part.id in blends for part in ast.walk(write.value))
+
+
+def _stand_ins(method: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> frozenset[str]:
+    """Variables that are the attribute under another name: ``target = self.center.detach()``."""
+    return frozenset(
+        node.targets[0].id
+        for node in ast.walk(method)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and _reads(node.value, name)
+        and not any(isinstance(part, ast.Name) and part.id != "self" for part in ast.walk(node.value))
+    )
 
 
 def _writes(node: ast.Assign, name: str) -> bool:
@@ -47,8 +79,10 @@ def _is_attribute(node: ast.AST, name: str) -> bool:
     )
 
 
-def _reads(node: ast.AST, name: str) -> bool:
-    return any(_is_attribute(part, name) for part in ast.walk(node))
+def _reads(node: ast.AST, name: str, stand_ins: frozenset[str] = frozenset()) -> bool:
+    return any(
+        _is_attribute(part, name) or (isinstance(part, ast.Name) and part.id in stand_ins) for part in ast.walk(node)
+    )
 
 
 def _is_blend(value: ast.expr, name: str) -> bool:
@@ -61,14 +95,17 @@ def _is_blend(value: ast.expr, name: str) -> bool:
     return False
 
 
-def _trained(kind: ast.ClassDef) -> Iterator[ast.stmt]:
-    """Simple statements of the methods, but for those that run without a graph or in evaluation alone."""
+def _methods(kind: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The methods, but for those that run without a graph."""
     for method in kind.body:
-        if isinstance(method, FUNCTIONS) and not any(_is_without_graph(each) for each in method.decorator_list):
-            yield from _simple(method.body)
+        if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)) and not any(
+            map(_is_without_graph, method.decorator_list)
+        ):
+            yield method
 
 
 def _simple(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Simple statements, but for those that run without a graph or in evaluation alone."""
     for statement in body:
         if isinstance(statement, ast.With) and any(_is_without_graph(item.context_expr) for item in statement.items):
             continue
@@ -89,7 +126,7 @@ def _asks_for_training(test: ast.expr) -> bool:
     return isinstance(test, ast.Attribute) and test.attr == "training"
 
 
-def _computes(statement: ast.stmt, name: str) -> bool:
+def _computes(statement: ast.stmt, name: str, stand_ins: frozenset[str]) -> bool:
     """Whether something is made of the attribute and a variable together: ``z - self.center.detach()``."""
     for node in ast.walk(statement):
         if isinstance(node, ast.BinOp):
@@ -98,11 +135,11 @@ def _computes(statement: ast.stmt, name: str) -> bool:
             sides = list(node.args)
         else:
             continue
-        if any(_reads(side, name) for side in sides) and any(_has_variable(side, name) for side in sides):
+        reading = [_reads(side, name, stand_ins) for side in sides]
+        if any(reading) and any(not reads and _has_variable(side) for reads, side in zip(reading, sides, strict=True)):
             return True
     return False
 
 
-def _has_variable(node: ast.expr, name: str) -> bool:
-    """Whether it is made of a variable, and not of the attribute."""
-    return not _reads(node, name) and any(isinstance(part, ast.Name) and part.id != "self" for part in ast.walk(node))
+def _has_variable(node: ast.expr) -> bool:
+    return any(isinstance(part, ast.Name) and part.id != "self" for part in ast.walk(node))
