@@ -54,7 +54,7 @@ def is_bounded(
     if name == "_trainer":
         return True  # Lightning's own loop keeps it for its caller: what trainer.predict() returns
     attribute = "." in holder.partition("[")[0]
-    if any(shrinks(node, name) or is_comprehension(node, name, line) for node in ast.walk(tree)):
+    if any(shrinks(node, name, attribute) or is_comprehension(node, name, line) for node in ast.walk(tree)):
         return True
     if by_length and (is_counted(tree, line) or any(is_measured(node, name) for node in ast.walk(tree))):
         return True
@@ -177,28 +177,38 @@ def last_part(node: ast.AST) -> str | None:
     return last_part(node.value) if isinstance(node, ast.Subscript) else None
 
 
-def shrinks(node: ast.AST, name: str) -> bool:
-    """Whether a node takes something out of what a name holds, or limits it."""
+def shrinks(node: ast.AST, name: str, attribute: bool) -> bool:
+    """Whether a node takes something out of what a name holds, or limits it.
+
+    Args:
+        node: Any part of the source.
+        name: The last part of the name.
+        attribute: Whether it is an object's. A variable of that name is another one: ``del images`` empties no
+            ``self.images``, and ``images = images[:8]`` does not cut it.
+    """
     if isinstance(node, ast.Call):
         function = node.func
         if isinstance(function, ast.Attribute) and function.attr in _SHRINKING and last_part(function.value) == name:
             return True
     if isinstance(node, ast.Delete):
-        return any(last_part(target) == name for target in node.targets)
+        targets = [target for target in node.targets if not (attribute and isinstance(target, ast.Name))]
+        return any(last_part(target) == name for target in targets)
     if isinstance(node, (ast.Assign, ast.AnnAssign)) and assigns(node, name):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         pairs = [pair for target in targets if node.value for pair in parts_of(target, node.value)]
-        return any(_limits(value, name) for target, value in pairs if last_part(target) == name)
+        return any(_limits(value, name, attribute) for target, value in pairs if last_part(target) == name)
     return False
 
 
-def _limits(value: ast.expr, name: str) -> bool:
+def _limits(value: ast.expr, name: str, attribute: bool) -> bool:
     """Whether a value has a limit of its own: a deque's maxlen, a slice of what was there."""
     if isinstance(value, ast.Call) and any(keyword.arg == "maxlen" for keyword in value.keywords):
         return True
     if isinstance(value, ast.Call) and last_part(value.func) == "deque" and len(value.args) > 1:
         return True  # deque([], 1000)
-    return isinstance(value, ast.Subscript) and last_part(value.value) == name  # x = x[-k:]
+    if not isinstance(value, ast.Subscript) or (attribute and isinstance(value.value, ast.Name)):
+        return False
+    return last_part(value.value) == name  # x = x[-k:]
 
 
 def is_measured(node: ast.AST, name: str) -> bool:

@@ -58,13 +58,15 @@ def where_emptied(file: str | None, line: int | None, holder: str | None) -> Emp
     for node, one in itertools.product(nodes, {name, *_written(function, line)}):
         if is_measured(node, one) or is_comprehension(node, one, line):
             return Emptied.HERE
-        if shrinks(node, one) and (id(node) in inner or not _clears(node)):
+        if shrinks(node, one, attribute and one == name) and (id(node) in inner or not _clears(node)):
             return Emptied.HERE
         if id(node) in inner and (_cuts(node, one) or _sets_otherwise(node, one, line)):
             return Emptied.HERE
     if is_asked_first(function, line) or is_counted(tree, line) or _has_few_keys(function, name, line, loops):
         return Emptied.HERE
-    if any(shrinks(node, name) or _cuts(node, name) or (attribute and is_set_anew(node, name)) for node in nodes):
+    if any(shrinks(node, name, attribute) or _cuts(node, name) for node in nodes):
+        return Emptied.ELSEWHERE
+    if attribute and any(is_set_anew(node, name) for node in nodes):
         return Emptied.ELSEWHERE
     if any(begins_anew(node, name) for loop in loops[:-1] for node in loop.body):
         return Emptied.ELSEWHERE

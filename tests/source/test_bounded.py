@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from memguard.source.bounded import is_bounded, is_made_anew
+from memguard.source.emptying import Emptied, where_emptied
 
 CACHES = {
     "if key not in store:\n            store[key] = make(key)": True,
@@ -101,3 +102,23 @@ def test_the_end_of_a_function_need_not_count(tmp_path: Path) -> None:
     limited = tmp_path / "limited.py"
     limited.write_text(text + "        if fold.is_last:\n            results.clear()\n")
     assert is_bounded(str(limited), 4, "results", by_scope=False)
+
+
+OTHERS = {
+    "images = next(data)\n        del images": False,
+    "images = next(data)\n        images = images[:8]": False,
+    "images = self.images\n        del images[:8]": True,
+    "self.images = self.images[-8:]": True,
+    "images = self.images[-8:]\n        self.images = images": True,
+    "del self.images": True,
+}
+
+
+@pytest.mark.parametrize("body", OTHERS)
+def test_a_variable_of_an_attributes_name_is_another_one(body: str, tmp_path: Path) -> None:
+    """What becomes of the variable itself empties no attribute; what is taken out of it may."""
+    path = tmp_path / "script.py"
+    put = "class Cache:\n    def put(self, x):\n        self.images.append(x)\n"
+    path.write_text(f"{put}\n    def step(self, data):\n        {body}\n")
+    assert is_bounded(str(path), 3, "Cache.images") is OTHERS[body]
+    assert (where_emptied(str(path), 3, "Cache.images") is Emptied.NEVER) is not OTHERS[body]
