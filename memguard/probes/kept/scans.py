@@ -77,6 +77,8 @@ class ScansProbe(Probe):
         """Batches and optimizer steps so far, at the slices of the last rounds."""
         self._piles = Piles()
         self._exceptions: set[object] = set()
+        self._limited: set[object] = set()
+        """Where containers grow that were told before they outgrew what their length is compared with."""
 
     def on_batch_end(self) -> None:
         """Goes on with the round that is under way, or begins one that is due."""
@@ -171,12 +173,14 @@ class ScansProbe(Probe):
                 continue
             place = growth.place
             where = (place.file, place.line)
-            if where in watch.told:
+            if where in watch.told and not self._outgrew_what_limited(growth):
                 continue
             if growth.newest and trained.issuperset(growth.newest):
                 self._tell_trained(growth, batches)
                 continue
             watch.told.add(where)
+            if growth.capacity is not None and not outgrew(growth.length, growth.capacity):
+                self._limited.add(where)
             if growth.graph and growth.elements >= MIN_GRAPHS:
                 if self._steps_since(watch.batches - batches) >= MIN_GRAPHS:
                     self._tell_graphs(growth, batches)
@@ -300,6 +304,14 @@ class ScansProbe(Probe):
             by_function=by_function,
             by_key=by_key,
         )
+
+    def _outgrew_what_limited(self, growth: Growth) -> bool:
+        """Whether it was told as limited by a number that it left behind since: one that learning waits for."""
+        where = (growth.place.file, growth.place.line)
+        if where not in self._limited or not outgrew(growth.length, growth.capacity):
+            return False
+        self._limited.discard(where)
+        return not self._is_bounded(growth, by_function=growth.bytes > 0)
 
     def _tell_pins(self, pins: tuple[Pin, ...], known: frozenset[int]) -> None:
         watch = self.watch
