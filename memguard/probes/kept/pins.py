@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 import torch
 
 from memguard.facts import Place
+from memguard.probes.kept.whole import tensors_of_all
 from memguard.probes.naming.holders import Survey
 from memguard.probes.naming.walk import Link
 from memguard.probes.objects import is_user_class
@@ -36,6 +37,8 @@ class Pin:
     """Keys of these storages; a finding needs them seen in two scans."""
     met_bytes: int = 0
     """Of those that were met, each once: of a long container only some elements are looked at."""
+    held_bytes: int | None = None
+    """Of all storages that the container has, where it was read whole."""
 
 
 def find_pins(
@@ -53,41 +56,43 @@ def find_pins(
         min_storage_bytes: Smaller storages are left out.
         device_type: Only storages on this kind of device, like ``"cuda"``; all if None.
     """
-    views: dict[int, list[Link]] = {}
+
+    def key_of(tensor: torch.Tensor) -> tuple[int, int] | None:
+        key = storage_key(tensor)
+        if key is None or key[0] in ignore or key[1] < min_storage_bytes:
+            return None
+        if device_type is not None and tensor.device.type != device_type:
+            return None
+        is_weight = any(issubclass(type(each), torch.nn.Parameter) for each in (tensor, tensor._base))
+        return None if is_weight else key
+
+    links: dict[int, list[Link]] = {}
     sizes: dict[int, int] = {}
     for link in survey.tensors:
-        key = storage_key(link.value)
-        if key is None or key[0] in ignore or key[1] < min_storage_bytes:
-            continue
-        if device_type is not None and link.value.device.type != device_type:
-            continue
-        base = link.value._base
-        if issubclass(type(link.value), torch.nn.Parameter) or issubclass(type(base), torch.nn.Parameter):
-            continue
-        views.setdefault(key[0], []).append(link)
-        sizes[key[0]] = key[1]
-    pinned: list[tuple[Link, int]] = []
-    used: dict[int, int] = {}
-    for storage, links in views.items():
-        distinct = {(link.value.storage_offset(), tuple(link.value.shape)): _bytes(link.value) for link in links}
-        if sum(distinct.values()) * RATIO < sizes[storage]:
-            used[storage] = sum(distinct.values())
-            pinned.extend((link, 0) for link in links)
+        key = key_of(link.value)
+        if key is not None:
+            links.setdefault(key[0], []).append(link)
+            sizes[key[0]] = key[1]
+    views = {storage: [link.value for link in leading] for storage, leading in links.items()}
+    used = {storage: _shown(tensors) for storage, tensors in views.items()}
+    pinned = [storage for storage, size in sizes.items() if used[storage] * RATIO < size]
     found = []
-    for holder, links in survey.by_holder(pinned):
-        storages = {key[0] for link in links if (key := storage_key(link.value)) is not None}
+    for holder, leaves in survey.by_holder([(link, 0) for storage in pinned for link in links[storage]]):
         # Of a long container only some elements were looked at.
-        scale = max(holder.length / len(links), 1) if holder.length > len(links) else 1
+        scale = max(holder.length / len(leaves), 1) if holder.length > len(leaves) else 1
+        if scale > 1 and (tensors := tensors_of_all(leaves)) is not None:
+            found += _pins_of_all(holder.place, tensors, views, key_of)
+            continue
+        storages = {key[0] for link in leaves if (key := storage_key(link.value)) is not None}
         storages -= {storage for storage in storages if _has_others(views[storage], scale)}
         if not storages:
             continue
         total = sum(sizes[storage] for storage in storages)
-        small = sum(used[storage] for storage in storages)
         found.append(
             Pin(
                 holder.place,
-                views=int(len(links) * scale),
-                used_bytes=int(small * scale),
+                views=int(len(leaves) * scale),
+                used_bytes=int(sum(used[storage] for storage in storages) * scale),
                 pinned_bytes=int(total * scale),
                 storages=frozenset(storages),
                 met_bytes=total,
@@ -96,9 +101,40 @@ def find_pins(
     return tuple(sorted(found, key=lambda pin: -pin.pinned_bytes))
 
 
-def _has_others(links: Sequence[Link], scale: float) -> bool:
+def _pins_of_all(
+    place: Place,
+    tensors: Sequence[torch.Tensor],
+    views: Mapping[int, Sequence[torch.Tensor]],
+    key_of: Callable[[torch.Tensor], tuple[int, int] | None],
+) -> list[Pin]:
+    """What a container pins, of which all tensors are known; with the views of the same storages that others have."""
+    kept: dict[int, list[torch.Tensor]] = {}
+    pinned: dict[int, int] = {}
+    count = used = 0
+    for tensor in tensors:
+        if (key := key_of(tensor)) is not None:
+            kept.setdefault(key[0], []).append(tensor)
+            pinned[key[0]] = key[1]
+    for storage, mine in kept.items():
+        everyone = [*mine, *views.get(storage, ())]
+        shown = _shown(everyone)
+        if shown * RATIO >= pinned[storage] or _has_others(everyone, 1):
+            del pinned[storage]
+            continue
+        count, used = count + len(mine), used + shown
+    total = sum(pinned.values())
+    held = sum(storages_of(tensors).values())
+    return [Pin(place, count, used, total, frozenset(pinned), total, held)] if pinned else []
+
+
+def _shown(views: Iterable[torch.Tensor]) -> int:
+    """Bytes of a storage that some views show, as far as they are different ones."""
+    distinct = {(view.storage_offset(), tuple(view.shape)): _bytes(view) for view in views}
+    return sum(distinct.values())
+
+
+def _has_others(met: Sequence[torch.Tensor], scale: float) -> bool:
     """Whether a storage has more views than were met, and than those that were met stand for: others have them."""
-    met = [link.value for link in links]
     bases = [base for tensor in met if (base := tensor._base) is not None]
     users = users_of(met[0])
     return users is not None and users > scale * len({id(tensor) for tensor in met}) + len({id(one) for one in bases})

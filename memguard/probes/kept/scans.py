@@ -375,4 +375,5 @@ def _is_of(pin: Pin, growth: Growth) -> bool:
     """Whether most of what grew is storage that views pin; the rest of a long container may show what these do not."""
     one, other = pin.place, growth.place
     is_same = (one.file, one.line, one.holder) == (other.file, other.line, other.holder)
-    return is_same and 2 * pin.pinned_bytes >= growth.bytes and RATIO * pin.used_bytes < pin.met_bytes
+    grown = growth.bytes if pin.held_bytes is None else min(growth.bytes, pin.held_bytes)  # as of a sample, or in truth
+    return is_same and 2 * pin.pinned_bytes >= grown and RATIO * pin.used_bytes < pin.met_bytes

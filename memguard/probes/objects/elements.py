@@ -85,6 +85,18 @@ def sample_of(obj: Any) -> Iterator[tuple[str | int | None, Any]]:
             yield None, element
 
 
+def all_of(obj: Any) -> list[Any]:
+    """Every element of a built-in container or of a subclass, of a dict its values; none if it changes meanwhile."""
+    obj = unwrapped(obj)
+    for container in CONTAINERS:
+        if issubclass(type(obj), container):
+            try:
+                return list(dict.values(obj) if container is dict else container.__iter__(obj))  # type: ignore[attr-defined]
+            except RuntimeError:
+                break
+    return []
+
+
 def indices_of(length: int) -> Iterator[int]:
     """Which elements of a sequence are read: all, or those of a sample."""
     if length <= FULL:

@@ -40,6 +40,30 @@ def test_views_that_pile_up_are_told_as_views() -> None:
     assert 8 * fact.used_bytes < fact.pinned_bytes
 
 
+class Hardest:
+    """Keeps some rows of each tensor, with a number each."""
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[int, torch.Tensor]] = []
+
+    def offer(self) -> None:
+        rows = torch.zeros(ROWS, WIDTH)
+        for row in range(4):
+            if len(self.heap) < 200:
+                self.heap.append((row, rows[row]))
+
+
+def test_rows_in_a_long_bounded_list_are_told_as_views() -> None:
+    """Four of each tensor, in a list of which a walk meets too few to tell."""
+    pool, model = Hardest(), nn.Linear(2, 2)
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(30):
+            pool.offer()
+    (fact,) = loop.of(ViewsPinStorage)
+    assert (fact.place.holder, fact.grows, loop.of(KeptOutputs)) == ("Hardest.heap", False, [])
+    assert fact.pinned_bytes == fact.views // 4 * ROWS * WIDTH * 4
+
+
 def test_all_rows_of_what_is_kept_are_told_as_outputs() -> None:
     """Together they show all of it, of which a long container's samples are a part."""
     loop = grown(rows=ROWS)

@@ -93,3 +93,21 @@ def test_rows_that_a_long_container_keeps_are_not_told_of_who_has_a_few_of_them(
     bank.clear()
     assert [pin.place.holder for pin in find_pins(Survey())] == ["some"]
     assert len(some) == 24
+
+
+def test_a_long_container_is_counted_whole() -> None:
+    """Three pictures of each batch in a heap of tuples: of many elements that are not met in a walk, many share one."""
+    heap = [(number, row) for _ in range(30) for number, row in enumerate(torch.zeros(64, BIG // 64)[:3])]
+    (pin,) = find_pins(Survey())
+    assert (pin.place.holder, pin.views, pin.pinned_bytes, pin.held_bytes) == ("heap", 90, 30 << 20, 30 << 20)
+    assert pin.used_bytes == 90 * (1 << 20) // 64
+    assert len(heap) == 90
+
+
+def test_rows_far_apart_in_a_long_container_are_all_counted() -> None:
+    """Wherever the other rows stand, no storage of theirs is pinned."""
+    batches = [torch.zeros(16, BIG // 16) for _ in range(8)]
+    rows = [batch[number] for number in range(16) for batch in batches]
+    del batches
+    assert find_pins(Survey()) == ()
+    assert len(rows) == 128
