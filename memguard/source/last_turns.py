@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from memguard.source.bounded import FUNCTIONS
+from memguard.source.functions import Function
 from memguard.source.parsing import parse_file
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -33,7 +34,7 @@ def is_left_unread(file: str, line: int, name: str) -> bool:
     statement = next((part for part in loop.body if _spans(part, line)), None) if loop is not None else None
     if loop is None or not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
         return False
-    if not any(isinstance(target, ast.Name) and target.id == name for target in statement.targets):
+    if not any(_sets(target, name) for target in statement.targets):
         return False
     last, end = statement.end_lineno or statement.lineno, loop.end_lineno or loop.lineno
     for node in ast.walk(scope):
@@ -44,6 +45,27 @@ def is_left_unread(file: str, line: int, name: str) -> bool:
             if wanted or isinstance(node.ctx, ast.Del):
                 return False
     return True
+
+
+def is_being_set(function: Function | None, file: str, line: int, name: str) -> bool:
+    """Whether the statement that runs sets a variable anew, while it has the last turn's value for nothing.
+
+    Args:
+        function: The function that runs.
+        file: Its source file.
+        line: The line that runs.
+        name: The variable.
+    """
+    for store in function.stores if function is not None else ():
+        if store.line <= line <= store.end_line and _sets(store.target, name) and not store.from_loop:
+            return is_left_unread(file, store.line, name)
+    return False
+
+
+def _sets(target: ast.expr, name: str) -> bool:
+    """Whether an assignment's target is a variable, or some of which it is one: ``loss, probs = step(batch)``."""
+    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+    return any(isinstance(part, ast.Name) and part.id == name for part in parts)
 
 
 def _reads(function: ast.AST, name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -104,3 +105,28 @@ def test_what_is_there_until_the_backward_raises_the_peak_too() -> None:
 def test_rules_and_probes_measure_a_remark_alike() -> None:
     """Neither may import the other: what one of them changes alone would be looked for and never told."""
     assert (telling.SOME_OF_PEAK, telling.LEAST_REMARK) == (worth.REMARK_SHARE, worth.LEAST_REMARK)
+
+
+@pytest.mark.parametrize(("resident", "told"), [(False, 1), (True, 0)])
+def test_what_the_step_gave_back_is_there_all_through_the_next_one(resident: bool, told: int) -> None:
+    """Unless something else has it as well: then it does not go with the variable."""
+    model, bank = nn.Linear(WIDTH, WIDTH), SimpleNamespace(row=torch.zeros(MIB))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    peak = 40 * MIB
+    watch = {"device_total_bytes": 1024 * MIB, "read": lambda: MemoryStats(allocated_peak_bytes=peak)}
+
+    def step(x: torch.Tensor) -> tuple[float, torch.Tensor]:
+        out = model(x).sum()
+        out.backward()
+        optimizer.step()
+        return out.item(), bank.row if resident else torch.zeros(MIB)
+
+    with Loop(model, kinds=[LocalsProbe], **watch) as loop:
+        loop.record = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=peak)
+        total = 0.0
+        for _ in loop.batches(6):
+            loss, probs = step(torch.randn(4, WIDTH))
+            total += loss + float(probs.mean())
+    facts = loop.of(PreviousOutputsAlive)
+    assert [(fact.place.holder, fact.bytes, fact.steady) for fact in facts] == [("probs", 4 * MIB, True)] * told
+    assert loop.of(LargeLocals) == []

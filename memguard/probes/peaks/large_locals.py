@@ -18,6 +18,7 @@ from memguard.probes.objects.sizes import storage_key, storages_of
 from memguard.probes.objects.sole import is_held_elsewhere
 from memguard.probes.objects.storage_refs import StorageRef
 from memguard.source.chains import last_name
+from memguard.source.last_turns import is_being_set
 from memguard.source.read_again import is_in_branch, is_read_again, loops_around, names_set
 from memguard.source.syntax import Sources
 
@@ -38,7 +39,7 @@ class LargeLocal:
     read_again: bool | None
     """Whether the function reads it before it gets a new value; None if its source is not at hand."""
     last_turns: bool = False
-    """Whether it is the loop's last turn's: what sets it in every turn stands below the line that runs."""
+    """Whether it is the loop's last turn's: what sets it in every turn stands below the line that runs, or runs."""
     shared: bool = False
     """Whether something else may hold the same storage: a caller, what it was taken from, what a loop goes through."""
     backward_follows: bool = False
@@ -57,6 +58,7 @@ def find_large_locals(
     since: Mapping[types.CodeType, int] | None = None,
     answers: Collection[tuple[int, int]] = (),
     nests: bool = False,
+    on_host: bool = True,
 ) -> tuple[LargeLocal, ...]:
     """Local variables of the functions on the stack, and of the script, that hold large tensors, the largest first.
 
@@ -69,6 +71,7 @@ def find_large_locals(
             as their variable's. Of others only tensors count.
         nests: Whether any list, tuple or dict of tensors counts; then all are `shared` but what a branch left and
             nobody else has.
+        on_host: Whether tensors in host memory count; where a device is watched they are none of its peak.
     """
     sources = Sources()
     found: dict[int, LargeLocal] = {}
@@ -81,12 +84,12 @@ def find_large_locals(
         variables = read_locals(user_frame)
         for name in variables:
             value = variables[name]  # items() would keep a pair that has it too
-            storages = _storages(value, min_bytes, answers)
+            storages = _storages(value, min_bytes, answers) if on_host or not is_on_host(value) else {}
             if not storages and nests and _is_nest(type(value)):
                 storages = _of_nest(value, min_bytes)
             if not storages:
                 continue
-            local = _local(name, 0, user_frame, sources, line)
+            local = _local(name, 0, user_frame, sources, line, runs=since is None)
             if nests:
                 alone = local.left and local.read_again is False and not is_held_elsewhere(value, variables)
                 local = replace(local, refs=tuple(_refs(value)), shared=not alone)
@@ -155,6 +158,11 @@ def _refs(value: object) -> Iterator[Any]:
             yield StorageRef(tensor.untyped_storage())
 
 
+def is_on_host(value: object) -> bool:
+    """Whether it is a tensor in host memory."""
+    return issubclass(type(value), torch.Tensor) and isinstance(value, torch.Tensor) and value.device.type == "cpu"
+
+
 def _is_none(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and value.value is None
 
@@ -168,7 +176,7 @@ def _by_name(found: Iterable[LargeLocal]) -> Iterator[LargeLocal]:
     return (replace(local, bytes=size) for local, size in sizes.items())
 
 
-def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line: int) -> LargeLocal:
+def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line: int, *, runs: bool) -> LargeLocal:
     code = frame.f_code
     source = sources.get(code.co_filename)
     function = source.function_at(code.co_firstlineno, code.co_name) if source is not None else None
@@ -195,6 +203,8 @@ def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line:
             shared = shared or (loop is not None and not loop.lineno <= last.line <= (loop.end_lineno or last.line))
     place = Place(file=code.co_filename, line=set_on or line, function=code.co_name, holder=name, source=text)
     read_again = is_read_again(source, code.co_firstlineno, code.co_name, name, asked)
+    if runs and read_again is not None and is_being_set(function, code.co_filename, line, name):
+        last_turns, read_again, shared = True, False, True  # what a function gave back may be anyone's
     backward = function is not None and any(
         site.line > line and last_name(site.node.func) in _BACKWARDS for site in function.calls
     )

@@ -69,7 +69,7 @@ class LocalsProbe(Probe):
         much, below = least_of_peak(record), least_of_remark(record)
         if record is None or much is None or below is None:
             return
-        found = find_large_locals(below // 2, ignore=owned.__contains__, answers=self._answers)
+        found = self._find(below // 2, owned)
         idle = [local for local in found if local.backward_follows and not (local.shared or local.last_turns)]
         highest = record.allocated_peak_bytes
         if self._tell([local for local in idle if local.bytes >= much // 4], much, highest, at="backward"):
@@ -97,48 +97,63 @@ class LocalsProbe(Probe):
         owned = owned_storages(self.watch.models)
         owned.update(storages_of(state_of(optimizer)))
         least = least_of_device(self.watch.device_total_bytes)
-        found = find_large_locals(max(least // 4, 1), ignore=owned.__contains__, answers=self._answers)
+        found = self._find(max(least // 4, 1), owned)
         record = self.watch.record
         peak = record.allocated_peak_bytes if record is not None else None
         self._tell_waiting(owned, least_of_peak(record) or least, peak)
-        if self._tell_last_turns(found, least, peak) or self._tell(found, least, None):
+        if self._tell_last_turns(found, least, peak):
+            return
+        if self._tell([local for local in found if not local.last_turns], least, None):
             return
         much, below = least_of_peak(record), least_of_remark(record)
         if record is None or much is None or below is None:
             return
         if least > below:
-            found = find_large_locals(below // 2, ignore=owned.__contains__, answers=self._answers)
+            found = self._find(below // 2, owned)
             if self._tell_last_turns(found, below, peak):
                 return
         if self._forward:
             since = {code: line - 1 for code, line in self._forward.items()}
-            found = find_large_locals(max(much // 4, 1), ignore=owned.__contains__, since=since, answers=self._answers)
+            found = self._find(max(much // 4, 1), owned, since)
             self._tell(found, much, record.allocated_peak_bytes)
+
+    def _find(
+        self, least: int, owned: dict[int, int], since: dict[CodeType, int] | None = None
+    ) -> tuple[LargeLocal, ...]:
+        return find_large_locals(
+            least, ignore=owned.__contains__, since=since, answers=self._answers, on_host=self._is_host_watched
+        )
+
+    @property
+    def _is_host_watched(self) -> bool:
+        """Whether tensors in host memory count; where a device is watched they are none of its peak."""
+        return self.watch.device.startswith(("cpu", "virtual"))
 
     def _tell_waiting(self, owned: dict[int, int], least: int, peak_bytes: int | None) -> None:
         """What a generator of batches read before it began to give them out is there all through each of them."""
-        on_host = self.watch.device.startswith(("cpu", "virtual"))
-        waiting = self.watch.generators
+        waiting, on_host = self.watch.generators, self._is_host_watched
         for local in find_waiting_locals(least, waiting, ignore=owned.__contains__, on_host=on_host):
             self._tell([local], least, peak_bytes)
 
     def _tell_last_turns(self, found: Iterable[LargeLocal], least: int, peak_bytes: int | None) -> bool:
         """What stood below the step is the last batch's, and was there all through this one."""
-        idle = [local for local in found if local.last_turns and local.read_again is False]
+        idle = [local for local in found if local.last_turns and local.read_again is False and local.bytes >= least]
+        idle = [local for local in idle if not (local.shared and hangs_on_others(local))]
         for local in idle:
-            if local.bytes >= least and local.name not in self._told:
-                self._told.add(local.name)
-                self.report(
-                    PreviousOutputsAlive(
-                        batch=self.watch.batch,
-                        stage=self.watch.stage,
-                        place=local.place,
-                        bytes=local.bytes,
-                        graph=False,
-                        steady=True,
-                        peak_bytes=peak_bytes,
-                    )
+            if local.name in self._told:
+                continue
+            self._told.add(local.name)
+            self.report(
+                PreviousOutputsAlive(
+                    batch=self.watch.batch,
+                    stage=self.watch.stage,
+                    place=local.place,
+                    bytes=local.bytes,
+                    graph=False,
+                    steady=True,
+                    peak_bytes=peak_bytes,
                 )
+            )
         return bool(idle)
 
     def _tell(

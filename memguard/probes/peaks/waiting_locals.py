@@ -7,10 +7,8 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import torch
-
 from memguard.probes.objects.frames import read_locals
-from memguard.probes.peaks.large_locals import LargeLocal, find_large_locals, hangs_on_others
+from memguard.probes.peaks.large_locals import LargeLocal, find_large_locals, hangs_on_others, is_on_host
 from memguard.source.read_again import loops_around
 from memguard.source.syntax import Sources
 
@@ -41,11 +39,7 @@ def find_waiting_locals(
             place = local.place
             if (place.file, place.function) != (code.co_filename, code.co_name) or (place.line or 0) >= begins:
                 continue
-            if not on_host and _is_on_host(read_locals(generator.gi_frame).get(local.name)):
+            if not on_host and is_on_host(read_locals(generator.gi_frame).get(local.name)):
                 continue
             if local.read_again is False and not hangs_on_others(local, frame=generator.gi_frame, others=(generator,)):
                 yield local
-
-
-def _is_on_host(value: object) -> bool:
-    return issubclass(type(value), torch.Tensor) and isinstance(value, torch.Tensor) and value.device.type == "cpu"

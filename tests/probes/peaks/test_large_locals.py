@@ -68,6 +68,35 @@ def test_what_is_set_below_the_line_that_runs_is_the_last_turns() -> None:
     }
 
 
+def test_what_the_running_statement_sets_anew_is_the_last_turns() -> None:
+    """All through the call its variable has what the call before gave back."""
+    found: list[LargeLocal] = []
+
+    def step() -> tuple[int, torch.Tensor]:
+        found.extend(find_large_locals(MIB))
+        return 1, torch.zeros(MIB)
+
+    def loop() -> float:
+        total = 0.0
+        for _ in range(2):
+            number, probs = step()
+            total += number + float(probs.sum())
+        return total
+
+    loop()
+    assert [(local.name, local.last_turns, local.read_again, local.shared) for local in found] == [
+        ("probs", True, False, True)
+    ]
+
+
+def test_host_memory_may_be_left_out() -> None:
+    """Where a device is watched, it is none of its peak."""
+    large = torch.zeros(MIB)
+    assert [local.name for local in find_large_locals(MIB)] == ["large"]
+    assert find_large_locals(MIB, on_host=False) == ()
+    del large
+
+
 def test_what_a_branch_sets_now_and_then_is_not_the_last_turns() -> None:
     """It is as old as the last time that the branch was gone into."""
     found: list[LargeLocal] = []
