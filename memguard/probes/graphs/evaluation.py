@@ -21,7 +21,7 @@ from memguard.probes.graphs.eval_lines import EvalLines
 from memguard.probes.graphs.evaluated import EvaluatedModel, largest
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import KEY, Mark, Sentinel
-from memguard.probes.naming.answering import asking_frame, is_asked_for_its_caller, judging_frame
+from memguard.probes.naming.answering import asking_frame, is_asked_for_its_caller, is_part_of_a_call, judging_frame
 from memguard.probes.naming.call_stacks import Stack, line_to_change, stack_of
 from memguard.probes.naming.roots import submodules_of
 from memguard.probes.objects.nested import tensors_in
@@ -324,8 +324,8 @@ class EvaluationProbe(Probe):
     def _inside(self, asked: Place, parts: list[EvaluatedModel]) -> Place:
         """Of the functions on the way to a call the innermost one that training never calls: all of it is evaluation's.
 
-        That is a method that answers, or, where training shares the method which asks (``self.infer(x)`` of a
-        trainer) and that only hands the answer on, its caller.
+        That is a method that answers with more than one call of the model, or, where training shares the method which
+        asks (``self.infer(x)`` of a trainer) and that only hands the answer on, its caller.
         """
         trained = {
             level.function
@@ -340,7 +340,8 @@ class EvaluationProbe(Probe):
         for way in (way for part in parts for way in part.stacks):
             inside = list(itertools.takewhile(lambda level: level.line != where, way))
             if len(inside) < len(way):
-                place = next((level.place for level in inside if level.function not in trained), None)
+                own = (level for level in inside if level.function not in trained)
+                place = next((o.place for o in own if not is_part_of_a_call(o.code, o.place.line or 0)), None)
                 found.add(replace(place, holder=None) if place is not None else _outside(way[len(inside) :], trained))
         return found.pop() if len(found) == 1 else asked
 

@@ -26,6 +26,8 @@ _SWITCHES = frozenset({"enable_grad", "set_grad_enabled"})
 """What decides for itself whether there is a graph."""
 _WITHIN = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
 """Frames that Python before 3.12 makes for a part of a function."""
+_TURNS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+"""What comes to a line more than once."""
 _JUDGES = ("loss", "entropy", "criterion", "nll")
 """Parts of the names of calls that judge an answer."""
 
@@ -89,6 +91,7 @@ def answers(code: CodeType, line: int, *, strict: bool) -> bool:
     if strict:
         stored = [s for s in stored if _is_one_call(s.value) and flows(s.value, function, set(), at)]
         plain = {store.target.id for store in stored if isinstance(store.target, ast.Name)}
+        plain.difference_update(name for store in function.stores if store.line > at for name in names_in(store.target))
         return bool(function.returns) and all(isinstance(r, ast.Name) and r.id in plain for r in function.returns)
     held: set[str] = set()
     for store in sorted(function.stores, key=lambda store: store.line):
@@ -110,6 +113,36 @@ def is_asked_for_its_caller(code: CodeType, line: int) -> bool:
     loops = around(tree, line)[1]
     called = {last_name(site.node.func) for site in function.calls}
     return not loops and called.isdisjoint(_ACTS) and not _is_switched_on(tree, line)
+
+
+@functools.lru_cache(maxsize=1024)
+def is_part_of_a_call(code: CodeType, line: int) -> bool:
+    """Whether a method asks a part on a line for what it was given: ``model.features(x)`` is a call of the model.
+
+    What makes its input itself, or asks once for each turn of a loop, is a function of its own: it samples, or rolls
+    out. A loop whose variable is called, ``for block in self.blocks``, goes through the parts of one call.
+    """
+    function = function_of_code(code)
+    if function is None or function.node is None:
+        return False
+    at = line - code.co_firstlineno + 1
+    for node in ast.walk(function.node):
+        if isinstance(node, _TURNS) and node.lineno <= at <= (node.end_lineno or at) and not _is_over_parts(node):
+            return False
+    given = set(function.params[1:])
+    for store in sorted(function.stores, key=lambda store: store.line):
+        if store.end_line < at and not given.isdisjoint(names_in(store.value)):
+            given.update(names_in(store.target))
+    asked = [site for site in function.calls if site.line <= at <= site.end_line]
+    return any(not given.isdisjoint(names_in(part)) for site in asked for part in site.arguments())
+
+
+def _is_over_parts(node: ast.AST) -> bool:
+    """Whether what a loop goes through is called in it."""
+    clauses = getattr(node, "generators", [node])
+    turns = {name for clause in clauses if hasattr(clause, "target") for name in names_in(clause.target)}
+    called = (part.func for part in ast.walk(node) if isinstance(part, ast.Call))
+    return any(isinstance(function, ast.Name) and function.id in turns for function in called)
 
 
 def _is_switched_on(tree: ast.Module, line: int) -> bool:

@@ -495,10 +495,16 @@ class Painter(nn.Module):
         result: torch.Tensor = self.net(torch.randn(4, 8))  # paints
         return result
 
+    def embed(self, z: torch.Tensor) -> torch.Tensor:
+        z = self.net(z)
+        return z.relu()
 
-@pytest.mark.parametrize(("shared", "line"), [(True, "calls decode"), (False, "paints")])
-def test_a_method_that_training_calls_too_is_not_the_line(shared: bool, line: str) -> None:
-    """It is called without a graph where it is evaluated; a method of evaluation alone is the line itself."""
+
+@pytest.mark.parametrize(
+    ("method", "line"), [("decode", "calls decode"), ("paint", "paints"), ("embed", "calls embed")]
+)
+def test_a_method_that_training_calls_too_is_not_the_line(method: str, line: str) -> None:
+    """Nor one that answers to what it is given, as the model does; one that evaluation alone calls is the line."""
     model = Painter()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with Loop(model.net, kinds=[EvaluationProbe]) as loop:
@@ -508,8 +514,10 @@ def test_a_method_that_training_calls_too_is_not_the_line(shared: bool, line: st
             optimizer.step()
         model.eval()
         for _ in loop.batches(6, Stage.VALIDATION):
-            if shared:
+            if method == "decode":
                 model.decode(torch.randn(4, 8))  # calls decode
+            elif method == "embed":
+                model.embed(torch.randn(4, 8))  # calls embed
             else:
                 model.paint()
     (fact,) = loop.of(UnusedGraphs)
