@@ -39,6 +39,8 @@ MIN_STEPS = 3
 """Optimizer steps that each must have survived."""
 AGAIN = 4
 """A cause is looked at again when so many times more graphs are alive."""
+RUNS = 16
+"""Of the collector at most, each of which finds something more."""
 
 
 @final
@@ -273,8 +275,7 @@ class GraphsProbe(Probe):
                 return needed
             holders = (holders[0], *(h for h in holders[1:] if (asks(h) or MIN_BATCHES) <= least))
         if not any(holder.tensors for holder in holders) and not ask_collector:  # none, or nothing but a comprehension
-            gc.collect()
-            if sum(mark.alive > 0 for mark in old) < min(least, MIN_BATCHES):
+            if _are_garbage(old, min(least, MIN_BATCHES)):
                 self._again[training] = AGAIN * len(batches)
                 return None  # they were garbage: the cycles probe tells that
             if not holders:
@@ -356,6 +357,21 @@ class GraphsProbe(Probe):
                     retained_by=self._saved.carried_by or old[0].kept or NOWHERE,
                 )
             )
+
+
+def _are_garbage(marks: list[Mark], least: int) -> bool:
+    """Whether the collector leaves too few graphs.
+
+    Contexts that keep their own output are a circle each, and the next one's graph holds it through C++, where the
+    collector does not look: each run frees the last of every graph alone.
+    """
+    for _ in range(RUNS):
+        found = gc.collect()
+        if sum(mark.alive > 0 for mark in marks) < least:
+            return True
+        if not found:
+            break
+    return False
 
 
 def _are_one_loss(place: Place) -> bool:

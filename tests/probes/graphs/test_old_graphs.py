@@ -5,6 +5,7 @@ import gc
 import pickle
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -97,6 +98,47 @@ def test_graphs_that_wait_for_the_garbage_collector_are_not_laid_to_a_comprehens
         loss = halve(2)
         step(optimizer, loss)
         return loss.item()
+
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        with Loop(model, kinds=[GraphsProbe]) as loop:
+            losses = [train_step() for _ in loop.batches(24)]
+    finally:
+        if enabled:
+            gc.enable()
+    assert len(losses) == 24 and loop.of(RetainedGraphs) == []
+
+
+class Keeping(torch.autograd.Function):
+    """Keeps its output on its context: a circle through C++."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.y = x.exp()
+        return ctx.y  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * ctx.y  # type: ignore[no-any-return]
+
+
+class Keeps(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = Keeping.apply(x / 8)
+        return result
+
+
+def test_circles_behind_each_other_in_one_graph_are_garbage() -> None:
+    """Each run of the collector frees the last of them alone: no comprehension is named for the others."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), Keeps(), nn.Linear(16, 16), Keeps(), nn.Linear(16, 16), Keeps())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+
+    def train_step() -> float:
+        loss = model(torch.randn(8, 16)).mean()
+        step(optimizer, loss)
+        return loss.item()  # type: ignore[no-any-return]
 
     enabled = gc.isenabled()
     gc.disable()
