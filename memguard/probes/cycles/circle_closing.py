@@ -16,8 +16,9 @@ from memguard.source.parsing import parse_file
 from memguard.source.targets import parts_of
 
 CLOSES, CALLS, HANDS_OUT, FILLS, ELSEWHERE = 5.0, 4.0, 2.0, 1.0, 0.5
-"""How well a statement explains it: it stores the method or closure itself, or gives that to a call; it gives away
-``self``; it stores anything at all; it does so from outside the class."""
+"""How well a statement explains it: it stores the method or closure itself, or what a method returns that
+makes it, or gives that to a call; it gives away ``self``; it stores anything at all; it does so from outside the class.
+"""
 _FACTORIES = frozenset({"list", "dict", "set", "int", "float"})
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 
@@ -70,14 +71,32 @@ def _in_class(
     for part in body.body:
         if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and part.target.id == attribute:
             yield 0.0, part.lineno
+    makers = set(_makers(body, methods, lines))
     for part in _methods(body):
         me = part.args.args[0].arg
         for statement in _statements(part):
             given = _stored_in(statement, attribute, me)
             if given is not None:
-                yield _worth(given, me, methods, lines), statement.lineno
+                made = any(_is_own_call(value, me, makers) for value in given)
+                yield CLOSES if made else _worth(given, me, methods, lines), statement.lineno
             elif _closes([statement], me, methods, lines):
                 yield CALLS, statement.lineno
+
+
+def _makers(body: ast.ClassDef, methods: Collection[str], lines: Collection[int]) -> Iterator[str]:
+    """Methods that return such a closure or method itself: what stores their answer stores that."""
+    for part in _methods(body):
+        returned = (node.value for node in _statements(part) if isinstance(node, ast.Return) and node.value is not None)
+        me, plain = part.args.args[0].arg, (ast.Name, ast.Attribute, ast.Lambda)
+        if any(isinstance(value, plain) and _closes([value], me, methods, lines) for value in returned):
+            yield part.name
+
+
+def _is_own_call(value: ast.expr, me: str, names: Collection[str]) -> bool:
+    """Whether it is a call of one of some methods on the object itself."""
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or value.func.attr not in names:
+        return False
+    return isinstance(value.func.value, ast.Name) and value.func.value.id == me
 
 
 def _elsewhere(tree: ast.Module, attribute: str) -> Iterator[tuple[float, int]]:

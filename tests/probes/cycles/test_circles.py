@@ -242,6 +242,18 @@ class HookedLater(nn.Module):
         self.linear.register_forward_hook(keep)  # closure as a hook
 
 
+class Window:
+    def __init__(self) -> None:
+        self.rows = torch.ones(64)
+        self.closure = self.build()  # what a method has made
+
+    def build(self) -> Callable[[], torch.Tensor]:
+        def closure() -> torch.Tensor:
+            return self.rows.sum()
+
+        return closure
+
+
 def walk_all() -> None:
     levels = [torch.ones(64)] * 3
 
@@ -274,6 +286,7 @@ def grown() -> None:
         (Engine, ".engine", "one line of both"),
         (Hooked, "Hooked.linear", "hook of its own"),
         (HookedLater, "HookedLater.linear", "closure as a hook"),
+        (Window, "Window.closure", "what a method has made"),
         (walk_all, "walk", "calls itself"),
         (within_itself, "state['whole']", "dict in itself"),
         (back_from_child, "node['above']", "back to the parent"),
