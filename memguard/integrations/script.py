@@ -31,7 +31,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from memguard.integrations.guard import Guard
 from memguard.integrations.lightning_class import OPTIONS_VARIABLE
 from memguard.integrations.loop.backward_calls import BackwardCalls
-from memguard.integrations.session import on_close, open_sessions
+from memguard.integrations.session import on_close, on_open, open_sessions
 from memguard.integrations.shield import shielded
 from memguard.module_parts import parameters_of
 from memguard.options import Options, disabled
@@ -73,10 +73,13 @@ class ScriptGuard:
         self._arm()
         self._backwards.install()
         hear_calls(_nothing)
+        on_open.append(self._own_opened)
         on_close.append(self._own_closed)
 
     def remove(self, reason: str) -> Summary | None:
         """Ends the run, if one began."""
+        if self._own_opened in on_open:
+            on_open.remove(self._own_opened)
         if self._own_closed in on_close:
             on_close.remove(self._own_closed)
         stop_hearing_calls(_nothing)
@@ -175,6 +178,14 @@ class ScriptGuard:
         self._strange.remove()
         self._strange = BackwardCalls(self._strange_backward, self._backward_failed)  # what was removed stays silent
         self._is_aside = True
+
+    def _own_opened(self) -> None:
+        """A guard of the program's own begins, before a further batch of ours could end."""
+        guard = self._guard
+        if guard is None or self._is_aside or guard.loop.is_in_forward:
+            return  # of an open forward the end must be heard: it is left after its batch
+        if self._is_guarded():
+            self._step_aside(guard)
 
     def _own_closed(self, summary: Summary) -> None:
         """A guard of the program's own is gone: its models are whoever's calls them next."""

@@ -66,7 +66,8 @@ if TYPE_CHECKING:
 
 # Sessions that are open in this process, innermost last: `Session.open` adds, `Session.close` takes away.
 _open: list[Session] = []
-# Told of each session's end: `memguard run` adds itself and takes itself away.
+# Told of each session's beginning and end: `memguard run` adds itself and takes itself away.
+on_open: list[Callable[[], None]] = []
 on_close: list[Callable[[Summary], None]] = []
 
 
@@ -173,6 +174,8 @@ class Session:
         self._safely("optimizer hooks", self._hook_optimizers)
         self._safely("validation guard", self.validation.install)
         self._safely("out-of-memory report", self.oom.install)
+        for listener in on_open:
+            self._safely("beginning", listener)
 
     def close(self, reason: str = "finished") -> Summary:
         """The run is over; everything put in place is taken away. A second call only returns the summary."""

@@ -55,14 +55,15 @@ def _is_of_blend(write: ast.Assign, kind: ast.ClassDef, name: str) -> bool:
 
 
 def _stand_ins(method: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> frozenset[str]:
-    """Variables that are the attribute under another name: ``target = self.center.detach()``."""
+    """Variables that are the attribute under another name, and nothing else: ``target = self.center.detach()``."""
+    given: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(method):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            given.setdefault(node.targets[0].id, []).append(node.value)
     return frozenset(
-        node.targets[0].id
-        for node in ast.walk(method)
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Name)
-        and _reads(node.value, name)
-        and not any(isinstance(part, ast.Name) and part.id != "self" for part in ast.walk(node.value))
+        variable
+        for variable, values in given.items()
+        if all(_reads(value, name) and not _has_variable(value) for value in values)
     )
 
 

@@ -318,6 +318,39 @@ def test_models_made_anew_are_found_after_a_guard_of_the_scripts_own(tmp_path: P
     assert sum(record.stage.value == "train" for records in found for record in records) > 70 + 250
 
 
+TEACHER_OF_A_GUARDED_MODEL = """
+import memguard, torch
+from torch import nn
+class Student(nn.Module):
+    def __init__(self, teacher):
+        super().__init__()
+        self.teacher, self.net = teacher, nn.Linear(64, 8)
+    def forward(self, x):
+        return (self.net(x) - self.teacher(x).detach()).square().mean()
+teacher = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 8))
+first = torch.optim.SGD(teacher.parameters(), lr=0.1)
+for _ in range(10):
+    teacher(torch.randn(256, 64)).square().mean().backward()
+    first.step()
+model = Student(teacher.eval())
+second = torch.optim.SGD(model.net.parameters(), lr=0.1)
+with memguard.watch(model, second, logdir="own", quiet=True):
+    for _ in range(20):
+        model(torch.randn(256, 64)).backward()
+        second.step()
+"""
+
+
+def test_what_a_guard_of_the_scripts_own_watches_is_not_judged_besides(tmp_path: Path) -> None:
+    """A teacher that was trained before is a frozen model there, and no evaluation of the run around it."""
+    script = tmp_path / "train.py"
+    script.write_text(TEACHER_OF_A_GUARDED_MODEL)
+    done = run(script, options=("--device", "virtual:1GiB", "--json", "report.json"))
+    assert done.returncode == 0, done.stderr
+    codes = {finding["code"] for finding in json.loads((tmp_path / "report.json").read_text())["findings"]}
+    assert "MG201" not in codes
+
+
 @pytest.mark.parametrize("device", ["cpu", "virtual:1GiB"])
 def test_a_guard_of_the_scripts_own_is_the_only_one(device: str, tmp_path: Path) -> None:
     """Nothing is recorded twice; what its own guard saw is in the report."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import final
 
@@ -25,6 +25,10 @@ class EvaluatedModel:
     used: int = 0
     beside: int = 0
     """Unused graphs of batches in which another model was trained."""
+    undecided: set[int] = field(default_factory=set)
+    """Optimizer steps before unused graphs of evaluation of which nobody knows yet who makes the next one."""
+    decided: int = -1
+    """The last of these of which that is known: the graphs of one row count once."""
     batches: int = 0
     """Batches in which unused graphs were built."""
     first_batch: int | None = None
@@ -60,6 +64,20 @@ class EvaluatedModel:
         if not self.told and site.file is not None:
             self.askers[site] = asked
             self.place, self.asked = site, asked
+
+    def decide(self, steppers: Mapping[int, int], number: int, steps: int) -> None:
+        """Whether other models made the steps that came after its unused graphs.
+
+        Args:
+            steppers: The model that was trained, by the optimizer steps before.
+            number: This model's own number.
+            steps: Optimizer steps so far.
+        """
+        for before in sorted(self.undecided):
+            if before in steppers or before < steps:
+                self.undecided.discard(before)
+                self.decided = before
+                self.beside += steppers.get(before, number) != number
 
     def choose_line(self) -> None:
         """Of the lines of one function that call it the one with the most unused graphs, then the first."""

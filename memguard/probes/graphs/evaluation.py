@@ -129,7 +129,8 @@ class EvaluationProbe(Probe):
             if mark.site is not None and not mark.fed:
                 model.sites.setdefault(mark.site, [0, 0])[not mark.used] += 1
             line = self._lines.died(mark, model.name) if mark.alive <= 0 else None
-            if line is not None and (model.used or model.unused + 1 < MIN_UNUSED) and not self._differentiates(model):
+            few = model.unused + 1 < MIN_UNUSED and not model.beside
+            if line is not None and (model.used or few) and not self._differentiates(model):
                 self._tell_line(model, *line)
             if mark.used or mark.fed:
                 if model.used:
@@ -147,7 +148,12 @@ class EvaluationProbe(Probe):
                 near.append(self._used_steps.get(mark.steps, mark.module))
             if any(trained != mark.module for trained in near):
                 model.beside += 1
+            elif mark.stage is not Stage.TRAIN and mark.steps > model.decided and self._was_trained(mark):
+                model.undecided.add(mark.steps)
             changed[(mark.module, mark.training)] = model
+        for (number, _), model in self._models.items():
+            if model.undecided:
+                model.decide(self._used_steps, number, self.watch.optimizer_steps)
         for used in (self._used_batches, self._used_steps):
             if len(used) > 256:
                 for number in sorted(used)[:-128]:
@@ -262,12 +268,18 @@ class EvaluationProbe(Probe):
             model, self._line(model) if frozen else self._inside(model.asked, [model]), model.unused, frozen=frozen
         )
 
+    def _was_trained(self, mark: Mark) -> bool:
+        """Whether the model that was evaluated was seen in training before."""
+        trained = self._models.get((mark.module, not mark.training))
+        return trained is not None and trained.used > 0
+
     def _serves(self, model: EvaluatedModel, *, since: int) -> bool:
         """Whether a model whose own training is over is asked in the steps of another: by then it is a teacher.
 
         Whatever became of its optimizer; evaluation comes between trainings of the same model, or in a row.
         """
-        return model.first_batch is not None and model.first_batch > since and 4 * model.beside >= 3 * model.unused
+        decided = model.unused - len(model.undecided)
+        return model.first_batch is not None and model.first_batch > since and 4 * model.beside >= 3 * decided
 
     def _is_trained_within(self, number: int, model: EvaluatedModel, *, since: int) -> bool:
         """Whether a part is trained as one of another model, whose forwards alone were seen since."""

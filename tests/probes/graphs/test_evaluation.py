@@ -116,6 +116,34 @@ def test_a_teacher_that_was_trained_before(teaches: bool, frozen: bool) -> None:
     assert fact.frozen is frozen and fact.place.line == line_of("teaches" if teaches else "in a row")
 
 
+@pytest.mark.parametrize("teachers", [1, 2])
+def test_a_teacher_that_was_trained_before_may_have_batches_of_its_own(teachers: int) -> None:
+    """In eval mode it is asked between the student's batches; each step of the student's shows whom it serves."""
+    student, x = make(1), torch.randn(8, 8)
+    trained = [make(number) for number in range(2, 2 + teachers)]
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, target: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        (model(x) - target).square().mean().backward()
+        optimizer.step()
+
+    with Loop(*trained, student, kinds=[EvaluationProbe]) as loop:
+        for teacher in trained:
+            own = torch.optim.SGD(teacher.parameters(), lr=0.1)
+            for _ in loop.batches(4):
+                step(teacher, own, x[:, :4])
+            teacher.eval()
+        for _ in range(8):
+            targets = []
+            for _, teacher in zip(loop.batches(teachers, Stage.VALIDATION), trained, strict=True):
+                targets.append(teacher(x).detach())
+            for _ in loop.batches(1):
+                step(student, optimizer, sum(targets))  # type: ignore[arg-type]
+    facts = loop.of(UnusedGraphs)
+    assert len(facts) == teachers and all(fact.frozen for fact in facts)
+
+
 def test_a_model_told_as_frozen_stays_frozen() -> None:
     """Of a teacher that was trained before, what was told once is told again, though steps beside it got rarer."""
     teacher, student, x = make(), make(1), torch.randn(8, 8)
