@@ -68,8 +68,8 @@ class RetainGraph(Detector):
                 f"the backward{f' at {where}' if where else ''} keeps its graph, for a later one runs through a part "
                 f"of it again; of the rest, {size} are held in vain{f' by `{name}`' if name else ''} while the next "
                 "forward runs.",
-                "give the model that this backward trains an input without that part's graph (fake.detach(), as GANs "
-                "do); then retain_graph=True can go.",
+                "add the losses of one model up and call backward once, or give the model that this backward trains an "
+                "input without that part's graph (fake.detach(), as GANs do); then retain_graph=True can go.",
                 nbytes=fact.bytes or None,
             )
             return

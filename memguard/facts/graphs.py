@@ -42,7 +42,7 @@ class SavedAfterBackward(Fact):
     carried: bool = False
     """Whether the next batch's backward ran through it again: a state leads back into it."""
     part: bool = False
-    """Whether a later backward needed another part of the graph, which lies below: this is what it did not need."""
+    """Whether a later backward needed another part of the graph: this is what it did not need."""
     same_batch: bool = False
     """Whether that next forward is one of the same batch, before any step."""
 

@@ -57,6 +57,7 @@ class Mark:
         "answered",
         "asked",
         "batch",
+        "before",
         "collected",
         "created",
         "fed",
@@ -95,6 +96,8 @@ class Mark:
         """Optimizer steps so far when a backward was first seen to have run through it; kept by the graphs probe."""
         self.task: object = None
         """The last one that did, as torch numbers them."""
+        self.before: object = None
+        """The one before that."""
         self.stemmed = False
         """Whether that is at the upstream end of the graph, where every backward arrives."""
         self.kept: Place | None = None
@@ -239,7 +242,7 @@ class _Used:
         mark.used_late = mark.answered
         if self._first and (task := _task()) != mark.task:
             mark.uses += 1
-            mark.task = task
+            mark.before, mark.task = mark.task, task
         if _keep_graph is not None:
             try:
                 # With create_graph the engine runs with gradients on: then the graph is kept to be used again.

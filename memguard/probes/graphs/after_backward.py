@@ -106,9 +106,14 @@ class SavedTensors:
         return saved
 
     def _beside(self, last: Mark) -> list[tuple[Mark, int, dict[int, int] | None]]:
-        marks = (*list(self._watch.ledger.live.values()), *self._watch.ledger.died)
+        """The forwards through which the same backward ran; by now one may have run again, as it was kept for."""
+        if last.task is None:
+            return []
+        marks = [m for m in (*list(self._watch.ledger.live.values()), *self._watch.ledger.died) if m is not last]
+        again = [m for m in marks if m.before == last.task and m.kept is None]
         return [
-            (m, m.uses, _saved_of(m)) for m in marks if m is not last and m.task is not None and m.task == last.task
+            *((m, m.uses, _saved_of(m)) for m in marks if m.task == last.task),
+            *((m, m.uses - 1, _saved_of(m) or {}) for m in again),
         ]
 
     def _name(self, last: Mark, saved: dict[int, int], place: Place) -> str | None:

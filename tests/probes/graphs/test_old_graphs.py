@@ -388,6 +388,25 @@ def test_a_graph_kept_for_another_part_is_needed(own_batch: bool, shared: bool) 
 
 
 @sees_saved_tensors
+@pytest.mark.parametrize(("rows", "then"), [(8, "freed"), (8192, "freed"), (8, "kept"), (8, "never")])
+def test_a_graph_kept_for_another_forward_of_the_same_model_is_needed(rows: int, then: str) -> None:
+    """Two losses share one forward; the other, which the second loss does not need, is told where it is much."""
+    model, optimizer, x = make()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(5):
+            shared, other = model(x.repeat(rows // 8, 1)), model(-x.repeat(rows // 8, 1))
+            loss, second = shared.sum() + other.sum(), shared.square().sum()
+            loss.backward(retain_graph=True)  # kept for the second
+            if then != "never":
+                second.backward(retain_graph=then == "kept")
+            optimizer.step()
+    facts = loop.of(SavedAfterBackward)
+    assert bool(facts) is (rows > 8 or then != "freed")
+    assert all(fact.part is (then == "freed") for fact in facts)
+    assert {fact.place.line for fact in facts} <= {line_of("kept for the second")}
+
+
+@sees_saved_tensors
 @pytest.mark.parametrize(("width", "wide"), [(256, "head"), (16, "none"), (256, "generator")])
 def test_what_is_kept_beside_the_part_that_is_needed_is_weighed(width: int, wide: str) -> None:
     """A discriminator's graph, kept with the generator's, is told where it is much, without what the other needs."""
