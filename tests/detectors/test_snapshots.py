@@ -21,6 +21,17 @@ def test_a_pile_of_copies_is_told_by_one_rule() -> None:
     assert mild.cause == growing.cause and "more come" in growing.message
 
 
+def test_copies_that_came_after_the_first_was_told_are_the_same_cause() -> None:
+    """One copy with each epoch: when the first was seen there was no other, and more came to the same place."""
+    first = replace(PILE, copies=1, bytes=12 * MIB)
+    assert judge(RULES["MG301"](), first, GROWS, run=LONG) == []
+    mild, growing = judge(RULES["MG308"](), first, GROWS, run=LONG)
+    assert mild.cause == growing.cause and growing.severity is Severity.WARNING
+    assert "8 copies" in growing.message and "more come" in growing.message
+    elsewhere = replace(GROWS, place=replace(PLACE, line=77))
+    assert len(judge(RULES["MG301"](), first, elsewhere, run=LONG)) == 1
+
+
 def test_models_of_a_series_that_are_kept_are_told_by_one_rule() -> None:
     """The clients of each round: MG308 told that they are kept, and it is that which goes on."""
     models = replace(PILE, earlier=True, holders=())
