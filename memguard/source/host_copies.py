@@ -13,6 +13,8 @@ from memguard.source.chains import last_name
 from memguard.source.parsing import parse_file
 
 _TO_HOST = frozenset({"cpu", "numpy", "tolist", "item"})
+_ASK_NOTHING = frozenset({"tolist", "item"})
+"""Those of a tensor take no arguments: ``self.item(ids)`` calls a part of a model."""
 _NUMBERS = frozenset({"item", "tolist", "float", "int", "round", "len"})
 """What gives numbers: beside other elements of a tuple they say nothing of those."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -123,7 +125,8 @@ def _is_number(node: ast.expr, function: ast.AST, depth: int) -> bool:
         others = [operand for operand in operands if not _is_number(operand, function, depth)]
         return len(others) < len(operands) and all(isinstance(o, (ast.Constant, ast.Name)) for o in others)
     if isinstance(node, ast.Call):
-        return (node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")) in _NUMBERS
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        return called in _NUMBERS and not _is_other(node)
     if not isinstance(node, ast.Name) or depth == 0:
         return False
     given = [
@@ -145,4 +148,9 @@ def _is_to_host(call: ast.Call) -> bool:
     if function.attr == "to":
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         return any(isinstance(part, ast.Constant) and part.value == "cpu" for part in given)
-    return function.attr in _TO_HOST
+    return function.attr in _TO_HOST and not _is_other(call)
+
+
+def _is_other(call: ast.Call) -> bool:
+    """Whether a call is of another method that only has the name of one that reads a tensor's numbers."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr in _ASK_NOTHING and bool(call.args or call.keywords)

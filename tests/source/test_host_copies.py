@@ -34,6 +34,8 @@ from memguard.source.host_copies import is_on_host
         ("kept.append(judge)", True),
         ("kept.append(on_host.view(-1))", True),
         ("kept.append(Judge(out.tolist()).eval(out))", False),
+        ("kept.append(out @ tower.item(ids).t())", False),
+        ("kept.append((tower.item(ids), on_host))", True),
     ],
 )
 def test_what_was_brought_to_the_host_is_told_from_the_statement(tmp_path: Path, text: str, host: bool) -> None:
