@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -11,8 +11,9 @@ from memguard.facts import NOWHERE, Place
 from memguard.probes.host.datasets import ITERATORS, Reading, place_of_attribute, readings
 from memguard.probes.naming.names import user_files
 from memguard.probes.objects import attributes_of, is_user_class
-from memguard.probes.objects.frames import read_locals, user_frames
+from memguard.probes.objects.frames import is_user_file, read_locals, user_frames
 from memguard.source.loader_calls import LoaderCall, loader_calls
+from memguard.source.yielded_batches import yielded_batch
 
 MAX_FRAMES = 16
 
@@ -33,7 +34,24 @@ def batching_place(reading: Reading | None = None) -> Place:
                 place = place_of_attribute(reading.sampler, name)[0]
                 if place is not NOWHERE:
                     return place
+        if reading.collates and (place := _yield_of(type(reading.sampler))) is not NOWHERE:
+            return place
     return _place(_the_one(list(loader_calls(user_files())), reading))
+
+
+def _yield_of(sampler: type) -> Place:
+    """Where a sampler's own ``__iter__`` yields a batch that it puts together there."""
+    functions = (vars(kind).get("__iter__") for kind in sampler.__mro__ if "__iter__" in vars(kind))
+    function = next(functions, None)
+    if type(function) is not FunctionType:
+        return NOWHERE
+    code = function.__code__
+    found = yielded_batch(code.co_filename, code.co_firstlineno)
+    if found is None or not is_user_file(code.co_filename):
+        return NOWHERE
+    line, source = found
+    name = str(getattr(code, "co_qualname", code.co_name))
+    return Place(file=code.co_filename, line=line, function=name, holder=sampler.__name__, source=source)
 
 
 def _the_one(calls: list[LoaderCall], reading: Reading) -> LoaderCall | None:

@@ -40,6 +40,8 @@ class Reading:
     collate: Any = None
     sampler: Any = None
     """What makes the batches: a sampler of torch's or the user's."""
+    collates: bool = True
+    """Whether it gives lists of samples' numbers; with ``batch_size=None`` it may give one at a time."""
 
 
 def readings() -> list[Reading]:
@@ -54,7 +56,8 @@ def reading_of(iterator: Any) -> Reading:
     size = vars(sampler).get("batch_size") if hasattr(type(sampler), "__dict__") and _has_dict(sampler) else None
     workers = len(state.get("_workers") or ())
     size = size if type(size) is int else None
-    return Reading(state.get("_dataset"), workers, size, state.get("_collate_fn"), sampler)
+    collates = state.get("_auto_collation") is True
+    return Reading(state.get("_dataset"), workers, size, state.get("_collate_fn"), sampler, collates)
 
 
 def have_workers() -> bool:

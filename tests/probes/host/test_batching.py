@@ -11,7 +11,7 @@ from memguard.probes.host.batching import batching_place
 from tests.probes.scripts import MARK, marked_lines, user_module
 
 HEAD = """
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import BatchSampler, DataLoader, Sampler
 words = list(range(40))
 """
 NAMED = """
@@ -55,6 +55,42 @@ for _ in DataLoader(words, batch_sampler=InOrder(words)):
     place.append(ask())
     break
 """
+YIELDED = """
+class InOrder(Sampler):
+    def __init__(self, lengths):
+        self.order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    def __iter__(self):
+        for at in range(0, len(self.order), 4):
+            yield self.order[at : at + 4]  # <-
+for _ in DataLoader(words, batch_sampler=InOrder(words)):
+    place.append(ask())
+    break
+"""
+PASSED_ON = """
+class FromHere(Sampler):
+    def __init__(self, inner):
+        self.inner = inner
+    def __iter__(self):
+        for batch in self.inner:
+            yield batch
+inner = BatchSampler(range(40), 4, False)
+loader = DataLoader(words, batch_sampler=FromHere(inner))  # <-
+for _ in loader:
+    place.append(ask())
+    break
+"""
+ONE_BY_ONE = """
+class InOrder(Sampler):
+    def __iter__(self):
+        at = 0
+        while at < 40:
+            yield at
+            at += 1
+loader = DataLoader(words, sampler=InOrder(), batch_size=None)  # <-
+for _ in loader:
+    place.append(ask())
+    break
+"""
 SEVERAL = """
 loaders = [DataLoader(words, batch_size=4), 1]
 again = [DataLoader(words[:8], batch_size=4), 1]
@@ -64,9 +100,9 @@ for _ in loaders[0]:
 """
 
 
-@pytest.mark.parametrize("body", [NAMED, ATTRIBUTE, RETURNED, SAMPLER, SEVERAL])
+@pytest.mark.parametrize("body", [NAMED, ATTRIBUTE, RETURNED, SAMPLER, YIELDED, PASSED_ON, ONE_BY_ONE, SEVERAL])
 def test_the_line_that_makes_the_batches_is_found(body: str, tmp_path: Path) -> None:
-    """The loader's call by the names that hold it, or the sampler's own batches; nothing where it may be another."""
+    """The loader's call by the names that hold it, or where the sampler makes them; nothing where it may be another."""
     text, file, place = HEAD + body, tmp_path / "train.py", []
     with user_module(text, file, "train") as module:
         module.__dict__.update(ask=batching_place, place=place)
