@@ -34,6 +34,8 @@ STATE_TIMES = 2
 """What is plainly a state dict is looked at though it has but half as many tensors as the model: a backbone's."""
 MIN_HANDED = 128
 """Elements of a container that keeps what workers handed over: each may keep several files open."""
+MIN_HANDED_BYTES = 16 * 1024**2
+"""Or what they take of the shared memory, where so many came that `MIN_GROWTH` is reached."""
 MANY, MIN_PLAIN_BYTES = 64, 16 * 1024
 """Numbers and short texts a batch, and what they take on the host: a row for each sample, not for each batch."""
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
@@ -165,11 +167,12 @@ class Screening:
         then = self._before.get(position.number)
         self.lengths[position.number] = (length, self.batch)
         newest = newest_of(value)
+        last = self._newest_before.get(position.number)
+        if last is not None and last() is None:
+            then = None
         if then is not None and self._goes_on(position.number, length, then) and self._counts(position.number, newest):
-            last = self._newest_before.get(position.number)
-            if last is None or last() is not None:
-                self._grown[outer] = then
-        if length >= MIN_HANDED and is_from_worker(newest):
+            self._grown[outer] = then
+        if self._is_much(length, then, newest) and is_from_worker(newest):
             self._handed.add(outer)
         if (seen := _reference(newest)) is not None:
             self.newest[position.number] = seen
@@ -181,6 +184,13 @@ class Screening:
                     length *= STATE_TIMES
                 keys = [key[0] for tensor in sample if (key := storage_key(tensor)) is not None]
                 self._lists[position.number] = (length, keys)
+
+    def _is_much(self, length: int, then: tuple[int, int] | None, newest: Any) -> bool:
+        """Whether a container has so many elements, or grew by such large ones, as to matter to shared memory."""
+        if length >= MIN_HANDED:
+            return True
+        grew = then is not None and length - then[0] >= MIN_GROWTH
+        return grew and not _is_plain(newest) and size_of(newest) * length >= MIN_HANDED_BYTES
 
     def _goes_on(self, number: int, length: int, then: tuple[int, int]) -> bool:
         """Whether a container grew with every batch, or more seldom and as steadily as before."""

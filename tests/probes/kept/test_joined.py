@@ -88,6 +88,20 @@ def test_a_long_list_of_what_workers_handed_over_is_told(drawn: int, expected: i
     assert all(fact.from_workers and fact.place.holder == "batches" for fact in facts)
 
 
+@pytest.mark.parametrize(("elements", "cleared", "expected"), [(2**19, 99, 1), (8, 99, 0), (2**19, 21, 0)])
+def test_few_large_batches_of_workers_that_are_kept_are_told(elements: int, cleared: int, expected: int) -> None:
+    """Every second batch of 2 MiB: long before there are many. Not a few numbers, nor a list that was emptied."""
+    model, hard = nn.Linear(2, 2), []
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for number in loop.batches(60):
+            if number >= 14 and number % 2 == 0:
+                hard.append((0.1, torch.zeros(elements).share_memory_()))
+            if number == cleared:
+                hard.clear()
+    facts = loop.of(KeptOnHost)
+    assert [fact.place.holder for fact in facts if fact.from_workers] == ["hard"] * expected
+
+
 def test_what_workers_handed_over_lies_on_the_host() -> None:
     """Kept with every batch: where the host or a virtual GPU is the device too; beside an answer it is not all."""
     model = nn.Linear(4, 64 * 64)
