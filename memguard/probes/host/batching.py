@@ -58,11 +58,11 @@ def _the_one(calls: list[LoaderCall], reading: Reading) -> LoaderCall | None:
     """The call that makes the loader in use: the only one, or the only one under one of its names."""
     frames = [frame for _, frame in zip(range(MAX_FRAMES), user_frames(), strict=False)]
     names, files = _names(frames, reading), {frame.f_code.co_filename for frame in frames}
-    named = [call for call in calls if call.name in names]
+    named, near = [call for call in calls if call.name in names], [call for call in calls if call.file in files]
     for likely in (
-        [call for call in named if call.file in files],
+        [call for call in named if call in near],
         named,
-        [call for call in calls if call.function == "train_dataloader"],  # Lightning's, which returns it
+        [call for call in near or calls if call.function == "train_dataloader"],  # Lightning's, which returns it
         calls,
     ):
         if likely:

@@ -112,6 +112,15 @@ def test_the_line_that_makes_the_batches_is_found(body: str, tmp_path: Path) -> 
     assert (found is NOWHERE) is (MARK not in text)
 
 
+def test_a_loader_of_another_file_is_not_taken_for_the_one_in_use(tmp_path: Path) -> None:
+    """Lightning's method in a file that does not run says nothing where the running file makes loaders."""
+    data, text, place = tmp_path / "data.py", HEAD + SEVERAL, []
+    with user_module(HEAD + RETURNED, data, "data"), user_module(text, tmp_path / "train.py", "train") as module:
+        module.__dict__.update(ask=batching_place, place=place)
+        exec(compile(text, str(tmp_path / "train.py"), "exec"), module.__dict__)
+    assert place == [NOWHERE]
+
+
 def test_without_a_loader_there_is_no_such_line() -> None:
     """A program that makes its batches by hand is told of no line."""
     assert batching_place() is NOWHERE
