@@ -12,7 +12,7 @@ from memguard.findings import Finding, Severity
 from memguard.stats import Run
 from memguard.units import format_bytes
 
-FEW_CALLS, MIN_CALLS = 10, 20
+FEW_CALLS, MIN_CALLS = 6, 20
 """From which on it is worth a line, and a warning."""
 MAX_BATCHES_PER_CALL = 5
 FEW_GRAPHS, MAX_GRAPHS = 7, 10

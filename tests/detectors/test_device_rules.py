@@ -171,7 +171,7 @@ def test_a_flush_is_no_small_matter_where_others_fill_the_device() -> None:
 
 def test_few_calls_and_few_graphs_are_a_line_before_they_are_a_warning() -> None:
     """A short run shows the habit as well."""
-    calls = [EmptyCacheCalls(**AT, calls=calls, batches=2 * calls, seconds=None) for calls in (10, 20)]
+    calls = [EmptyCacheCalls(**AT, calls=calls, batches=2 * calls, seconds=None) for calls in (6, 20)]
     assert [told.severity for told in judge(EmptyCacheInLoop(), *calls)] == [Severity.INFO, Severity.WARNING]
     graphs = [CompiledGraphs(**AT, graphs=graphs) for graphs in (8, 12, 15, 17, 18, 40)]
     assert [told.severity for told in judge(GraphPoolsGrow(), *graphs)] == [Severity.INFO, Severity.WARNING]

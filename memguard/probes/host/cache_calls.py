@@ -18,7 +18,7 @@ from memguard.probes.objects.frames import is_user_frame
 from memguard.probes.objects.sites import place_of
 from memguard.stats import Stage
 
-TELL = (10, 20, 200, 2000)
+TELL = (6, 20, 200, 2000)
 """Numbers of calls at which it is told."""
 
 

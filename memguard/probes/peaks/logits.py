@@ -20,7 +20,8 @@ from memguard.probes.recomputing import in_backward
 from memguard.source.upcasts import find_upcast
 from memguard.stats import Stage
 
-MIN_WIDTH = 4096
+MIN_WIDTH = 2000
+"""Narrower outputs are hardly ever logits of which copies are much of a peak."""
 LOOKS = frozenset({2, 3, 40})
 """Forwards with wide outputs that are followed to the end of their batch."""
 NARROW = 16
