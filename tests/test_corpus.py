@@ -8,13 +8,13 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def _on_both(paths: list[Path]) -> list[object]:
-    """Each program on both devices, or where that is slow on one; of the many retold ones a third."""
+    """Each program on both devices, or where that is slow on one; of the many retold ones a sixth."""
     cases: list[object] = []
     for number, path in enumerate(paths):
         for device in (None, "cpu"):
             slow = device is not None
             if path.parent.name == "retold":
-                slow = number % 6 != (device is not None)
+                slow = number % 12 != (device is not None)
             slow = slow or path.parent.name == "retold_again"
             marks = [pytest.mark.slow] if slow else []
             cases.append(pytest.param(path, device, marks=marks, id=f"{path.stem}-{device or 'virtual'}"))

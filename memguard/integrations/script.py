@@ -7,6 +7,8 @@ of its own (a Trainer's callback, `watch`), nothing is looked for, and what was 
 module is called, backwards are heard as well: a program may train bare tensors. And so they are after the first
 batches: one that comes while no batch is open is that of a model which is not known, made for another fold, trial or
 patch.
+
+Long because whether something is looked for is one state, which models, backwards and other guards change.
 """
 
 from __future__ import annotations
