@@ -313,11 +313,7 @@ class GraphsProbe(Probe):
         chained = is_chained(old)
         rolled_out = not training and self._carried and self._trained and is_local
         together = not training and not used and bool(holders) and is_in_vain(holders[0].place, used=False)
-        if not training:
-            watch.retained.update(mark.module for mark in old)
-            watch.carried.update(mark.module for mark in old if (self._carried and not rolled_out) or together)
-        elif self._carried:
-            watch.chained.update(mark.module for mark in old)
+        self._note_models({mark.module for mark in old}, training, (self._carried and not rolled_out) or together)
         answers = not any(mark.training or mark.used for mark in old)
         if answers and holders and not self._carried and not _piles_up(holders[0]):
             return  # evaluation is told of
@@ -357,6 +353,15 @@ class GraphsProbe(Probe):
                     retained_by=self._saved.carried_by or old[0].kept or NOWHERE,
                 )
             )
+
+    def _note_models(self, models: set[int], training: bool, carried: bool) -> None:
+        """What other probes are to know of the models whose graphs are kept."""
+        watch = self.watch
+        if not training:
+            watch.retained.update(models)
+            watch.carried.update(models if carried else ())
+        elif self._carried:
+            watch.chained.update(models)
 
 
 def _are_garbage(marks: list[Mark], least: int) -> bool:

@@ -19,7 +19,7 @@ MAX_FRAMES = 16
 
 
 def batching_place(reading: Reading | None = None) -> Place:
-    """The user's own sampler, where it has the batches ready; else the call that makes the loader.
+    """Where the user's own sampler has the batches ready, or yields them; else the call that makes the loader.
 
     Args:
         reading: The loader in use; the first one that is being iterated over if not given.
