@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +278,45 @@ def test_runs_are_chosen_by_a_regular_expression(visit: Visit, url: str) -> None
     frame.wait_for_selector("#filter.wrong")
     frame.fill("#filter", "")
     frame.wait_for_function("document.querySelectorAll('tr[data-run]').length === 3")
+
+
+def test_a_page_left_is_not_ready(visit: Visit, url: str) -> None:
+    """From the click on, until the server has answered and the next view stands, the page says it is not ready."""
+    frame = visit.alone(url)
+    go(frame, "overview")
+    held: list[Any] = []
+    visit.page.route("**/details?**", lambda route: held.append(route))
+    with visit.page.expect_request("**/details?**"):
+        frame.click("[data-view=overview]")
+    assert frame.get_attribute("body", "data-ready") == ""
+    for route in held:
+        route.continue_()
+    visit.page.unroute("**/details?**")
+    frame.wait_for_selector("body[data-ready=overview]")
+
+
+def test_the_view_asked_for_last_is_the_one_that_follows(visit: Visit, tmp_path: Path) -> None:
+    """A view whose numbers come late, after another was asked for, does not take new batches in that one's place."""
+    writer = RecordingWriter(tmp_path / "live", session())
+    record = BatchRecord(batch=0, stage=Stage.TRAIN, time=1.0, seconds=0.1, allocated_peak_bytes=GIB)
+    writer.record(record)
+    with serve(tmp_path) as url:
+        frame = visit.alone(url)
+        go(frame, "findings")
+        held: list[Any] = []
+        visit.page.route("**/series?**", lambda route: held.append(route))
+        with visit.page.expect_request("**/series?**"):
+            frame.click("[data-view=timeline]")
+        go(frame, "overview")
+        with visit.page.expect_response("**/series?**"):
+            for route in held:
+                route.continue_()
+        visit.page.unroute("**/series?**")
+        writer.record(replace(record, batch=1, allocated_peak_bytes=40 * GIB))
+        frame.evaluate("setInterval(() => dispatchEvent(new Event('focus')), 200)")  # it looks again when focused
+        frame.wait_for_selector("tr[data-run=live] >> text=40.0 GiB")
+        visit.page.goto("about:blank")  # before its server goes
+        writer.close()
 
 
 def test_dark_mode_follows_tensorboard(visit: Visit, url: str) -> None:

@@ -26,7 +26,7 @@ class Page {
     this.runs = [];
     this.details = null;
     this.view = null;
-    this.failure = "";
+    this.shown = 0;
     this.state = { view: "", run: null, rank: null, start: 0, device: 0, pinned: null, x0: null, x1: null, filter: "", oom: null };
     for (const name of KEPT) this.state[name] = remembered(name) ?? this.state[name];
     this.header = h("header", { className: "bar" });
@@ -72,6 +72,7 @@ class Page {
     Object.assign(this.state, { view }, changes);
     if (this.state.run !== run) Object.assign(this.state, { rank: telling(this.run?.ranks ?? [])?.rank ?? 0, start: 0, device: 0, pinned: null, x0: null, x1: null, oom: null }, changes);
     for (const name of KEPT) remember(name, this.state[name]);
+    this.leave();
     await this.load();
     await this.show();
     window.scrollTo(0, 0);
@@ -122,10 +123,16 @@ class Page {
     return true;
   }
 
+  // What is on the page no longer counts: it is not ready until what comes next is drawn.
+  leave() {
+    this.root.dataset.ready = "";
+    return (this.shown += 1);
+  }
+
   async show() {
+    const number = this.leave();
     this.view?.destroy?.();
     this.view = null;
-    this.root.dataset.ready = "";
     this.drawHeader();
     if (this.state.run === null) {
       replace(this.main, empty());
@@ -135,12 +142,14 @@ class Page {
       replace(this.main);
       const view = VIEWS[this.state.view][1];
       try {
-        this.view = await view(this, this.main);
+        const made = await view(this, this.main);
+        if (number !== this.shown) return made?.destroy?.();
+        this.view = made;
       } catch (error) {
         this.tell(error.message);
       }
     }
-    this.root.dataset.ready = this.state.run === null ? "empty" : this.state.view;
+    if (number === this.shown) this.root.dataset.ready = this.state.run === null ? "empty" : this.state.view;
   }
 
   drawHeader() {
