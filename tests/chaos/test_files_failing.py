@@ -17,15 +17,15 @@ import pytest
 
 import memguard
 from memguard.recording import Recording, find_recordings
-from tests.chaos.training import Numbers, assert_same, first_lines, train, unguarded, watched
+from tests.chaos.training import Truth, assert_same, first_lines, train, unguarded, watched
 
 # TensorBoard's writer thread dies with a traceback of its own.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
 
 @pytest.fixture(scope="module")
-def truth() -> Numbers:
-    return train(unguarded)
+def truth() -> Truth:
+    return Truth(train(unguarded))
 
 
 def failing(real: Callable[..., Any], number: int, error: OSError) -> Callable[..., Any]:
@@ -67,7 +67,7 @@ def test_a_system_call_that_fails_from_now_on(
     name: str,
     number: int,
     code: int,
-    truth: Numbers,
+    truth: Truth,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -87,7 +87,7 @@ def test_a_system_call_that_fails_from_now_on(
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_a_file_of_tensorboards_that_fails_does_not_hang(
-    number: int, truth: Numbers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    number: int, truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """TensorBoard's writer thread dies of the full disk; nobody waits for it."""
     from tensorboard.summary.writer import record_writer
@@ -98,7 +98,7 @@ def test_a_file_of_tensorboards_that_fails_does_not_hang(
     assert len(first_lines(caplog.records)) <= 1
 
 
-def test_a_directory_that_is_deleted_while_it_is_written(truth: Numbers, tmp_path: Path) -> None:
+def test_a_directory_that_is_deleted_while_it_is_written(truth: Truth, tmp_path: Path) -> None:
     """The files are gone; nothing is said, for the system accepts what is written."""
     logdir, guard = tmp_path / "run", None
 
@@ -112,7 +112,7 @@ def test_a_directory_that_is_deleted_while_it_is_written(truth: Numbers, tmp_pat
 
 
 @pytest.mark.parametrize("where", ["file/below", "/proc/memguard", "/dev/null/x"])
-def test_a_logdir_that_cannot_be(where: str, truth: Numbers, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_logdir_that_cannot_be(where: str, truth: Truth, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A directory below a file, or where none can be made."""
     (tmp_path / "file").write_text("")
     assert_same(train(watched(tmp_path / where, device="cpu", log_every=2)), truth)
@@ -120,7 +120,7 @@ def test_a_logdir_that_cannot_be(where: str, truth: Numbers, tmp_path: Path, cap
     assert 1 <= len(lines) == len(set(lines)) <= 2, lines
 
 
-def test_a_file_that_may_not_grow(truth: Numbers, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_may_not_grow(truth: Truth, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The limit of the file size comes in the middle of a record: the rest reads up to the last whole one."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -135,7 +135,7 @@ def test_a_file_that_may_not_grow(truth: Numbers, tmp_path: Path, caplog: pytest
     assert len(first_lines(caplog.records)) <= 2
 
 
-def test_no_file_descriptor_is_left(truth: Numbers, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_file_descriptor_is_left(truth: Truth, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The program has used up its open files: memguard gets none, and the training goes on."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     guarding = watched(tmp_path, device="cpu", log_every=2)
@@ -158,7 +158,7 @@ def test_no_file_descriptor_is_left(truth: Numbers, tmp_path: Path, caplog: pyte
 
 
 def test_a_slow_disk_is_waited_for_and_nothing_else(
-    truth: Numbers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each write takes a while, and a signal comes in between: all records are there."""
     real, waited = os.write, []

@@ -31,7 +31,7 @@ from memguard.recording_writer import RecordingWriter
 from memguard.sinks.console import ConsoleSink
 from memguard.sinks.tensorboard import TensorBoardSink
 from memguard.summary import Summary
-from tests.chaos.training import Numbers, assert_same, first_lines, train, unguarded, watched
+from tests.chaos.training import Truth, assert_same, first_lines, train, unguarded, watched
 
 PARTS = (
     *(Guard, PlainLoop, BatchInference, Express, Session, Recorder, RecordingWriter, Summary, Probes),
@@ -78,15 +78,15 @@ def methods(*kinds: type) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def truth() -> Numbers:
-    return train(unguarded)
+def truth() -> Truth:
+    return Truth(train(unguarded))
 
 
 @pytest.mark.parametrize(("kind", "name"), list(methods(*PARTS)))
 def test_a_plain_loop_never_knows(
     kind: type,
     name: str,
-    truth: Numbers,
+    truth: Truth,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

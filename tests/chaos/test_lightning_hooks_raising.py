@@ -17,7 +17,7 @@ from memguard.integrations.progress import ProgressText
 from memguard.integrations.session import Session
 from memguard.integrations.shield import shielded
 from tests.chaos.test_hooks_raising import BY_NAME, DEFENCE, TAKES_AWAY, ChaosError, methods
-from tests.chaos.training import assert_same, first_lines, random_state, weights
+from tests.chaos.training import Truth, assert_same, first_lines, random_state, weights
 from tests.integrations.lightning_modules import classifier, loader
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -49,9 +49,9 @@ SPELT_OUT = {"on_train_batch_start", "on_before_backward", "on_after_backward", 
 """Hooks of every batch, which spell out the shield; what they call is among the cases."""
 
 
-@pytest.fixture(scope="module")  # no longer: tests that come after would find copies of their model's weights
-def truth(tmp_path_factory: pytest.TempPathFactory) -> list[torch.Tensor]:
-    return fit(tmp_path_factory.getbasetemp(), [])
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Truth:
+    return Truth(fit(tmp_path_factory.getbasetemp(), []))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> list[torch.Tensor]:
 def test_a_trainer_never_knows(
     kind: type,
     name: str,
-    truth: list[torch.Tensor],
+    truth: Truth,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
