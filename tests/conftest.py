@@ -22,6 +22,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _what_was_is_set_aside() -> None:
+    """The same for what the modules before have imported and left: nobody looks through it again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fails a test that leaves a global hook, a patched method, a gc callback, a thread or an open guard."""

@@ -12,8 +12,8 @@ def net():
 
 model, teacher = net(), net().eval()
 opt = torch.optim.Adam(model.parameters())
-for step in range(600):
-    x, y = torch.randn(1024, 64), torch.randint(0, 10, (1024,))
+for step in range(320):
+    x, y = torch.randn(256, 64), torch.randint(0, 10, (256,))
     out = model(x)
     loss = nn.functional.cross_entropy(out, y)
     if step >= 200:
