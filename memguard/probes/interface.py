@@ -116,8 +116,8 @@ class Watch:
     """Models in training of which some graphs died unused: whether backwards enter their graphs is always asked."""
     told: set[tuple[str | None, int | None]] = field(default_factory=set)
     """Lines (file, line) that were told as keeping tensors: another probe that comes upon them stays silent."""
-    pinned: set[int] = field(default_factory=set)
-    """Storages (their keys) that were told as pinned by small views."""
+    pinned: list[frozenset[int]] = field(default_factory=list)
+    """Storages (their keys) that were told as pinned by small views, those of one holder together."""
     ledger: Ledger = field(default_factory=Ledger)
     """The graphs of all forwards; kept by the marks probe."""
     elsewhere: Elsewhere = field(default_factory=Elsewhere)

@@ -199,7 +199,7 @@ class OutputsProbe(Probe):
             return
         if kept.pinned > VIEW_TIMES * kept.used:
             share = kept.used / kept.pinned
-            watch.pinned.update(output.key for output in old)
+            watch.pinned.append(frozenset(output.key for output in old))
             self.report(
                 ViewsPinStorage(
                     batch=watch.batch,

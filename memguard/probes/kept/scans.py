@@ -319,13 +319,13 @@ class ScansProbe(Probe):
             where = (pin.place.file, pin.place.line)
             if where in watch.told or not known & pin.storages:
                 continue
-            if 2 * len(watch.pinned & pin.storages) >= len(pin.storages):
-                continue  # told where they were collected: a list that is handed on
+            if any(_is_told(told, pin.storages) for told in watch.pinned):
+                continue  # where they were collected: a list that is handed on, or has got longer
             watch.told.add(where)
             self._report_pin(pin, grows=False)
 
     def _report_pin(self, pin: Pin, *, grows: bool) -> None:
-        self.watch.pinned.update(pin.storages)
+        self.watch.pinned.append(pin.storages)
         self.report(
             ViewsPinStorage(
                 batch=self.watch.batch,
@@ -377,3 +377,8 @@ def _is_of(pin: Pin, growth: Growth) -> bool:
     is_same = (one.file, one.line, one.holder) == (other.file, other.line, other.holder)
     grown = growth.bytes if pin.held_bytes is None else min(growth.bytes, pin.held_bytes)  # as of a sample, or in truth
     return is_same and 2 * pin.pinned_bytes >= grown and RATIO * pin.used_bytes < pin.met_bytes
+
+
+def _is_told(told: frozenset[int], storages: frozenset[int]) -> bool:
+    """Whether most of either are among the others."""
+    return 2 * len(told & storages) >= min(len(told), len(storages))

@@ -6,7 +6,9 @@ import torch
 from torch import nn
 
 from memguard.facts import GrowingParameters, KeptOutputs, ViewsPinStorage
+from memguard.probes.kept.outputs import OutputsProbe
 from memguard.probes.kept.scans import ScansProbe
+from memguard.stats import Stage
 from tests.probes.loop import Loop
 
 ROWS, WIDTH = 64, 512
@@ -136,3 +138,23 @@ def test_states_that_are_filled_side_by_side_are_told_as_one() -> None:
     assert (first.place.holder, first.beside) == ("Metric.preds", ("Metric.target",))
     assert first.bytes_per_batch == 64 * (512 + 128) * 4
     assert (second.place.holder, second.beside) == ("Metric.weights", ())
+
+
+@torch.no_grad()
+def collected(loop: Loop, model: nn.Module, count: int) -> list[torch.Tensor]:
+    """A row of each answer."""
+    rows = []
+    for _ in loop.batches(count, Stage.VALIDATION):
+        rows.append(model(torch.zeros(ROWS, 2))[0])  # noqa: PERF401 # as users write it
+    return rows
+
+
+def test_views_that_a_function_returns_are_told_once() -> None:
+    """Where they are collected, though the list is more than twice as long when its caller trains with it."""
+    model = nn.Linear(2, WIDTH)
+    with Loop(model.eval(), kinds=[OutputsProbe, ScansProbe]) as loop:
+        rows = collected(loop, model, 120)
+        for _ in loop.batches(80):
+            pass
+    assert len(rows) == 120
+    assert {(fact.place.holder, fact.place.function) for fact in loop.of(ViewsPinStorage)} == {("rows", "collected")}
