@@ -8,6 +8,7 @@ import resource
 import shutil
 import signal
 import threading
+import tracemalloc  # noqa: F401 # pytest asks for it when a thread dies, also where no file can be opened any more
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -138,6 +139,7 @@ def test_a_file_that_may_not_grow(truth: Truth, tmp_path: Path, caplog: pytest.L
 def test_no_file_descriptor_is_left(truth: Truth, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The program has used up its open files: memguard gets none, and the training goes on."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    train(watched(tmp_path / "first", device="cpu", log_every=2))  # imports what it imports
     guarding = watched(tmp_path, device="cpu", log_every=2)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(n) for n in os.listdir("/proc/self/fd")), before[1]))
     used: list[int] = []
