@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 
@@ -16,7 +16,7 @@ from memguard.facts import Fact, GradientsWithGraph, Place, SavedAfterBackward
 from memguard.probes.interface import Watch
 from memguard.probes.ledger import KEY, Mark
 from memguard.probes.naming.holders import Holder
-from memguard.probes.objects.sizes import owned_storages, saved_storages
+from memguard.probes.objects.sizes import owned_storages, saved_storages, saved_tensors, storage_key, walk
 from memguard.probes.reach import Reach
 from memguard.probes.worth import LEAST, least_of_remark
 from memguard.source.bounded import around
@@ -119,15 +119,14 @@ class SavedTensors:
     def _name(self, last: Mark, saved: dict[int, int], place: Place) -> str | None:
         """The variable that holds a forward's graph: of several the one that the backward began at, or is nearest.
 
-        What the graph of each of them saved is added, if the forward's own output is gone.
+        What the graph of each of them saved is added: a loss of several forwards keeps what all of them saved.
         """
         reach = Reach(KEY, lambda sentinel: sentinel.mark is last)
-        gone = not saved
 
         def judge(tensor: torch.Tensor) -> int | None:
             nbytes = reach(tensor)
-            if gone and nbytes is not None and tensor.grad_fn is not None:
-                saved.update(saved_storages(tensor.grad_fn))
+            if nbytes is not None and tensor.grad_fn is not None:
+                saved.update(_shown_by(tensor.grad_fn))
             return nbytes
 
         def is_upstream(tensor: torch.Tensor, others: Collection[torch.Tensor]) -> bool:
@@ -178,6 +177,17 @@ def _saved_of(mark: Mark) -> dict[int, int] | None:
     """What the graph of a forward's output saved; None where the output is gone."""
     output = mark.output() if mark.output is not None else None
     return saved_storages(output.grad_fn) if output is not None and output.grad_fn is not None else None
+
+
+def _shown_by(node: Any) -> dict[int, int]:
+    """The storages that a graph saved, with as many bytes as its tensors show: a batch may be a part of all the data."""
+    found: dict[int, int] = {}
+    for current in walk(node):
+        for tensor in saved_tensors(current):
+            key = storage_key(tensor)
+            if key is not None:
+                found[key[0]] = min(found.get(key[0], 0) + tensor.numel() * tensor.element_size(), key[1])
+    return found
 
 
 def _was_over(one: Mark, last: Mark) -> bool:

@@ -418,7 +418,7 @@ def test_what_is_kept_beside_the_part_that_is_needed_is_weighed(width: int, wide
     with Loop(generator, head, kinds=[GraphsProbe]) as loop:
         for _ in loop.batches(6):
             fake = generator(x)
-            loss = head(fake).mean() + head(torch.randn_like(fake)).mean()
+            loss = head(fake).square().mean() + head(torch.randn_like(fake)).square().mean()
             loss.backward(retain_graph=True)  # kept with it
             of_critic.step()
             head(fake).square().mean().backward()
@@ -426,6 +426,8 @@ def test_what_is_kept_beside_the_part_that_is_needed_is_weighed(width: int, wide
             del loss
     facts = loop.of(SavedAfterBackward)
     assert bool(facts) is (wide == "head")
+    of_one_forward = 2 * len(x) * width * x.element_size()  # what its two Tanh give back
+    assert not facts or max(fact.bytes for fact in facts) >= 2 * of_one_forward
     assert all(
         fact.part and fact.place.holder == "loss" and fact.place.line == line_of("kept with it") for fact in facts
     )
