@@ -43,7 +43,7 @@ class RetainGraph(Detector):
             yield from self._within(fact, run)
             return
         self._seen += 1
-        if self._seen < 2 and not fact.part:  # that is weighed when it is seen again, and told once
+        if self._seen < 2 and not (fact.part and fact.place.holder):  # a part is weighed before, and has a name then
             return
         size = f"{format_bytes(fact.bytes)} in {plural(fact.tensors, 'tensor')}" if fact.bytes else "its saved tensors"
         where, name = at(fact.place), fact.place.holder

@@ -41,6 +41,16 @@ def test_retain_graph_for_a_carried_state_is_no_second_warning() -> None:
     assert "self.trend = self.trend.detach()" in told.advice
 
 
+def test_what_is_kept_beside_a_part_is_told_once_it_has_a_name() -> None:
+    """At once where the variable is known; else when it is seen again, with or without."""
+    part = SavedAfterBackward(**AT, bytes=MIB, tensors=3, carried=False, part=True)
+    unnamed = replace(part, place=replace(PLACE, holder=None))
+    assert [finding.holder for finding in judge(RetainGraph(), part)] == [PLACE.holder]
+    assert judge(RetainGraph(), unnamed) == []
+    assert [finding.holder for finding in judge(RetainGraph(), unnamed, part)] == [PLACE.holder]
+    assert [finding.holder for finding in judge(RetainGraph(), unnamed, unnamed)] == [None]
+
+
 def test_of_two_running_values_that_one_method_updates_one_is_a_warning() -> None:
     """The second, known by the depth of its graph alone, is told as information; elsewhere it is a warning too."""
     mean = Place(file="/home/me/vq.py", line=22, function="Codes.update", holder="Codes.mean", source="self.mean = m")

@@ -180,7 +180,7 @@ def _saved_of(mark: Mark) -> dict[int, int] | None:
 
 
 def _shown_by(node: Any) -> dict[int, int]:
-    """The storages that a graph saved, with as many bytes as its tensors show: a batch may be a part of all the data."""
+    """The storages that a graph saved, with what its tensors show of them: a batch may be a part of all data."""
     found: dict[int, int] = {}
     for current in walk(node):
         for tensor in saved_tensors(current):
