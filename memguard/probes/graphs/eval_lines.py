@@ -28,6 +28,8 @@ class _Line:
     unused: int = 0
     bytes: int | None = None
     told: bool = False
+    since: int = 0
+    """Optimizer steps before the first of the unused."""
 
 
 @final
@@ -58,13 +60,17 @@ class EvalLines:
             elif mark.outer is not None and line.forwards & (line.forwards - 1) == 0:
                 line.bytes = max(line.bytes or 0, graph_bytes(module, output) or 0)  # it may be of several sizes
 
-    def died(self, mark: Mark, name: str, least: int = LEAST) -> tuple[Place, int, int, int] | None:
+    def died(
+        self, mark: Mark, name: str, least: int = LEAST, *, few: bool = False
+    ) -> tuple[Place, int, int, int] | None:
         """Counts a graph that died; the line, if it is to be told, its unused graphs, its forwards and bytes of one.
 
         Args:
             mark: The graph's.
             name: The model's class.
             least: Bytes from which on it is told.
+            few: Whether too few graphs of this model itself died unused: then the line's are of several models, which
+                are evaluated where steps lie between, as after each fold; all at once they may be teachers.
         """
         line, place = self._line(mark, name, new=False), self._place(mark)
         if line is None or place is None:
@@ -73,6 +79,9 @@ class EvalLines:
             line.used += 1
             return None
         line.unused += 1
+        line.since = mark.steps if line.unused == 1 else line.since
+        if few and line.since == mark.steps:
+            return None
         if mark.outer is not None or line.told or line.used or line.unused < MIN_UNUSED or (line.bytes or 0) < least:
             return None
         others = [other.bytes or 0 for (_, of), other in self._lines.items() if of == name and other.used]

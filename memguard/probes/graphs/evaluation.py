@@ -128,8 +128,8 @@ class EvaluationProbe(Probe):
                 continue  # it was counted while it was kept
             if mark.site is not None and not mark.fed:
                 model.sites.setdefault(mark.site, [0, 0])[not mark.used] += 1
-            line = self._lines.died(mark, model.name) if mark.alive <= 0 else None
             few = model.unused + 1 < MIN_UNUSED and not model.beside
+            line = self._lines.died(mark, model.name, few=few and not model.used) if mark.alive <= 0 else None
             if line is not None and (model.used or few) and not self._differentiates(model):
                 self._tell_line(model, *line)
             if mark.used or mark.fed:

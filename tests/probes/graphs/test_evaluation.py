@@ -116,10 +116,13 @@ def test_a_teacher_that_was_trained_before(teaches: bool, frozen: bool) -> None:
     assert fact.frozen is frozen and fact.place.line == line_of("teaches" if teaches else "in a row")
 
 
-@pytest.mark.parametrize("teachers", [1, 2])
-def test_a_teacher_that_was_trained_before_may_have_batches_of_its_own(teachers: int) -> None:
-    """In eval mode it is asked between the student's batches; each step of the student's shows whom it serves."""
-    student, x = make(1), torch.randn(8, 8)
+@pytest.mark.parametrize(("teachers", "rows"), [(1, 8), (2, 8), (3, 16_384)])
+def test_a_teacher_that_was_trained_before_may_have_batches_of_its_own(teachers: int, rows: int) -> None:
+    """In eval mode it is asked between the student's batches; each step of the student's shows whom it serves.
+
+    Several that one line asks in a row are no evaluation, however large.
+    """
+    student, x = make(1), torch.randn(rows, 8)
     trained = [make(number) for number in range(2, 2 + teachers)]
     optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
 
