@@ -1,16 +1,22 @@
-"""A state that is blended with each batch, and computed with: ``self.center = m * self.center + (1 - m) * z``."""
+"""A state that is blended with each batch, and computed with: ``self.center = m * self.center + (1 - m) * z``.
+
+A state is named here as its own statements name it: ``self.center``, or ``center`` for a variable.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 
-from memguard.source.bounded import FUNCTIONS
+from memguard.source.bounded import FUNCTIONS, around
 from memguard.source.chains import last_name
 from memguard.source.parsing import parse_file
 
+_Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
+
 _BLENDS = frozenset({"lerp", "mul", "addcmul"})
 _WITHOUT_GRAPH = frozenset({"no_grad", "inference_mode"})
+_SHOWS = frozenset({"print", "log", "info", "debug", "write", "add_scalar", "add_scalars", "set_postfix"})
 
 
 def is_blended_state(file: str, line: int, name: str) -> bool:
@@ -23,75 +29,97 @@ def is_blended_state(file: str, line: int, name: str) -> bool:
         line: A line of the statement.
         name: The attribute of ``self``.
     """
-    tree = parse_file(file)
-    for kind in [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)] if tree is not None else []:
-        if not kind.lineno <= line <= (kind.end_lineno or 0):
-            continue
-        writes = [node for node in ast.walk(kind) if isinstance(node, ast.Assign) and _writes(node, name)]
-        write = next((node for node in writes if node.lineno <= line <= (node.end_lineno or 0)), None)
-        if write is not None and (_is_blend(write.value, name) or _is_of_blend(write, kind, name)):
-            return any(
-                _computes(statement, name, stand_ins)
-                for method in _methods(kind)
-                for stand_ins in [_stand_ins(method, name)]
-                for statement in _simple(method.body)
-                if statement not in writes
-            )
+    tree, state = parse_file(file), f"self.{name}"
+    kinds = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)] if tree is not None else []
+    for kind in [kind for kind in kinds if kind.lineno <= line <= (kind.end_lineno or 0)]:
+        blending = _blending(line, state, [method for method in ast.walk(kind) if isinstance(method, FUNCTIONS)])
+        if blending:
+            return any(_is_computed_with(method, state, blending) for method in _methods(kind))
     return False
 
 
-def _is_of_blend(write: ast.Assign, kind: ast.ClassDef, name: str) -> bool:
-    """Whether what is written is made of a variable that holds the blend: ``self.center = normalize(mixed)``."""
-    around = [method for method in ast.walk(kind) if isinstance(method, FUNCTIONS) and write in ast.walk(method)]
-    blends = {
-        target.id
-        for method in around
-        for node in ast.walk(method)
-        if isinstance(node, ast.Assign) and _is_blend(node.value, name)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    return any(isinstance(part, ast.Name) and part.id in blends for part in ast.walk(write.value))
+def is_blended_variable(file: str, line: int, name: str) -> bool:
+    """Whether the same holds for a variable, and the function (or the script) whose variable it is.
+
+    Args:
+        file: The file.
+        line: A line of the statement that blends.
+        name: The variable.
+    """
+    tree = parse_file(file)
+    function = around(tree, line)[0] if tree is not None else None
+    if not isinstance(function, (*FUNCTIONS, ast.Module)):
+        return False
+    blending = _blending(line, name, [function])
+    return bool(blending) and _is_computed_with(function, name, blending)
 
 
-def _stand_ins(method: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> frozenset[str]:
-    """Variables that are the attribute under another name, and nothing else: ``target = self.center.detach()``."""
+def _blending(line: int, state: str, functions: Sequence[ast.AST]) -> list[ast.Assign]:
+    """The statement on a line if it gives a state a blend of itself, and those that make variables for that.
+
+    As in ``mixed = 0.9 * self.center + 0.1 * z`` and ``self.center = normalize(mixed)``.
+    """
+    for function in functions:
+        given = [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
+        for write in given:
+            if not _writes(write, state) or not write.lineno <= line <= (write.end_lineno or 0):
+                continue
+            parts = {part.id for part in ast.walk(write.value) if isinstance(part, ast.Name)} - {state}
+            before = [node for node in given if _gives(node, parts) and _is_blend(node.value, state)]
+            if before or _is_blend(write.value, state):
+                return [write, *before]
+    return []
+
+
+def _gives(node: ast.Assign, names: Container[str]) -> bool:
+    return any(isinstance(target, ast.Name) and target.id in names for target in node.targets)
+
+
+def _is_computed_with(function: _Scope, state: str, blending: Sequence[ast.Assign]) -> bool:
+    """Whether a function makes something else of a state and a variable together."""
+    stand_ins = _stand_ins(function, state)
+    return any(
+        _computes(statement, state, stand_ins)
+        for statement in _simple(function.body)
+        if statement not in blending and not (isinstance(statement, ast.Assign) and _writes(statement, state))
+    )
+
+
+def _stand_ins(function: ast.AST, state: str) -> frozenset[str]:
+    """Variables that are the state under another name, and nothing else: ``target = self.center.detach()``."""
     given: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(method):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and not _writes(node, state):
             given.setdefault(node.targets[0].id, []).append(node.value)
     return frozenset(
         variable
         for variable, values in given.items()
-        if all(_reads(value, name) and not _has_variable(value) for value in values)
+        if all(_reads(value, state) and not _has_variable(value, state) for value in values)
     )
 
 
-def _writes(node: ast.Assign, name: str) -> bool:
-    return any(_is_attribute(target, name) for target in node.targets)
+def _writes(node: ast.Assign, state: str) -> bool:
+    return any(_is_state(target, state) for target in node.targets)
 
 
-def _is_attribute(node: ast.AST, name: str) -> bool:
-    return (
-        isinstance(node, ast.Attribute)
-        and node.attr == name
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "self"
-    )
+def _is_state(node: ast.AST, state: str) -> bool:
+    if isinstance(node, ast.Attribute):
+        return isinstance(node.value, ast.Name) and f"{node.value.id}.{node.attr}" == state
+    return isinstance(node, ast.Name) and node.id == state
 
 
-def _reads(node: ast.AST, name: str, stand_ins: frozenset[str] = frozenset()) -> bool:
+def _reads(node: ast.AST, state: str, stand_ins: frozenset[str] = frozenset()) -> bool:
     return any(
-        _is_attribute(part, name) or (isinstance(part, ast.Name) and part.id in stand_ins) for part in ast.walk(node)
+        _is_state(part, state) or (isinstance(part, ast.Name) and part.id in stand_ins) for part in ast.walk(node)
     )
 
 
-def _is_blend(value: ast.expr, name: str) -> bool:
+def _is_blend(value: ast.expr, state: str) -> bool:
     """Whether the old value is multiplied, or goes into a function that blends."""
     for node in ast.walk(value):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and _reads(node, name):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and _reads(node, state):
             return True
-        if isinstance(node, ast.Call) and last_name(node.func) in _BLENDS and _reads(node, name):
+        if isinstance(node, ast.Call) and last_name(node.func) in _BLENDS and _reads(node, state):
             return True
     return False
 
@@ -127,8 +155,10 @@ def _asks_for_training(test: ast.expr) -> bool:
     return isinstance(test, ast.Attribute) and test.attr == "training"
 
 
-def _computes(statement: ast.stmt, name: str, stand_ins: frozenset[str]) -> bool:
-    """Whether something is made of the attribute and a variable together: ``z - self.center.detach()``."""
+def _computes(statement: ast.stmt, state: str, stand_ins: frozenset[str]) -> bool:
+    """Whether something is made of the state and a variable together: ``z - self.center.detach()``; not to show it."""
+    if isinstance(statement, ast.Expr) and _shows(statement.value):
+        return False
     for node in ast.walk(statement):
         if isinstance(node, ast.BinOp):
             sides: list[ast.expr] = [node.left, node.right]
@@ -136,11 +166,18 @@ def _computes(statement: ast.stmt, name: str, stand_ins: frozenset[str]) -> bool
             sides = list(node.args)
         else:
             continue
-        reading = [_reads(side, name, stand_ins) for side in sides]
-        if any(reading) and any(not reads and _has_variable(side) for reads, side in zip(reading, sides, strict=True)):
+        reading = [_reads(side, state, stand_ins) for side in sides]
+        others = [side for side, reads in zip(sides, reading, strict=True) if not reads]
+        if any(reading) and any(_has_variable(side, state) for side in others):
             return True
     return False
 
 
-def _has_variable(node: ast.expr) -> bool:
-    return any(isinstance(part, ast.Name) and part.id != "self" for part in ast.walk(node))
+def _shows(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and last_name(value.func) in _SHOWS
+
+
+def _has_variable(node: ast.expr, state: str) -> bool:
+    """Whether a variable other than the state, or the object that has it, is read."""
+    own = state.partition(".")[0]
+    return any(isinstance(part, ast.Name) and part.id != own for part in ast.walk(node))

@@ -1,10 +1,11 @@
 """What counts as a state that is blended with each batch."""
 
+import textwrap
 from pathlib import Path
 
 import pytest
 
-from memguard.source.blended import is_blended_state
+from memguard.source.blended import is_blended_state, is_blended_variable
 
 CLASS = """class Loss:
     def update(self, z):
@@ -28,6 +29,7 @@ USE = "d = (z - self.center.detach()).pow(2)"
         ("new = 0.9 * self.center + 0.1 * z\n        self.center = F.normalize(new)", USE, True),
         ("self.center = self.center + z.mean(0)", USE, False),
         (BLEND, "center = z - z.mean()\n        d = F.mse_loss(z, center)", False),
+        ("new = 0.9 * self.center + 0.1 * z\n        self.center = F.normalize(new)", "print(self.center)", False),
         ("new = self.center + 0.1 * z\n        self.center = F.normalize(new)", USE, False),
         ("self.center = torch.cat([self.center, z])[-64:]", USE, False),
         (BLEND, "print(self.center)", False),
@@ -54,3 +56,32 @@ def test_what_evaluation_alone_computes_does_not_count(tmp_path: Path, use: str)
     file = tmp_path / "loss.py"
     file.write_text(CLASS.format(write=BLEND, use=use))
     assert not is_blended_state(str(file), 3, "center")
+
+
+LOOP = """centres = torch.zeros(9, 8)
+for z, y in batches:
+    d = {use}
+    {write}
+"""
+MEAN = "centres = F.normalize(0.9 * centres + 0.1 * z, dim=1)"
+
+
+@pytest.mark.parametrize("head", ["", "def train(batches):\n"])
+@pytest.mark.parametrize(
+    ("write", "use", "told"),
+    [
+        (MEAN, "z @ centres.detach().t()", True),
+        (MEAN, "F.mse_loss(z, centres[y].detach())", True),
+        ("mixed = centres.lerp(z, 0.1); centres = F.normalize(mixed)", "z - centres", True),
+        ("mixed = m * centres + (1 - m) * z; centres = F.normalize(mixed)", "z - y", False),
+        ("centres = centres + z", "z - centres.detach()", False),
+        (MEAN, "z - y; print('centres', z.shape, centres)", False),
+        (MEAN, "z - y; board.add_scalar('norm', centres.norm(), step)", False),
+    ],
+)
+def test_a_variable_that_is_blended_is_one_too(tmp_path: Path, head: str, write: str, use: str, told: bool) -> None:
+    """Of a function or of a script, and also where it is read without its graph; a sum or what is shown is none."""
+    text = LOOP.format(write=write, use=use)
+    file = tmp_path / "train.py"
+    file.write_text(head + textwrap.indent(text, "    ") if head else text)
+    assert is_blended_variable(str(file), 4 + bool(head), "centres") is told

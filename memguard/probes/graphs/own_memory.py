@@ -1,4 +1,7 @@
-"""Whether a module keeps a memory in an attribute of its own: read and written back, made from the old one."""
+"""Whether a module keeps a memory in an attribute of its own: read and written back, made from the old one.
+
+Or a function in a variable: a moving average that it computes with.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from memguard.probes.graphs.self_made import ASSIGNS, is_attribute, is_self_made
 from memguard.probes.naming.roots import submodules_of
 from memguard.probes.objects import attributes_of, is_user_class
 from memguard.probes.objects.frames import read_locals
-from memguard.source.blended import is_blended_state
+from memguard.source.blended import is_blended_state, is_blended_variable
 from memguard.source.chains import last_name
 from memguard.source.parsing import parse_file
 
@@ -36,11 +39,13 @@ def is_own_memory(place: Place, models: Iterable[nn.Module], frames: Iterable[Fr
     Args:
         place: The statement that keeps.
         models: The models, one of which has the memory.
-        frames: The user's frames, in which what has it may be instead.
+        frames: The user's frames, in which what has it, or the variable, may be instead.
     """
     owner, _, name = (place.holder or "").rpartition(".")
-    if place.file is None or place.line is None or not owner:
+    if place.file is None or place.line is None or not name:
         return False
+    if not owner:
+        return _is_tensor_of(frames, place.file, name) and is_blended_variable(place.file, place.line, name)
     for one in _owners(models, frames, owner.rpartition(".")[2]):
         attributes = attributes_of(one)
         buffers = attributes.get("_buffers")
@@ -52,6 +57,13 @@ def is_own_memory(place: Place, models: Iterable[nn.Module], frames: Iterable[Fr
             is_state = is_read or is_blended_state(place.file, place.line, name)
             return is_state or is_self_made(place.file, place.line, name, one)
     return False
+
+
+def _is_tensor_of(frames: Iterable[FrameType], file: str, name: str) -> bool:
+    """Whether a function of a file has more than a number in a variable: of one, an average is only shown."""
+    here = (frame for frame in frames if frame.f_code.co_filename == file)
+    values: Iterator[Any] = (read_locals(frame).get(name) for frame in here)
+    return any(issubclass(type(value), torch.Tensor) and value.numel() > 1 for value in values)
 
 
 def _owners(models: Iterable[nn.Module], frames: Iterable[FrameType], name: str) -> Iterator[object]:

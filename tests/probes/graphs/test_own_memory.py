@@ -319,3 +319,19 @@ def test_a_memory_of_what_is_never_called(kind: type[Nodes], carried: bool) -> N
 def test_a_memory_that_is_cut_is_silent() -> None:
     """Nothing is kept then."""
     assert told(Cut()) == []
+
+
+@pytest.mark.parametrize(("size", "carried"), [(6, True), (1, False)])
+def test_a_moving_average_in_a_variable_is_carried(size: int, carried: bool) -> None:
+    """Where the loop computes with it, also without its graph; of single numbers it is kept."""
+    net, centre = nn.Linear(4, size), torch.zeros(size)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with Loop(net, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(20):
+            z = net(torch.randn(8, 4))
+            optimizer.zero_grad()
+            (z - centre.detach()).square().mean().backward()
+            optimizer.step()
+            centre = torch.tanh(0.9 * centre + 0.1 * z.mean(0))  # kept
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.carried is carried and "# kept" in line_of(fact)
