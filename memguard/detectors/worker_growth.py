@@ -38,13 +38,16 @@ class WorkerGrowth(Detector):
         self._sampled = SampledGrowth()
         self._cache: WorkerObjects | None = None
         self._lowest: int | None = None
+        self._moved = False
+        """Whether readings of the workers' memory differed at all: each may be seen many times."""
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """A list or dictionary of Python objects that every worker will copy; a cache only once the workers grow."""
         if not isinstance(fact, WorkerObjects):
             return
         if fact.grows:
-            self._cache = fact
+            if self._cache is None or not fact.elements:
+                self._cache = fact
             return
         free = free_bytes(run.slow)
         severity = Severity.WARNING if free is not None and fact.workers * fact.bytes > free else Severity.INFO
@@ -82,8 +85,11 @@ class WorkerGrowth(Detector):
         )
 
     def finish(self, run: Run) -> Iterable[Finding]:
-        """A run too short for readings of the workers' memory hears of a cache that its source alone shows."""
-        if self._cache is not None:
+        """A run too short for readings of the workers' memory hears of a cache that its source alone shows.
+
+        Of one with a limit, readings that hardly differ say more: its samples are small.
+        """
+        if self._cache is not None and not (self._cache.elements and self._moved):
             yield self._tell_cache(self._cache, 0, run)
 
     def _judge_cache(self, cache: WorkerObjects, run: Run) -> Iterable[Finding]:
@@ -92,12 +98,15 @@ class WorkerGrowth(Detector):
             return
         self._lowest = private if self._lowest is None else min(self._lowest, private)
         grown = private - self._lowest
+        self._moved = self._moved or grown > 0
         if grown >= MIN_WORKER_BYTES:
             self._cache = None
             yield self._tell_cache(cache, grown, run)
 
     def _tell_cache(self, cache: WorkerObjects, grown: int, run: Run) -> Finding:
         free = free_bytes(run.slow)
+        limit = f"its limit of {cache.elements} is the whole dataset"
+        emptied = limit if cache.elements else "nothing in the source empties it"
         so_far = f": their private memory grew by {format_bytes(grown)} so far" if grown else ""
         return from_fact(
             self,
@@ -105,7 +114,7 @@ class WorkerGrowth(Detector):
             run,
             Severity.WARNING if free is not None and grown * REACH > free else Severity.INFO,
             f"{holder(cache.place)} is filled while {plural(cache.workers, 'worker')} read, in each of them for itself,"
-            f" and nothing in the source empties it{so_far}{left(free)}.",
+            f" and {emptied}{so_far}{left(free)}.",
             "bound it, fill it before the workers start, or keep it in shared memory or on disk.",
             nbytes=grown or None,
         )

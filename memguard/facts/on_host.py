@@ -46,6 +46,7 @@ class WorkerObjects(Fact):
 
     workers: int
     elements: int
+    """Of what grows: the dataset's samples, where it has a limit, and that is as large."""
     bytes: int
     """What one copy takes."""
     grows: bool = False

@@ -22,6 +22,7 @@ def is_bounded(
     by_index: bool = True,
     by_key: bool = True,
     by_length: bool = True,
+    by_removal: bool = True,
     by_function: bool = True,
     by_scope: bool = True,
 ) -> bool:
@@ -40,6 +41,7 @@ def is_bounded(
         by_index: Whether a cache by index or key counts as limited; not where each worker fills one of its own.
         by_key: Whether one by key does.
         by_length: Whether a comparison of its length counts; not where it is longer already.
+        by_removal: Whether it counts that something is taken out; not where that is known never to happen.
         by_function: Whether the end of its function counts where that is called once and trains: it lasts as long as
             the run.
         by_scope: Whether the end of a function counts at all.
@@ -54,7 +56,9 @@ def is_bounded(
     if name == "_trainer":
         return True  # Lightning's own loop keeps it for its caller: what trainer.predict() returns
     attribute = "." in holder.partition("[")[0]
-    if any(shrinks(node, name, attribute) or is_comprehension(node, name, line) for node in ast.walk(tree)):
+    if any(is_comprehension(node, name, line) for node in ast.walk(tree)):
+        return True
+    if by_removal and any(shrinks(node, name, attribute) for node in ast.walk(tree)):
         return True
     if by_length and (is_counted(tree, line) or any(is_measured(node, name) for node in ast.walk(tree))):
         return True

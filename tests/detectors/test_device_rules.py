@@ -100,6 +100,22 @@ def test_a_cache_in_workers_is_told_where_the_run_is_too_short_to_see_it_grow() 
     assert [told.bytes for told in found] == [GIB]
 
 
+@pytest.mark.parametrize(
+    ("then", "told"), [(3 * GIB, [GIB]), (2 * GIB + 16 * MIB, []), (2 * GIB, [None]), (None, [None])]
+)
+def test_a_cache_in_workers_whose_limit_is_the_whole_dataset(then: int | None, told: list[int | None]) -> None:
+    """It is told as one without; but not where readings show that its samples are small."""
+    cache = WorkerObjects(**AT, workers=2, elements=3200, bytes=0, grows=True)
+    first = None if then is None else 2 * GIB
+    run = run_of(slow=SlowStats(workers_rss_bytes=first, num_workers=2, host_available_bytes=16 * GIB))
+    rule = WorkerGrowth()
+    found = [*rule.learn(cache, run), *rule.observe(record(1), run)]
+    run.slow = replace(run.slow, workers_rss_bytes=then)
+    found += [*rule.observe(record(2), run), *rule.finish(run)]
+    assert [one.bytes for one in found] == told
+    assert all("its limit of 3200 is the whole dataset" in one.message for one in found)
+
+
 def test_whole_segments_that_are_only_cached_are_a_remark_in_other_words() -> None:
     """Nothing is in pieces: PyTorch gives them back before it fails."""
     full = {"reserved_peak_bytes": 23 * GIB, "reserved_bytes": 23 * GIB, "active_peak_bytes": 15 * GIB}

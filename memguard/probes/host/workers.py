@@ -8,12 +8,20 @@ from typing import Any, ClassVar, final
 
 from memguard.facts import Fact, Place, WorkerObjects
 from memguard.probes.host.asked_objects import asked_caches
-from memguard.probes.host.datasets import have_workers, place_of_attribute, readings, unbounded_caches, unwrap
+from memguard.probes.host.datasets import (
+    have_workers,
+    place_of_attribute,
+    readings,
+    samples_of,
+    unbounded_caches,
+    unwrap,
+)
 from memguard.probes.host.module_caches import module_caches
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.objects import is_user_class, length_of
 from memguard.probes.objects.host_sizes import objects_of, size_of
 from memguard.source.bounded import is_bounded
+from memguard.source.evictions import limits_of
 from memguard.stats import Stage
 
 LOOK = 4
@@ -69,6 +77,8 @@ class WorkersProbe(Probe):
             place, grows = place_of_attribute(dataset, name, "set" if issubclass(type(value), set) else "list")
             if grows and not is_bounded(place.file, place.line, f"self.{name}", by_index=False):
                 self._tell(place, workers, 0, 0, grows=True)
+            elif grows and issubclass(type(value), dict) and (samples := _held_at_most(dataset, place, name)):
+                self._tell(place, workers, samples, 0, grows=True)
             else:
                 self._weigh(value, place, workers)
         for place in (*unbounded_caches(dataset), *module_caches(dataset), *asked_caches(dataset)):
@@ -97,3 +107,13 @@ class WorkersProbe(Probe):
                 grows=grows,
             )
         )
+
+
+def _held_at_most(dataset: Any, place: Place, name: str) -> int | None:
+    """The dataset's samples, where only a limit as large as that bounds what an attribute holds: it takes them all."""
+    limits, samples = limits_of(place.file, place.line, name), samples_of(dataset)
+    numbers = [vars(dataset).get(limit) for limit in limits]
+    if not numbers or not samples or any(type(number) is not int or number != samples for number in numbers):
+        return None
+    at = place.file, place.line, f"self.{name}"
+    return None if is_bounded(*at, by_index=False, by_length=False, by_removal=False) else samples
