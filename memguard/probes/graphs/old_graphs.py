@@ -64,6 +64,8 @@ class GraphsProbe(Probe):
         self._shortest = SHORT_CHAIN
         """Forwards that a state must have gone through without a step between them."""
         self._last: dict[int, Mark] = {}
+        self._ended = self._unseen = -1
+        """The last batch that was looked at, and the last that was not."""
         self._saved = SavedTensors(watch, report, self.holders)
         self._idle: bool | None = None
         self._trained = False
@@ -108,6 +110,9 @@ class GraphsProbe(Probe):
             self._together.forget()
         if not self._trained:
             self._trained = any(mark.used and mark.training for mark in self.watch.ledger.died)
+        if self.watch.batch > self._ended + 1:
+            self._unseen = self.watch.batch - 1
+        self._ended = self.watch.batch
         if self.watch.ledger.oldest >= self.watch.batch - 1:
             return
         for mark in list(self.watch.ledger.live.values()):
@@ -181,13 +186,11 @@ class GraphsProbe(Probe):
         watch = self.watch
         if watch.stage is not Stage.TRAIN or self._carried or True in self._again or True in self._unnamed:
             return
-        marks = find_regular(
-            list(watch.ledger.live.values()), used=used, batch=watch.batch, steps=watch.optimizer_steps
-        )
-        batches = {mark.batch for mark in marks}
-        if len(batches) >= needed:
-            asks = functools.partial(graphs_needed, used=used)
-            more = self._diagnose(marks, batches, True, asks=asks)
+        live, steps = list(watch.ledger.live.values()), watch.optimizer_steps
+        found = find_regular(live, used=used, batch=watch.batch, steps=steps, unseen=self._unseen)
+        if found is not None and len(found.batches) >= needed:
+            asks = functools.partial(graphs_needed, used=used, length=len(found.marks) if found.unseen else 0)
+            more = self._diagnose(found.marks, found.batches, True, asks=asks)
             if more is not None and more > needed:
                 self._needed[used] = more
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import NamedTuple, final
 
 from memguard.probes.ledger import Mark
 from memguard.probes.naming.holders import Holder
@@ -20,14 +21,30 @@ FEWEST, FEW = 3, 5
 """Graphs that suffice where nothing ever empties what keeps them, and where less is known."""
 
 
-def find_regular(marks: Iterable[Mark], *, used: bool, batch: int, steps: int) -> list[Mark]:
-    """The forwards of one model whose graphs are kept at intervals, oldest first; none without such.
+@final
+class Regular(NamedTuple):
+    """Forwards of one model whose graphs are kept at intervals."""
+
+    marks: list[Mark]
+    """The oldest first."""
+    unseen: bool
+    """Whether more should have come, in batches that were not looked at: the holder's length tells whether they did."""
+
+    @property
+    def batches(self) -> set[int]:
+        """The batches that they are of."""
+        return {mark.batch for mark in self.marks}
+
+
+def find_regular(marks: Iterable[Mark], *, used: bool, batch: int, steps: int, unseen: int = -1) -> Regular | None:
+    """The forwards of one model whose graphs are kept at intervals; None without such.
 
     Args:
         marks: All whose graphs are alive.
         used: Whether a backward is to have used them up, else none is to have come.
         batch: The batch that ends.
         steps: Optimizer steps so far.
+        unseen: The last batch that was not looked at; -1 without one.
     """
     by_model: dict[int, list[Mark]] = defaultdict(list)
     for mark in marks:
@@ -42,11 +59,12 @@ def find_regular(marks: Iterable[Mark], *, used: bool, batch: int, steps: int) -
         count = len({mark.batch for mark in old})
         if count < FEWEST or (used and steps - (old[0].spent or 0) < FIRST_STEPS):
             continue
-        if batches[-1] + max(gaps) <= batch - 2 or old[0].uses > old[-1].uses:
+        late = batch - 2 - batches[-1] - max(gaps)
+        if (late >= 0 and not (unseen > batches[-1] and late >= max(gaps))) or old[0].uses > old[-1].uses:
             continue  # no more have come, or a state leads back into them
         if count >= FEW or len(set(gaps)) == 1:
-            return old
-    return []
+            return Regular(old, late >= 0)
+    return None
 
 
 def _is_out_of_date(mark: Mark, steps: int) -> bool:
@@ -55,9 +73,15 @@ def _is_out_of_date(mark: Mark, steps: int) -> bool:
     return steps - mark.steps >= STEPS
 
 
-def graphs_needed(holder: Holder, *, used: bool) -> int | None:
-    """How many such graphs suffice with this holder; None where it may be a window that is meant."""
-    if not (holder.grows and holder.certain) or holder.exception:
+def graphs_needed(holder: Holder, *, used: bool, length: int = 0) -> int | None:
+    """How many such graphs suffice with this holder; None where it may be a window that is meant.
+
+    Args:
+        holder: What keeps them.
+        used: Whether a backward has used them up.
+        length: What the holder must be longer than: than what is known, where more may have come unseen.
+    """
+    if not (holder.grows and holder.certain) or holder.exception or holder.length <= length:
         return None
     emptied = where_emptied(holder.place.file, holder.place.line, holder.place.holder)
     if emptied is Emptied.NEVER:

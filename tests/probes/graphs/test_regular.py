@@ -156,3 +156,24 @@ def cleared_when_printed() -> Callable[[int, torch.Tensor], None]:
 def test_a_few_graphs_that_are_meant_are_no_finding(make: Callable[[], Callable[[int, torch.Tensor], None]]) -> None:
     """Windows, examples and sums that are shown now and then hold a handful at even intervals as well."""
     assert Training().told(60, make()) == []
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_what_comes_in_batches_that_nobody_looks_at_is_told_by_the_holders_length(grows: bool) -> None:
+    """After the first batches few are looked at: that none of the kept ones is seen any more does not excuse them."""
+    training, log = Training(), list[torch.Tensor]()
+
+    def keep(output: torch.Tensor) -> None:
+        log.append(output.mean())
+
+    with Loop(training.model, kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(60):
+            training.batch()
+            if index in range(4, 50, 10):
+                keep(training.model(torch.ones(1, 16)))
+            if index >= 45:
+                loop.batch += 15
+                if grows:
+                    keep(training.model.forward(torch.ones(1, 16)))
+    facts = loop.of(RetainedGraphs)
+    assert [fact.place.holder for fact in facts] == (["log"] if grows else [])
