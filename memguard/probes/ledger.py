@@ -60,6 +60,7 @@ class Mark:
         "before",
         "collected",
         "created",
+        "creators",
         "fed",
         "kept",
         "module",
@@ -106,6 +107,8 @@ class Mark:
         """Whether the garbage collector freed it."""
         self.created: Place | None = None
         """Where the last backward through it was called, if that one built a graph of its own (``create_graph``)."""
+        self.creators: tuple[Place, ...] = ()
+        """All places where such a one was called."""
         self.fed = False
         """Whether the model's input had a graph already, as far as somebody looked."""
         self.node: str | None = None
@@ -250,6 +253,8 @@ class _Used:
                 mark.kept = call_site() if kept and not created else None
                 if kept and created:
                     mark.created = call_site()
+                    if mark.created not in mark.creators:
+                        mark.creators += (mark.created,)
             except Exception:
                 mark.kept = None
 

@@ -20,6 +20,7 @@ from memguard.probes.objects.sizes import owned_storages, saved_storages, saved_
 from memguard.probes.reach import Reach
 from memguard.probes.worth import LEAST, least_of_remark
 from memguard.source.bounded import around
+from memguard.source.chains import last_name
 from memguard.source.parsing import parse_file
 
 LOOKS = 3
@@ -208,16 +209,14 @@ def tied_marks(marks: Collection[Mark]) -> list[Mark]:
     A leaf (a weight, an input that requires grad) and its gradient hold each other there, in C++, where the garbage
     collector does not look.
     """
-    calls = Counter(mark.created for mark in marks if mark.created is not None)
-    place, count = next(iter(calls.most_common(1)), (None, 0))
-    if place is None or 2 * count <= len(marks) or not _is_backward(place):
-        return []
-    return [mark for mark in marks if mark.created == place]
+    place = _tied_by(marks)
+    tied = [mark for mark in marks if place in mark.creators]
+    return tied if 2 * len(tied) > len(marks) else []
 
 
 def tied_gradients(tied: Collection[Mark], watch: Watch) -> GradientsWithGraph | None:
     """What is to be told of graphs that nothing but such gradients hold; None where there are none."""
-    place = next((mark.created for mark in tied), None)
+    place = _tied_by(tied)
     if place is None:
         return None
     return GradientsWithGraph(
@@ -230,13 +229,22 @@ def tied_gradients(tied: Collection[Mark], watch: Watch) -> GradientsWithGraph |
     )
 
 
+def _tied_by(marks: Collection[Mark]) -> Place | None:
+    """The ``backward(create_graph=True)`` that ran through most graphs, whatever ``autograd.grad`` did after it."""
+    calls = Counter(place for mark in marks for place in mark.creators)
+    return next((place for place, _ in calls.most_common() if _is_backward(place)), None)
+
+
 def _leaf_at(backward: Place) -> str | None:
-    """The variable of a backward's function that gets the gradient, if its ``.grad`` is read there of one alone."""
+    """The variable of a backward's function that gets the gradient: its one input, or the only ``.grad`` read."""
     tree = parse_file(backward.file or "")
     function = around(tree, backward.line or 0)[0] if tree is not None else None
     if function is None:
         return None
     nodes = list(ast.walk(function))
+    given = _inputs_of(nodes, backward.line or 0)
+    if len(given) == 1 and isinstance(given[0], ast.Name):
+        return given[0].id
     stored = {
         target.id
         for node in nodes
@@ -244,6 +252,18 @@ def _leaf_at(backward: Place) -> str | None:
         for target in node.targets
         if isinstance(target, ast.Name)
     }
+    stored.update(node.arg for node in nodes if isinstance(node, ast.arg))
     read = (node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "grad")
     names = {value.id for value in read if isinstance(value, ast.Name)} & stored
     return names.pop() if len(names) == 1 else None
+
+
+def _inputs_of(nodes: list[ast.AST], line: int) -> list[ast.expr]:
+    """What the backward on a line is told to differentiate by: ``backward(inputs=[x])``."""
+    for node in nodes:
+        if not isinstance(node, ast.Call) or not node.lineno <= line <= (node.end_lineno or 0):
+            continue
+        given = [keyword.value for keyword in node.keywords if keyword.arg == "inputs"]
+        if given and last_name(node.func) == "backward":
+            return given[0].elts if isinstance(given[0], (ast.List, ast.Tuple)) else given
+    return []

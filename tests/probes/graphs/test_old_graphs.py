@@ -307,6 +307,30 @@ def test_gradients_with_a_graph_on_an_input(taken_away: bool) -> None:
     assert bool(facts) is not taken_away and (taken_away or facts[0].batch <= 20)
 
 
+@sees_saved_tensors
+@pytest.mark.filterwarnings("ignore:Using backward")
+def test_gradients_with_a_graph_on_an_argument_that_a_second_derivative_follows() -> None:
+    """What ``autograd.grad`` takes of the same graph afterwards gives its gradients back, and ties nothing."""
+    model, optimizer, x = make()
+    model[1] = nn.Tanh()  # type: ignore[operator]
+
+    def residual(points: torch.Tensor) -> torch.Tensor:
+        u = model(points)
+        u.backward(torch.ones_like(u), inputs=[points], create_graph=True)  # in a function
+        assert points.grad is not None
+        (second,) = torch.autograd.grad(points.grad.sum(), points, create_graph=True)
+        return u.sum() + points.grad.sum() + second.sum()
+
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(30):
+            optimizer.zero_grad()
+            residual(torch.randn_like(x).requires_grad_(True)).square().backward(inputs=list(model.parameters()))
+            optimizer.step()
+    assert loop.of(RetainedGraphs) == []
+    (fact,) = loop.of(GradientsWithGraph)
+    assert fact.place.line == line_of("in a function") and fact.place.holder == "points"
+
+
 def test_two_backwards_on_one_graph_are_healthy_when_the_last_one_frees() -> None:
     """Several losses on one graph may retain it for all but the last."""
     model, optimizer, x = make()
