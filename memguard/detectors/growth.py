@@ -8,10 +8,19 @@ from typing import ClassVar, final
 
 from memguard.detectors.interface import DEVICE, Detector
 from memguard.detectors.kept_caches import EXPLAINED, KeptCaches, of_cache, remedy_of
+from memguard.detectors.kept_storage import views_are_much
 from memguard.detectors.ratchet import Outlook, Ratchet
 from memguard.detectors.telling import at, from_fact, from_post_mortem, from_record, holder, limit_of
 from memguard.detectors.training_floor import TrainingFloor
-from memguard.facts import AutocastOpen, Fact, GrowingParameters, KeptOutputs, RetainedGraphs, SurvivingAllocations
+from memguard.facts import (
+    AutocastOpen,
+    Fact,
+    GrowingParameters,
+    KeptOutputs,
+    RetainedGraphs,
+    SurvivingAllocations,
+    ViewsPinStorage,
+)
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run, Stage
 from memguard.units import format_bytes
@@ -63,6 +72,8 @@ class SteadyGrowth(Detector):
             self._named = max(self._named, fact.bytes / fact.graphs)
         elif isinstance(fact, KeptOutputs) and not fact.cached:
             self._named = max(self._named, fact.bytes_per_batch)
+        elif isinstance(fact, ViewsPinStorage) and views_are_much(fact, run):
+            self._named = max(self._named, fact.pinned_bytes / (fact.batch + 1))
         elif isinstance(fact, AutocastOpen) and fact.stage is Stage.TRAIN:
             self._region = fact
         elif isinstance(fact, (SurvivingAllocations, GrowingParameters)):

@@ -226,6 +226,13 @@ def _matters(fact: KeptOutputs, run: Run) -> bool:
     return fact.bytes_per_batch >= max(MIN_BYTES_PER_BATCH, share * (limit_of(run) or 0))
 
 
+def views_are_much(fact: ViewsPinStorage, run: Run) -> bool:
+    """Whether what small views keep is a warning: it grows, or it is much of the device."""
+    total = run.device_total_bytes
+    grows = fact.grows and fact.pinned_bytes >= MIN_VIEW_BYTES_PER_BATCH * fact.views
+    return grows or fact.pinned_bytes >= (min(MIN_VIEW_BYTES, MIN_VIEW_SHARE * total) if total else MIN_VIEW_BYTES)
+
+
 @final
 class ViewPinsStorage(Detector):
     """A small view keeps a large storage.
@@ -245,16 +252,14 @@ class ViewPinsStorage(Detector):
         """Concludes where the views use less than an eighth of much memory, or of memory that grows."""
         if not isinstance(fact, ViewsPinStorage) or fact.used_bytes * TIMES >= fact.pinned_bytes:
             return
-        total = run.device_total_bytes
-        grows = fact.grows and fact.pinned_bytes >= MIN_VIEW_BYTES_PER_BATCH * fact.views
-        large = fact.pinned_bytes >= (min(MIN_VIEW_BYTES, MIN_VIEW_SHARE * total) if total else MIN_VIEW_BYTES)
-        if not grows and not large and fact.pinned_bytes < MIN_TOLD_BYTES:
+        warns = views_are_much(fact, run)
+        if not warns and fact.pinned_bytes < MIN_TOLD_BYTES:
             return
         yield from_fact(
             self,
             fact,
             run,
-            Severity.WARNING if grows or large else Severity.INFO,
+            Severity.WARNING if warns else Severity.INFO,
             f"{holder(fact.place)} uses {format_bytes(fact.used_bytes)} in {plural(fact.views, 'view')} and keeps "
             f"{format_bytes(fact.pinned_bytes)} of storage alive.",
             "clone the slice before keeping it: x[:, 0].clone().",

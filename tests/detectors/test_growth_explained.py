@@ -3,7 +3,15 @@
 from dataclasses import replace
 
 from memguard.detectors import DETECTORS
-from memguard.facts import AutocastOpen, Fact, GrowingParameters, KeptOutputs, RetainedGraphs, SurvivingAllocations
+from memguard.facts import (
+    AutocastOpen,
+    Fact,
+    GrowingParameters,
+    KeptOutputs,
+    RetainedGraphs,
+    SurvivingAllocations,
+    ViewsPinStorage,
+)
 from memguard.findings import Finding, Severity
 from memguard.stats import Stage
 from tests.detectors.evidence import AT, GIB, MIB, PLACE, judge, record
@@ -85,3 +93,12 @@ def test_a_cache_whose_graphs_were_told_of_is_no_second_matter() -> None:
     )
     assert judge(RULES["MG501"](), graphs, CACHE) == []
     assert judge(RULES["MG501"](), replace(CACHE, tensors=4)) == []
+
+
+def test_growth_by_views_that_were_warned_of_is_no_second_matter() -> None:
+    """A queue that fills with views: MG302 says so. Where they are a small part of it, this rule does."""
+    batches = AT["batch"] + 1
+    views = ViewsPinStorage(**AT, views=10, used_bytes=MIB, pinned_bytes=40 * batches * MIB, grows=True)
+    assert growth_after(views, MADE) == []
+    (told,) = growth_after(replace(views, pinned_bytes=15 * batches * MIB), MADE)
+    assert told.severity is Severity.CRITICAL
