@@ -60,7 +60,8 @@ def find_closing(kind: type, attribute: str, methods: Collection[str] = (), line
             scored += _elsewhere(tree, written)
         score, line = max(scored, key=lambda one: (one[0], -one[1]), default=(0.0, body.lineno))
         place = Place(file=file, line=line, function=kind.__name__, source=linecache.getline(file, line).strip())
-        made = frozenset(_made_on(body, line)) if score == HANDS_OUT else frozenset[str]()
+        makes = {HANDS_OUT: _made_on(body, line), ELSEWHERE: _made_elsewhere(tree, line)}
+        made = frozenset(makes.get(score, ()))
         found.append(Closing(place, score, made, score == FILLS and _is_given(body, written, line)))
     return max(found, key=lambda one: one.score, default=Closing(NOWHERE, 0.0))
 
@@ -167,6 +168,18 @@ def _made_on(body: ast.ClassDef, line: int) -> Iterator[str]:
                 continue
             if any(isinstance(given, ast.Name) and given.id == me for given in _given_to(call)):
                 yield last_name(call.func) or ""
+
+
+def _made_elsewhere(tree: ast.Module, line: int) -> Iterator[str]:
+    """What ``record.boxes = Boxes(record)`` calls: the object is given to what becomes its part."""
+    for statement in _statements(tree):
+        is_one = statement.lineno == line and isinstance(statement, ast.Assign)
+        if not is_one or not isinstance(statement.value, ast.Call):
+            continue
+        owners = [target.value for target in statement.targets if isinstance(target, ast.Attribute)]
+        names = {owner.id for owner in owners if isinstance(owner, ast.Name)}
+        if any(isinstance(given, ast.Name) and given.id in names for given in _given_to(statement.value)):
+            yield last_name(statement.value.func) or ""
 
 
 def _is_given(body: ast.ClassDef, attribute: str, line: int) -> bool:

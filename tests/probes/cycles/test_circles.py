@@ -264,6 +264,22 @@ def walk_all() -> None:
     walk(0)
 
 
+class Proposals:
+    def __init__(self, scores: torch.Tensor, image: Image) -> None:
+        self.scores = scores
+        self.image = image  # back to what got it
+
+
+class Image:
+    def __init__(self) -> None:
+        self.proposals: Proposals | None = None
+
+
+def propose() -> None:
+    image = Image()
+    image.proposals = Proposals(torch.ones(64), image)
+
+
 def grown() -> None:
     leaf = Leaf()
     leaf.add(Leaf())
@@ -275,6 +291,7 @@ def grown() -> None:
         (Waits, "Waits.callbacks", "method put into a list"),
         (Later, "Later.todo", "partial over a method"),
         (Owner, "Part.owner", "back to its owner"),
+        (propose, "Proposals.image", "back to what got it"),
         (Graph, "Nodes._parent", "the first way back"),
         (Helped, "Helped.helper", "gives itself away"),
         (lambda: Node(2), "Node.parent", "parent"),
