@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from memguard.probes.graphs.regular import FEW
 from memguard.probes.ledger import Mark
 from memguard.probes.naming.holders import Holder
 from memguard.source.emptying import Emptied, is_cut, where_emptied
@@ -52,6 +53,18 @@ def chain_needed(holder: Holder) -> int | None:
     if not holder.grows or emptied is Emptied.HERE or (attribute and emptied is not Emptied.NEVER):
         return None
     return None if is_cut(place.file, place.holder) else SHORT_CHAIN
+
+
+def carried_needed(holder: Holder) -> int | None:
+    """How many graphs at intervals suffice where new ones reach them; None where the source ever begins it anew.
+
+    An actor's, which acts once for every few batches: through its state the last graph reaches as far back as that of
+    one that acts in each.
+    """
+    place = holder.place
+    if not (holder.grows and holder.certain) or holder.exception or is_cut(place.file, place.holder):
+        return None
+    return FEW if where_emptied(place.file, place.line, place.holder) is Emptied.NEVER else None
 
 
 def _always_keeps(mark: Mark) -> bool:

@@ -15,7 +15,7 @@ from torch import nn
 
 from memguard.facts import NOWHERE, Fact, Place, RetainedGraphs
 from memguard.probes.graphs.after_backward import SavedTensors, tied_gradients, tied_marks
-from memguard.probes.graphs.carrying import MIN_CHAIN, SHORT_CHAIN, chain_needed, find_chain, is_chained
+from memguard.probes.graphs.carrying import MIN_CHAIN, SHORT_CHAIN, carried_needed, chain_needed, find_chain, is_chained
 from memguard.probes.graphs.fed_back import is_fed_back
 from memguard.probes.graphs.graph_judge import GraphJudge
 from memguard.probes.graphs.own_memory import is_own_memory
@@ -184,12 +184,13 @@ class GraphsProbe(Probe):
     def _look_for_few(self, used: bool, needed: int) -> None:
         """Of what is kept once in some batches: waiting for as many as of what is kept in each would take long."""
         watch = self.watch
-        if watch.stage is not Stage.TRAIN or self._carried or True in self._again or True in self._unnamed:
+        if watch.stage is not Stage.TRAIN or True in self._again or True in self._unnamed or (self._carried and used):
             return
         live, steps = list(watch.ledger.live.values()), watch.optimizer_steps
         found = find_regular(live, used=used, batch=watch.batch, steps=steps, unseen=self._unseen)
         if found is not None and len(found.batches) >= needed:
-            asks = functools.partial(graphs_needed, used=used, length=len(found.marks) if found.unseen else 0)
+            length = len(found.marks) if found.unseen else 0
+            asks = carried_needed if self._carried else functools.partial(graphs_needed, used=used, length=length)
             more = self._diagnose(found.marks, found.batches, True, asks=asks)
             if more is not None and more > needed:
                 self._needed[used] = more

@@ -134,3 +134,74 @@ def test_what_is_no_chain_is_silent(make: Callable[[], Callable[[int], None]]) -
         for index in loop.batches(40):
             step(index)
     assert loop.of(RetainedGraphs) == []
+
+
+class Actor:
+    """Acts by a model in every second batch, each of which trains it on something else."""
+
+    def __init__(self) -> None:
+        self.model = Outside()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.hidden = torch.zeros(1, 2, 4)
+
+    def act(self) -> None:
+        _, self.hidden = self.model(torch.randn(1, 2, 4), self.hidden)  # carried
+
+    def learn(self) -> None:
+        out, _ = self.model(torch.randn(3, 2, 4), torch.zeros(1, 2, 4))
+        out.mean().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+class Cutting(Actor):
+    """Its state has a graph of twelve batches at most."""
+
+    window = torch.zeros(1, 2, 4)
+
+    def act(self) -> None:
+        _, self.window = self.model(torch.randn(1, 2, 4), self.window)
+
+    def cut(self) -> None:
+        self.window = self.window.detach()
+
+
+class Beginning(Actor):
+    """Its episodes end."""
+
+    episode = torch.zeros(1, 2, 4)
+
+    def act(self) -> None:
+        _, self.episode = self.model(torch.randn(1, 2, 4), self.episode)
+
+    def cut(self) -> None:
+        self.episode = torch.zeros(1, 2, 4)
+
+
+def test_a_state_that_goes_on_in_every_second_batch_is_told_as_soon_as_one_that_does_in_each() -> None:
+    """Five graphs reach as far back as nine batches, and nothing ever begins it anew."""
+    actor = Actor()
+    with Loop(actor.model, kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(16):
+            if index % 2 == 0:
+                actor.act()
+                actor.act()
+            actor.learn()
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.carried and (fact.batch, fact.graphs, fact.place.holder) == (10, 5, "Actor.hidden")
+    assert "# carried" in line_of(fact)
+
+
+@pytest.mark.parametrize("kind", [Cutting, Beginning])
+def test_a_state_at_intervals_that_is_begun_anew_is_silent(kind: type[Cutting | Beginning]) -> None:
+    """A window may be meant: that takes as many batches as ever."""
+    actor = kind()
+    with Loop(actor.model, kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(40):
+            if index % 12 == 0:
+                actor.cut()
+            if index % 2 == 0:
+                actor.act()
+                actor.act()
+            actor.learn()
+    assert loop.of(RetainedGraphs) == []
