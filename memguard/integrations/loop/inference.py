@@ -5,10 +5,10 @@ came between: after a backward, the next forward is another (micro-)batch; so it
 closes the batch at once. A backward that builds a graph itself (``create_graph``) is to be followed by another: the
 batch goes on. Forwards inside a step's closure belong to the step's batch, which the first of them opens where none is
 open. A forward in eval mode is a batch of evaluation, unless it is another model's beside one in training (a teacher, a
-frozen encoder): then it is part of that batch. So is what a method of a model asks its parts for, word after word,
-until what began the batch is called again. Where optimizers step and no forward is known for long (copies of the model
-are trained, and it gets their gradients), each step is a batch. `guard.batches(loader)` says it exactly, and then
-nothing is inferred.
+frozen encoder): then it is part of that batch. So is one in training mode without gradients, between a forward and its
+backward: a target of the loss. So is what a method of a model asks its parts for, word after word, until what began the
+batch is called again. Where optimizers step and no forward is known for long (copies of the model are trained, and it
+gets their gradients), each step is a batch. `guard.batches(loader)` says it exactly, and then nothing is inferred.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ class BatchInference:
         self._plain = self._further = self._derivatives = 0
         self._of_parts = self._bare = 0
         self._evaluated: list[int] = []
+        self._waiting = 0
+        """Forwards of the open training batch that no backward came to, less those for values between them."""
         self._served = False
         """Whether an ordinary backward, or a step, ended a batch so far."""
         self.explicit = 0
@@ -93,7 +95,11 @@ class BatchInference:
                 self.end()
                 self._begin_in(Stage.TRAIN)  # all of the batch happens in the step's closure
             return
-        if not training and (self._is_teacher(model) or self._is_of_batch(model, part=part, values=values)):
+        if not training and (
+            self._is_teacher(model)
+            or (values and self._is_target())
+            or self._is_of_batch(model, part=part, values=values)
+        ):
             return
         if training:
             self._leaders = None
@@ -114,6 +120,8 @@ class BatchInference:
             self._further += 1
             if self._further == CROWDED:
                 self._listener.crowded()
+        if training:
+            self._waiting += 1
 
     @property
     def needs_backward(self) -> bool:
@@ -138,7 +146,7 @@ class BatchInference:
     def begun_alike(self) -> None:
         """A batch like the last ones is open; nobody else is told, for the caller has begun it."""
         self._open, self._backward, self._leaders, self._further, self._derivatives = True, False, None, 0, 0
-        self._bare = 0
+        self._bare = self._waiting = 0
 
     def alike_passed(self) -> None:
         """Batches like the last ones went by."""
@@ -169,6 +177,17 @@ class BatchInference:
         leaders.add(model)
         return True
 
+    def _is_target(self) -> bool:
+        """Whether a model in training mode is asked for values between a forward and the backward that is to come.
+
+        One such for each forward: in a longer row something is evaluated.
+        """
+        if not (self._open and self._stage is Stage.TRAIN and self._waiting and self.needs_backward):
+            return False
+        self._waiting -= 1
+        self._plain = 0
+        return True
+
     def _is_of_batch(self, model: int, *, part: bool, values: bool) -> bool:
         """Whether a model that is evaluated belongs to the open batch, which another one began.
 
@@ -188,6 +207,7 @@ class BatchInference:
     def backward(self) -> None:
         """A backward entered the graph of a training forward."""
         self._backward = self._served = True
+        self._waiting = 0
 
     def derivative(self) -> None:
         """Likewise one that builds a graph: forces, a penalty, an inner step of MAML are a part of their batch."""
@@ -195,7 +215,7 @@ class BatchInference:
             self._derivatives += 1
             self._further = 0
         else:
-            self._backward = True
+            self._backward, self._waiting = True, 0
 
     def bare_backward(self) -> None:
         """A backward begins in a program without modules: it is all that shows a training batch."""
@@ -237,6 +257,7 @@ class BatchInference:
     def begin(self, index: int | None) -> None:
         """A batch begins, by inference or said by the loop."""
         self._open, self._backward, self._leaders, self._further, self._derivatives = True, False, None, 0, 0
+        self._waiting = 0
         self._listener.begin(index)
 
     def hand_out(self, index: int, *, training: bool | None) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import memguard
-from memguard.integrations.loop.inference import MOST_BARE, MOST_OF_PARTS, MOST_TOGETHER, BatchInference
+from memguard.integrations.loop.inference import MOST_BARE, MOST_OF_PARTS, MOST_TOGETHER, PLAIN_BATCHES, BatchInference
 from memguard.stats import Stage
 
 
@@ -34,13 +34,15 @@ def infer(events: str) -> str:
 
     T and E are forwards of model 1 in training and evaluation, t and e of model 2, p of a part in evaluation, b a
     backward, d one that builds a graph, B one in a program without modules, [ and ] an optimizer step's begin and end;
-    v and w are forwards of models 3 and 4 in training mode without gradients.
+    n, v and w are forwards of models 1, 3 and 4 in training mode without gradients.
     """
     told = Told()
     loop = BatchInference(told)
     for event in events.replace(" ", ""):
         if event in "TEtep":
             loop.forward(1 if event.isupper() else 2, training=event in "Tt", part=event == "p")
+        elif event == "n":
+            loop.forward(1, training=False, values=True)
         elif event in "vw":
             loop.forward("vw".index(event) + 3, training=False, values=True)
         elif event in "bd":
@@ -118,6 +120,19 @@ def test_models_that_a_step_asks_for_values_one_after_the_other_share_a_batch() 
     assert infer("vw vw v v w") == "validation ( ) ( ) ( ) ( )"
     assert infer("v w w w") == "validation ( ) ( ) ( )"
     assert infer("Ee") == "validation ( ) ( )"
+
+
+def test_a_target_that_the_trained_model_gives_itself_belongs_to_the_batch() -> None:
+    """Without gradients, between a forward and its backward; what comes after that, or in a row, is evaluation."""
+    assert infer("Tnb[] TnTnb[] Tnb Tnb[]") == "train ( ) ( ) ( ) ( )"
+    assert infer("Tb[] nn Tnb[]") == "train ( ) validation ( ) ( ) train ( )"
+    assert infer("Tbn Tb[]") == "train ( ) validation ( ) train ( )"
+    assert infer("Tnnn") == "train ( ) validation ( ) ( )"
+
+
+def test_a_loop_with_such_targets_stays_one_of_a_batch_a_step() -> None:
+    """However long it goes on: it never counts as one of one forward and one step."""
+    assert infer("Tnb[]" * (PLAIN_BATCHES + 2)) == "train" + " ( )" * (PLAIN_BATCHES + 2)
 
 
 def test_candidates_of_a_search_are_no_parts_of_one_batch() -> None:
