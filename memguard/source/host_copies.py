@@ -17,6 +17,11 @@ _ASK_NOTHING = frozenset({"tolist", "item"})
 """Those of a tensor take no arguments: ``self.item(ids)`` calls a part of a model."""
 _NUMBERS = frozenset({"item", "tolist", "float", "int", "round", "len"})
 """What gives numbers: beside other elements of a tuple they say nothing of those."""
+_MADE = frozenset(
+    {"arange", "linspace", "zeros", "ones", "empty", "full", "eye", "rand", "randn", "randint", "randperm"}
+)
+_SIZED = _MADE | {"expand", "view", "reshape", "repeat", "tile", "narrow"}
+"""What takes sizes: numbers that were read from a tensor for them bring nothing to the host."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MAX_DEPTH = 3
 
@@ -91,6 +96,8 @@ def _kept(node: ast.AST, numbers: set[ast.AST]) -> Iterator[ast.AST]:
         inner = [child for child in ast.iter_child_nodes(node) if child is not node.test]
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setdefault":
         inner = [node.func, *node.args[1:]]
+    elif isinstance(node, ast.Call) and last_name(node.func) in _SIZED:
+        inner = [node.func]
     elif isinstance(node, ast.Attribute) and _is_made(node.value):
         inner = []
     else:

@@ -36,6 +36,9 @@ from memguard.source.host_copies import is_on_host
         ("kept.append(Judge(out.tolist()).eval(out))", False),
         ("kept.append(out @ tower.item(ids).t())", False),
         ("kept.append((tower.item(ids), on_host))", True),
+        ("kept.append(torch.arange(max(out.tolist())))", False),
+        ("kept.append(on_device.expand(number, -1))", False),
+        ("kept.append(on_host.expand(number, -1))", True),
     ],
 )
 def test_what_was_brought_to_the_host_is_told_from_the_statement(tmp_path: Path, text: str, host: bool) -> None:
