@@ -71,6 +71,8 @@ class SavedTensors:
         """What `conclude` has to look at."""
         self.carried_by: Place | None = None
         """The backward whose graph the next one ran through again."""
+        self._passed: list[SavedAfterBackward] = []
+        """What later backwards before the same step ran through again: told only where a state leads back for good."""
 
     def look(self, last: Mark) -> None:
         """Sizes the graph of a model's last forward, where a backward kept it, as the next forward begins."""
@@ -143,14 +145,15 @@ class SavedTensors:
         """Tells what was seen, now that the next backward has been."""
         kept_open, self.open = self.open, []
         for kept in kept_open:
-            last, place, saved = kept.last, kept.place, kept.saved
+            last, saved = kept.last, kept.saved
             carried = last.uses > kept.uses
+            if kept.same_batch and carried:  # it was kept for that
+                self._passed.append(self._fact(kept, saved, carried=True))
+                continue
             if kept.same_batch and self._watch.optimizer_steps == last.steps:
-                if not carried and self._watch.batch - last.batch < PATIENCE:
+                if self._watch.batch - last.batch < PATIENCE:
                     self.open.append(kept)
                 continue
-            if kept.same_batch and carried:
-                continue  # it was kept for that
             # It may be kept for another part of it: a generator's, below the discriminator's. The rest is in vain.
             part = not carried and any(mark.uses > then for mark, then, _ in kept.beside)
             if part:
@@ -159,19 +162,32 @@ class SavedTensors:
                 if sum(saved.values()) < (least_of_remark(self._watch.record) or LEAST):
                     continue
             if carried:
-                self.carried_by = place
-            self._report(
-                SavedAfterBackward(
-                    batch=self._watch.batch,
-                    stage=last.stage,
-                    place=replace(place, holder=self._names.get(place)),
-                    bytes=sum(saved.values()),
-                    tensors=len(saved),
-                    carried=carried,
-                    part=part,
-                    same_batch=kept.same_batch,
-                )
-            )
+                self.carried_by = kept.place
+            self._report(self._fact(kept, saved, carried=carried, part=part))
+
+    def tell_passed(self, marks: Collection[Mark]) -> None:
+        """Tells what was kept for later backwards of the same step, now that a state is known to be their cause.
+
+        Args:
+            marks: The forwards through which the state goes.
+        """
+        passed, self._passed = self._passed, []
+        places = {(mark.kept.file, mark.kept.line) for mark in marks if mark.kept is not None}
+        for fact in passed:
+            if (fact.place.file, fact.place.line) in places:
+                self._report(replace(fact, batch=self._watch.batch, same_batch=False))
+
+    def _fact(self, kept: _Kept, saved: dict[int, int], *, carried: bool, part: bool = False) -> SavedAfterBackward:
+        return SavedAfterBackward(
+            batch=self._watch.batch,
+            stage=kept.last.stage,
+            place=replace(kept.place, holder=self._names.get(kept.place)),
+            bytes=sum(saved.values()),
+            tensors=len(saved),
+            carried=carried,
+            part=part,
+            same_batch=kept.same_batch,
+        )
 
 
 def _saved_of(mark: Mark) -> dict[int, int] | None:

@@ -357,6 +357,8 @@ class GraphsProbe(Probe):
                     retained_by=self._saved.carried_by or old[0].kept or NOWHERE,
                 )
             )
+            if carried and chained:
+                self._saved.tell_passed(old)
 
     def _note_models(self, models: set[int], training: bool, carried: bool) -> None:
         """What other probes are to know of the models whose graphs are kept."""

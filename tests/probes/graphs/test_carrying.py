@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.facts import Fact, RetainedGraphs
+from memguard.facts import Fact, RetainedGraphs, SavedAfterBackward
 from memguard.probes.graphs.old_graphs import GraphsProbe
 from tests.probes.loop import Loop, sees_saved_tensors
 
@@ -53,6 +53,32 @@ def test_a_state_carried_over_the_segments_of_a_document_is_told_as_one(kind: ty
     assert fact.carried and fact.batch <= 12 and fact.place.holder == ("state" if kind is Outside else "Inside.state")
     assert "# carried" in line_of(fact) and fact.bytes > fact.graphs * 3 * 2 * 4 * 4
     assert "# kept" in linecache.getline(str(fact.retained_by.file), fact.retained_by.line or 0)
+
+
+@sees_saved_tensors
+def test_a_backward_that_keeps_its_graph_for_such_a_state_is_told_with_it() -> None:
+    """Later backwards of the same step run through that graph again."""
+    model, state = nn.GRU(32, 32), torch.zeros(1, 64, 32)
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(24):
+            out, state = model(torch.randn(64, 64, 32), state)
+            out.mean().backward(retain_graph=True)  # kept
+    facts = loop.of(SavedAfterBackward)
+    assert len(facts) >= 2 and all(fact.carried and not fact.same_batch and fact.batch <= 12 for fact in facts)
+    assert all("# kept" in line_of(fact) for fact in facts)
+
+
+@sees_saved_tensors
+def test_a_backward_that_keeps_its_graph_for_a_window_is_silent() -> None:
+    """It is kept for the backwards that follow, as it is meant."""
+    model, window = nn.GRU(32, 32), torch.zeros(1, 64, 32)
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(24):
+            if index % 8 == 0:
+                window = window.detach()
+            out, window = model(torch.randn(64, 64, 32), window)
+            out.mean().backward(retain_graph=True)
+    assert loop.of(SavedAfterBackward) == []
 
 
 def window_of_twelve() -> Callable[[int], None]:
