@@ -18,6 +18,7 @@ _NUMBERS = frozenset(
     {"shape", "size", "numel", "dim", "ndim", "device", "dtype", "item", "tolist", "requires_grad", "is_cuda", "nbytes"}
 )
 """Parts of a tensor that keep nothing of it."""
+_MAKING = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare)
 _BACKWARDS = frozenset({"backward", "manual_backward"})
 
 
@@ -129,6 +130,14 @@ def names_set(statement: ast.stmt) -> list[str] | None:
         return None
     parts = _flat(targets[0])
     return [part.id for part in parts if isinstance(part, ast.Name)] if _all_names(parts) else None
+
+
+def parts_made(statement: ast.stmt) -> int:
+    """How many parts a tuple that is returned has, where the statement computes each of them; else 0."""
+    if not isinstance(statement, ast.Return) or not isinstance(statement.value, ast.Tuple):
+        return 0
+    parts = statement.value.elts
+    return len(parts) if all(any(isinstance(n, _MAKING) for n in ast.walk(part)) for part in parts) else 0
 
 
 def function_around(source: Source, line: int) -> Function | None:

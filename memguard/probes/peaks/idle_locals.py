@@ -8,6 +8,7 @@ Long because each block is followed through one replay of the events.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -15,7 +16,7 @@ from typing import Any, final
 from memguard.clocks import thread_time
 from memguard.facts import Place
 from memguard.probes.objects.frames import is_script, is_user_file
-from memguard.source.last_reads import Body, function_around, names_set
+from memguard.source.last_reads import Body, function_around, names_set, parts_made
 from memguard.source.syntax import Sources
 
 ROUNDS = 6
@@ -205,7 +206,7 @@ class _Look:
         if block.freed is None or block.freed > over or body.goes_back(line):
             return None  # something else holds it as well, or the graph may
         names = names_set(making)
-        name = self._which(names, made, depth) if names is not None and len(names) > 1 else names[0] if names else None
+        name = self._which(names, block, depth) if names is not None and len(names) > 1 else names[0] if names else None
         if name is None or body.is_set_between(name, making, running):
             return None
 
@@ -219,21 +220,53 @@ class _Look:
         place = Place(file=file, line=making.lineno, function=body.path, holder=name, source=body.text(making))
         return _Found(block, place, name, line)
 
-    def _which(self, names: list[str], made: list[Frame], depth: int) -> str | None:
-        """Into which of several variables a block went: the function that was called returns it at that place."""
-        if len(made) <= depth + 1:
-            return None
-        for file, line, _ in made[depth + 1 :]:
+    def _which(self, names: list[str], block: _Block, depth: int) -> str | None:
+        """Into which of several variables a block went: the function that was called returns it at that place.
+
+        Where one statement makes and returns all, they are made in their order.
+        """
+        made = self._stack(block.made)
+        for inner, (file, line, _) in enumerate(made[depth + 1 :], depth + 1):
             if not is_user_file(file):
                 continue
             body = self._body(file, line)
             statement = body.at(line) if body is not None else None
-            inner = names_set(statement) if statement is not None else None
-            if body is None or inner is None or len(inner) != 1:
+            if body is None or statement is None:
                 return None
-            index = body.returned_at(inner[0])
+            parts = parts_made(statement)
+            if parts:
+                made_there = self._left_by(statement, block.made, inner)
+                index = made_there.index(block) if block in made_there and len(made_there) == parts else None
+                return names[index] if index is not None and parts == len(names) else None
+            set_there = names_set(statement)
+            if set_there is None or len(set_there) != 1:
+                return None
+            index = body.returned_at(set_there[0])
             return names[index] if index is not None and index < len(names) else None
         return None
+
+    def _left_by(self, statement: Any, made: int, depth: int) -> list[_Block]:
+        """The blocks that one run of a statement made and that outlived it, in their order.
+
+        Args:
+            statement: What runs.
+            made: An event of that run.
+            depth: Where its function lies on the stack.
+        """
+        stack = self._stack(made)
+        lines = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+
+        def runs(number: int) -> bool:
+            there = self._stack(number)
+            return not there or (_within(there, stack, depth) and there[depth][1] in lines)
+
+        self._hurry()
+        whole = len(self._trace)
+        first = min(itertools.takewhile(runs, filter(self._is_alloc, range(made, -1, -1))))
+        last = max(itertools.takewhile(runs, filter(self._is_alloc, range(made, whole))))
+        over = next(filter(self._is_alloc, range(last + 1, whole)), whole)
+        mine = (block for block in self._blocks if first <= block.made <= last)
+        return [block for block in mine if block.freed is None or block.freed > over]
 
     def _span(self, made: int, now: int, stack: list[Frame], depth: int, body: Body) -> tuple[int, int] | None:
         """Between which events the function at a depth of the stack runs; None if it is left between the two."""

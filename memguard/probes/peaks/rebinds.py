@@ -82,7 +82,8 @@ class RebindsProbe(Probe):
             return
         count = self._counts[stage] = self._counts[stage] + 1
         self._ends = [*self._ends, time_ns() // 1000] if self._on is stage else []
-        if count <= BEGIN[stage] and (record := watch.record) is not None:
+        looks = count <= BEGIN[stage] or self._on is stage
+        if looks and (record := watch.record) is not None:
             self._peaks[stage] = max(self._peaks[stage], record.allocated_peak_bytes or 0)
         if count == BEGIN[stage]:
             if not self._is_worth_it(history):

@@ -19,6 +19,10 @@ class Blocks(nn.Module):
         wide = x.repeat(1, 40)
         return x + wide.sum(), wide
 blocks = Blocks()
+def both(x):
+    return x.mean(), x.repeat(1, 64)
+def one_of_them_twice(x):
+    return x, (x.repeat(1, 64), kept.append(x + 1))[0]
 """
 FOOT = """
 for step in range(24):
@@ -39,6 +43,7 @@ FAULTY = {
         "        wide = x.repeat(1, 48)\n        small = small + wide.mean()\n" + NEXT.replace("500_000", "1_000_000")
     ),
     "one of a tuple": "    y, wide = blocks(x)\n    small = y.mean()\n" + NEXT,
+    "one of a tuple that is made as it is returned": "    y, wide = both(x)\n    small = y + wide.mean()\n" + NEXT,
 }
 HEALTHY = {
     "read at the peak": WIDE + "    return (wide + 1).sum()\n",
@@ -57,6 +62,12 @@ HEALTHY = {
     "something else keeps it": WIDE + "    kept[:] = [wide]\n    small = wide.mean()\n" + NEXT,
     "the other of a tuple": (
         "    y, wide = blocks(x)\n    after = torch.zeros(400_000)\n    return wide.sum() + after.sum() + y.sum()\n"
+    ),
+    "the other of a tuple that is made as it is returned": (
+        "    y, wide = both(x)\n    after = torch.zeros(400_000)\n    return wide.sum() + after.sum() + y\n"
+    ),
+    "which of a tuple it is cannot be told": (
+        "    y, wide = one_of_them_twice(x)\n    kept.clear()\n    small = y.mean()\n" + NEXT
     ),
     "little": "    wide = x.repeat(1, 4)\n    small = wide.mean()\n" + NEXT,
     "as much was there while it was read": (
@@ -84,3 +95,29 @@ def test_a_variable_that_raises_the_peak_without_use_is_told(case: str, tmp_path
 def test_what_is_needed_or_held_by_others_is_not_told(case: str, tmp_path: Path) -> None:
     """Read later under any name, held elsewhere, or no lower peak without it."""
     assert told(tmp_path, HEALTHY[case]) == []
+
+
+LATER = """
+import torch
+from torch import nn
+net, other = nn.Linear(16, 256).eval(), nn.Linear(16, 256).eval()
+@torch.no_grad()
+def compare(rows):
+    x = torch.ones(rows, 16)
+    scores = net(x)
+    best = scores.max(1).values
+    others = other(x)
+    return (best - (others * 2).max(1).values).sum().item()
+for turn in range(8):
+    compare(8 if turn < 4 else 4000)
+"""
+
+
+def test_the_peak_of_an_evaluation_may_come_late(tmp_path: Path) -> None:
+    """Its first batches tell little of it, and what is told says how high it was."""
+    script = tmp_path / "compare.py"
+    script.write_text(LATER)
+    options = {"device": "virtual:64MiB", "logdir": str(tmp_path), "validation": "warn"}
+    _, (summary,) = run_script(str(script), [], options, module=False)
+    (found,) = (finding for finding in summary.findings if finding.code == "MG304")
+    assert (found.holder, found.line) == ("scores", 8) and "of a peak of 12.1 MiB" in found.message
