@@ -101,6 +101,7 @@ def test_a_failing_forward_of_a_calm_batch_is_met(tmp_path: Path) -> None:
         guard.session.forward_end = lambda *args: (seen.append(args[2]), end(*args))[1]  # type: ignore[method-assign]
         for _ in range(LOOKED_AT + 5):
             step(model, optimizer)
+        guard.session.probes.pace.spend(1.0)  # else what the failure leaves behind is looked at closely
         seen.clear()
         model.fails = True
         with pytest.raises(RuntimeError, match="as planned"):
