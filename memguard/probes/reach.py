@@ -11,6 +11,8 @@ import torch
 MAX_NODES = 4_000
 """Nodes looked at for one tensor."""
 MAX_NODES_IN_ALL = 30_000
+DEEPER = 8
+"""So many times more where nobody was found: a recurrent layer alone has a thousand nodes a batch."""
 
 
 @final
@@ -20,13 +22,19 @@ class Reach:
     Args:
         key: The key of the mark in a node's `metadata`.
         is_culprit: Told a mark; whether it is one of those looked for.
+        deep: Whether to look at more nodes.
+
+    Attributes:
+        gave_up: Whether some graph was too large to be looked at whole.
     """
 
-    def __init__(self, key: object, is_culprit: Callable[[Any], bool]) -> None:
+    def __init__(self, key: object, is_culprit: Callable[[Any], bool], *, deep: bool = False) -> None:
         self._key = key
         self._is_culprit = is_culprit
         self._clean: dict[int, Any] = {}  # nodes none of whose inputs reach a culprit; holding them keeps ids valid
-        self._left = MAX_NODES_IN_ALL
+        times = DEEPER if deep else 1
+        self._most, self._left = times * MAX_NODES, times * MAX_NODES_IN_ALL
+        self.gave_up = False
 
     def __call__(self, tensor: torch.Tensor) -> int | None:
         """Bytes of the tensor's storage if its graph reaches a culprit, else None."""
@@ -38,7 +46,7 @@ class Reach:
     def _reaches(self, start: Any) -> bool:
         seen = {id(start): start}
         queue = deque([start])
-        while queue and len(seen) < MAX_NODES and self._left > 0:
+        while queue and len(seen) < self._most and self._left > 0:
             node = queue.popleft()
             self._left -= 1
             mark = node.metadata.get(self._key)
@@ -48,7 +56,9 @@ class Reach:
                 if following is not None and id(following) not in seen and id(following) not in self._clean:
                     seen[id(following)] = following
                     queue.append(following)
-        if not queue:
+        if queue:
+            self.gave_up = True
+        else:
             self._clean.update(seen)
         return False
 

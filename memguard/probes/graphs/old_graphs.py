@@ -263,12 +263,15 @@ class GraphsProbe(Probe):
             if len(batches) < MIN_BATCHES:
                 return None
         keys = {id(mark) for mark in old}
-        reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)
-        judge = GraphJudge(reach, owned_storages(watch.models))
         ask_collector = training in self._unnamed
         self._unnamed.discard(training)
         how = None if ask_collector else False
-        holders = self.holders(judge, graph=True, passes=reach.passes, stage=old[0].stage, collector=how)
+        for deep in (False, True):
+            reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys, deep=deep)
+            judge = GraphJudge(reach, owned_storages(watch.models))
+            holders = self.holders(judge, graph=True, passes=reach.passes, stage=old[0].stage, collector=how)
+            if holders or not reach.gave_up:
+                break
         # What only collects is a bystander of the state that is made from itself.
         carriers = [h for h in holders if h.grows and h.length < MIN_BATCHES] if self._carried else []
         named, holders = holders, tuple(carriers[:1]) or holders

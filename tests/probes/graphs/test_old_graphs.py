@@ -456,6 +456,32 @@ def test_what_is_kept_beside_the_part_that_is_needed_is_weighed(width: int, wide
     assert all(fact.part and fact.place.line == line_of("kept with it") for fact in facts)
 
 
+def test_who_keeps_large_graphs_is_named() -> None:
+    """A mean over graphs of a thousand nodes each: the marks lie further down than is looked at first."""
+
+    class Unrolled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last, self.mean = nn.Linear(8, 4), nn.Linear(4, 1), torch.zeros(())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out = self.first(x)
+            for _ in range(1000):
+                out = out * 0.999
+            self.mean = 0.9 * self.mean + 0.1 * out.square().mean()  # far from its marks
+            return self.last(out)
+
+    model = Unrolled()
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=0.01), torch.randn(8, 8)
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(14):
+            model(x).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    (fact,) = loop.of(RetainedGraphs)
+    assert (fact.place.holder, fact.place.line) == ("Unrolled.mean", line_of("far from its marks"))
+
+
 @sees_saved_tensors
 @pytest.mark.filterwarnings("ignore:Using backward")
 def test_a_graph_that_create_graph_keeps_is_no_retained_one() -> None:
