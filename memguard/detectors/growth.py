@@ -8,7 +8,7 @@ from typing import ClassVar, final
 
 from memguard.detectors.interface import DEVICE, Detector
 from memguard.detectors.kept_caches import EXPLAINED, KeptCaches, of_cache, remedy_of
-from memguard.detectors.kept_storage import views_are_much
+from memguard.detectors.kept_storage import MIN_BATCHES, views_are_much
 from memguard.detectors.ratchet import Outlook, Ratchet
 from memguard.detectors.telling import at, from_fact, from_post_mortem, from_record, holder, limit_of
 from memguard.detectors.training_floor import TrainingFloor
@@ -58,6 +58,8 @@ class SteadyGrowth(Detector):
         """All lines of the newest look."""
         self._region: AutocastOpen | None = None
         self._caches = KeptCaches()
+        self._pinned: list[float] = []
+        """Bytes a batch that views, warned of, have kept so far, if they came with every batch."""
         self._told = False
         self._pending: tuple[Outlook, BatchRecord] | None = None
 
@@ -72,8 +74,8 @@ class SteadyGrowth(Detector):
             self._named = max(self._named, fact.bytes / fact.graphs)
         elif isinstance(fact, KeptOutputs) and not fact.cached:
             self._named = max(self._named, fact.bytes_per_batch)
-        elif isinstance(fact, ViewsPinStorage) and views_are_much(fact, run):
-            self._named = max(self._named, fact.pinned_bytes / (fact.batch + 1))
+        elif isinstance(fact, ViewsPinStorage) and views_are_much(fact, run) and fact.views >= MIN_BATCHES:
+            self._pinned.append(fact.pinned_bytes / (fact.batch + 1))
         elif isinstance(fact, AutocastOpen) and fact.stage is Stage.TRAIN:
             self._region = fact
         elif isinstance(fact, (SurvivingAllocations, GrowingParameters)):
@@ -93,12 +95,16 @@ class SteadyGrowth(Detector):
         end = record.allocated_end_bytes
         peak = record.allocated_peak_bytes or end
         found = self._floor.observe(record, run, end=end, peak=peak, limit=lambda: limit_of(run))
-        if found is None or self._named >= EXPLAINED * found.growth.rate:
+        if found is None or self._named >= EXPLAINED * found.growth.rate or self._are_views(found.growth.rate):
             return ()
         self._told = True
         if self._lead is None and self._caches.behind(found) is None:
             self._pending = (found, record)  # the line may still be named; then the newer telling carries it
         return (self._conclude(found, record, run),)
+
+    def _are_views(self, rate: float) -> bool:
+        """Whether views that were warned of come as fast: those of one moment, kept for good, do so by chance alone."""
+        return any(EXPLAINED * rate <= pinned <= rate / EXPLAINED for pinned in self._pinned)
 
     def _conclude(self, found: Outlook, record: BatchRecord, run: Run) -> Finding:
         growth = found.growth

@@ -17,11 +17,11 @@ _ASK_NOTHING = frozenset({"tolist", "item"})
 """Those of a tensor take no arguments: ``self.item(ids)`` calls a part of a model."""
 _NUMBERS = frozenset({"item", "tolist", "float", "int", "round", "len"})
 """What gives numbers: beside other elements of a tuple they say nothing of those."""
-_MADE = frozenset(
-    {"arange", "linspace", "zeros", "ones", "empty", "full", "eye", "rand", "randn", "randint", "randperm"}
-)
-_SIZED = _MADE | {"expand", "view", "reshape", "repeat", "tile", "narrow"}
-"""What takes sizes: numbers that were read from a tensor for them bring nothing to the host."""
+_MADE = frozenset({"arange", "linspace", "zeros", "ones", "empty", "full", "eye", "rand", "randn", "randint", "randperm"})
+"""What torch makes of sizes alone."""
+_SHAPED = frozenset({"expand", "view", "reshape", "repeat", "tile", "narrow"})
+"""What a tensor gives back in other sizes."""
+_LIBRARIES = frozenset({"torch", "th", "np", "numpy", "einops"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MAX_DEPTH = 3
 
@@ -96,8 +96,8 @@ def _kept(node: ast.AST, numbers: set[ast.AST]) -> Iterator[ast.AST]:
         inner = [child for child in ast.iter_child_nodes(node) if child is not node.test]
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setdefault":
         inner = [node.func, *node.args[1:]]
-    elif isinstance(node, ast.Call) and last_name(node.func) in _SIZED:
-        inner = [node.func]
+    elif isinstance(node, ast.Call) and _takes_sizes(node.func):
+        inner = [node.func]  # numbers that were read from a tensor for them bring nothing to the host
     elif isinstance(node, ast.Attribute) and _is_made(node.value):
         inner = []
     else:
@@ -105,6 +105,14 @@ def _kept(node: ast.AST, numbers: set[ast.AST]) -> Iterator[ast.AST]:
     for child in inner:
         if child is not None:
             yield from _kept(child, numbers)
+
+
+def _takes_sizes(function: ast.expr) -> bool:
+    """Whether the arguments of a call are sizes: ``torch.zeros(n)``, ``x.expand(n, -1)``, not ``torch.reshape(x, n)``."""
+    if not isinstance(function, ast.Attribute):
+        return False
+    owner = function.value.id if isinstance(function.value, ast.Name) else None
+    return function.attr in (_MADE if owner in _LIBRARIES else _SHAPED if owner != "self" else ())
 
 
 def _numbers_beside(node: ast.AST, function: ast.AST) -> Iterator[ast.AST]:

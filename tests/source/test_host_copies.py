@@ -39,6 +39,10 @@ from memguard.source.host_copies import is_on_host
         ("kept.append(torch.arange(max(out.tolist())))", False),
         ("kept.append(on_device.expand(number, -1))", False),
         ("kept.append(on_host.expand(number, -1))", True),
+        ("kept.append(torch.reshape(out.cpu(), (-1,)))", True),
+        ("kept.append(np.tile(on_host, 2))", True),
+        ("kept.append(repeat(out.cpu(), 'n -> n 2'))", True),
+        ("kept.append(self.view(out.cpu()))", True),
     ],
 )
 def test_what_was_brought_to_the_host_is_told_from_the_statement(tmp_path: Path, text: str, host: bool) -> None:
