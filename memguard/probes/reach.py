@@ -11,7 +11,7 @@ import torch
 MAX_NODES = 4_000
 """Nodes looked at for one tensor."""
 MAX_NODES_IN_ALL = 30_000
-DEEPER = 8
+DEEPER = 4
 """So many times more where nobody was found: a recurrent layer alone has a thousand nodes a batch."""
 
 
@@ -34,6 +34,7 @@ class Reach:
         self._clean: dict[int, Any] = {}  # nodes none of whose inputs reach a culprit; holding them keeps ids valid
         times = DEEPER if deep else 1
         self._most, self._left = times * MAX_NODES, times * MAX_NODES_IN_ALL
+        self._left_to_pass = self._left
         self.gave_up = False
 
     def __call__(self, tensor: torch.Tensor) -> int | None:
@@ -71,7 +72,8 @@ class Reach:
             return False
         seen = {id(start): start}
         queue: deque[Any] = deque([start])
-        while queue and len(seen) < MAX_NODES:
+        while queue and len(seen) < self._most and self._left_to_pass > 0:
+            self._left_to_pass -= 1
             for following, _ in queue.popleft().next_functions:
                 if following is None or id(following) in seen:
                     continue

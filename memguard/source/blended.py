@@ -16,7 +16,9 @@ _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 
 _BLENDS = frozenset({"lerp", "mul", "addcmul"})
 _WITHOUT_GRAPH = frozenset({"no_grad", "inference_mode"})
-_SHOWS = frozenset({"print", "log", "info", "debug", "write", "add_scalar", "add_scalars", "set_postfix"})
+_SHOWS = frozenset({"print", "log", "info", "debug", "write", "set_postfix", "plot", "save", "dump"}) | {
+    *("add_scalar", "add_scalars", "add_histogram", "add_image"),
+}
 
 
 def is_blended_state(file: str, line: int, name: str) -> bool:

@@ -17,7 +17,9 @@ _ASK_NOTHING = frozenset({"tolist", "item"})
 """Those of a tensor take no arguments: ``self.item(ids)`` calls a part of a model."""
 _NUMBERS = frozenset({"item", "tolist", "float", "int", "round", "len"})
 """What gives numbers: beside other elements of a tuple they say nothing of those."""
-_MADE = frozenset({"arange", "linspace", "zeros", "ones", "empty", "full", "eye", "rand", "randn", "randint", "randperm"})
+_MADE = frozenset(
+    {"arange", "linspace", "zeros", "ones", "empty", "full", "eye", "rand", "randn", "randint", "randperm"}
+)
 """What torch makes of sizes alone."""
 _SHAPED = frozenset({"expand", "view", "reshape", "repeat", "tile", "narrow"})
 """What a tensor gives back in other sizes."""
@@ -108,7 +110,7 @@ def _kept(node: ast.AST, numbers: set[ast.AST]) -> Iterator[ast.AST]:
 
 
 def _takes_sizes(function: ast.expr) -> bool:
-    """Whether the arguments of a call are sizes: ``torch.zeros(n)``, ``x.expand(n, -1)``, not ``torch.reshape(x, n)``."""
+    """Whether a call's arguments are sizes: ``torch.zeros(n)``, ``x.expand(n, -1)``, not ``torch.reshape(x, n)``."""
     if not isinstance(function, ast.Attribute):
         return False
     owner = function.value.id if isinstance(function.value, ast.Name) else None

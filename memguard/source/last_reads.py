@@ -18,6 +18,14 @@ _NUMBERS = frozenset(
     {"shape", "size", "numel", "dim", "ndim", "device", "dtype", "item", "tolist", "requires_grad", "is_cuda", "nbytes"}
 )
 """Parts of a tensor that keep nothing of it."""
+_ONE_TENSOR = frozenset(
+    [
+        *("bmm", "clone", "exp", "float", "log", "log_softmax", "matmul", "mean", "mm", "norm", "relu", "repeat"),
+        *("sigmoid", "softmax", "sqrt", "square", "sum", "tanh", "to"),
+    ]
+)
+"""What a tensor gives back as one other."""
+_SHAPED = frozenset({"squeeze", "unsqueeze", "view", "reshape", "flatten", "transpose", "permute", "t"})
 _MAKING = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare)
 _BACKWARDS = frozenset({"backward", "manual_backward"})
 
@@ -133,11 +141,24 @@ def names_set(statement: ast.stmt) -> list[str] | None:
 
 
 def parts_made(statement: ast.stmt) -> int:
-    """How many parts a tuple that is returned has, where the statement computes each of them; else 0."""
+    """How many parts a tuple that is returned has, where the statement computes one tensor for each; else 0.
+
+    As ``return self.head(h), self.value(h).squeeze(-1)`` does: what else is called may give numbers, or several.
+    """
     if not isinstance(statement, ast.Return) or not isinstance(statement.value, ast.Tuple):
         return 0
     parts = statement.value.elts
-    return len(parts) if all(any(isinstance(n, _MAKING) for n in ast.walk(part)) for part in parts) else 0
+    return len(parts) if all(map(_is_one_tensor, parts)) else 0
+
+
+def _is_one_tensor(part: ast.expr) -> bool:
+    """Whether it is arithmetic, what a tensor gives back, or an answer of the object's own part, in whatever shape."""
+    while isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in _SHAPED:
+        part = part.func.value
+    if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute):
+        is_own = isinstance(part.func.value, ast.Name) and part.func.value.id == "self"
+        return is_own or part.func.attr in _ONE_TENSOR
+    return isinstance(part, ast.BinOp)
 
 
 def function_around(source: Source, line: int) -> Function | None:

@@ -107,6 +107,7 @@ class BatchInference:
         if self.explicit:
             if stage is not self._stage:
                 self._change(stage)
+            self._waiting += training
             return
         if self._open and (stage is not self._stage or stage is Stage.VALIDATION or self._backward):
             self.end()
@@ -180,13 +181,16 @@ class BatchInference:
     def _is_target(self) -> bool:
         """Whether a model in training mode is asked for values between a forward and the backward that is to come.
 
-        One such for each forward: in a longer row something is evaluated.
+        One such for each forward: in a longer row something is evaluated, unless the loop says what a batch is. Where
+        backwards are not told, they are from the next batch on.
         """
-        if not (self._open and self._stage is Stage.TRAIN and self._waiting and self.needs_backward):
+        if not (self._open and self._stage is Stage.TRAIN and self._waiting):
             return False
-        self._waiting -= 1
-        self._plain = 0
-        return True
+        if self.explicit:
+            return True
+        listens, self._plain = self.needs_backward, 0
+        self._waiting -= listens
+        return listens
 
     def _is_of_batch(self, model: int, *, part: bool, values: bool) -> bool:
         """Whether a model that is evaluated belongs to the open batch, which another one began.

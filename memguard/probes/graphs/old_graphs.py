@@ -237,6 +237,17 @@ class GraphsProbe(Probe):
                     return True
         return False
 
+    def _who_keeps(self, old: list[Mark], *, ask_collector: bool) -> tuple[tuple[Holder, ...], int]:
+        """Who holds some graphs, and the bytes that they hold; looks further down where graphs were too large."""
+        keys, how = {id(mark) for mark in old}, None if ask_collector else False
+        for deep in (False, True):
+            reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys, deep=deep)
+            judge = GraphJudge(reach, owned_storages(self.watch.models))
+            holders = self.holders(judge, graph=True, passes=reach.passes, stage=old[0].stage, collector=how)
+            if holders or not reach.gave_up:
+                break
+        return holders, judge.total()
+
     def _diagnose(
         self,
         old: list[Mark],
@@ -262,16 +273,9 @@ class GraphsProbe(Probe):
             old, batches = tied, {mark.batch for mark in tied}
             if len(batches) < MIN_BATCHES:
                 return None
-        keys = {id(mark) for mark in old}
         ask_collector = training in self._unnamed
         self._unnamed.discard(training)
-        how = None if ask_collector else False
-        for deep in (False, True):
-            reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys, deep=deep)
-            judge = GraphJudge(reach, owned_storages(watch.models))
-            holders = self.holders(judge, graph=True, passes=reach.passes, stage=old[0].stage, collector=how)
-            if holders or not reach.gave_up:
-                break
+        holders, held = self._who_keeps(old, ask_collector=ask_collector)
         # What only collects is a bystander of the state that is made from itself.
         carriers = [h for h in holders if h.grows and h.length < MIN_BATCHES] if self._carried else []
         named, holders = holders, tuple(carriers[:1]) or holders
@@ -296,8 +300,6 @@ class GraphsProbe(Probe):
         if told is not None:
             self.report(told)
             return None
-        held = judge.total()
-        del judge, reach
         self._tell(old, batches, training, holders, held, least=min(least, MIN_BATCHES), is_local=_is_local(named))
         return None
 

@@ -51,7 +51,7 @@ def is_own_memory(place: Place, models: Iterable[nn.Module], frames: Iterable[Fr
         buffers = attributes.get("_buffers")
         value: Any = attributes.get(name, dict.get(buffers, name) if isinstance(buffers, dict) else None)
         if issubclass(type(value), torch.Tensor):
-            if value.numel() == 1:
+            if not _has_several(value):
                 return False  # an average rather than a memory
             is_read = issubclass(type(one), nn.Module) and _is_read_first(place.file, place.line, name)
             is_state = is_read or is_blended_state(place.file, place.line, name)
@@ -63,7 +63,13 @@ def _is_tensor_of(frames: Iterable[FrameType], file: str, name: str) -> bool:
     """Whether a function of a file has more than a number in a variable: of one, an average is only shown."""
     here = (frame for frame in frames if frame.f_code.co_filename == file)
     values: Iterator[Any] = (read_locals(frame).get(name) for frame in here)
-    return any(issubclass(type(value), torch.Tensor) and value.numel() > 1 for value in values)
+    return any(issubclass(type(value), torch.Tensor) and _has_several(value) for value in values)
+
+
+def _has_several(tensor: torch.Tensor) -> bool:
+    """Whether it has more than one element; a subclass's own code is not asked."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return torch.Tensor.numel(tensor) > 1
 
 
 def _owners(models: Iterable[nn.Module], frames: Iterable[FrameType], name: str) -> Iterator[object]:

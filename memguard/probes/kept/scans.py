@@ -53,6 +53,8 @@ MIN_GRAPHS = 8
 """Elements that carry graphs, by which a container must grow, and optimizer steps that are made meanwhile."""
 MIN_HOST_BYTES = 16 * 1024
 """A batch, on the host: less is a log of numbers."""
+MIN_TOLD_AGAIN = 4
+"""Storages that a list which has got longer has in common with what was told of it."""
 _ACCELERATORS = ("cuda", "xpu", "mps")
 """Devices whose tensors tell that they are there; a virtual one's look like the host's."""
 
@@ -319,7 +321,7 @@ class ScansProbe(Probe):
             where = (pin.place.file, pin.place.line)
             if where in watch.told or not known & pin.storages:
                 continue
-            if any(_is_told(told, pin.storages) for told in watch.pinned):
+            if any(is_told(told, pin.storages) for told in watch.pinned):
                 continue  # where they were collected: a list that is handed on, or has got longer
             watch.told.add(where)
             self._report_pin(pin, grows=False)
@@ -379,6 +381,7 @@ def _is_of(pin: Pin, growth: Growth) -> bool:
     return is_same and 2 * pin.pinned_bytes >= grown and RATIO * pin.used_bytes < pin.met_bytes
 
 
-def _is_told(told: frozenset[int], storages: frozenset[int]) -> bool:
-    """Whether most of either are among the others."""
-    return 2 * len(told & storages) >= min(len(told), len(storages))
+def is_told(told: frozenset[int], storages: frozenset[int]) -> bool:
+    """Whether most of either are among the others; a few may be others by now, at an address that came again."""
+    common = len(told & storages)
+    return 2 * common >= len(storages) or (common >= MIN_TOLD_AGAIN and 2 * common >= len(told))

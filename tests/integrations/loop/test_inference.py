@@ -135,6 +135,26 @@ def test_a_loop_with_such_targets_stays_one_of_a_batch_a_step() -> None:
     assert infer("Tnb[]" * (PLAIN_BATCHES + 2)) == "train" + " ( )" * (PLAIN_BATCHES + 2)
 
 
+def test_such_targets_that_begin_late_split_one_batch_at_most() -> None:
+    """After many batches of one forward and one step nobody hears of backwards; the first target has that changed."""
+    plain = "Tb[]" * (PLAIN_BATCHES + 2)
+    events = infer(plain + "Tnb[]" * 5)
+    assert events.count("validation") == 1 and events.count("(") == PLAIN_BATCHES + 2 + 5 + 1
+
+
+def test_a_batch_that_the_loop_says_stays_one_of_training() -> None:
+    """However many targets follow its forward; without one it is evaluated, though nobody called eval()."""
+    told = Told()
+    loop = BatchInference(told)
+    loop.explicit = 1
+    for index, events in enumerate(["Tnn", "Tn", "nn"]):
+        loop.hand_out(index, training=True)
+        for event in events:
+            loop.forward(1, training=event == "T", values=event == "n")
+    loop.end()
+    assert " ".join(told.events) == "train (0 ) (1 ) (2 validation )"
+
+
 def test_candidates_of_a_search_are_no_parts_of_one_batch() -> None:
     """There is a bound on the models that may share one."""
     told = Told()

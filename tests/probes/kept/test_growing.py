@@ -7,7 +7,7 @@ from torch import nn
 
 from memguard.facts import GrowingParameters, KeptOutputs, ViewsPinStorage
 from memguard.probes.kept.outputs import OutputsProbe
-from memguard.probes.kept.scans import ScansProbe
+from memguard.probes.kept.scans import ScansProbe, is_told
 from memguard.stats import Stage
 from tests.probes.loop import Loop
 
@@ -158,3 +158,11 @@ def test_views_that_a_function_returns_are_told_once() -> None:
             pass
     assert len(rows) == 120
     assert {(fact.place.holder, fact.place.function) for fact in loop.of(ViewsPinStorage)} == {("rows", "collected")}
+
+
+def test_a_few_addresses_that_came_again_say_nothing_of_views() -> None:
+    """Of what was told some storages are gone, and others lie there now."""
+    assert is_told(frozenset(range(8)), frozenset(range(80)))
+    assert is_told(frozenset(range(80)), frozenset(range(8)))
+    assert not is_told(frozenset({7}), frozenset(range(80)))
+    assert not is_told(frozenset(range(76, 90)), frozenset(range(80)))

@@ -23,6 +23,8 @@ def both(x):
     return x.mean(), x.repeat(1, 64)
 def one_of_them_twice(x):
     return x, (x.repeat(1, 64), kept.append(x + 1))[0]
+def best(x):
+    return x.repeat(1, 64).topk(900, 1), x.size(0)
 """
 FOOT = """
 for step in range(24):
@@ -68,6 +70,9 @@ HEALTHY = {
     ),
     "which of a tuple it is cannot be told": (
         "    y, wide = one_of_them_twice(x)\n    kept.clear()\n    small = y.mean()\n" + NEXT
+    ),
+    "one part of a tuple is a number, another two tensors": (
+        "    most, rows = best(x)\n    after = torch.zeros(400_000)\n    return most[0].sum() + after.sum() + rows\n"
     ),
     "little": "    wide = x.repeat(1, 4)\n    small = wide.mean()\n" + NEXT,
     "as much was there while it was read": (
