@@ -42,9 +42,8 @@ def train(cfg):
         optimizer.step()
         optimizer.zero_grad()
         means = class_means(emb, y[idx], cfg["classes"])
-        prototypes = F.normalize(
-            cfg["momentum"] * prototypes + (1 - cfg["momentum"]) * means, dim=1
-        )  # !MG102 prototypes
+        mixed = cfg["momentum"] * prototypes + (1 - cfg["momentum"]) * means
+        prototypes = F.normalize(mixed, dim=1)  # !MG102 prototypes
         running += loss.item()
         if step % 40 == 0:
             print(f"step {step}: loss {running / 40:.4f}")
