@@ -42,8 +42,7 @@ def is_bounded(
         by_key: Whether one by key does.
         by_length: Whether a comparison of its length counts; not where it is longer already.
         by_removal: Whether it counts that something is taken out; not where that is known never to happen.
-        by_function: Whether the end of its function counts where that is called once and trains: it lasts as long as
-            the run.
+        by_function: Whether its function's end counts where that is called once and trains, and lasts like the run.
         by_scope: Whether the end of a function counts at all.
 
     Returns:
@@ -56,18 +55,17 @@ def is_bounded(
     if name == "_trainer":
         return True  # Lightning's own loop keeps it for its caller: what trainer.predict() returns
     attribute = "." in holder.partition("[")[0]
-    if any(is_comprehension(node, name, line) for node in ast.walk(tree)):
+    nodes = list(ast.walk(tree))
+    if any(is_comprehension(node, name, line) or (by_removal and shrinks(node, name, attribute)) for node in nodes):
         return True
-    if by_removal and any(shrinks(node, name, attribute) for node in ast.walk(tree)):
-        return True
-    if by_length and (is_counted(tree, line) or any(is_measured(node, name) for node in ast.walk(tree))):
+    if by_length and (is_counted(tree, line) or any(is_measured(node, name) for node in nodes)):
         return True
     function, loops = around(tree, line)
     if by_index and any(_is_by_index(node, name, line, function) for node in ast.walk(function)):
         return True
     if by_index and by_key and is_asked_first(function, line):
         return True
-    if attribute and any(is_set_anew(scope, name) for scope in ast.walk(tree)):
+    if attribute and any(is_set_anew(scope, name) for scope in nodes):
         return True
     if any(begins_anew(node, name) for loop in loops[:-1] for node in loop.body):
         return True

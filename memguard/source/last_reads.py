@@ -26,7 +26,6 @@ _ONE_TENSOR = frozenset(
 )
 """What a tensor gives back as one other."""
 _SHAPED = frozenset({"squeeze", "unsqueeze", "view", "reshape", "flatten", "transpose", "permute", "t"})
-_MAKING = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare)
 _BACKWARDS = frozenset({"backward", "manual_backward"})
 
 
