@@ -17,7 +17,7 @@ from memguard.parts import Parts
 from memguard.recording_writer import RecordingWriter
 from memguard.shape_table import ShapeTable
 from memguard.sinks.interface import Sink
-from memguard.stats import BatchRecord, Run
+from memguard.stats import BatchRecord, Run, Series
 from memguard.summary import Summary
 
 
@@ -65,11 +65,16 @@ class Judging:
         self.summary.recording = str(self.recording.path)
         return self.recording.first_batch
 
-    def records(self, records: Sequence[BatchRecord]) -> None:
-        """Writes records down, judges them, and shows them to the sinks."""
+    def records(self, records: Sequence[BatchRecord], series: Sequence[Series]) -> None:
+        """Writes records down, judges them, and shows them to the sinks.
+
+        Args:
+            records: They, in order.
+            series: The same, those that are alike together.
+        """
         if self.recording is not None:
             try:
-                self.recording.record(*records)
+                self.recording.write(series)
             except Exception as error:
                 self._recording_failed(error)
         run, parts = self._run, self.parts
@@ -77,19 +82,29 @@ class Judging:
             with parts.part("probes"):
                 listener(records)
         with parts.part("summary"):
-            self.summary.count(records, self.shape_table.texts)
-        for record in records:
-            part = "rules"
-            try:
-                for rule, observe in self._hearing.of(record, run):
-                    part = rule
-                    for finding in observe(record, run):
-                        self.add(finding)
-            except Exception as error:
-                parts.failed(part, error)
+            self.summary.count(series, self.shape_table.texts)
+        for alike in series:
+            self._judge(alike)
         for sink in tuple(self.sinks):
             with parts.part(_name(sink)):
-                sink.records(records, run)
+                for alike in series:
+                    sink.records(alike, run)
+
+    def _judge(self, alike: Series) -> None:
+        """Shows records that are alike to the rules: to most of them the first one tells all."""
+        run, part = self._run, "rules"
+        try:
+            for name, rule in self._hearing.of(alike[0], run):
+                part = name
+                for finding in rule.observe(alike[0], run):
+                    self.add(finding)
+            if len(alike) > 1:
+                for name, rule in self._hearing.of(alike[1], run):
+                    part = name
+                    for finding in rule.observe_alike(alike[1:], run):
+                        self.add(finding)
+        except Exception as error:
+            self.parts.failed(part, error)
 
     def learn(self, facts: Iterable[Fact]) -> None:
         """Facts that probes saw; the rules judge them."""

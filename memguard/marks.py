@@ -1,8 +1,9 @@
-"""The end of a batch as it is taken in the loop, and the record that is made of it a little later. No torch."""
+"""The end of a batch as it is taken in the loop, and the records made of such ends a little later. No torch."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias, final
 
 from memguard.stats import BatchRecord, MemoryStats, SlowStats, Stage
 
@@ -23,31 +24,78 @@ class Mark(NamedTuple):
     """The backend's own (`memguard.backends.interface.Backend.mark`)."""
 
 
-def make_record(mark: Mark, before: MemoryStats, now: MemoryStats, *, seconds: float, slow: SlowStats) -> BatchRecord:
-    """The record of a batch.
+_N: TypeAlias = int | None
+_Figures: TypeAlias = tuple[_N, _N, _N, _N, _N, _N, _N, _N, _N, _N, _N, _N, _N]
 
-    Args:
-        mark: Its end.
-        before: The statistics at the end of the batch before.
-        now: Those at its own end.
-        seconds: Its length.
-        slow: The newest reading of the slow lane.
+
+@final
+class RecordMaker:
+    """Makes records of marks, in their order: the memory of a batch lies between the look before it and its own.
+
+    Most short batches are like the one before. Records that are alike are made together, so that whoever judges or
+    writes them can do so for all of them at once.
+
+    Attributes:
+        last: The newest look.
+        last_time: When it was taken.
     """
+
+    def __init__(self) -> None:
+        self.last = MemoryStats()
+        self.last_time = 0.0
+
+    def make(
+        self,
+        series: list[list[BatchRecord]],
+        marks: Iterable[Mark],
+        stats: Callable[[object], MemoryStats],
+        slow: SlowStats,
+    ) -> None:
+        """Makes the records of some marks.
+
+        Args:
+            series: Where they go: those that are alike in one list (`memguard.stats.Series`).
+            marks: The ends of the batches.
+            stats: Tells the statistics of a mark's look; what it raises comes out here, after the records before.
+            slow: The newest reading of the slow lane.
+        """
+        figures: _Figures = (None,) * 13
+        alike: list[BatchRecord] = []
+        known = newest = rss = stage = epoch = None
+        for mark in marks:
+            now, before = stats(mark.look), self.last
+            if (
+                now is not newest
+                or before is not known
+                or mark.host_rss_bytes != rss
+                or mark.stage is not stage
+                or mark.epoch != epoch
+            ):
+                known, newest, rss, stage, epoch = before, now, mark.host_rss_bytes, mark.stage, mark.epoch
+                figures = _figures(before, now, slow, rss)
+                series.append(alike := [])
+            seconds, self.last, self.last_time = mark.time - self.last_time, now, mark.time
+            alike.append(
+                BatchRecord(  # by position: its order is checked in the tests
+                    mark.batch,
+                    mark.stage,
+                    mark.time,
+                    seconds if seconds > 0.0 else 0.0,
+                    mark.epoch,
+                    mark.position,
+                    mark.optimizer_steps,
+                    mark.shapes,
+                    *figures,
+                )
+            )
+
+
+def _figures(before: MemoryStats, now: MemoryStats, slow: SlowStats, rss: int | None) -> _Figures:
+    """A record's fields from `allocated_start_bytes` to `num_device_free`."""
     was = before.num_alloc_retries, before.num_ooms, before.num_device_alloc, before.num_device_free
     counts = now.num_alloc_retries, now.num_ooms, now.num_device_alloc, now.num_device_free
-    if was == counts:
-        retries, ooms, allocs, frees = _NOTHING if None not in was else [None if n is None else 0 for n in was]
-    else:
-        retries, ooms, allocs, frees = map(_delta, counts, was)
-    return BatchRecord(  # by position: its order is checked in the tests
-        mark.batch,
-        mark.stage,
-        mark.time,
-        seconds,
-        mark.epoch,
-        mark.position,
-        mark.optimizer_steps,
-        mark.shapes,
+    retries, ooms, allocs, frees = map(_delta, counts, was)
+    return (
         before.allocated_bytes,
         now.allocated_peak_bytes,
         now.allocated_bytes,
@@ -56,15 +104,12 @@ def make_record(mark: Mark, before: MemoryStats, now: MemoryStats, *, seconds: f
         now.active_peak_bytes,
         now.inactive_split_bytes,
         slow.device_used_bytes,
-        mark.host_rss_bytes,
+        rss,
         retries,
         ooms,
         allocs,
         frees,
     )
-
-
-_NOTHING = (0, 0, 0, 0)
 
 
 def _delta(now: int | None, before: int | None) -> int | None:

@@ -23,8 +23,9 @@ from memguard.facts import Fact
 from memguard.findings import Finding
 from memguard.forks import process
 from memguard.judging import Judging
-from memguard.marks import Mark, make_record
+from memguard.marks import Mark, RecordMaker
 from memguard.recording_writer import RecordingWriter
+from memguard.row import Row
 from memguard.sinks.interface import Sink
 from memguard.stats import BatchRecord, MemoryStats, Run, SlowStats, Stage
 from memguard.summary import Summary
@@ -32,11 +33,12 @@ from memguard.summary import Summary
 HISTORY = 4096
 JUDGED_AT_ONCE = 64
 """First batches, each worked out and judged by the rules as it ends."""
-BLOCK = 64
-"""Later ones are worked out so many at a time: code that runs in a row costs a third of code that runs now and then."""
+BLOCK, LARGEST_BLOCK = 64, 256
+"""Later ones are worked out so many at a time, twice as many after each full block: code that runs in a row costs a
+third of code that runs now and then."""
 BLOCK_SECONDS = 0.5
 """No batch waits longer than until the first one to end after this time."""
-RSS_SECONDS, RSS_LATER_SECONDS, RSS_FIRST = 0.01, 0.25, 512
+RSS_SECONDS, RSS_LATER_SECONDS, RSS_FIRST = 0.02, 0.25, 512
 """Shorter batches share a reading of the process's resident memory, after the first readings longer ones too: between
 real steps, with cold caches, this system call takes 30 us, an eighth of what a record costs."""
 _make = tuple.__new__  # the constructor of a NamedTuple is one more call, in each batch
@@ -94,27 +96,44 @@ class Recorder:
         self._rss_time = self._rss_next = float("-inf")
         self._rss_seconds, self._rss_readings = RSS_SECONDS, 0
         self._rss_bytes: int | None = None
-        self._judged_at_once = JUDGED_AT_ONCE
+        self._judged_at_once, self._block = JUDGED_AT_ONCE, BLOCK
         self._slow, self._rss, self._clock = slow, rss, clock
         self._pid = process.pid
-        self._open = False
+        self.row = Row(clock)
+        """Batches that are taken the short way; whoever takes them asks `begin_row` first."""
+        self._open = self._is_in_batch = False
         self._blind = False
         self._stages: list[tuple[Stage, int | None]] = []
-        self.batch = 0
-        """The number that the open (or next) record gets."""
         self.stage = Stage.OTHER
         """What the loop is doing."""
-        self.optimizer_steps = 0
-        """Optimizer steps so far; who hears of one counts it here."""
         self._index: int | None = None
         self._shapes: int | None = None
-        self._last = MemoryStats()
-        self._last_time = self._judged_time = self._judge_next = 0.0
+        self._maker = RecordMaker()
+        self._judged_time = self._judge_next = 0.0
         self._began = 0.0
         self.spent = 0.0
         """Seconds that memguard spent in the loop so far; who does so outside of the events below adds to it."""
-        self.batch_is_open = False
+        self._seconds_of_end = 0.0
+
+    @property
+    def batch(self) -> int:
+        """The number that the open (or next) record gets."""
+        return self.row.batch
+
+    @property
+    def batch_is_open(self) -> bool:
         """Whether a batch has begun and not ended."""
+        return self._is_in_batch or self.row.is_open
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps so far; who hears of one counts it here."""
+        return self.row.optimizer_steps
+
+    @optimizer_steps.setter
+    def optimizer_steps(self, steps: int) -> None:
+        self._absorb()
+        self.row.optimizer_steps = steps
 
     @property
     def records(self) -> deque[BatchRecord]:
@@ -158,9 +177,8 @@ class Recorder:
     @property
     def open_shapes(self) -> list[Any] | None:
         """Input shapes of the open batch, where they are known."""
-        return (
-            self._judging.shape_table.texts[self._shapes] if self.batch_is_open and self._shapes is not None else None
-        )
+        shapes = self._shapes if self._is_in_batch else self.row.shapes if self.row.is_open else None
+        return self._judging.shape_table.texts[shapes] if shapes is not None else None
 
     # The life of a run
 
@@ -171,18 +189,18 @@ class Recorder:
         self._began = perf_counter()
         try:
             self._backend.install()
-            self._last = self._backend.boundary()
+            self._maker.last = self._backend.boundary()
         except Exception as error:
             if type(error).__name__ == "OutOfMemoryError":  # what exists already does not fit the virtual device
                 self._backend.remove()
                 raise
             self.failed("backend", error)
         self._open = True
-        self._last_time = self._clock()
+        self._maker.last_time = self._clock()
         self._learn_device()
         if self._logdir is not None:
             described = {name: getattr(self.run, name) for name in _DESCRIBED}
-            self.batch = self._judging.begin_recording(self._logdir, {**session, **described})
+            self.row.batch = self._judging.begin_recording(self._logdir, {**session, **described})
 
     def close(self, reason: str = "finished") -> Summary:
         """The run is over: detectors conclude, sinks and recording close. A second call only returns the summary."""
@@ -236,7 +254,7 @@ class Recorder:
         if self.batch_is_open:
             self.batch_end()
         if stage is Stage.CHECKPOINT:
-            self.stage, self.batch_is_open = stage, True
+            self.stage, self._is_in_batch = stage, True
             self.batch_end(at_once=True)
         began = perf_counter()
         if stage is not Stage.CHECKPOINT:
@@ -266,7 +284,7 @@ class Recorder:
             return
         if self.batch_is_open:
             self.batch_end()
-        self.batch_is_open, self._index = True, index
+        self._is_in_batch, self._index = True, index
         self._shapes = self._number_of(shapes) if shapes is not None else None
 
     def shapes_once(self, describe: Callable[[Any], Any], inputs: Any) -> None:
@@ -276,7 +294,7 @@ class Recorder:
             describe: Makes of the inputs what `batch_start` takes; not called where their shapes are known.
             inputs: What the batch, or its first forward, brings in.
         """
-        if self.batch_is_open and self._shapes is None:
+        if self._is_in_batch and self._shapes is None:
             self._shapes = self._number_of(describe(inputs))
 
     def batch_end(self, *, at_once: bool = False) -> None:
@@ -288,7 +306,11 @@ class Recorder:
         if not self.batch_is_open or not self._open or process.pid != self._pid:
             return
         began = perf_counter()
-        self.batch_is_open = False
+        if self.row.is_open:
+            self.open_alike()
+            self.row.awaited = 0
+        self._absorb()
+        self._is_in_batch = False
         causes = self._judging.causes
         allowances = causes.allowed
         if lately or allowances:
@@ -305,50 +327,51 @@ class Recorder:
             return
         marks = self._marks
         marks.append(mark := self._new_mark(self.stage, look))
+        self._seconds_of_end = perf_counter() - began
         if self._judged_at_once:
             self._judged_at_once -= 1
             at_once = True
-        if at_once or allowances or len(marks) >= BLOCK or mark.time >= self._judge_next:
+        if at_once or allowances or len(marks) >= self._block or mark.time >= self._judge_next:
             self.judge()
         self.spent += perf_counter() - began
 
-    def begin_alike(self, shapes: int | None) -> None:
-        """A batch begins that is like those before it, none being open: as `batch_start`, in fewer steps.
+    # Batches that are like those before them; who takes them over is in `row`
 
-        Args:
-            shapes: The number of its input shapes (`number_of`).
-        """
-        self.batch_is_open, self._index, self._shapes = True, None, shapes
+    def begin_row(self) -> None:
+        """Some may follow: says within which bounds they are to end, to be kept in the row."""
+        row, waiting = self.row, len(self._marks)
+        row.mark, row.room = self._marking.mark, self._block - 1 - waiting
+        row.since, row.until = max(self._judged_time, self._rss_time), min(self._judge_next, self._rss_next)
+        if self._judging.causes.allowed or self._blind or not self._open:
+            row.rush()
+
+    def open_alike(self) -> None:
+        """One that the row has begun goes on as any other."""
+        self._absorb()
+        self._is_in_batch, self._index, self._shapes = True, None, self.row.shapes
 
     def end_alike(self) -> bool:
-        """It ends: as `batch_end`, in fewer steps. Whether records were made and judged."""
-        began, now = perf_counter(), self._clock()
-        if (
-            lately
-            or self._judging.causes.allowed
-            or not (self._open and self.batch_is_open)
-            or self._blind
-            or not self._judged_time <= now < self._judge_next
-            or not self._rss_time <= now < self._rss_next
-        ):
-            self.batch_end()
-            return not self._marks
-        self.batch_is_open = False
-        try:
-            look = self._marking.mark()
-        except Exception as error:
-            self.failed("backend", error)
-            return False
-        batch, marks, shapes = self.batch, self._marks, self._shapes
-        self.batch, self._shapes = batch + 1, None
-        epoch = self._stages[-1][1] if self._stages else None
-        mark = (batch, self.stage, epoch, None, self.optimizer_steps, now, shapes, self._rss_bytes, look)
-        marks.append(_make(Mark, mark))
-        judges = len(marks) >= BLOCK
-        if judges:
-            self.judge()
-        self.spent += perf_counter() - began
-        return judges
+        """One that the row has begun ends with a step, out of its bounds. Whether records were made and judged."""
+        self.optimizer_steps += 1
+        self.open_alike()
+        self.batch_end()
+        self.begin_row()
+        return not self._marks
+
+    def _absorb(self) -> None:
+        """What was kept in the row waits with all others."""
+        row = self.row
+        ends = row.ends
+        if not ends:
+            return
+        row.ends = []
+        batch, steps = row.batch - len(ends), row.optimizer_steps - len(ends)
+        stage, epoch, rss = self.stage, self._stages[-1][1] if self._stages else None, self._rss_bytes
+        for time, shapes, look in ends:
+            steps += 1
+            self._marks.append(_make(Mark, (batch, stage, epoch, None, steps, time, shapes, rss, look)))
+            batch += 1
+        self.spent += len(ends) * self._seconds_of_end  # those that are timed take longer, if anything
 
     def number_of(self, shapes: Any) -> int | None:
         """The number of input shapes, as `batch_start` takes them, in the run's table."""
@@ -389,7 +412,9 @@ class Recorder:
         self._judging.parts.failed(name, error)
 
     def _switched_off(self, name: str) -> None:
-        self._blind = self._blind or name == "backend"
+        if name == "backend":
+            self._blind = True
+            self.row.rush()
 
     # Records
 
@@ -402,56 +427,54 @@ class Recorder:
         if self._blind:
             return
         with self.part("backend"):
-            before, now = self._last, self._backend.boundary()
+            maker = self._maker
+            before, now = maker.last, self._backend.boundary()
             peak = now.allocated_peak_bytes
             if peak is not None and peak > max(before.allocated_bytes or 0, now.allocated_bytes or 0):
                 self.run.slow = self._slow()
-                self._tell([self._record_of(self._new_mark(Stage.OTHER, None), now)])
-            self._last, self._last_time = now, self._clock()
+                self._make([self._new_mark(Stage.OTHER, now)], lambda _: now)
+            maker.last, maker.last_time = now, self._clock()
 
     def _new_mark(self, stage: Stage, look: object) -> Mark:
-        now, batch, index, shapes = self._clock(), self.batch, self._index, self._shapes
+        now, batch, index, shapes = self._clock(), self.row.batch, self._index, self._shapes
         if not self._rss_time <= now < self._rss_next:
             self._rss_time, self._rss_bytes = now, self._rss()
             self._rss_readings += 1
             if self._rss_readings == RSS_FIRST:
                 self._rss_seconds = RSS_LATER_SECONDS
             self._rss_next = now + self._rss_seconds
-        self.batch, self._index, self._shapes = batch + 1, None, None
+        self.row.batch, self._index, self._shapes = batch + 1, None, None
         epoch = self._stages[-1][1] if self._stages else None
         return _make(Mark, (batch, stage, epoch, index, self.optimizer_steps, now, shapes, self._rss_bytes, look))
 
     def judge(self) -> None:
         """Works out the batches that wait for it, writes them down and judges them."""
+        self._absorb()
         marks = self._marks
         if not marks:
             return
         self._marks = []
+        if len(marks) >= self._block:
+            self._block = min(2 * self._block, LARGEST_BLOCK)
         self._judged_time = marks[-1].time
         self._judge_next = self._judged_time + BLOCK_SECONDS
         if self.run.device_total_bytes is None:
             self._learn_device()
         self.run.slow = self._slow()
-        records: list[BatchRecord] = []
-        stats = self._marking.stats
-        try:
-            for mark in marks:
-                now = stats(mark.look)
-                records.append(self._record_of(mark, now))
+        self._make(marks, self._marking.stats)
+        with self.part("backend"):
             self._marking = self._backend.settled()
+
+    def _make(self, marks: list[Mark], stats: Callable[[object], MemoryStats]) -> None:
+        """Records of some marks, written down and judged."""
+        series: list[list[BatchRecord]] = []
+        try:
+            self._maker.make(series, marks, stats, self.run.slow)
         except Exception as error:
             self.failed("backend", error)
-        self._tell(records)
-
-    def _record_of(self, mark: Mark, now: MemoryStats) -> BatchRecord:
-        """The record between the last look and this one, which is the last then."""
-        before, self._last = self._last, now
-        began, self._last_time = self._last_time, mark.time
-        return make_record(mark, before, now, seconds=max(mark.time - began, 0.0), slow=self.run.slow)
-
-    def _tell(self, records: list[BatchRecord]) -> None:
-        self._records.extend(records)
-        self._judging.records(records)
+        if series:
+            self._records.extend(records := [record for alike in series for record in alike])
+            self._judging.records(records, series)
 
     def _learn_device(self) -> None:
         """Asks the backend who it is; a device that the user initialises late answers late."""

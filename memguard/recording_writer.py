@@ -23,7 +23,7 @@ from memguard.recording_format import (
     VERSION,
     place_of,
 )
-from memguard.stats import STAGES, BatchRecord
+from memguard.stats import STAGES, BatchRecord, Series
 
 _N4 = NONE["<i4"]
 _SIZES = [name for name, _ in COLUMNS].index("allocated_start_bytes")
@@ -75,7 +75,11 @@ class RecordingWriter:
 
     def record(self, *records: BatchRecord) -> None:
         """Appends records, in one write."""
-        data = b"".join(_packed(records))
+        self.write([record] for record in records)
+
+    def write(self, series: Iterable[Series]) -> None:
+        """The same for records of which those that are alike stand together."""
+        data = b"".join(_packed(series))
         if os.write(self._data, data) != len(data):
             raise OSError(f"only part of a record could be written to {self.path}; is the disk full?")
 
@@ -129,37 +133,39 @@ def _continue_from(folder: Path, session: dict[str, Any]) -> int:
     return 0
 
 
-def _packed(records: Iterable[BatchRecord]) -> Iterator[bytes]:
-    """The 128 bytes of each record, in two parts."""
-    newest, tail = None, b""
-    for r in records:
-        yield _HEAD.pack(
-            r.batch,
-            r.time,
-            r.seconds,
-            _STAGE_CODE[r.stage],
-            r.device,
-            _N4 if r.epoch is None else r.epoch,
-            _N4 if r.index is None else r.index,
-            r.optimizer_steps,
-            _N4 if r.shapes is None else r.shapes,
-        )
-        sizes = (
-            r.allocated_start_bytes,
-            r.allocated_peak_bytes,
-            r.allocated_end_bytes,
-            r.reserved_bytes,
-            r.reserved_peak_bytes,
-            r.active_peak_bytes,
-            r.inactive_split_bytes,
-            r.device_used_bytes,
-            r.host_rss_bytes,
-            r.num_alloc_retries,
-            r.num_ooms,
-            r.num_device_alloc,
-            r.num_device_free,
-        )
-        if sizes != newest:  # those of most batches are the same as in the one before
-            newest = sizes
-            tail = _TAIL.pack(*[none if size is None else size for size, none in zip(sizes, _UNKNOWN, strict=True)])
-        yield tail
+def _packed(series: Iterable[Series]) -> Iterator[bytes]:
+    """The 128 bytes of each record, in two parts; the second one is the same for records that are alike."""
+    for records in series:
+        tail = _tail_of(records[0])
+        for r in records:
+            yield _HEAD.pack(
+                r.batch,
+                r.time,
+                r.seconds,
+                _STAGE_CODE[r.stage],
+                r.device,
+                _N4 if r.epoch is None else r.epoch,
+                _N4 if r.index is None else r.index,
+                r.optimizer_steps,
+                _N4 if r.shapes is None else r.shapes,
+            )
+            yield tail
+
+
+def _tail_of(r: BatchRecord) -> bytes:
+    sizes = (
+        r.allocated_start_bytes,
+        r.allocated_peak_bytes,
+        r.allocated_end_bytes,
+        r.reserved_bytes,
+        r.reserved_peak_bytes,
+        r.active_peak_bytes,
+        r.inactive_split_bytes,
+        r.device_used_bytes,
+        r.host_rss_bytes,
+        r.num_alloc_retries,
+        r.num_ooms,
+        r.num_device_alloc,
+        r.num_device_free,
+    )
+    return _TAIL.pack(*[none if size is None else size for size, none in zip(sizes, _UNKNOWN, strict=True)])

@@ -24,6 +24,7 @@ two batches (moving the next one to the device, a checkpoint, a logger) is charg
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -133,6 +134,11 @@ class BatchRecord:
     num_device_free: int | None = None
     device: int = 0
     """Position of the device in the run's list of devices."""
+
+
+Series = Sequence[BatchRecord]
+"""Records in a row that are alike: of one stage and epoch, with the same memory before and after, and no event of the
+allocator. Numbers, times, optimizer steps and input shapes may differ. One that is like no other stands alone."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memguard.findings import Finding
-from memguard.stats import BatchRecord, Stage
+from memguard.stats import BatchRecord, Series, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,31 +92,21 @@ class Summary:
         """The highest of the stages' peaks."""
         return max((stage.peak for stage in self.stages.values()), key=peak_height, default=Peak())
 
-    def count(self, records: Iterable[BatchRecord], shapes: Sequence[list[Any]]) -> None:
+    def count(self, series: Iterable[Series], shapes: Sequence[list[Any]]) -> None:
         """Takes more records into account.
 
         Args:
-            records: They, in order.
+            series: They, in order, those that are alike together.
             shapes: The run's table of input shapes.
         """
-        newest: tuple[int | None, ...] | None = None
-        for record in records:
-            stage = self.stages.get(record.stage)
+        for records in series:
+            first = records[0]
+            stage = self.stages.get(first.stage)
             if stage is None:
-                stage = self.stages[record.stage] = StageSummary()
-            stage.batches += 1
-            stage.seconds += record.seconds
-            figures = (
-                record.allocated_peak_bytes,
-                record.allocated_end_bytes,
-                record.reserved_peak_bytes,
-                record.host_rss_bytes,
-                record.num_alloc_retries,
-                record.num_ooms,
-            )
-            if figures != newest or record.num_alloc_retries or record.num_ooms or stage.batches == 1:
-                newest = figures  # most batches are like the one before
-                self._raise(stage, record, shapes[record.shapes] if record.shapes is not None else None)
+                stage = self.stages[first.stage] = StageSummary()
+            stage.batches += len(records)
+            stage.seconds += sum([record.seconds for record in records])
+            self._raise(stage, first, shapes[first.shapes] if first.shapes is not None else None)
 
     def _raise(self, stage: StageSummary, record: BatchRecord, shapes: list[Any] | None) -> None:
         """The peaks, where this record's are higher, and the counts of retries and failures."""

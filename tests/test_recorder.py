@@ -1,11 +1,15 @@
 import logging
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import memguard
 from memguard.facts import Fact
 from memguard.findings import Severity
+from memguard.integrations.loop.row_hooks import StepEnd
+from memguard.probes.interface import Watch
 from memguard.recorder import RSS_FIRST, Recorder
 from memguard.recording import Recording
 from memguard.report.summaries import summarize
@@ -25,6 +29,10 @@ def train(recorder: Recorder, batches: int) -> None:
         recorder.batch_start(index)
         recorder.batch_end()
     recorder.stage_end(Stage.TRAIN)
+
+
+def unexpected(error: Exception) -> None:
+    raise error
 
 
 def test_a_batch_becomes_a_record_with_what_was_there_before_and_after() -> None:
@@ -74,13 +82,19 @@ def test_the_short_way_makes_the_records_of_the_long_one() -> None:
         boundaries = [(1, 1), *((1 + i % 3, 2 + i % 5) for i in range(400))]
         recorder = make(ScriptedBackend(boundaries), clock=lambda: 1e9 + step * next(times), rss=lambda: next(read))
         recorder.stage_start(Stage.TRAIN, epoch=3)
+        row = recorder.row
+        taker: Any = SimpleNamespace(row=row, step_end=None, batch_ended=recorder.end_alike)
+        step_end = StepEnd(taker, Watch(), failed=unexpected)
         for i in range(300):
-            recorder.optimizer_steps = i
             if short and i > 70:
-                recorder.begin_alike(recorder.number_of((("x", (4, 4), "float32"),)))
-                recorder.end_alike()
+                if i == 71:
+                    row.shapes = recorder.number_of((("x", (4, 4), "float32"),))
+                    recorder.begin_row()
+                row.awaited = id(row)
+                step_end(row, (), {})  # type: ignore[arg-type]
             else:
                 recorder.batch_start(None, (("x", (4, 4), "float32"),))
+                recorder.optimizer_steps += 1
                 recorder.batch_end()
         recorder.stage_end(Stage.TRAIN)
         recorder.close()

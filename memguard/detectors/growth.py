@@ -22,7 +22,7 @@ from memguard.facts import (
     ViewsPinStorage,
 )
 from memguard.findings import Finding, Severity
-from memguard.stats import BatchRecord, Run, Stage
+from memguard.stats import BatchRecord, Run, Series, Stage
 from memguard.units import format_bytes
 
 ROUNDING = 0.02
@@ -90,17 +90,22 @@ class SteadyGrowth(Detector):
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Judges the floor of training batches."""
-        if self._told or record.stage is not Stage.TRAIN or record.allocated_end_bytes is None:
+        return self.observe_alike((record,), run)
+
+    def observe_alike(self, records: Series, run: Run) -> Iterable[Finding]:
+        """Judges it after some that are alike."""
+        end = records[0].allocated_end_bytes
+        if self._told or records[0].stage is not Stage.TRAIN or end is None:
             return ()
-        end = record.allocated_end_bytes
-        peak = record.allocated_peak_bytes or end
-        found = self._floor.observe(record, run, end=end, peak=peak, limit=lambda: limit_of(run))
-        if found is None or self._named >= EXPLAINED * found.growth.rate or self._are_views(found.growth.rate):
-            return ()
-        self._told = True
-        if self._lead is None and self._caches.behind(found) is None:
-            self._pending = (found, record)  # the line may still be named; then the newer telling carries it
-        return (self._conclude(found, record, run),)
+        peak = records[0].allocated_peak_bytes or end
+        for record, found in self._floor.observe_alike(records, run, end=end, peak=peak, limit=lambda: limit_of(run)):
+            if self._named >= EXPLAINED * found.growth.rate or self._are_views(found.growth.rate):
+                continue
+            self._told = True
+            if self._lead is None and self._caches.behind(found) is None:
+                self._pending = (found, record)  # the line may still be named; then the newer telling carries it
+            return (self._conclude(found, record, run),)
+        return ()
 
     def _are_views(self, rate: float) -> bool:
         """Whether views that were warned of come as fast: those of one moment, kept for good, do so by chance alone."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import final
 
 from memguard.detectors.interface import CROWDED, DEVICE, EVERY, PEAKS, READINGS, RETRIES, Detector
-from memguard.findings import Finding
 from memguard.stats import BatchRecord, Run
 
 FULL = 0.8
 """Share of the device from which on it counts as nearly full."""
 
-Observer = tuple[str, Callable[[BatchRecord, Run], Iterable[Finding]]]
-"""A rule's name among memguard's parts, and what shows it a record."""
+Observer = tuple[str, Detector]
+"""A rule, after its name among memguard's parts."""
 
 
 def part_of(rule: Detector) -> str:
@@ -37,7 +36,10 @@ class Hearing:
         self._was_crowded = False
 
     def of(self, record: BatchRecord, run: Run) -> tuple[Observer, ...]:
-        """The rules that hear of a record; call it once for each, in order."""
+        """The rules that hear of a record; call it once for each, in order.
+
+        Of a series it is to be asked twice: what the second record is not for, none after it is for either.
+        """
         told = EVERY
         if record.allocated_end_bytes is not None or record.device_used_bytes is not None:
             told = DEVICE
@@ -57,7 +59,7 @@ class Hearing:
         observers = self._observers.get(told)
         if observers is None:
             observers = self._observers[told] = tuple(
-                (part_of(d), d.observe) for d in self._observing if d.hears == EVERY or d.hears & told
+                (part_of(d), d) for d in self._observing if d.hears == EVERY or d.hears & told
             )
         return observers
 

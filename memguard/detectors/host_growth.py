@@ -9,12 +9,12 @@ from typing import ClassVar, final
 
 from memguard.detectors.host_room import free_bytes, room_bytes
 from memguard.detectors.interface import Detector
-from memguard.detectors.ratchet import EVENNESS, REACH, Ratchet
+from memguard.detectors.ratchet import EVENNESS, REACH, Outlook, Ratchet
 from memguard.detectors.telling import from_fact, from_record, holder, plural
 from memguard.detectors.training_floor import TrainingFloor
 from memguard.facts import NOWHERE, Fact, KeptOnHost
 from memguard.findings import Finding, Severity
-from memguard.stats import BatchRecord, Run, Stage
+from memguard.stats import BatchRecord, Run, Series, Stage
 from memguard.units import format_bytes
 
 HOST_WINDOWS, HOST_WARM_UP = (64, 256, 1024), 128
@@ -136,21 +136,35 @@ class HostGrowth(Detector):
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Judges the floor of resident memory."""
-        rss = record.host_rss_bytes
-        self._batches += record.stage is Stage.TRAIN
-        if self._told or rss is None or record.stage is not Stage.TRAIN:
+        return self.observe_alike((record,), run)
+
+    def observe_alike(self, records: Series, run: Run) -> Iterable[Finding]:
+        """Judges it after some that are alike."""
+        first = records[0]
+        if first.stage is not Stage.TRAIN:
+            return ()
+        before, self._batches = self._batches, self._batches + len(records)
+        rss = first.host_rss_bytes
+        if self._told or rss is None:
             return ()
         # The tensors of a virtual GPU lie in host memory: what is left is the program's.
-        own = rss - (record.allocated_end_bytes or 0) if run.device.startswith("virtual") else rss
+        own = rss - (first.allocated_end_bytes or 0) if run.device.startswith("virtual") else rss
         self._lowest = own if self._lowest is None or own < self._lowest else self._lowest
-        if not self._batches % FLOOR_BATCHES:
+        for _ in range(self._batches // FLOOR_BATCHES - before // FLOOR_BATCHES):
             self._floors.append(self._lowest)
+            self._lowest = own
+        if not self._batches % FLOOR_BATCHES:
             self._lowest = None
-        found = self._floor.observe(record, run, end=rss, peak=rss, limit=lambda: room_bytes(run.slow, rss))
-        if found is None:
+        shown = self._floor.observe_alike(records, run, end=rss, peak=rss, limit=lambda: room_bytes(run.slow, rss))
+        if not shown:
             return ()
         self._told = True
-        finding = from_record(
+        record, found = shown[0]
+        return (self._reached(record, rss, found, run),)
+
+    def _reached(self, record: BatchRecord, rss: int, found: Outlook, run: Run) -> Finding:
+        """The kernel's limit is near."""
+        return from_record(
             self,
             record,
             run,
@@ -161,7 +175,6 @@ class HostGrowth(Detector):
             nbytes=round(found.growth.observed),
             bytes_per_batch=found.growth.rate,
         )
-        return (finding,)
 
     def finish(self, run: Run) -> Iterable[Finding]:
         """A growth that went on to the end without a name and without danger is told as it ends."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from memguard.facts import Fact
 from memguard.findings import Finding
-from memguard.stats import BatchRecord, Run
+from memguard.stats import BatchRecord, Run, Series
 
 EVERY, PEAKS, READINGS, CROWDED, RETRIES, DEVICE = 0, 1, 2, 4, 8, 16
 """What a rule hears of: every record; a new highest allocated peak; a new reading of the slow lane; a device that is
@@ -33,6 +33,11 @@ class Detector(ABC):
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Judges one more batch, of those that it hears of."""
         return ()
+
+    def observe_alike(self, records: Series, run: Run) -> Iterable[Finding]:
+        """Judges some that are alike, as `observe` would one by one; who hears of every batch does it faster."""
+        for record in records:
+            yield from self.observe(record, run)
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Judges one more fact."""

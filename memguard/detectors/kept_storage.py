@@ -13,7 +13,7 @@ from memguard.detectors.telling import Room, from_fact, holder, limit_of, plural
 from memguard.detectors.training_floor import TrainingFloor
 from memguard.facts import Fact, KeptOutputs, KeptResults, RanOutOfMemory, RetainedGraphs, ViewsPinStorage
 from memguard.findings import Finding, Severity
-from memguard.stats import BatchRecord, Run, Stage
+from memguard.stats import BatchRecord, Run, Series, Stage
 from memguard.units import format_bytes
 
 MIN_VIEW_BYTES = 64 * 1024**2
@@ -90,6 +90,13 @@ class OutputsAccumulate(Detector):
             f"{found.batches_to_limit} batches."
         )
         return (self._worse(fact, run, message, record.batch, round(found.growth.observed)),)
+
+    def observe_alike(self, records: Series, run: Run) -> Iterable[Finding]:
+        """Of the room left the first one told; how far the pass is the last one tells."""
+        if self._mild is not None:
+            return super().observe_alike(records, run)
+        self._newest[records[-1].stage] = records[-1]
+        return ()
 
     def _worse(self, fact: KeptOutputs, run: Run, message: str, batch: int, nbytes: int | None) -> Finding:
         """What was remarked on is critical after all."""

@@ -118,24 +118,36 @@ class Ratchet:
         self.survives_epochs = False
         """Whether most of an epoch's growth was still there in the next one."""
 
-    def push(self, value: float) -> bool:
+    @property
+    def to_go(self) -> int:
+        """So many values, if they are the same, can be pushed at once."""
+        if self._left > 0:
+            return self._left
+        until = self._head - self._epoch_count
+        return min(until, self._head - self._count) if until > 0 else self._head - self._count
+
+    def push(self, value: float, times: int = 1) -> bool:
         """One more value.
+
+        Args:
+            value: The value.
+            times: How often it came in a row; at most `to_go`.
 
         Returns:
             Whether a window was completed: only then can the judgement have changed.
         """
         if self._left > 0:
-            self._left -= 1
+            self._left -= times
             return False
         if self._epoch_count < self._head:
-            self._epoch_count += 1
+            self._epoch_count += times
             if value < self._epoch_floor:
                 self._epoch_floor = value
             if self._epoch_count == self._head:
                 self._epoch_began(self._epoch_floor)
         if value < self._minimum:
             self._minimum = value
-        self._count += 1
+        self._count += times
         if self._count < self._head:
             return False
         completed = False

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import final
 
 from memguard.detectors.ratchet import Outlook, Ratchet, outlook
-from memguard.stats import BatchRecord, Run, Stage
+from memguard.stats import BatchRecord, Run, Series, Stage
 
 
 @final
@@ -34,13 +34,33 @@ class TrainingFloor:
             peak: Its highest within the batch.
             limit: Tells what it may reach, None if nobody knows; asked after some batches only.
         """
-        if record.epoch != self._epoch:
+        found = self.observe_alike((record,), run, end=end, peak=peak, limit=limit)
+        return found[0][1] if found else None
+
+    def observe_alike(
+        self, records: Series, run: Run, *, end: int, peak: int, limit: Callable[[], int | None]
+    ) -> list[tuple[BatchRecord, Outlook]]:
+        """Some more that are alike: the outlooks, each with the batch after which it shows."""
+        if records[0].epoch != self._epoch:
             if self._epoch is not None:
                 self._ratchet.epoch_end()
-            self._epoch = record.epoch
+            self._epoch = records[0].epoch
         if peak > self._peak:
             self._peak = peak
-        if not self._ratchet.push(end) or (most := limit()) is None:
+        shown, seen = [], 0
+        while seen < len(records):
+            times = min(self._ratchet.to_go, len(records) - seen)
+            seen += times
+            if self._ratchet.push(end, times):
+                last = records[seen - 1]
+                found = self._lead(last, run, limit)
+                if found is not None:
+                    shown.append((last, found))
+        return shown
+
+    def _lead(self, record: BatchRecord, run: Run, limit: Callable[[], int | None]) -> Outlook | None:
+        """Where it leads, as of a batch that completed a window."""
+        if (most := limit()) is None:
             return None
         length = run.batches_per_epoch.get(Stage.TRAIN)
         return outlook(

@@ -40,6 +40,7 @@ from memguard.guards.differentiates import differentiates
 from memguard.guards.empty_cache import CacheGuard
 from memguard.integrations.devices import FurtherDevices
 from memguard.integrations.loop.calm import CalmForwards
+from memguard.integrations.loop.row_hooks import StepEnd, StepStart
 from memguard.integrations.oom.watch import OomWatch
 from memguard.integrations.peak_owners import PeakOwners
 from memguard.integrations.peer_watch import PeerWatch
@@ -474,11 +475,11 @@ class Session:
 
     def _hook_optimizers(self) -> None:
         failed = functools.partial(self.recorder.failed, "optimizer hooks")
-        hears = self if self.express is None else self.express
-        self._handles = [
-            register_optimizer_step_pre_hook(Hook(hears.step_start, failed)),
-            register_optimizer_step_post_hook(Hook(hears.step_end, failed)),
-        ]
+        start: Callable[..., None] = Hook(self.step_start, failed)
+        end: Callable[..., None] = Hook(self.step_end, failed)
+        if self.express is not None:
+            start, end = StepStart(self.express, failed), StepEnd(self.express, self.watch, failed)
+        self._handles = [register_optimizer_step_pre_hook(start), register_optimizer_step_post_hook(end)]
 
     def _unhook_optimizers(self) -> None:
         while self._handles:

@@ -19,12 +19,14 @@ def _log_failure(error: Exception) -> None:
     _log.error("memguard: one of its hooks failed and is off: %s", type(error).__name__)
 
 
-@final
-class Hook:
-    """Calls a function of memguard's from a hook of torch's; copied or pickled, it becomes inert.
+class Inert:
+    """A hook that becomes inert where the model is copied or pickled.
 
     There it turns into the __exit__ of a contextlib.nullcontext, which takes three arguments and answers None: a copy
     of the model reports nothing to this run, and its pickle loads where memguard is not installed.
+
+    A subclass has the __call__ that torch calls. It is to do nothing inside a graph that is being compiled, so that it
+    breaks none, and begins with that question; for it can be traced itself.
 
     Args:
         call: What to call; an exception of it never reaches torch, and ends the calls.
@@ -36,16 +38,19 @@ class Hook:
     def __init__(self, call: Callable[..., None], failed: Callable[[Exception], None] = _log_failure) -> None:
         self._call, self._failed = call, failed
 
-    def __call__(self, *args: Any) -> None:
-        """What torch calls; inside a graph being compiled it does nothing, so that it breaks none."""
-        if not (is_traced() or compiler._is_compiling_flag):
-            try:
-                self._call(*args)
-            except Exception as error:
-                failed = self._failed
-                self.stop()
-                with contextlib.suppress(Exception):  # nobody is left to tell, and the forward goes on
-                    failed(error)
+    def hand_on(self, *args: Any) -> None:
+        """Calls."""
+        try:
+            self._call(*args)
+        except Exception as error:
+            self.end(error)
+
+    def end(self, error: Exception) -> None:
+        """It failed: the last that is heard of it."""
+        failed = self._failed
+        self.stop()
+        with contextlib.suppress(Exception):  # nobody is left to tell, and the forward goes on
+            failed(error)
 
     def stop(self) -> None:
         """From now on it does nothing, and holds nothing."""
@@ -53,10 +58,11 @@ class Hook:
 
     def take_off(self, model: nn.Module) -> None:
         """Stops, and leaves the parts of a model to which it was copied: quantization does so for what it replaces."""
+        mine: object = self
         self.stop()
         for part in parts_of(model):
             for hooks in (part._forward_hooks, part._forward_pre_hooks):
-                for number in [number for number, hook in hooks.items() if hook is self]:
+                for number in [number for number, hook in hooks.items() if hook is mine]:
                     del hooks[number]
 
     def __deepcopy__(self, memo: object) -> Callable[..., None]:
@@ -64,6 +70,21 @@ class Hook:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+@final
+class Hook(Inert):
+    """Calls a function of memguard's from a hook of torch's."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any) -> None:
+        """What torch calls."""
+        if not (is_traced() or compiler._is_compiling_flag):
+            try:
+                self._call(*args)
+            except Exception as error:
+                self.end(error)
 
 
 def _nothing(*args: object) -> None:

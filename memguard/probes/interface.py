@@ -57,6 +57,10 @@ def _takes_none(model: nn.Module) -> bool:
     return False
 
 
+def _nobody() -> None:
+    return None
+
+
 def _no_record() -> BatchRecord | None:
     return None
 
@@ -81,6 +85,8 @@ class Watch:
     """Who can write down each allocation's stack, where the option allows it (`memguard.probes.peaks.history`)."""
     stem_end: Callable[[nn.Module, object, object], None] = _no_stem
     """Where the stem's hook reports; set by `Probes`."""
+    stir: Callable[[], None] = _nobody
+    """Called where batches may be about to pass that nobody would look at, and somebody wants to after all."""
     rewire: Callable[..., None] = _no_wires
     """Told the names of events that a probe begins or ceases to hear; set by `Probes`."""
     extra_roots: Callable[[], Iterable[tuple[str, object]]] = _no_roots
@@ -175,6 +181,7 @@ class Watch:
         self.dense_until = max(self.dense_until, self.batch + batches)
         if surely:
             self.surely_until = self.dense_until
+        self.stir()
 
 
 def is_optimized(watch: Watch, models: Iterable[nn.Module]) -> bool:

@@ -304,6 +304,8 @@ class Probes:
             self._between[event] = (self._dense if event in _FORWARDS else self._always)[event]
         self.passes_over = not any(self._always[event] for event in _FORWARDS)
         self.is_quiet = not any(self._always[event] for event in _EACH_BATCH)
+        if not self.is_quiet:
+            self.watch.stir()
 
     def _switch_off(self, probe: Probe, error: Exception) -> None:
         self._probes = [other for other in self._probes if other is not probe]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 
 from memguard.findings import Finding
-from memguard.stats import BatchRecord, Run
+from memguard.stats import Run, Series
 
 
 class Sink(ABC):
     """Writes what it is given, somewhere. An error switches the sink off, never the training."""
 
-    def records(self, records: Sequence[BatchRecord], run: Run) -> None:  # noqa: B027 - some tell findings alone
-        """Some more batches, one or up to 64; every batch pays for it, so it must be cheap."""
+    def records(self, records: Series, run: Run) -> None:  # noqa: B027 - some tell findings alone
+        """Some more batches that are alike, one or up to 256; every batch pays for it, so it must be cheap."""
 
     @abstractmethod
     def finding(self, finding: Finding) -> None:

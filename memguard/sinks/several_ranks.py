@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import final
 
@@ -11,7 +11,7 @@ from memguard.findings import Finding, Severity
 from memguard.recording import Recording
 from memguard.recording_format import FOLDER
 from memguard.sinks.interface import Sink
-from memguard.stats import BatchRecord, Run
+from memguard.stats import Run, Series
 
 PATIENCE_SECONDS = 3.0
 """Ranks of one run find the same within a batch or two."""
@@ -32,7 +32,7 @@ class OnlyHere(Sink):
         self._sink, self._folder, self._rank, self._clock = sink, logdir / FOLDER, rank, clock
         self._waiting: list[tuple[float, Finding]] = []
 
-    def records(self, records: Sequence[BatchRecord], run: Run) -> None:
+    def records(self, records: Series, run: Run) -> None:
         """Passes on findings that waited long enough."""
         if self._waiting and self._clock() - self._waiting[0][0] > PATIENCE_SECONDS:
             self._pass_on()

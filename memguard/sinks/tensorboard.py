@@ -7,7 +7,7 @@ the record's number, which only grows: TensorBoard's fast loader drops what step
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, final
 
 from memguard.clocks import now
@@ -16,7 +16,7 @@ from memguard.sinks.findings_table import as_markdown
 from memguard.sinks.interface import Sink
 from memguard.sinks.tensorboard_events import layout_event, manifest_event
 from memguard.sinks.window import Window
-from memguard.stats import BatchRecord, Run, Stage
+from memguard.stats import Run, Series, Stage
 
 WAITING, WAIT_SECONDS = 8, 1.0
 """Points that are handed over to memguard's own writer together, where they come faster than that one by one: to wake
@@ -52,18 +52,19 @@ class TensorBoardSink(Sink):
         self._findings: list[Finding] = []
         self._batch = 0
 
-    def records(self, records: Sequence[BatchRecord], run: Run) -> None:
-        """Takes the records into their stages' windows; a full window becomes a point."""
-        self._run, windows, full = run, self._windows, self._log_every
-        for record in records:
-            window = windows.get(record.stage)
-            if window is None:
-                window = windows[record.stage] = Window()
-            window.take(record)
-            if window.count >= full:
-                self._batch = record.batch
-                self._write(record.stage, window)
-        self._batch = records[-1].batch
+    def records(self, records: Series, run: Run) -> None:
+        """Takes the records into their stage's window; a full window becomes a point."""
+        self._run, stage, left = run, records[0].stage, records
+        window = self._windows.get(stage)
+        if window is None:
+            window = self._windows[stage] = Window()
+        while left:
+            room = self._log_every - window.count
+            window.take(left[:room])
+            left = left[room:]
+            self._batch = window.batch
+            if window.count >= self._log_every:
+                self._write(stage, window)
 
     def finding(self, finding: Finding) -> None:
         """Adds the finding to the text shown in the run, newest state last."""

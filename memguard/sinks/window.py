@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-from memguard.stats import BatchRecord, Stage
+from memguard.stats import Series, Stage
 from memguard.units import GIB
 
 _SIZES = (
@@ -21,7 +21,7 @@ _RETRIES = "alloc_retries"
 class Window:
     """The maxima of the batches since the last point."""
 
-    __slots__ = ("_newest", "batch", "count", "maxima", "retries")
+    __slots__ = ("batch", "count", "maxima", "retries")
 
     def __init__(self) -> None:
         self.clear()
@@ -31,12 +31,12 @@ class Window:
         self.count, self.batch = 0, 0
         self.retries: int | None = None
         self.maxima: list[int | None] = [None] * len(_SIZES)
-        self._newest: tuple[int | None, ...] = ()
 
-    def take(self, record: BatchRecord) -> None:
-        """Takes one more record."""
-        self.count += 1
-        self.batch = record.batch
+    def take(self, records: Series) -> None:
+        """Takes some more records in."""
+        self.count += len(records)
+        self.batch = records[-1].batch
+        record = records[0]
         values = (
             record.allocated_peak_bytes,
             record.allocated_end_bytes,
@@ -44,14 +44,13 @@ class Window:
             record.device_used_bytes,
             record.host_rss_bytes,
         )
-        if values != self._newest:  # batches are often alike
-            self._newest = values
-            for position, value in enumerate(values):
-                known = self.maxima[position]
-                if value is not None and (known is None or value > known):
-                    self.maxima[position] = value
-        if record.num_alloc_retries is not None:
-            self.retries = (self.retries or 0) + record.num_alloc_retries
+        for position, value in enumerate(values):
+            known = self.maxima[position]
+            if value is not None and (known is None or value > known):
+                self.maxima[position] = value
+        for record in records:
+            if record.num_alloc_retries is not None:
+                self.retries = (self.retries or 0) + record.num_alloc_retries
 
     def scalars(self, stage: Stage) -> dict[str, float]:
         """Tag to value, of what is known, such as ``memory/validation/reserved_gib``; training's have no stage."""

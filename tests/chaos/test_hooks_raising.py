@@ -24,6 +24,7 @@ from memguard.integrations.progress import BatchLine
 from memguard.integrations.session import Session
 from memguard.integrations.shield import shielded
 from memguard.integrations.validation import ValidationGuard
+from memguard.marks import RecordMaker
 from memguard.probes import PROBES
 from memguard.probes.panel import Probes
 from memguard.recorder import Recorder
@@ -34,7 +35,7 @@ from memguard.summary import Summary
 from tests.chaos.training import Truth, assert_same, first_lines, train, unguarded, watched
 
 PARTS = (
-    *(Guard, PlainLoop, BatchInference, Express, Session, Recorder, RecordingWriter, Summary, Probes),
+    *(Guard, PlainLoop, BatchInference, Express, Session, Recorder, RecordMaker, RecordingWriter, Summary, Probes),
     *(ValidationGuard, NoGradGuard, CacheGuard, OomWatch, LastExits),
     *(ConsoleSink, TensorBoardSink, SlowLane, HostMemory, BatchLine),
     *PROBES,

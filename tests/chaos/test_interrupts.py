@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import memguard
-from memguard.recorder import BLOCK
+from memguard.recorder import LARGEST_BLOCK
 from memguard.recording import Recording, find_recordings
 from tests.chaos.training import Numbers, assert_same, train, unguarded, watched
 
@@ -100,7 +100,7 @@ def test_a_signal_ends_the_program_as_it_would_and_the_recording_reads(number: s
     recording = Recording.open(find_recordings(tmp_path)[0])
     batches = [record.batch for record in recording.records()]
     assert batches == list(range(len(batches)))
-    assert len(batches) > reached - (0 if number is signal.SIGINT else BLOCK)  # short batches are written a few at once
+    assert len(batches) > reached - (0 if number is signal.SIGINT else LARGEST_BLOCK)  # short ones are written together
     assert (recording.end is not None) == (number is signal.SIGINT)
 
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -13,7 +15,7 @@ from memguard.detectors.interface import Detector
 from memguard.detectors.select import choose
 from memguard.facts import KINDS, Place, from_json, to_json
 from memguard.findings import Finding
-from memguard.stats import BatchRecord, Run, Stage
+from memguard.stats import BatchRecord, Run, SlowStats, Stage
 from tests.detectors.evidence import EVIDENCE
 
 CODES = [rule.code for rule in DETECTORS]
@@ -141,3 +143,39 @@ def test_rules_load_no_torch() -> None:
     """A saved recording is judged without torch."""
     code = "import sys, memguard.detectors; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+TOGETHER = [rule for rule in DETECTORS if rule.observe_alike is not Detector.observe_alike]
+
+
+@pytest.mark.parametrize("rule", TOGETHER, ids=[rule.code for rule in TOGETHER])
+@pytest.mark.parametrize("seed", range(5))
+def test_records_that_are_alike_are_judged_as_one_by_one(rule: type[Detector], seed: int) -> None:
+    """Whatever the lengths of the series: the same findings of the same batches; one of the runs grows to its limit."""
+    random = Random(seed)
+    series: list[list[BatchRecord]] = []
+    level, batch = 2 * 1024**3, 0
+    while batch < 4000:
+        length = random.choice((1, 1, 2, 5, 40, 130))
+        if random.random() < 0.1:
+            level += 64 * 1024**2 * (seed % 3 - 1)
+        held = level + random.randrange(4) * 1024 + batch * (seed % 4) * 2 * 1024**2
+        record = replace(healthy_records()[0], epoch=batch // 900, allocated_end_bytes=held, host_rss_bytes=held)
+        alike = [replace(record, batch=batch + i, index=(batch + i) % 900) for i in range(length)]
+        series.append(alike)
+        batch += length
+    found: list[list[Finding]] = []
+    for together in (False, True):
+        judging, run = rule(), run_of()
+        run.slow = SlowStats(host_limit_bytes=16 * 1024**3, host_used_bytes=4 * 1024**3)
+        told: list[Finding] = []
+        for alike in series:
+            first, rest = alike[0], alike[1:]
+            told += judging.observe(first, run)
+            if rest and together:
+                told += judging.observe_alike(rest, run)
+            for record in [] if together else rest:
+                told += judging.observe(record, run)
+        found.append(told + list(judging.finish(run)))
+    assert found[0] == found[1]
+    assert rule.code == "MG301" or seed != 3 or found[0]

@@ -27,6 +27,16 @@ class ForwardListener(Protocol):
         """One of the two raised: nothing more is heard from that hook; the error is not to be kept."""
 
 
+class TorchHook(Protocol):
+    """What torch calls before or after a forward."""
+
+    def __call__(self, model: nn.Module, args: tuple[Any, ...], third: Any, /) -> None:
+        """A forward begins with these arguments, or is over with this output."""
+
+    def stop(self) -> None:
+        """Nothing is heard of it any more."""
+
+
 @final
 class RootHooks:
     """Two forward hooks on one root model, outermost on its call.
@@ -34,10 +44,13 @@ class RootHooks:
     Args:
         model: The module as it is called by the loop.
         listener: Told of each forward.
+        hooks: Those that tell it of a forward's start and end; None makes them.
     """
 
-    def __init__(self, model: nn.Module, listener: ForwardListener) -> None:
-        self._hooks = start, end = (
+    def __init__(
+        self, model: nn.Module, listener: ForwardListener, hooks: tuple[TorchHook, TorchHook] | None = None
+    ) -> None:
+        self._hooks = start, end = hooks or (
             Hook(listener.forward_start, listener.hook_failed),
             Hook(listener.forward_end, listener.hook_failed),
         )
@@ -86,8 +99,8 @@ class OpenForwards:
         self._outermost = id(call) if call is not None else 0
         return True
 
-    def adopt(self, model: int, *, in_hook: bool) -> nn.Module | None:
-        """A forward of this model began without a word to `enter`; the model, if it is still under way.
+    def find(self, model: int, *, in_hook: bool) -> tuple[nn.Module, FrameType] | None:
+        """A forward that is under way, whether or not it was told to `enter`: the module, and the frame of its call.
 
         Args:
             model: The identity of the module that was called.
@@ -99,10 +112,17 @@ class OpenForwards:
         while call is not None:
             called = read_locals(call).get("self")
             if id(called) == model and isinstance(called, nn.Module):
-                self.depth, self._outermost = 1, id(call)
-                return called
+                return called, call
             call = _next_call(call.f_back)
         return None
+
+    def adopt(self, model: int, *, in_hook: bool) -> nn.Module | None:
+        """A forward of this model may have begun without a word to `enter`; the model, if it is still under way."""
+        found = self.find(model, in_hook=in_hook)
+        if found is None:
+            return None
+        self.depth, self._outermost = 1, id(found[1])
+        return found[0]
 
     def leave(self) -> bool:
         """A forward is over; whether it was an outermost one."""

@@ -14,6 +14,7 @@ from memguard.integrations.loop.compiled import compiled_wrappers
 from memguard.integrations.loop.express import Express
 from memguard.integrations.loop.hooks import OpenForwards, RootHooks
 from memguard.integrations.loop.inference import BatchInference
+from memguard.integrations.loop.row_hooks import ForwardEnd, ForwardStart
 from memguard.integrations.loop.steps import steps_under_way
 from memguard.integrations.progress import BatchLine
 from memguard.integrations.session import Session, open_sessions
@@ -64,7 +65,8 @@ class PlainLoop:
             return
         self._express.stop()
         self._parts = None
-        self._hooks[model] = RootHooks(model, self._express)
+        hooks = ForwardStart(self._express, self.session.watch), ForwardEnd(self._express)
+        self._hooks[model] = RootHooks(model, self._express, hooks)
         self.session.add_model(model)
 
     def leave_losses(self) -> None:
@@ -103,8 +105,6 @@ class PlainLoop:
         if session.is_foreign():
             session.watch.elsewhere.start()
             return
-        if express.is_open:
-            express.leave(in_hook=True)
         if self._forwards_open.depth:
             self._look_for_interrupt(in_hook=True)
         self._forwards += 1
@@ -253,7 +253,7 @@ class PlainLoop:
         return id(model) in self._parts
 
     def _leave_express(self) -> None:
-        if self._express.is_open:
+        if self._express.row.is_open:
             self._express.leave(in_hook=False)
         self._express.stop()
 

@@ -67,7 +67,7 @@ class Scalars:
             window = self._windows.get(record.stage)
             if window is None:
                 window = self._windows[record.stage] = Window()
-            window.take(record)
+            window.take((record,))
 
 
 @final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,9 @@ from torch import nn
 import memguard
 from memguard.integrations.guard import Guard
 from memguard.integrations.loop.express import Express
+from memguard.marks import RecordMaker
 from memguard.recorder import Recorder
+from memguard.row import Row
 
 ORDINARY = 40
 
@@ -198,12 +201,13 @@ def told(seed: int, folder: Path) -> tuple[list[Any], dict[str, Any]]:
     models, optimizers = [program.model, program.other], [program.optimizer, program.second]
     with memguard.watch(models, optimizers, logdir=folder, quiet=True, device="cpu") as guard:
         program.play(guard)
+        guard.loop._express.stop()  # what was taken is told
         session = guard.session
         probes, watch, loop = session.probes, session.watch, guard.loop._inference
         state = {
             "looks": probes.pace._batches,
             "batches": (watch.batch, watch.batches, watch.optimizer_steps, session.recorder.optimizer_steps),
-            "loop": (loop._open or guard.loop._express.is_open, loop._stage, loop._stepping),
+            "loop": (loop._open or guard.loop._express.row.is_open, loop._stage, loop._stepping),
         }
     records = [(r.batch, r.stage, r.epoch, r.index, r.optimizer_steps, r.shapes) for r in guard.records]
     return [records, session.recorder.shape_texts, sorted(guard.findings, key=lambda f: f.code)], state
@@ -222,14 +226,14 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_short_way_tells_what_the_long_way_tells(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records, steps and looks are the same with the short way and without it, whatever comes between the batches."""
     taken = 0
-    begin = Recorder.begin_alike
+    stop = Express.stop
 
-    def counted(self: Recorder, *args: Any) -> None:
+    def counted(self: Express) -> None:
         nonlocal taken
-        taken += 1
-        begin(self, *args)
+        taken += self.row.begun
+        stop(self)
 
-    monkeypatch.setattr(Recorder, "begin_alike", counted)
+    monkeypatch.setattr(Express, "stop", counted)
     short = told(seed, tmp_path / "short")
     monkeypatch.setattr(Express, "may_follow", Express.stop)
     long = told(seed, tmp_path / "long")
@@ -252,7 +256,45 @@ def test_what_asks_in_the_middle_of_a_short_batch_knows_who_was_called(tmp_path:
             asked.append((session.oom._called[id(program.model)], session.recorder.batch, session.oom._forwards.now))
 
         while not asked:
-            program.model.act = asks if session.express is not None and session.express._left else None
+            program.model.act = asks if session.express is not None and session.express.row.left else None
             program.batch()
         ((called, batch, forwards),) = asked
     assert (called, forwards) == (batch, 1)
+
+
+FAILING = [
+    (kind, name)
+    for kind in (Express, Row, RecordMaker, Recorder)
+    for name, value in vars(kind).items()
+    if inspect.isfunction(value) and name not in ("__init__", "failed", "part", "close", "_conclude", "_remove_backend")
+]
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize(("kind", "name"), FAILING, ids=[f"{kind.__name__}.{name}" for kind, name in FAILING])
+def test_training_goes_on_whatever_fails_in_the_midst_of_a_row(
+    kind: type, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a batch on in which the short way is gone, each method fails: the weights are those without a guard."""
+
+    def weights(*, guarded: bool) -> list[torch.Tensor]:
+        program = Program(0)
+        watched: Any = contextlib.nullcontext()
+        if guarded:
+            watched = memguard.watch(program.model, program.optimizer, logdir=tmp_path, quiet=True, device="cpu")
+        with watched, monkeypatch.context() as patch:
+            for _ in range(ORDINARY):
+                program.batch()
+            if guarded:
+                assert watched.session.recorder.row.left
+                patch.setattr(kind, name, _breaks)
+            for act in (program.batch, program.wider, program.evaluation, program.batch, program.closure):
+                for _ in range(8):
+                    act()
+        return [parameter.detach().clone() for parameter in program.model.parameters()]
+
+    torch.testing.assert_close(weights(guarded=True), weights(guarded=False), rtol=0, atol=0)
+
+
+def _breaks(*args: object, **kwargs: object) -> None:
+    raise ZeroDivisionError("planted")

@@ -1,0 +1,160 @@
+"""The hooks through which a loop's ordinary batches go: short, for each function and each object costs.
+
+Whatever is out of the ordinary is handed on, before anything is changed, to `memguard.integrations.loop.express`. Their
+code is longer than it would have to be: it calls nothing of memguard's own that it can do without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from sys import exc_info
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, final
+
+from torch import Tensor, is_grad_enabled, nn
+from torch.optim.optimizer import Optimizer
+
+from memguard.allowing import lately
+from memguard.forks import process
+from memguard.probes.hook import Inert
+from memguard.probes.interface import Watch
+from memguard.probes.transforms import compiler, functorch_stack, is_traced, tracing_state
+from memguard.row import Row
+
+if TYPE_CHECKING:
+    from memguard.integrations.loop.express import Express
+
+
+class RowHook(Inert):
+    """What the four have in common.
+
+    Args:
+        row: What they share.
+        call: Told where it is no ordinary batch.
+        failed: Told of an exception in that.
+    """
+
+    __slots__ = ("_row",)
+
+    def __init__(self, row: Row, call: Callable[..., None], failed: Callable[[Exception], None]) -> None:
+        super().__init__(call, failed)
+        self._row = row
+
+    def stop(self) -> None:
+        """Silent from now on, as `Inert.stop` has it."""
+        super().stop()
+        self._row = Row()  # in which nothing is taken
+
+
+@final
+class ForwardStart(RowHook):
+    """A root model is called: an ordinary batch begins if it is called as in the last one, and nobody listens."""
+
+    __slots__ = ("_describe", "_watch")
+
+    def __init__(self, express: Express, watch: Watch) -> None:
+        super().__init__(express.row, express.forward_start, express.hook_failed)
+        self._describe, self._watch = express.describe, watch
+
+    def __call__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """What torch calls."""
+        if is_traced() or compiler._is_compiling_flag:
+            return
+        row = self._row
+        if (
+            row.left
+            and id(model) == row.model
+            and not row.awaited
+            and get_ident() == row.thread
+            and model.training
+            and is_grad_enabled()
+            and exc_info()[1] is None
+            and functorch_stack() is None
+            and tracing_state() is None
+            and process.pid == row.pid
+        ):
+            try:
+                inputs = args[0] if len(args) == 1 and not kwargs else None
+                if (
+                    type(inputs) is Tensor
+                    and not inputs.is_nested  # it would refuse to tell its shape
+                    and inputs.shape == row.shape
+                    and inputs.dtype is row.dtype
+                ) or self._describe(args, kwargs):
+                    row.left -= 1
+                    row.begun += 1
+                    row.awaited = row.optimizer
+                    self._watch.batch = row.batch
+                    return
+            except Exception as error:
+                self.end(error)
+                return
+        self.hand_on(model, args, kwargs)
+
+
+@final
+class ForwardEnd(RowHook):
+    """A root model has answered: in an ordinary batch there is nothing to say."""
+
+    __slots__ = ()
+
+    def __init__(self, express: Express) -> None:
+        super().__init__(express.row, express.forward_end, express.hook_failed)
+
+    def __call__(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """What torch calls; the output is None after an error."""
+        if is_traced() or compiler._is_compiling_flag:
+            return
+        row = self._row
+        if row.awaited <= 0 or output is None or get_ident() != row.thread:
+            self.hand_on(model, args, output)
+
+
+@final
+class StepStart(RowHook):
+    """An optimizer begins its step: nothing to say of the one that is awaited."""
+
+    __slots__ = ()
+
+    def __init__(self, express: Express, failed: Callable[[Exception], None]) -> None:
+        super().__init__(express.row, express.step_start, failed)
+
+    def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """What torch calls."""
+        if not (is_traced() or compiler._is_compiling_flag) and id(optimizer) != self._row.awaited:
+            self.hand_on(optimizer, args, kwargs)
+
+
+@final
+class StepEnd(RowHook):
+    """An optimizer has made its step: with that of the awaited one an ordinary batch is over."""
+
+    __slots__ = ("_ended", "_watch")
+
+    def __init__(self, express: Express, watch: Watch, failed: Callable[[Exception], None]) -> None:
+        super().__init__(express.row, express.step_end, failed)
+        self._ended, self._watch = express.batch_ended, watch
+
+    def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """What torch calls."""
+        if is_traced() or compiler._is_compiling_flag:
+            return
+        row = self._row
+        if id(optimizer) != row.awaited or get_ident() != row.thread:
+            self.hand_on(optimizer, args, kwargs)
+            return
+        row.awaited = 0
+        self._watch.optimizer_steps += 1
+        try:
+            time, ends = row.clock(), row.ends
+            if len(ends) < row.room and row.since <= time < row.until and not lately:
+                ends.append((time, row.shapes, row.mark()))
+                row.batch += 1
+                row.optimizer_steps += 1
+                return
+        except Exception:
+            pass  # the long way meets it again, and tells of it
+        try:
+            self._ended()
+        except Exception as error:
+            self.end(error)

@@ -1,0 +1,74 @@
+"""Batches in a row that are like those before them: of each only its end is kept, to be worked out later. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import get_ident
+from typing import final
+
+from memguard.clocks import now
+from memguard.forks import process
+
+STEPPING = -1
+"""Awaited is the end of a step that no batch of the row waits for: a forward inside of it is out of the ordinary."""
+_FAR = float("inf")
+
+
+def _nothing() -> None:
+    return None
+
+
+@final
+class Row:
+    """What the hooks of a loop's ordinary batches and the recorder share.
+
+    Between real steps memguard's code and data are cold: each function, and each object that a batch passes through,
+    costs a fraction of a microsecond. So the hooks (`memguard.integrations.loop.row_hooks`) find all they need here.
+
+    Attributes:
+        batch: The number that the open (or next) record gets.
+        optimizer_steps: Optimizer steps of the run so far.
+        left: Batches that may still be taken; nobody looks at them. 0 where something happened, or none may.
+        begun: Batches that were taken and not told of yet.
+        model: The identity of the model whose call begins each of them.
+        optimizer: That of the optimizer whose step ends each of them.
+        awaited: The same while a batch of the row is open; `STEPPING` inside a step of another kind; else 0.
+        shape, dtype: Those of the last input, where it was a single tensor.
+        shapes: The number of the last input shapes in the run's table.
+        ends: The time, the shapes and the backend's look (`Backend.mark`) of each batch that ended in the row.
+        clock: Seconds since 1970.
+        mark: The backend's `mark`.
+        room: So many ends are kept at most before they are worked out.
+        since, until: A batch that ends before or after goes the long way, where clocks and memory are looked at.
+    """
+
+    __slots__ = (
+        *("batch", "optimizer_steps", "left", "begun", "model", "optimizer", "awaited", "thread", "pid"),
+        *("shape", "dtype", "shapes", "ends", "clock", "mark", "room", "since", "until"),
+    )
+
+    def __init__(self, clock: Callable[[], float] = now) -> None:
+        self.batch = self.optimizer_steps = 0
+        self.left = self.begun = self.model = self.optimizer = self.awaited = 0
+        self.thread, self.pid = get_ident(), process.pid
+        self.shape: object = None
+        self.dtype: object = None
+        self.shapes: int | None = None
+        self.ends: list[tuple[float, int | None, object]] = []
+        self.clock = clock
+        self.mark: Callable[[], object] = _nothing
+        self.room = 0
+        self.since, self.until = _FAR, -_FAR
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a batch of the row is open."""
+        return self.awaited > 0
+
+    def halt(self) -> None:
+        """Something happened, in any thread: no further batch is taken."""
+        self.left = 0
+
+    def rush(self) -> None:
+        """The next batch to end goes the long way."""
+        self.until = -_FAR
