@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import enum
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import final
 
 from memguard.source.bounded import (
@@ -23,6 +23,7 @@ from memguard.source.bounded import (
     shrinks,
     trains,
 )
+from memguard.source.cutting import cuts_of
 from memguard.source.parsing import parse_file
 
 _CLEARING = frozenset({"clear", "reset"})
@@ -41,13 +42,14 @@ class Emptied(enum.Enum):
     """In the loop that fills it, or it has a limit."""
 
 
-def where_emptied(file: str | None, line: int | None, holder: str | None) -> Emptied:
+def where_emptied(file: str | None, line: int | None, holder: str | None, *, by_length: bool = True) -> Emptied:
     """Where a container or a running sum is emptied, cut or begun anew.
 
     Args:
         file: Where it grows.
         line: The statement that adds to it.
         holder: Its name, like ``losses`` or ``Meter.total``.
+        by_length: Whether a limit of its length counts; not where that is known, and far away.
     """
     if file is None or line is None or not holder or (tree := parse_file(file)) is None:
         return Emptied.HERE
@@ -55,16 +57,21 @@ def where_emptied(file: str | None, line: int | None, holder: str | None) -> Emp
     function, loops = around(tree, line)
     inner = {id(node) for node in ast.walk(loops[-1])} if loops else set()
     nodes = list(ast.walk(tree if attribute else _home(tree, name, line)))
-    for node, one in itertools.product(nodes, {name, *_written(function, line)}):
+    names = {name, *_written(function, line)}
+    cuts = {one: cuts_of(tree, one) for one in names}
+    if not by_length:
+        apart = {id(part) for one in names for part in _limits(nodes, one)}
+        nodes = [node for node in nodes if id(node) not in apart]
+    for node, one in itertools.product(nodes, names):
         if is_measured(node, one) or is_comprehension(node, one, line):
             return Emptied.HERE
         if shrinks(node, one, attribute and one == name) and (id(node) in inner or not _clears(node)):
             return Emptied.HERE
-        if id(node) in inner and (_cuts(node, one) or _sets_otherwise(node, one, line)):
+        if id(node) in inner and (id(node) in cuts[one] or _sets_otherwise(node, one, line, attribute and one == name)):
             return Emptied.HERE
     if is_asked_first(function, line) or is_counted(tree, line) or _has_few_keys(function, name, line, loops):
         return Emptied.HERE
-    if any(shrinks(node, name, attribute) or _cuts(node, name) for node in nodes):
+    if any(shrinks(node, name, attribute) or id(node) in cuts[name] for node in nodes):
         return Emptied.ELSEWHERE
     if attribute and any(is_set_anew(node, name) for node in nodes):
         return Emptied.ELSEWHERE
@@ -73,14 +80,6 @@ def where_emptied(file: str | None, line: int | None, holder: str | None) -> Emp
     if attribute or len(loops) > 1 or not isinstance(function, FUNCTIONS) or _home(tree, name, line) is not function:
         return Emptied.NEVER
     return Emptied.NEVER if trains(loops) and runs_once(tree, function) else Emptied.ELSEWHERE
-
-
-def is_cut(file: str | None, holder: str | None) -> bool:
-    """Whether the graph of what a name holds is cut anywhere in a file."""
-    if file is None or not holder or (tree := parse_file(file)) is None:
-        return False
-    name = _name_of(holder)
-    return any(_cuts(node, name) for node in ast.walk(tree))
 
 
 def _home(tree: ast.Module, name: str, line: int) -> ast.AST:
@@ -115,16 +114,23 @@ def _clears(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CLEARING
 
 
-def _cuts(node: ast.AST, name: str) -> bool:
-    """Whether a graph is cut from what a name holds: ``state.detach()``, ``state.data``."""
-    return (
-        isinstance(node, ast.Attribute) and node.attr in ("detach", "detach_", "data") and last_part(node.value) == name
-    )
+def _limits(nodes: Iterable[ast.AST], name: str) -> Iterator[ast.AST]:
+    """What keeps a container from being longer: a deque's maxlen, and all that hangs on a comparison of its length."""
+    for node in nodes:
+        if isinstance(node, (ast.If, ast.While, ast.IfExp)):
+            if any(is_measured(part, name) for part in ast.walk(node.test)):
+                yield from ast.walk(node)
+        elif is_measured(node, name) or (isinstance(node, (ast.Assign, ast.AnnAssign)) and shrinks(node, name, False)):
+            yield node
 
 
-def _sets_otherwise(node: ast.AST, name: str, line: int) -> bool:
-    """Whether another statement than the one on a line gives a name its value."""
+def _sets_otherwise(node: ast.AST, name: str, line: int, attribute: bool) -> bool:
+    """Whether another statement than the one on a line gives a name its value; a variable is no attribute."""
     if not isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) or not assigns(node, name):
+        return False
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    given = [part for target in targets for part in ast.walk(target)]
+    if attribute and not any(isinstance(part, ast.Attribute) and part.attr == name for part in given):
         return False
     return begins_anew(node, name) or not node.lineno <= line <= (node.end_lineno or node.lineno)
 

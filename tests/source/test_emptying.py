@@ -24,6 +24,7 @@ LOOPS = {
     "for step in data:\n    log += x\n    log = log.detach()": Emptied.HERE,
     "for step in data:\n    n += 1\n    log[n] = x": Emptied.NEVER,
     "for epoch in runs:\n    n = 0\n    for step in data:\n        n += 1\n        log[n] = x": Emptied.HERE,
+    "for step in data:\n    log += x\n    shown.append(log.detach())": Emptied.NEVER,
     "def put(store, x):\n    store.append(x)\n    if len(store) > 4:\n        store.pop(0)": Emptied.HERE,
 }
 
@@ -49,3 +50,32 @@ def test_an_attribute_that_a_method_begins_anew_is_emptied_elsewhere(tmp_path: P
     other = tmp_path / "other.py"
     other.write_text(f"{meter}    def reset(self):\n        self.sum = 0\n")
     assert where_emptied(str(other), 5, "Meter.sum") is Emptied.ELSEWHERE
+
+
+def test_a_variable_that_is_called_like_an_attribute_does_not_begin_it_anew(tmp_path: Path) -> None:
+    """``out, state = net(x, self.state)`` in the loop that carries it."""
+    file = tmp_path / "case.py"
+    file.write_text(
+        "class Actor:\n    def run(self, data):\n        for x in data:\n"
+        "            out, state = self.net(x, self.state)\n            self.state = state * self.state.mean()\n"
+    )
+    assert where_emptied(str(file), 5, "Actor.state") is Emptied.NEVER
+
+
+@pytest.mark.parametrize(
+    ("limit", "where"),
+    [
+        ("if len(self.pool) > 50:\n            self.pool.pop(0)", Emptied.NEVER),
+        ("if len(self.pool) < 50:\n            pass\n        else:\n            self.pool.pop(0)", Emptied.NEVER),
+        ("if step % 6 == 0:\n            self.pool.clear()", Emptied.ELSEWHERE),
+        ("self.pool.pop(0)", Emptied.HERE),
+    ],
+)
+def test_a_limit_of_its_length_may_be_left_out(limit: str, where: Emptied, tmp_path: Path) -> None:
+    """Where it is known to be far away; what empties it otherwise still counts."""
+    file = tmp_path / "case.py"
+    file.write_text(
+        "class Pool:\n    def __init__(self):\n        self.pool = []\n    def query(self, x, step):\n"
+        f"        self.pool.append(x)\n        {limit}\n"
+    )
+    assert where_emptied(str(file), 5, "Pool.pool", by_length=False) is where

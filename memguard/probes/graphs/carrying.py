@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from memguard.probes.graphs.regular import FEW
 from memguard.probes.ledger import Mark
 from memguard.probes.naming.holders import Holder
-from memguard.source.emptying import Emptied, is_cut, where_emptied
+from memguard.source.cutting import is_cut
+from memguard.source.emptying import Emptied, where_emptied
 
 MIN_CHAIN = 16
 """Forwards in a row that each later backward runs through again: fewer may be a window that is meant."""
@@ -52,7 +53,7 @@ def chain_needed(holder: Holder) -> int | None:
     attribute = "." in (place.holder or "")
     if not holder.grows or emptied is Emptied.HERE or (attribute and emptied is not Emptied.NEVER):
         return None
-    return None if is_cut(place.file, place.holder) else SHORT_CHAIN
+    return None if is_cut(place.file, place.line, place.holder) else SHORT_CHAIN
 
 
 def carried_needed(holder: Holder) -> int | None:
@@ -62,7 +63,7 @@ def carried_needed(holder: Holder) -> int | None:
     one that acts in each.
     """
     place = holder.place
-    if not (holder.grows and holder.certain) or holder.exception or is_cut(place.file, place.holder):
+    if not (holder.grows and holder.certain) or holder.exception or is_cut(place.file, place.line, place.holder):
         return None
     return FEW if where_emptied(place.file, place.line, place.holder) is Emptied.NEVER else None
 
