@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from memguard.probes.graphs.regular import FEW
+from memguard.probes.graphs.regular import FEW, FEWEST
 from memguard.probes.ledger import Mark
 from memguard.probes.naming.holders import Holder
 from memguard.source.cutting import is_cut
@@ -46,7 +46,7 @@ def find_chain(marks: Iterable[Mark], least: int = MIN_CHAIN) -> list[Mark]:
     return []
 
 
-def chain_needed(holder: Holder) -> int | None:
+def chain_needed(holder: Holder, spent: bool = False) -> int | None:
     """How long a chain must be with this holder; None where the source cuts it, so that a window may be meant."""
     place = holder.place
     emptied = where_emptied(place.file, place.line, place.holder)
@@ -56,16 +56,22 @@ def chain_needed(holder: Holder) -> int | None:
     return None if is_cut(place.file, place.line, place.holder) else SHORT_CHAIN
 
 
-def carried_needed(holder: Holder) -> int | None:
+def carried_needed(holder: Holder, spent: bool) -> int | None:
     """How many graphs at intervals suffice where new ones reach them; None where the source ever begins it anew.
 
     An actor's, which acts once for every few batches: through its state the last graph reaches as far back as that of
     one that acts in each.
+
+    Args:
+        holder: What keeps them.
+        spent: Whether no backward can run through them any more, for the weights were changed.
     """
     place = holder.place
     if not (holder.grows and holder.certain) or holder.exception or is_cut(place.file, place.line, place.holder):
         return None
-    return FEW if where_emptied(place.file, place.line, place.holder) is Emptied.NEVER else None
+    if where_emptied(place.file, place.line, place.holder) is not Emptied.NEVER:
+        return None
+    return FEWEST if spent else FEW
 
 
 def _always_keeps(mark: Mark) -> bool:

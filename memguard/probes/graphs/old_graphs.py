@@ -19,7 +19,7 @@ from memguard.probes.graphs.carrying import MIN_CHAIN, SHORT_CHAIN, carried_need
 from memguard.probes.graphs.fed_back import is_fed_back
 from memguard.probes.graphs.graph_judge import GraphJudge
 from memguard.probes.graphs.own_memory import is_own_memory
-from memguard.probes.graphs.regular import FEW, FEWEST, find_regular, graphs_needed
+from memguard.probes.graphs.regular import FEWEST, MIN_BATCHES, find_regular, graphs_needed
 from memguard.probes.graphs.together import GraphsTogether
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import KEY, Mark, Sentinel
@@ -33,8 +33,6 @@ from memguard.source.handed_on import hands_on
 from memguard.source.in_vain import is_differentiated, is_in_vain
 from memguard.stats import Stage
 
-MIN_BATCHES = 8
-"""Batches of which a graph must be alive."""
 MIN_STEPS = 3
 """Optimizer steps that each must have survived."""
 AGAIN = 4
@@ -59,7 +57,7 @@ class GraphsProbe(Probe):
         self._unnamed: set[bool] = set()
         """Training (or not): whose holder only the collector may know; it is asked in the next batch."""
         self._carried = False
-        self._needed: dict[bool, int] = {True: FEWEST, False: FEW}
+        self._needed = {True: FEWEST, False: FEWEST}
         """Graphs at intervals that suffice, used ones or not; an entry goes once they are no question any more."""
         self._shortest = SHORT_CHAIN
         """Forwards that a state must have gone through without a step between them."""
@@ -190,7 +188,7 @@ class GraphsProbe(Probe):
         found = find_regular(live, used=used, batch=watch.batch, steps=steps, unseen=self._unseen)
         if found is not None and len(found.batches) >= needed:
             length = len(found.marks) if found.unseen else 0
-            asks = carried_needed if self._carried else functools.partial(graphs_needed, used=used, length=length)
+            asks = carried_needed if self._carried else functools.partial(graphs_needed, length=length)
             more = self._diagnose(found.marks, found.batches, True, asks=asks)
             if more is not None and more > needed:
                 self._needed[used] = more
@@ -237,16 +235,19 @@ class GraphsProbe(Probe):
                     return True
         return False
 
-    def _who_keeps(self, old: list[Mark], *, ask_collector: bool) -> tuple[tuple[Holder, ...], int]:
-        """Who holds some graphs, and the bytes that they hold; looks further down where graphs were too large."""
+    def _who_keeps(self, old: list[Mark], *, ask_collector: bool, dates: bool) -> tuple[tuple[Holder, ...], int, bool]:
+        """Who holds some graphs, the bytes that they hold, and whether they are spoilt (`GraphJudge`).
+
+        Looks further down where graphs were too large.
+        """
         keys, how = {id(mark) for mark in old}, None if ask_collector else False
         for deep in (False, True):
             reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys, deep=deep)
-            judge = GraphJudge(reach, owned_storages(self.watch.models))
+            judge = GraphJudge(reach, owned_storages(self.watch.models), dates=dates)
             holders = self.holders(judge, graph=True, passes=reach.passes, stage=old[0].stage, collector=how)
             if holders or not reach.gave_up:
                 break
-        return holders, judge.total()
+        return holders, judge.total(), judge.spoilt
 
     def _diagnose(
         self,
@@ -254,7 +255,7 @@ class GraphsProbe(Probe):
         batches: set[int],
         training: bool,
         *,
-        asks: Callable[[Holder], int | None] | None = None,
+        asks: Callable[[Holder, bool], int | None] | None = None,
     ) -> int | None:
         """Tells who keeps some graphs.
 
@@ -262,7 +263,8 @@ class GraphsProbe(Probe):
             old: Their marks, oldest first.
             batches: The batches that they are of.
             training: Whether they were built in training mode.
-            asks: Where they are few: how many it takes with a holder; nothing is told of fewer.
+            asks: Where they are few: how many it takes with a holder, and whether no backward can run through them any
+                more; nothing is told of fewer.
 
         Returns:
             What was asked for the first holder.
@@ -275,16 +277,19 @@ class GraphsProbe(Probe):
                 return None
         ask_collector = training in self._unnamed
         self._unnamed.discard(training)
-        holders, held = self._who_keeps(old, ask_collector=ask_collector)
+        used = old[0].used
+        dates = asks is not None and not used
+        holders, held, spoilt = self._who_keeps(old, ask_collector=ask_collector, dates=dates)
         # What only collects is a bystander of the state that is made from itself.
         carriers = [h for h in holders if h.grows and h.length < MIN_BATCHES] if self._carried else []
         named, holders = holders, tuple(carriers[:1]) or holders
         least = MIN_BATCHES
         if asks is not None:
-            needed, least = asks(holders[0]) if holders else None, len(batches)
+            spent = used or spoilt
+            needed, least = asks(holders[0], spent) if holders else None, len(batches)
             if needed is None or needed > least or (not self._carried and 1 < holders[0].length < needed):
                 return needed
-            holders = (holders[0], *(h for h in holders[1:] if (asks(h) or MIN_BATCHES) <= least))
+            holders = (holders[0], *(h for h in holders[1:] if (asks(h, spent) or MIN_BATCHES) <= least))
         if not any(holder.tensors for holder in holders) and not ask_collector:  # none, or nothing but a comprehension
             if _are_garbage(old, min(least, MIN_BATCHES)):
                 self._again[training] = AGAIN * len(batches)

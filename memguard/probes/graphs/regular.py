@@ -17,6 +17,8 @@ STEPS = 3
 """Optimizer steps that each survived to which no backward came."""
 SPENT_STEPS, FIRST_STEPS = 1, 2
 """Those after the backward that freed it, so that no other can follow; and of the oldest of them."""
+MIN_BATCHES = 8
+"""Batches of which a graph must be alive where nothing else is known: no last-k window keeps as many."""
 FEWEST, FEW = 3, 5
 """Graphs that suffice where nothing ever empties what keeps them, and where less is known."""
 
@@ -73,17 +75,22 @@ def _is_out_of_date(mark: Mark, steps: int) -> bool:
     return steps - mark.steps >= STEPS
 
 
-def graphs_needed(holder: Holder, *, used: bool, length: int = 0) -> int | None:
+def graphs_needed(holder: Holder, spent: bool, *, length: int = 0) -> int | None:
     """How many such graphs suffice with this holder; None where it may be a window that is meant.
 
     Args:
         holder: What keeps them.
-        used: Whether a backward has used them up.
+        spent: Whether no backward can run through them any more: one has used them up, or the weights were changed.
         length: What the holder must be longer than: than what is known, where more may have come unseen.
     """
     if not (holder.grows and holder.certain) or holder.exception or holder.length <= length:
         return None
-    emptied = where_emptied(holder.place.file, holder.place.line, holder.place.holder)
+    place = holder.place
+    emptied = where_emptied(place.file, place.line, place.holder)
+    if emptied is Emptied.HERE and spent and (holder.capacity or 0) >= MIN_BATCHES:
+        # A pool: it will have as many as tell it for certain, so that there is nothing to wait for.
+        emptied = where_emptied(place.file, place.line, place.holder, by_length=False)
+        return FEW if emptied is Emptied.NEVER else None
     if emptied is Emptied.NEVER:
-        return FEWEST if used else FEW
-    return FEW if used and emptied is Emptied.ELSEWHERE else None
+        return FEWEST if spent else FEW
+    return FEW if spent and emptied is Emptied.ELSEWHERE else None

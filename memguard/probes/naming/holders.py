@@ -13,6 +13,7 @@ import torch
 
 from memguard.facts import Place
 from memguard.probes.naming.callers import Feeding, find_caller
+from memguard.probes.naming.capacities import capacity_of
 from memguard.probes.naming.causes import find_cause
 from memguard.probes.naming.collector import roots_by_collector
 from memguard.probes.naming.groups import Group, aliases_among, grouped, ranked
@@ -54,6 +55,8 @@ class Holder:
     """False for a call that only may store what it is given."""
     exception: bool = False
     """Whether what is held is an exception, whose traceback leads to the tensors."""
+    capacity: int | None = None
+    """Of the likeliest holder of graphs: how many elements it may come to have, where that is known for certain."""
 
     def __str__(self) -> str:
         place = self.place
@@ -192,7 +195,9 @@ class Survey:
         for group in groups[:MAX_GROUPS]:
             self._set_cause(group, group.leaves[-1].trail(), hints)
         is_passing = functools.partial(passes_on, frames=self.frames, sources=self.sources)
-        return _merged(_holder(group) for group in ranked(groups[:MAX_GROUPS], passes, is_passing))
+        causes = ranked(groups[:MAX_GROUPS], passes, is_passing)
+        found_holders = _merged(_holder(group) for group in causes)
+        return (_limited(found_holders[0], causes[0]), *found_holders[1:]) if graph and found_holders else found_holders
 
 
 def find_holders(
@@ -271,6 +276,14 @@ def _holder(group: Group) -> Holder:
         certain=statement is not None and statement.certain,
         exception=any(issubclass(type(item.value), (BaseException, types.TracebackType)) for item in trail),
     )
+
+
+def _limited(holder: Holder, group: Group) -> Holder:
+    """A holder with the number of elements at which something stops it from growing."""
+    container, place = group.leaves[-1].parent, holder.place
+    while container is not None and container_of(type(container.value)) is None:
+        container = container.parent
+    return replace(holder, capacity=capacity_of(container, place.file, place.holder)) if holder.grows else holder
 
 
 def _merged(holders: Iterable[Holder]) -> tuple[Holder, ...]:

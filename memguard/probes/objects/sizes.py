@@ -66,6 +66,12 @@ def saved_storages(node: Any, limit: int = MAX_NODES) -> dict[int, int]:
 
 def saved_tensors(node: Any) -> Iterator[torch.Tensor]:
     """The tensors that one node saved, as they lie there."""
+    for _, data in raw_saved(node):
+        yield data
+
+
+def raw_saved(node: Any) -> Iterator[tuple[Any, torch.Tensor]]:
+    """What one node saved, without what a hook of the user's would unpack: torch's own wrapper, and the tensor."""
     kind: Any = type(node)
     for name in _saved_names(kind):
         try:
@@ -76,7 +82,7 @@ def saved_tensors(node: Any) -> Iterator[torch.Tensor]:
             if getattr(saved, "unpack_hook", None) is None:
                 data = getattr(saved, "data", None)
                 if isinstance(data, torch.Tensor):
-                    yield data
+                    yield saved, data
 
 
 _names_of: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()

@@ -10,7 +10,7 @@ from torch import nn
 
 from memguard.facts import RetainedGraphs
 from memguard.probes.graphs.old_graphs import GraphsProbe
-from tests.probes.loop import Loop
+from tests.probes.loop import Loop, sees_saved_tensors
 
 
 class Training:
@@ -76,9 +76,10 @@ def test_what_an_epoch_empties_takes_five() -> None:
     assert loop.of(RetainedGraphs)[0].batch == 14
 
 
-@pytest.mark.parametrize(("period", "batch"), [(2, 11), (4, 19)])
-def test_outputs_that_no_backward_ever_reaches_take_five(period: int, batch: int) -> None:
-    """A picture of some batches: the weights were changed three times since, and there are more and more."""
+@sees_saved_tensors
+@pytest.mark.parametrize(("period", "batch"), [(2, 9), (4, 11), (10, 23)])
+def test_outputs_whose_weights_were_changed_are_told_at_the_third(period: int, batch: int) -> None:
+    """A picture of some batches: a backward through any of them would fail, so that nobody waits for one."""
     training, pictures = Training(), list[torch.Tensor]()
 
     def keep(index: int, loss: torch.Tensor) -> None:
@@ -86,6 +87,49 @@ def test_outputs_that_no_backward_ever_reaches_take_five(period: int, batch: int
             pictures.append(training.model(torch.ones(1, 16)))
 
     assert training.told(60, keep)[0].batch == batch
+
+
+@pytest.mark.parametrize(("period", "batch"), [(2, 11), (4, 19)])
+def test_outputs_that_a_backward_might_still_reach_take_five(period: int, batch: int) -> None:
+    """Other weights were changed three times since, not those that these graphs need; there are more and more."""
+    training, pictures = Training(), list[torch.Tensor]()
+    other = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+
+    def keep() -> None:
+        pictures.append(other(torch.ones(1, 16)))
+
+    with Loop(training.model, other, kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(60):
+            training.batch()
+            if index % period == 0:
+                keep()
+    assert loop.of(RetainedGraphs)[0].batch == batch
+
+
+class Pool:
+    """Hands out the pictures of earlier batches, once it is full."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.pictures: list[torch.Tensor] = []
+
+    def query(self, picture: torch.Tensor) -> torch.Tensor:
+        taken = picture if len(self.pictures) < self.size else self.pictures.pop(0)
+        self.pictures.append(picture)
+        return taken
+
+
+@sees_saved_tensors
+@pytest.mark.parametrize(("size", "batches"), [(50, [11]), (8, [11]), (7, [])])
+def test_a_pool_takes_five_where_it_will_have_as_many_as_tell_it(size: int, batches: list[int]) -> None:
+    """How many it keeps is the number that its length is compared with; of a short one nothing is told."""
+    training, pool = Training(), Pool(size)
+
+    def keep(index: int, loss: torch.Tensor) -> None:
+        if index % 2 == 0:
+            pool.query(training.model(torch.ones(1, 16)))
+
+    assert [fact.batch for fact in training.told(30, keep)] == batches
 
 
 def test_losses_of_tasks_that_wait_for_one_backward_are_no_finding() -> None:
@@ -162,18 +206,19 @@ def test_a_few_graphs_that_are_meant_are_no_finding(make: Callable[[], Callable[
 def test_what_comes_in_batches_that_nobody_looks_at_is_told_by_the_holders_length(grows: bool) -> None:
     """After the first batches few are looked at: that none of the kept ones is seen any more does not excuse them."""
     training, log = Training(), list[torch.Tensor]()
+    other = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))  # not trained: its graphs stay usable
 
     def keep(output: torch.Tensor) -> None:
         log.append(output.mean())
 
-    with Loop(training.model, kinds=[GraphsProbe]) as loop:
+    with Loop(training.model, other, kinds=[GraphsProbe]) as loop:
         for index in loop.batches(60):
             training.batch()
             if index in range(4, 50, 10):
-                keep(training.model(torch.ones(1, 16)))
+                keep(other(torch.ones(1, 16)))
             if index >= 45:
                 loop.batch += 15
                 if grows:
-                    keep(training.model.forward(torch.ones(1, 16)))
+                    keep(other.forward(torch.ones(1, 16)))
     facts = loop.of(RetainedGraphs)
     assert [fact.place.holder for fact in facts] == (["log"] if grows else [])
