@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Container, Iterator, Sequence
 
-from memguard.source.bounded import FUNCTIONS, around
 from memguard.source.chains import last_name
+from memguard.source.emptied.bounded import FUNCTIONS, around
 from memguard.source.parsing import parse_file
 
 _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module

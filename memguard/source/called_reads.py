@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from memguard.source.bounded import FUNCTIONS
+from memguard.source.emptied.bounded import FUNCTIONS
 
 
 def leads_to_read(tree: ast.Module, node: ast.AST, target: str) -> bool:

@@ -14,8 +14,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import final
 
-from memguard.source.bounded import FUNCTIONS, around
 from memguard.source.chains import last_name
+from memguard.source.emptied.bounded import FUNCTIONS, around
 from memguard.source.function_index import functions_of
 from memguard.source.functions import Function
 from memguard.source.graph_flow import flows, names_in

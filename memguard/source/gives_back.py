@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from memguard.source.bounded import FUNCTIONS
+from memguard.source.emptied.bounded import FUNCTIONS
 from memguard.source.keepers import shares
 from memguard.source.parsing import parse_file
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from typing import final
 
 from memguard.facts import Place
-from memguard.source.bounded import FUNCTIONS, around
 from memguard.source.chains import last_name
+from memguard.source.emptied.bounded import FUNCTIONS, around
 from memguard.source.parsing import parse, parse_file
 
 # fmt: off

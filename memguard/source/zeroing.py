@@ -7,7 +7,7 @@ import linecache
 from collections.abc import Iterator
 
 from memguard.facts import Place
-from memguard.source.bounded import FUNCTIONS
+from memguard.source.emptied.bounded import FUNCTIONS
 from memguard.source.parsing import parse_file
 
 _FILLING = frozenset({"zero_", "fill_", "mul_", "_foreach_zero_"})

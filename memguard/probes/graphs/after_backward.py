@@ -19,8 +19,8 @@ from memguard.probes.naming.holders import Holder
 from memguard.probes.objects.sizes import owned_storages, saved_storages, saved_tensors, storage_key, walk
 from memguard.probes.reach import Reach
 from memguard.probes.worth import LEAST, least_of_remark
-from memguard.source.bounded import around
 from memguard.source.chains import last_name
+from memguard.source.emptied.bounded import around
 from memguard.source.parsing import parse_file
 
 LOOKS = 3

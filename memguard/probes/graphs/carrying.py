@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from memguard.probes.graphs.regular import FEW, FEWEST
 from memguard.probes.ledger import Mark
 from memguard.probes.naming.holders import Holder
-from memguard.source.cutting import is_cut
-from memguard.source.emptying import Emptied, where_emptied
+from memguard.source.emptied.cutting import is_cut
+from memguard.source.emptied.emptying import Emptied, where_emptied
 
 MIN_CHAIN = 16
 """Forwards in a row that each later backward runs through again: fewer may be a window that is meant."""

@@ -9,7 +9,7 @@ from typing import NamedTuple, final
 
 from memguard.probes.ledger import Mark
 from memguard.probes.naming.holders import Holder
-from memguard.source.emptying import Emptied, where_emptied
+from memguard.source.emptied.emptying import Emptied, where_emptied
 
 SPAN = 9
 """Batches since the oldest of them: as long as it takes to tell those that come with every batch."""

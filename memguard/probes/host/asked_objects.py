@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, Sampler
 from memguard.facts import Place
 from memguard.probes.host.datasets import place_of_attribute, unbounded_caches
 from memguard.probes.objects import attributes_of, container_of, is_user_class, length_of, mro_of, namespace_of
-from memguard.source.bounded import is_bounded
+from memguard.source.emptied.bounded import is_bounded
 
 _SAMPLES = ("__getitem__", "__getitems__", "__iter__", "__next__")
 """Methods of a dataset that run in its workers."""

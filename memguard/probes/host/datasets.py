@@ -18,7 +18,7 @@ import torch.utils.data.dataloader as loaders
 from memguard.facts import NOWHERE, Place
 from memguard.probes.naming.collector import instances_of
 from memguard.probes.objects import container_of, length_of
-from memguard.source.evictions import returned_length
+from memguard.source.emptied.evictions import returned_length
 from memguard.source.parsing import parse_file
 from memguard.source.sought import Hints, Sought
 from memguard.source.statements import find_statement

@@ -9,7 +9,7 @@ from typing import Any
 
 from memguard.facts import Place
 from memguard.probes.objects import container_of
-from memguard.source.bounded import is_bounded
+from memguard.source.emptied.bounded import is_bounded
 from memguard.source.sought import Hints, Sought
 from memguard.source.statements import find_statement
 from memguard.source.syntax import Sources

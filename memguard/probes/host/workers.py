@@ -20,8 +20,8 @@ from memguard.probes.host.module_caches import module_caches
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.objects import is_user_class, length_of
 from memguard.probes.objects.host_sizes import objects_of, size_of
-from memguard.source.bounded import is_bounded
-from memguard.source.evictions import limits_of
+from memguard.source.emptied.bounded import is_bounded
+from memguard.source.emptied.evictions import limits_of
 from memguard.stats import Stage
 
 LOOK = 4

@@ -13,7 +13,7 @@ from memguard.probes.naming.holders import Holder, Survey
 from memguard.probes.objects import length_of
 from memguard.probes.objects.frames import user_frames
 from memguard.probes.objects.host_sizes import newest_of, size_of
-from memguard.source.bounded import is_bounded, is_made_anew
+from memguard.source.emptied.bounded import is_bounded, is_made_anew
 from memguard.source.followed import meets_backward
 from memguard.source.host_copies import is_on_host
 

@@ -13,7 +13,7 @@ from memguard.probes.naming.capacities import outgrew
 from memguard.probes.naming.holders import Survey
 from memguard.probes.objects.sizes import owned_storages, storages_of
 from memguard.probes.owners import state_of
-from memguard.source.bounded import is_bounded
+from memguard.source.emptied.bounded import is_bounded
 from memguard.source.host_copies import is_on_host
 from memguard.stats import Stage
 

@@ -18,8 +18,8 @@ from memguard.probes.objects.storage_refs import StorageRef
 from memguard.probes.peaks.previous import BESIDE, Beside, PreviousLook, least_of_previous
 from memguard.probes.returned import large_storages
 from memguard.probes.worth import LEAST_REMARK, least_of_device
-from memguard.source.bounded import is_bounded
-from memguard.source.caches import is_cache
+from memguard.source.emptied.bounded import is_bounded
+from memguard.source.emptied.caches import is_cache
 from memguard.source.host_copies import is_on_host
 from memguard.stats import Stage
 

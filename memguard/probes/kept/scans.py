@@ -36,8 +36,8 @@ from memguard.probes.objects.frames import user_frames
 from memguard.probes.objects.sizes import owned_storages, storages_of
 from memguard.probes.owners import state_of
 from memguard.source.beside import as_one
-from memguard.source.bounded import is_bounded
-from memguard.source.caches import is_cache
+from memguard.source.emptied.bounded import is_bounded
+from memguard.source.emptied.caches import is_cache
 from memguard.source.host_copies import is_on_host
 from memguard.stats import Stage
 

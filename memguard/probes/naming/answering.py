@@ -13,8 +13,8 @@ from types import CodeType, FrameType
 from torch import nn
 
 from memguard.probes.objects.frames import is_user_frame, read_locals, user_frames
-from memguard.source.bounded import FUNCTIONS, around, last_part
 from memguard.source.chains import last_name
+from memguard.source.emptied.bounded import FUNCTIONS, around, last_part
 from memguard.source.function_index import functions_of
 from memguard.source.functions import Function
 from memguard.source.graph_flow import flows, is_own, names_in

@@ -13,7 +13,7 @@ from typing import Any, final
 
 from memguard.facts import Place
 from memguard.probes.objects.frames import is_user_file
-from memguard.source.bounded import FUNCTIONS
+from memguard.source.emptied.bounded import FUNCTIONS
 from memguard.source.parsing import parse_file
 
 AS_HIGH = 0.95

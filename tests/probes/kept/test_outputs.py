@@ -11,7 +11,7 @@ from torch import nn
 from memguard.facts import KeptOutputs, PreviousOutputsAlive, ViewsPinStorage
 from memguard.probes.kept.outputs import OutputsProbe
 from memguard.probes.kept.scans import ScansProbe
-from memguard.source.bounded import is_bounded
+from memguard.source.emptied.bounded import is_bounded
 from memguard.stats import BatchRecord, MemoryStats, Stage
 from tests.probes.loop import Loop
 

@@ -8,7 +8,7 @@ import pytest
 from memguard.probes.naming.capacities import capacity_of, outgrew
 from memguard.probes.naming.walk import Link
 from memguard.probes.objects import Via
-from memguard.source.bounded import is_bounded
+from memguard.source.emptied.bounded import is_bounded
 
 
 class Memory:

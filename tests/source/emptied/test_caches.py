@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memguard.source.caches import is_cache
+from memguard.source.emptied.caches import is_cache
 
 
 def judged(tmp_path: Path, body: str, holder: str = "cache") -> bool:

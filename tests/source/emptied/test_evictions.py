@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from memguard.source.evictions import limits_of, returned_length
+from memguard.source.emptied.evictions import limits_of, returned_length
 
 CLASS = """class Pictures:
     def __getitem__(self, i):

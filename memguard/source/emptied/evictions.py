@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from memguard.source.bounded import FUNCTIONS, is_measured, last_part, shrinks
+from memguard.source.emptied.bounded import FUNCTIONS, is_measured, last_part, shrinks
 from memguard.source.parsing import parse_file
 
 

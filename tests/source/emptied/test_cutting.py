@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from memguard.source.cutting import is_cut
+from memguard.source.emptied.cutting import is_cut
 
 OTHERS = {
     "self.hidden = self.hidden.detach()": True,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from memguard.source.bounded import is_bounded, is_made_anew
-from memguard.source.emptying import Emptied, where_emptied
+from memguard.source.emptied.bounded import is_bounded, is_made_anew
+from memguard.source.emptied.emptying import Emptied, where_emptied
 
 CACHES = {
     "if key not in store:\n            store[key] = make(key)": True,

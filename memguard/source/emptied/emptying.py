@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import final
 
-from memguard.source.bounded import (
+from memguard.source.emptied.bounded import (
     FUNCTIONS,
     around,
     assigns,
@@ -23,7 +23,7 @@ from memguard.source.bounded import (
     shrinks,
     trains,
 )
-from memguard.source.cutting import cuts_of
+from memguard.source.emptied.cutting import cuts_of
 from memguard.source.parsing import parse_file
 
 _CLEARING = frozenset({"clear", "reset"})

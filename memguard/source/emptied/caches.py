@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator
 from typing import final
 
-from memguard.source.bounded import FUNCTIONS, around, last_part
+from memguard.source.emptied.bounded import FUNCTIONS, around, last_part
 from memguard.source.parsing import parse_file
 
 _REMEMBERS = frozenset({"lru_cache", "cache"})

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from memguard.source.emptying import Emptied, where_emptied
+from memguard.source.emptied.emptying import Emptied, where_emptied
 
 LOOPS = {
     "for step in data:\n    log.append(x)": Emptied.NEVER,

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 from typing import final
 
-from memguard.source.bounded import FUNCTIONS, assigns, last_part
+from memguard.source.emptied.bounded import FUNCTIONS, assigns, last_part
 from memguard.source.parsing import parse_file
 
 _CUTTING = frozenset({"detach", "detach_", "data"})
