@@ -61,33 +61,25 @@ class RecordMaker:
         """
         figures: _Figures = (None,) * 13
         alike: list[BatchRecord] = []
-        known = newest = rss = stage = epoch = None
-        for mark in marks:
-            now, before = stats(mark.look), self.last
+        known: tuple[MemoryStats, MemoryStats] | None = None
+        stage_of = epoch_of = rss_of = None
+        for batch, stage, epoch, position, steps, time, shapes, rss, look in marks:
+            before, now = self.last, stats(look)
             if (
-                now is not newest
-                or before is not known
-                or mark.host_rss_bytes != rss
-                or mark.stage is not stage
-                or mark.epoch != epoch
+                known is None
+                or now is not known[1]
+                or before is not known[0]
+                or rss != rss_of
+                or stage is not stage_of
+                or epoch != epoch_of
             ):
-                known, newest, rss, stage, epoch = before, now, mark.host_rss_bytes, mark.stage, mark.epoch
+                known, stage_of, epoch_of, rss_of = (before, now), stage, epoch, rss
                 figures = _figures(before, now, slow, rss)
                 series.append(alike := [])
-            seconds, self.last, self.last_time = mark.time - self.last_time, now, mark.time
-            alike.append(
-                BatchRecord(  # by position: its order is checked in the tests
-                    mark.batch,
-                    mark.stage,
-                    mark.time,
-                    seconds if seconds > 0.0 else 0.0,
-                    mark.epoch,
-                    mark.position,
-                    mark.optimizer_steps,
-                    mark.shapes,
-                    *figures,
-                )
-            )
+            seconds, self.last, self.last_time = time - self.last_time, now, time
+            seconds = seconds if seconds > 0.0 else 0.0
+            # By position, in a third of the time: the order is checked in the tests.
+            alike.append(BatchRecord(batch, stage, time, seconds, epoch, position, steps, shapes, *figures))
 
 
 def _figures(before: MemoryStats, now: MemoryStats, slow: SlowStats, rss: int | None) -> _Figures:

@@ -92,7 +92,6 @@ class Recorder:
             run, detectors=detectors, sinks=sinks, silenced=silenced, switched_off=self._switched_off
         )
         self._number_of = self._judging.shape_table.number_of
-        self._marks: list[Mark] = []
         self._rss_time = self._rss_next = float("-inf")
         self._rss_seconds, self._rss_readings = RSS_SECONDS, 0
         self._rss_bytes: int | None = None
@@ -113,7 +112,7 @@ class Recorder:
         self._began = 0.0
         self.spent = 0.0
         """Seconds that memguard spent in the loop so far; who does so outside of the events below adds to it."""
-        self._seconds_of_end = 0.0
+        self._seconds_of_end, self._timed = 0.0, 0
 
     @property
     def batch(self) -> int:
@@ -132,7 +131,6 @@ class Recorder:
 
     @optimizer_steps.setter
     def optimizer_steps(self, steps: int) -> None:
-        self._absorb()
         self.row.optimizer_steps = steps
 
     @property
@@ -239,6 +237,7 @@ class Recorder:
         began = perf_counter()
         self._edge()
         self.judge()
+        self.row.rush()
         self._stages.append((stage, epoch))
         self.stage = stage
         if batches is not None:
@@ -253,6 +252,7 @@ class Recorder:
             return
         if self.batch_is_open:
             self.batch_end()
+        self.row.rush()
         if stage is Stage.CHECKPOINT:
             self.stage, self._is_in_batch = stage, True
             self.batch_end(at_once=True)
@@ -268,6 +268,7 @@ class Recorder:
     def epoch(self, epoch: int | None) -> None:
         """The current stage goes into another epoch."""
         self.judge()
+        self.row.rush()
         if self._stages:
             self._stages[-1] = (self._stages[-1][0], epoch)
             if self._stages[-1][0] is Stage.TRAIN:
@@ -309,7 +310,6 @@ class Recorder:
         if self.row.is_open:
             self.open_alike()
             self.row.awaited = 0
-        self._absorb()
         self._is_in_batch = False
         causes = self._judging.causes
         allowances = causes.allowed
@@ -325,8 +325,9 @@ class Recorder:
         except Exception as error:
             self.failed("backend", error)
             return
-        marks = self._marks
+        marks = self.row.marks
         marks.append(mark := self._new_mark(self.stage, look))
+        self._timed += 1
         self._seconds_of_end = perf_counter() - began
         if self._judged_at_once:
             self._judged_at_once -= 1
@@ -339,39 +340,24 @@ class Recorder:
 
     def begin_row(self) -> None:
         """Some may follow: says within which bounds they are to end, to be kept in the row."""
-        row, waiting = self.row, len(self._marks)
-        row.mark, row.room = self._marking.mark, self._block - 1 - waiting
+        row = self.row
+        row.look, row.room = self._marking.mark, self._block - 1
+        row.stage, row.epoch, row.host_rss_bytes = self.stage, self._newest_epoch(), self._rss_bytes
         row.since, row.until = max(self._judged_time, self._rss_time), min(self._judge_next, self._rss_next)
         if self._judging.causes.allowed or self._blind or not self._open:
             row.rush()
 
     def open_alike(self) -> None:
         """One that the row has begun goes on as any other."""
-        self._absorb()
         self._is_in_batch, self._index, self._shapes = True, None, self.row.shapes
 
     def end_alike(self) -> bool:
         """One that the row has begun ends with a step, out of its bounds. Whether records were made and judged."""
-        self.optimizer_steps += 1
+        self.row.optimizer_steps += 1
         self.open_alike()
         self.batch_end()
         self.begin_row()
-        return not self._marks
-
-    def _absorb(self) -> None:
-        """What was kept in the row waits with all others."""
-        row = self.row
-        ends = row.ends
-        if not ends:
-            return
-        row.ends = []
-        batch, steps = row.batch - len(ends), row.optimizer_steps - len(ends)
-        stage, epoch, rss = self.stage, self._stages[-1][1] if self._stages else None, self._rss_bytes
-        for time, shapes, look in ends:
-            steps += 1
-            self._marks.append(_make(Mark, (batch, stage, epoch, None, steps, time, shapes, rss, look)))
-            batch += 1
-        self.spent += len(ends) * self._seconds_of_end  # those that are timed take longer, if anything
+        return not self.row.marks
 
     def number_of(self, shapes: Any) -> int | None:
         """The number of input shapes, as `batch_start` takes them, in the run's table."""
@@ -444,16 +430,20 @@ class Recorder:
                 self._rss_seconds = RSS_LATER_SECONDS
             self._rss_next = now + self._rss_seconds
         self.row.batch, self._index, self._shapes = batch + 1, None, None
-        epoch = self._stages[-1][1] if self._stages else None
+        epoch = self._newest_epoch()
         return _make(Mark, (batch, stage, epoch, index, self.optimizer_steps, now, shapes, self._rss_bytes, look))
+
+    def _newest_epoch(self) -> int | None:
+        return self._stages[-1][1] if self._stages else None
 
     def judge(self) -> None:
         """Works out the batches that wait for it, writes them down and judges them."""
-        self._absorb()
-        marks = self._marks
+        marks = self.row.marks[:]
         if not marks:
             return
-        self._marks = []
+        del self.row.marks[: len(marks)]  # one that comes up meanwhile, from a signal or another thread, stays
+        self.spent += (len(marks) - self._timed) * self._seconds_of_end  # those that are timed take longer, if anything
+        self._timed = 0
         if len(marks) >= self._block:
             self._block = min(2 * self._block, LARGEST_BLOCK)
         self._judged_time = marks[-1].time

@@ -1,4 +1,4 @@
-"""Batches in a row that are like those before them: of each only its end is kept, to be worked out later. No torch."""
+"""Batches in a row that are like those before them: of each only its end is marked, for it to be worked out later."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import final
 
 from memguard.clocks import now
 from memguard.forks import process
+from memguard.marks import Mark
+from memguard.stats import Stage
 
 STEPPING = -1
 """Awaited is the end of a step that no batch of the row waits for: a forward inside of it is out of the ordinary."""
@@ -35,16 +37,18 @@ class Row:
         awaited: The same while a batch of the row is open; `STEPPING` inside a step of another kind; else 0.
         shape, dtype: Those of the last input, where it was a single tensor.
         shapes: The number of the last input shapes in the run's table.
-        ends: The time, the shapes and the backend's look (`Backend.mark`) of each batch that ended in the row.
+        stage, epoch, host_rss_bytes: What is the same in the marks of the row.
+        marks: The ends of all batches that wait to be worked out, of the row and others.
         clock: Seconds since 1970.
-        mark: The backend's `mark`.
-        room: So many ends are kept at most before they are worked out.
-        since, until: A batch that ends before or after goes the long way, where clocks and memory are looked at.
+        look: The backend's `mark`.
+        room: So many marks may wait; a batch that would be one more goes the long way, where they are worked out.
+        since, until: One that ends before or after goes it too, for clocks and memory are looked at there.
     """
 
     __slots__ = (
         *("batch", "optimizer_steps", "left", "begun", "model", "optimizer", "awaited", "thread", "pid"),
-        *("shape", "dtype", "shapes", "ends", "clock", "mark", "room", "since", "until"),
+        *("shape", "dtype", "shapes", "stage", "epoch", "host_rss_bytes"),
+        *("marks", "clock", "look", "room", "since", "until"),
     )
 
     def __init__(self, clock: Callable[[], float] = now) -> None:
@@ -54,9 +58,12 @@ class Row:
         self.shape: object = None
         self.dtype: object = None
         self.shapes: int | None = None
-        self.ends: list[tuple[float, int | None, object]] = []
+        self.stage = Stage.TRAIN
+        self.epoch: int | None = None
+        self.host_rss_bytes: int | None = None
+        self.marks: list[Mark] = []
         self.clock = clock
-        self.mark: Callable[[], object] = _nothing
+        self.look: Callable[[], object] = _nothing
         self.room = 0
         self.since, self.until = _FAR, -_FAR
 

@@ -16,6 +16,7 @@ from torch.optim.optimizer import Optimizer
 
 from memguard.allowing import lately
 from memguard.forks import process
+from memguard.marks import Mark
 from memguard.probes.hook import Inert
 from memguard.probes.interface import Watch
 from memguard.probes.transforms import compiler, functorch_stack, is_traced, tracing_state
@@ -23,6 +24,9 @@ from memguard.row import Row
 
 if TYPE_CHECKING:
     from memguard.integrations.loop.express import Express
+
+
+_make = tuple.__new__  # the constructor of a NamedTuple is one more call
 
 
 class RowHook(Inert):
@@ -146,11 +150,14 @@ class StepEnd(RowHook):
         row.awaited = 0
         self._watch.optimizer_steps += 1
         try:
-            time, ends = row.clock(), row.ends
-            if len(ends) < row.room and row.since <= time < row.until and not lately:
-                ends.append((time, row.shapes, row.mark()))
-                row.batch += 1
-                row.optimizer_steps += 1
+            time, marks = row.clock(), row.marks
+            if len(marks) < row.room and row.since <= time < row.until and not lately:
+                batch, look = row.batch, row.look()
+                row.optimizer_steps = steps = row.optimizer_steps + 1
+                row.batch = batch + 1
+                marks.append(
+                    _make(Mark, (batch, row.stage, row.epoch, None, steps, time, row.shapes, row.host_rss_bytes, look))
+                )
                 return
         except Exception:
             pass  # the long way meets it again, and tells of it
