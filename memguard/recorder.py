@@ -98,7 +98,7 @@ class Recorder:
         self._judged_at_once, self._block = JUDGED_AT_ONCE, BLOCK
         self._slow, self._rss, self._clock = slow, rss, clock
         self._pid = process.pid
-        self.row = Row(clock)
+        self.row = Row(clock, backend.mark)
         """Batches that are taken the short way; whoever takes them asks `begin_row` first."""
         self._open = self._is_in_batch = False
         self._blind = False
@@ -309,7 +309,6 @@ class Recorder:
         began = perf_counter()
         if self.row.is_open:
             self.open_alike()
-            self.row.awaited = 0
         self._is_in_batch = False
         causes = self._judging.causes
         allowances = causes.allowed
@@ -341,7 +340,7 @@ class Recorder:
     def begin_row(self) -> None:
         """Some may follow: says within which bounds they are to end, to be kept in the row."""
         row = self.row
-        row.look, row.room = self._marking.mark, self._block - 1
+        row.room = self._block - 1
         row.stage, row.epoch, row.host_rss_bytes = self.stage, self._newest_epoch(), self._rss_bytes
         row.since, row.until = max(self._judged_time, self._rss_time), min(self._judge_next, self._rss_next)
         if self._judging.causes.allowed or self._blind or not self._open:
@@ -349,6 +348,7 @@ class Recorder:
 
     def open_alike(self) -> None:
         """One that the row has begun goes on as any other."""
+        self.row.awaited = 0
         self._is_in_batch, self._index, self._shapes = True, None, self.row.shapes
 
     def end_alike(self) -> bool:
@@ -452,8 +452,10 @@ class Recorder:
             self._learn_device()
         self.run.slow = self._slow()
         self._make(marks, self._marking.stats)
-        with self.part("backend"):
-            self._marking = self._backend.settled()
+        if not self.row.marks:  # else their looks are those of another one
+            with self.part("backend"):
+                self._marking = self._backend.settled()
+                self.row.look = self._marking.mark
 
     def _make(self, marks: list[Mark], stats: Callable[[object], MemoryStats]) -> None:
         """Records of some marks, written down and judged."""

@@ -51,7 +51,7 @@ class Row:
         *("marks", "clock", "look", "room", "since", "until"),
     )
 
-    def __init__(self, clock: Callable[[], float] = now) -> None:
+    def __init__(self, clock: Callable[[], float] = now, look: Callable[[], object] = _nothing) -> None:
         self.batch = self.optimizer_steps = 0
         self.left = self.begun = self.model = self.optimizer = self.awaited = 0
         self.thread, self.pid = get_ident(), process.pid
@@ -63,7 +63,7 @@ class Row:
         self.host_rss_bytes: int | None = None
         self.marks: list[Mark] = []
         self.clock = clock
-        self.look: Callable[[], object] = _nothing
+        self.look = look
         self.room = 0
         self.since, self.until = _FAR, -_FAR
 

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 import memguard
+from memguard.backends.auto import AutoBackend
+from memguard.backends.interface import Backend
 from memguard.facts import Fact
 from memguard.findings import Severity
 from memguard.integrations.loop.row_hooks import StepEnd
@@ -17,7 +19,7 @@ from memguard.stats import Run, Stage
 from tests.fakes import MIB, ListSink, ScriptedBackend, ScriptedDetector, finding
 
 
-def make(backend: ScriptedBackend | None = None, **settings: object) -> Recorder:
+def make(backend: Backend | None = None, **settings: object) -> Recorder:
     recorder = Recorder(backend or ScriptedBackend(), Run(device="scripted:0"), **settings)  # type: ignore[arg-type]
     recorder.open({})
     return recorder
@@ -105,6 +107,26 @@ def test_the_short_way_makes_the_records_of_the_long_one() -> None:
 
     for step in (1e-5, 0.004, 0.3, -0.01):
         assert told(short=True, step=step) == told(short=False, step=step)
+
+
+def test_a_device_that_settles_in_the_midst_of_a_row_is_asked_from_then_on() -> None:
+    """The looks before are those of the search, the looks after its own, whoever has the batches worked out between."""
+    found: list[Backend] = []
+    recorder = make(AutoBackend(lambda: found[0] if found else None))
+    recorder.stage_start(Stage.TRAIN)
+    taker: Any = SimpleNamespace(row=recorder.row, step_end=None, batch_ended=recorder.end_alike)
+    step_end, step = StepEnd(taker, Watch(), failed=unexpected), object()
+    recorder.begin_row()
+    for i in range(300):
+        recorder.row.awaited = id(step)
+        step_end(step, (), {})  # type: ignore[arg-type]
+        if i == 150:
+            found.append(ScriptedBackend([(1, 1)] * 300))
+        if i in (149, 155):
+            assert len(recorder.records) == i + 1
+    assert [record.batch for record in recorder.records] == list(range(300))
+    assert not recorder.is_off("backend")
+    recorder.close()
 
 
 def test_the_highest_ram_of_a_stage_need_not_be_where_the_device_stood_highest(tmp_path: Path) -> None:

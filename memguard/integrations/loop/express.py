@@ -201,7 +201,6 @@ class Express:
             in_hook: Whether a model is called just now, by whose hook this comes.
         """
         session, row = self._session, self.row
-        row.awaited = 0
         self._recorder.open_alike()
         self._probes.join()
         self._loop.begun_alike()
