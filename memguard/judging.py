@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from memguard.causes import Causes
 from memguard.detectors.hearing import Hearing, part_of
@@ -19,6 +19,8 @@ from memguard.shape_table import ShapeTable
 from memguard.sinks.interface import Sink
 from memguard.stats import BatchRecord, Run, Series
 from memguard.summary import Summary
+
+_Seen = TypeVar("_Seen", BatchRecord, Series)
 
 
 @final
@@ -91,18 +93,21 @@ class Judging:
                     sink.records(alike, run)
 
     def _judge(self, alike: Series) -> None:
-        """Shows records that are alike to the rules: to most of them the first one tells all."""
-        run, part = self._run, "rules"
+        """Shows records that are alike to the rules: all of them to those alone that hear of the second one.
+
+        Rules that keep no count of batches have heard all there is to know with the first.
+        """
+        for part, rule in self._hearing.of(alike[0], self._run):
+            self._ask(part, rule.observe, alike[0])
+        if len(alike) > 1:
+            for part, rule in self._hearing.of(alike[1], self._run):
+                self._ask(part, rule.observe_alike, alike[1:])
+
+    def _ask(self, part: str, observe: Callable[[_Seen, Run], Iterable[Finding]], seen: _Seen) -> None:
+        """What one rule says of what it is shown; its failure ends with it."""
         try:
-            for name, rule in self._hearing.of(alike[0], run):
-                part = name
-                for finding in rule.observe(alike[0], run):
-                    self.add(finding)
-            if len(alike) > 1:
-                for name, rule in self._hearing.of(alike[1], run):
-                    part = name
-                    for finding in rule.observe_alike(alike[1:], run):
-                        self.add(finding)
+            for finding in observe(seen, self._run):
+                self.add(finding)
         except Exception as error:
             self.parts.failed(part, error)
 

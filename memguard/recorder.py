@@ -9,6 +9,7 @@ Long because all events of the loop share one state: the open batch, the stages 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -113,6 +114,7 @@ class Recorder:
         self.spent = 0.0
         """Seconds that memguard spent in the loop so far; who does so outside of the events below adds to it."""
         self._seconds_of_end, self._timed = 0.0, 0
+        self._one = threading.Lock()
 
     @property
     def batch(self) -> int:
@@ -338,7 +340,7 @@ class Recorder:
     # Batches that are like those before them; who takes them over is in `row`
 
     def begin_row(self) -> None:
-        """Some may follow: says within which bounds they are to end, to be kept in the row."""
+        """Some may follow: says what their marks have in common, and until when they may be marked in the row."""
         row = self.row
         row.room = self._block - 1
         row.stage, row.epoch, row.host_rss_bytes = self.stage, self._newest_epoch(), self._rss_bytes
@@ -437,11 +439,23 @@ class Recorder:
         return self._stages[-1][1] if self._stages else None
 
     def judge(self) -> None:
-        """Works out the batches that wait for it, writes them down and judges them."""
-        marks = self.row.marks[:]
-        if not marks:
+        """Works out the batches that wait for it, writes them down and judges them.
+
+        One asks at a time: a second thread, or a signal that comes in between, finds what was worked out before.
+        """
+        if not self.row.marks or process.pid != self._pid:
             return
-        del self.row.marks[: len(marks)]  # one that comes up meanwhile, from a signal or another thread, stays
+        mine = False
+        try:
+            if mine := self._one.acquire(blocking=False):
+                self._work_out()
+        finally:
+            if mine:
+                self._one.release()
+
+    def _work_out(self) -> None:
+        marks = self.row.marks[:]
+        del self.row.marks[: len(marks)]  # one that ends meanwhile stays
         self.spent += (len(marks) - self._timed) * self._seconds_of_end  # those that are timed take longer, if anything
         self._timed = 0
         if len(marks) >= self._block:

@@ -34,7 +34,8 @@ class Row:
         begun: Batches that were taken and not told of yet.
         model: The identity of the model whose call begins each of them.
         optimizer: That of the optimizer whose step ends each of them.
-        awaited: The same while a batch of the row is open; `STEPPING` inside a step of another kind; else 0.
+        awaited: The same while a batch of the row is open; `STEPPING` inside any step while none is; else 0.
+        thread, pid: Where the batches are taken.
         shape, dtype: Those of the last input, where it was a single tensor.
         shapes: The number of the last input shapes in the run's table.
         stage, epoch, host_rss_bytes: What is the same in the marks of the row.

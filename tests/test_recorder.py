@@ -1,4 +1,6 @@
 import logging
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,15 +9,17 @@ import pytest
 
 import memguard
 from memguard.backends.auto import AutoBackend
+from memguard.backends.host import HostBackend
 from memguard.backends.interface import Backend
 from memguard.facts import Fact
-from memguard.findings import Severity
+from memguard.findings import Finding, Severity
+from memguard.forks import process
 from memguard.integrations.loop.row_hooks import StepEnd
 from memguard.probes.interface import Watch
 from memguard.recorder import RSS_FIRST, Recorder
 from memguard.recording import Recording
 from memguard.report.summaries import summarize
-from memguard.stats import Run, Stage
+from memguard.stats import BatchRecord, Run, Stage
 from tests.fakes import MIB, ListSink, ScriptedBackend, ScriptedDetector, finding
 
 
@@ -314,3 +318,67 @@ def test_the_input_shapes_of_the_peak_stand_in_the_summary() -> None:
         recorder.batch_start(length, (("x", (4, length), "float32"),))
         recorder.batch_end()
     assert recorder.close().peak.shapes == [["x", (4, 99), "float32"]]
+
+
+def test_a_rule_that_fails_hides_no_record_from_those_after_it() -> None:
+    """Records that are alike are shown together: one rule falls silent, the next one sees them all."""
+    seen: list[int] = []
+
+    def fails(record: BatchRecord, run: Run) -> list[Finding]:
+        if record.batch == 150:
+            raise ZeroDivisionError("planted")
+        return []
+
+    def sees(record: BatchRecord, run: Run) -> list[Finding]:
+        seen.append(record.batch)
+        return []
+
+    first, second = ScriptedDetector(fails), ScriptedDetector(sees)
+    second.code = "MG998"  # type: ignore[misc]
+    recorder = make(HostBackend(), detectors=(first, second), clock=lambda: 1.0)
+    train(recorder, 300)
+    recorder.close()
+    assert seen == list(range(300))
+
+
+def test_a_forked_child_tells_nothing_of_the_parents_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits to be worked out is the parent's, whatever the child asks for."""
+    recorder = make(HostBackend(), logdir=tmp_path, clock=lambda: 1.0)
+    recorder.stage_start(Stage.TRAIN)
+    for _ in range(100):
+        recorder.batch_start()
+        recorder.batch_end()
+    (path,) = tmp_path.rglob("*.bin")
+    size = path.stat().st_size
+    with monkeypatch.context() as child:
+        child.setattr(process, "pid", process.pid + 1)
+        assert len(recorder.records) == len(recorder.records) < 100
+        recorder.close()
+        assert path.stat().st_size == size
+    recorder.close()
+    assert [record.batch for record in Recording.open(path).records()] == list(range(100))
+
+
+def test_two_that_ask_at_once_have_the_batches_told_in_order() -> None:
+    """A batch ends on another thread, and is asked for, while earlier ones are being told: it comes after them."""
+
+    def asks(records: Sequence[BatchRecord]) -> None:
+        def one_more() -> None:
+            recorder.batch_start()
+            recorder.batch_end(at_once=True)
+
+        if records[-1].batch == 120:
+            thread = threading.Thread(target=one_more)
+            thread.start()
+            thread.join()
+
+    sink = ListSink()
+    recorder = make(HostBackend(), sinks=(sink,))
+    recorder.listeners.append(asks)
+    recorder.stage_start(Stage.TRAIN)
+    for _ in range(200):
+        recorder.batch_start()
+        recorder.batch_end(at_once=True)
+    recorder.stage_end(Stage.TRAIN)
+    recorder.close()
+    assert [record.batch for record in sink.told] == list(range(201))

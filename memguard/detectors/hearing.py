@@ -36,9 +36,9 @@ class Hearing:
         self._was_crowded = False
 
     def of(self, record: BatchRecord, run: Run) -> tuple[Observer, ...]:
-        """The rules that hear of a record; call it once for each, in order.
+        """The rules that hear of a record; call it for each, in order.
 
-        Of a series it is to be asked twice: what the second record is not for, none after it is for either.
+        Of a series only for the first two: who does not hear of the second hears of none after it.
         """
         told = EVERY
         if record.allocated_end_bytes is not None or record.device_used_bytes is not None:

@@ -9,6 +9,8 @@ long way, from where it happens.
 from __future__ import annotations
 
 import contextlib
+import weakref
+from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, final
 
@@ -26,6 +28,10 @@ from memguard.stats import Stage
 
 if TYPE_CHECKING:
     from memguard.integrations.session import Session
+
+
+def _nobody() -> None:
+    return None
 
 
 @final
@@ -58,6 +64,7 @@ class Express:
         )
         self._is_off = False
         self._said = self._passed = self._stepped = 0
+        self._optimizer: Callable[[], Optimizer | None] = _nobody
         self.row = session.recorder.row
         session.watch.stir = self.row.halt
 
@@ -70,12 +77,15 @@ class Express:
         """A forward on the long way was passed over."""
         self._passed = id(model)  # a number is enough: `stop` comes before another model can have it
 
-    def may_follow(self) -> None:
-        """A batch that went the long way is over; if it was an ordinary one, those to come may go the short way."""
+    def over(self) -> None:
+        """A batch that went the long way is over, whatever ended it."""
         self.stop()
+        self.row.model, self._passed = self._passed, 0
+
+    def may_follow(self) -> None:
+        """An optimizer's step has ended it; if it was an ordinary one, those to come may go the short way."""
         row, probes = self.row, self._probes
-        row.model, self._passed = self._passed, 0
-        row.optimizer = self._stepped
+        row.optimizer = self._stepped if self._optimizer() is not None else 0
         if (
             row.model
             and row.optimizer
@@ -101,7 +111,8 @@ class Express:
         row.left = 0
         if row.begun:
             self.tell()
-            self._loop.alike_passed()
+            if row.begun != self._said:
+                self._loop.alike_passed()
             self._watch.batches += row.begun
             self._probes.pace.pass_by(Stage.TRAIN, row.begun)
             row.begun = self._said = 0
@@ -164,7 +175,10 @@ class Express:
                 if row.is_open:
                     self.leave(in_hook=False)
                 else:
-                    row.awaited, self._stepped = STEPPING, id(optimizer)
+                    row.awaited = STEPPING
+                    if self._optimizer() is not optimizer:
+                        self._stepped = id(optimizer)
+                        self._optimizer = weakref.ref(optimizer, self._optimizer_gone)
                     if row.begun != self._said:
                         self._said = row.begun
                         self._loop.alike_passed()
@@ -175,7 +189,7 @@ class Express:
     def step_end(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """An optimizer has made its step, and not the awaited one."""
         row = self.row
-        if row.awaited == STEPPING and get_ident() == row.thread:
+        if row.awaited == STEPPING and get_ident() == row.thread and steps_under_way() <= 1:  # this one is, still
             row.awaited = 0
         self._session.step_end(optimizer, args, kwargs)
 
@@ -195,7 +209,7 @@ class Express:
             self._failed(error)
 
     def leave(self, *, in_hook: bool) -> None:
-        """The rest of the open batch goes the long way, as if all of it had.
+        """The rest of the open batch goes the long way, as if all of it had; also where a transform calls a model.
 
         Args:
             in_hook: Whether a model is called just now, by whose hook this comes.
@@ -210,6 +224,10 @@ class Express:
             session.calm.resume(under_way)
         if steps_under_way():
             self._loop.step_start()
+
+    def _optimizer_gone(self, reference: object) -> None:
+        """Another one may have its number."""
+        self.row.halt()
 
     def _failed(self, error: Exception) -> None:
         self.give_up()

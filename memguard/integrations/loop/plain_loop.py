@@ -41,7 +41,7 @@ class PlainLoop:
         self._forwards_open = OpenForwards()
         self._forwards = 0
         self._epoch: int | None = None
-        self._looked_for_compiled = False
+        self._looked_for_compiled = self._is_over = False
         self._inference = BatchInference(self, steps_under_way)
         self._hear_backward = Hook(self._backward, self.hook_failed)
         self._losses: BackwardCalls | None = None
@@ -173,7 +173,8 @@ class PlainLoop:
     def finish(self) -> None:
         """The open batch is over."""
         self.session.batch_end()
-        self._express.may_follow()
+        self._express.over()
+        self._is_over = True
 
     def crowded(self) -> None:
         """The open batch had several forwards without a backward: an evaluation that forgot eval() looks like that."""
@@ -262,7 +263,10 @@ class PlainLoop:
             self.session.validation.interrupted()
 
     def _step_end(self) -> None:
+        self._is_over = False
         self._inference.step_end(alone=len(open_sessions()) == 1)
+        if self._is_over:
+            self._express.may_follow()
 
     def _step_start(self) -> None:
         self._inference.step_start()

@@ -30,7 +30,7 @@ _make = tuple.__new__  # the constructor of a NamedTuple is one more call
 
 
 class RowHook(Inert):
-    """What the four have in common.
+    """What the four have in common; a stopped one holds nothing of the run either.
 
     Args:
         row: What they share.
@@ -45,7 +45,7 @@ class RowHook(Inert):
         self._row = row
 
     def stop(self) -> None:
-        """Silent from now on, as `Inert.stop` has it."""
+        """Does nothing from now on, as `Inert.stop` says."""
         super().stop()
         self._row = Row()  # in which nothing is taken
 
@@ -60,9 +60,9 @@ class ForwardStart(RowHook):
         super().__init__(express.row, express.forward_start, express.hook_failed)
         self._describe, self._watch = express.describe, watch
 
-    def __call__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """What torch calls."""
-        if is_traced() or compiler._is_compiling_flag:
+    def __call__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+        """What torch calls; without keywords where it was copied to another module, as quantization does."""
+        if is_traced() or compiler._is_compiling_flag or kwargs is None:
             return
         row = self._row
         if (
@@ -94,6 +94,11 @@ class ForwardStart(RowHook):
                 self.end(error)
                 return
         self.hand_on(model, args, kwargs)
+
+    def stop(self) -> None:
+        """Does nothing from now on, and holds nothing."""
+        super().stop()
+        self._describe, self._watch = _takes_nothing, Watch()
 
 
 @final
@@ -152,12 +157,11 @@ class StepEnd(RowHook):
         try:
             time, marks = row.clock(), row.marks
             if len(marks) < row.room and row.since <= time < row.until and not lately:
-                batch, look = row.batch, row.look()
-                row.optimizer_steps = steps = row.optimizer_steps + 1
-                row.batch = batch + 1
+                batch, steps, look = row.batch, row.optimizer_steps + 1, row.look()
                 marks.append(
                     _make(Mark, (batch, row.stage, row.epoch, None, steps, time, row.shapes, row.host_rss_bytes, look))
                 )
+                row.batch, row.optimizer_steps = batch + 1, steps
                 return
         except Exception:
             pass  # the long way meets it again, and tells of it
@@ -165,3 +169,16 @@ class StepEnd(RowHook):
             self._ended()
         except Exception as error:
             self.end(error)
+
+    def stop(self) -> None:
+        """Does nothing from now on, and holds nothing."""
+        super().stop()
+        self._ended, self._watch = _nothing, Watch()
+
+
+def _takes_nothing(args: object, kwargs: object) -> bool:
+    return False
+
+
+def _nothing() -> None:
+    return None

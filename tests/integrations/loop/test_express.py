@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import inspect
 import random
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.optim import optimizer as optimizers
 
 import memguard
 from memguard.integrations.guard import Guard
@@ -167,6 +170,41 @@ class Program:
     def wider(self) -> None:
         self.batch(rows=5)
 
+    def evaluated_before_step(self) -> None:
+        self.evaluation()
+        loss = self.model(torch.ones(2, 4)).sum()
+        self.model.eval()
+        self.model(torch.ones(2, 4))
+        self.model.train()
+        loss.backward()
+        self.optimizer.step()
+
+    def skipped_step(self) -> None:
+        self.evaluation()
+        self.model(torch.ones(2, 4)).sum().backward()
+        self.evaluation()
+
+    def bare_steps(self) -> None:
+        for _ in range(40):
+            self.optimizer.step()
+
+    def step_in_step(self) -> None:
+        program = self
+
+        class Outer(torch.optim.SGD):
+            def step(self, closure: Any = None) -> Any:
+                program.optimizer.step()
+                loss = closure()
+                program.optimizer.step()
+                return loss
+
+        def closure() -> float:
+            loss = self.model(torch.ones(2, 4)).sum()
+            loss.backward()
+            return loss.item()
+
+        Outer(self.other.parameters(), lr=0.1).step(closure)
+
     def play(self, guard: Guard) -> None:
         self.guard = guard
         others = [self.evaluation, self.forward_alone, self.accumulated, self.closure, self.closure_after_forward]
@@ -180,8 +218,12 @@ class Program:
             self.asks,
             self.suspicion,
             self.wider,
+            self.evaluated_before_step,
+            self.skipped_step,
+            self.bare_steps,
+            self.step_in_step,
         ]
-        for _ in range(12):
+        for _ in range(14):
             for _ in range(self.random.randint(1, ORDINARY)):
                 self.batch()
             self.random.choice(others)()
@@ -222,7 +264,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(16))
 def test_short_way_tells_what_the_long_way_tells(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records, steps and looks are the same with the short way and without it, whatever comes between the batches."""
     taken = 0
@@ -298,3 +340,36 @@ def test_training_goes_on_whatever_fails_in_the_midst_of_a_row(
 
 def _breaks(*args: object, **kwargs: object) -> None:
     raise ZeroDivisionError("planted")
+
+
+def test_hooks_that_were_copied_to_another_module_say_nothing(tmp_path: Path) -> None:
+    """Torch's quantization hands the hooks of what it replaces on, and calls them without keywords."""
+    layer = nn.Linear(4, 4)
+    net = nn.Sequential(layer).eval()
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    with memguard.watch(layer, optimizer, logdir=tmp_path, quiet=True, device="cpu") as guard:
+        other = nn.Linear(4, 4)
+        for hook in layer._forward_pre_hooks.values():
+            other.register_forward_pre_hook(hook)
+        for hook in layer._forward_hooks.values():
+            other.register_forward_hook(hook)
+        net[0] = other
+        assert net(torch.ones(2, 4)).shape == (2, 4)
+        assert not guard.session.recorder.is_off("module hooks")
+
+
+def test_a_stopped_hook_holds_nothing_of_the_run(tmp_path: Path) -> None:
+    """It may stay in a module for good: of the session nothing stays with it."""
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    guard = memguard.watch(model, optimizer, logdir=tmp_path, quiet=True, device="cpu")
+    left = [*model._forward_pre_hooks.values(), *model._forward_hooks.values()]
+    left += [*optimizers._global_optimizer_pre_hooks.values(), *optimizers._global_optimizer_post_hooks.values()]
+    guard.close()
+    for hook in left:
+        hook.stop()
+    session = weakref.ref(guard.session)
+    del guard
+    gc.collect()
+    assert session() is None
+    assert all(hook(model, (), {}) is None for hook in left)
