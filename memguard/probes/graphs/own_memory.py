@@ -73,7 +73,7 @@ def _has_several(tensor: torch.Tensor) -> bool:
 
 
 def _owners(models: Iterable[nn.Module], frames: Iterable[FrameType], name: str) -> Iterator[object]:
-    """Objects whose class has a name: parts of the models, and what variables stand for, or what has as an attribute.
+    """Objects whose class has a name: parts of the models, what variables stand for, and what that has, with its parts.
 
     A module of which only methods and parts are called is none of the models.
     """
@@ -85,8 +85,13 @@ def _owners(models: Iterable[nn.Module], frames: Iterable[FrameType], name: str)
         for value in list(read_locals(frame).values()):
             is_model = issubclass(type(value), nn.Module)
             if is_model or (is_user_class(type(value)) and not issubclass(type(value), type)):
-                below = submodules_of(value, seen) if is_model else list(attributes_of(value).values())
-                yield from (one for one in (value, *below) if type(one).__name__ == name)
+                below = [value] if is_model else [value, *attributes_of(value).values()]
+                yield from (part for one in below for part in _with_parts(one, seen) if type(part).__name__ == name)
+
+
+def _with_parts(value: object, seen: set[int]) -> Iterator[object]:
+    """Something, and of a module its submodules, each once."""
+    return submodules_of(value, seen) if issubclass(type(value), nn.Module) else iter((value,))
 
 
 def _is_read_first(file: str, line: int, name: str) -> bool:

@@ -316,6 +316,45 @@ def test_a_memory_of_what_is_never_called(kind: type[Nodes], carried: bool) -> N
     assert fact.carried is carried and "# kept" in line_of(fact)
 
 
+class Reservoir(nn.Module):
+    """Nothing in it is trained: its state has the graph of what it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.randn(6, 6)
+        self.state = torch.zeros(8, 6)
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        drive = torch.tanh(z + self.state @ self.weight)
+        self.state = 0.7 * self.state + 0.3 * drive  # kept
+        return self.state
+
+
+class Trainer:
+    """Has a model of which only the parts are called."""
+
+    def __init__(self) -> None:
+        self.model = nn.ModuleDict({"encoder": nn.Linear(4, 6), "reservoir": Reservoir()})
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def step(self) -> None:
+        z = self.model["encoder"](torch.randn(8, 4))
+        context = self.model["reservoir"](z).detach()
+        (z - context).square().mean().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def test_a_memory_of_a_part_that_is_not_trained_is_found_by_what_has_the_whole() -> None:
+    """An attribute of the trainer has it, deeper down."""
+    trainer = Trainer()
+    with Loop(trainer.model["encoder"], kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(20):
+            trainer.step()
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.carried and "# kept" in line_of(fact) and fact.place.holder == "Reservoir.state"
+
+
 def test_a_memory_that_is_cut_is_silent() -> None:
     """Nothing is kept then."""
     assert told(Cut()) == []
