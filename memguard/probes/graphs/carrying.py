@@ -69,7 +69,7 @@ def carried_needed(holder: Holder, spent: bool) -> int | None:
     place = holder.place
     if not (holder.grows and holder.certain) or holder.exception or is_cut(place.file, place.line, place.holder):
         return None
-    if where_emptied(place.file, place.line, place.holder) is not Emptied.NEVER:
+    if where_emptied(place.file, place.line, place.holder, carries=True) is not Emptied.NEVER:
         return None
     return FEWEST if spent else FEW
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from memguard.source.parsing import parse_file
 from memguard.source.targets import parts_of
@@ -96,11 +96,17 @@ def is_made_anew(file: str | None, line: int | None, holder: str | None) -> bool
     return any(begins_anew(statement, name) and statement.lineno < line for statement in statements)
 
 
-def is_set_anew(scope: ast.AST, name: str) -> bool:
-    """Whether a method begins an attribute anew, other than where it is filled for the first time."""
+def is_set_anew(scope: ast.AST, name: str, *, apart: Collection[int] = ()) -> bool:
+    """Whether a method begins an attribute anew, other than where it is filled for the first time.
+
+    Args:
+        scope: The method.
+        name: The attribute.
+        apart: The ids of statements that do not.
+    """
     if not isinstance(scope, FUNCTIONS) or scope.name == "__init__":
         return False
-    first = _first_fills(scope, name)
+    first = _first_fills(scope, name).union(apart)
     anew = [node for node in ast.walk(scope) if begins_anew(node, name) and id(node) not in first]
     return any(_sets_shared(node, name, scope) for node in anew)
 

@@ -25,8 +25,10 @@ from memguard.source.emptied.bounded import (
 )
 from memguard.source.emptied.cutting import cuts_of
 from memguard.source.parsing import parse_file
+from memguard.source.targets import parts_of
 
 _CLEARING = frozenset({"clear", "reset"})
+_ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.NamedExpr)
 _COUNTERS = frozenset({"range", "enumerate", "count"})
 _PLAIN = (ast.Name, ast.Constant, ast.Tuple, ast.JoinedStr, ast.FormattedValue, ast.expr_context)
 
@@ -42,7 +44,9 @@ class Emptied(enum.Enum):
     """In the loop that fills it, or it has a limit."""
 
 
-def where_emptied(file: str | None, line: int | None, holder: str | None, *, by_length: bool = True) -> Emptied:
+def where_emptied(
+    file: str | None, line: int | None, holder: str | None, *, by_length: bool = True, carries: bool = False
+) -> Emptied:
     """Where a container or a running sum is emptied, cut or begun anew.
 
     Args:
@@ -50,6 +54,8 @@ def where_emptied(file: str | None, line: int | None, holder: str | None, *, by_
         line: The statement that adds to it.
         holder: Its name, like ``losses`` or ``Meter.total``.
         by_length: Whether a limit of its length counts; not where that is known, and far away.
+        carries: Whether the statement is known to store what was made of what was there: it is called otherwise then,
+            as in ``self.state = new_state``.
     """
     if file is None or line is None or not holder or (tree := parse_file(file)) is None:
         return Emptied.HERE
@@ -62,6 +68,8 @@ def where_emptied(file: str | None, line: int | None, holder: str | None, *, by_
     if not by_length:
         apart = {id(part) for one in names for part in _limits(nodes, one)}
         nodes = [node for node in nodes if id(node) not in apart]
+    itself = {id(node) for node in nodes if carries and _hands_on(node, name, line, tree)}
+    nodes = [node for node in nodes if id(node) not in itself]
     for node, one in itertools.product(nodes, names):
         if is_measured(node, one) or is_comprehension(node, one, line):
             return Emptied.HERE
@@ -73,9 +81,9 @@ def where_emptied(file: str | None, line: int | None, holder: str | None, *, by_
         return Emptied.HERE
     if any(shrinks(node, name, attribute) or id(node) in cuts[name] for node in nodes):
         return Emptied.ELSEWHERE
-    if attribute and any(is_set_anew(node, name) for node in nodes):
+    if attribute and any(is_set_anew(node, name, apart=itself) for node in nodes):
         return Emptied.ELSEWHERE
-    if any(begins_anew(node, name) for loop in loops[:-1] for node in loop.body):
+    if any(begins_anew(node, name) for loop in loops[:-1] for node in loop.body if id(node) not in itself):
         return Emptied.ELSEWHERE
     if attribute or len(loops) > 1 or not isinstance(function, FUNCTIONS) or _home(tree, name, line) is not function:
         return Emptied.NEVER
@@ -126,13 +134,27 @@ def _limits(nodes: Iterable[ast.AST], name: str) -> Iterator[ast.AST]:
 
 def _sets_otherwise(node: ast.AST, name: str, line: int, attribute: bool) -> bool:
     """Whether another statement than the one on a line gives a name its value; a variable is no attribute."""
-    if not isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) or not assigns(node, name):
+    if not isinstance(node, _ASSIGNMENTS) or not assigns(node, name):
         return False
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     given = [part for target in targets for part in ast.walk(target)]
     if attribute and not any(isinstance(part, ast.Attribute) and part.attr == name for part in given):
         return False
-    return begins_anew(node, name) or not node.lineno <= line <= (node.end_lineno or node.lineno)
+    return begins_anew(node, name) or not _is_on(node, line)
+
+
+def _hands_on(node: ast.AST, name: str, line: int, tree: ast.Module) -> bool:
+    """Whether the statement on a line gives a name what is in a variable, which nothing cuts."""
+    if not isinstance(node, ast.Assign) or not _is_on(node, line):
+        return False
+    pairs = [pair for target in node.targets for pair in parts_of(target, node.value)]
+    given = [value for target, value in pairs if last_part(target) == name]
+    parts = [part for value in given for part in (value.elts if isinstance(value, ast.Tuple) else [value])]
+    return all(isinstance(part, ast.Name) and not cuts_of(tree, part.id) for part in parts)
+
+
+def _is_on(node: ast.stmt | ast.expr, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
 def _has_few_keys(function: ast.AST, name: str, line: int, loops: Sequence[ast.AST]) -> bool:
@@ -141,7 +163,7 @@ def _has_few_keys(function: ast.AST, name: str, line: int, loops: Sequence[ast.A
     What is made from what lies there already keeps that.
     """
     for node in ast.walk(function):
-        if not isinstance(node, ast.Assign) or not node.lineno <= line <= (node.end_lineno or node.lineno):
+        if not isinstance(node, ast.Assign) or not _is_on(node, line):
             continue
         if any(last_part(part) == name for part in ast.walk(node.value)):
             return False

@@ -204,10 +204,23 @@ class Beginning(Actor):
         self.episode = torch.zeros(1, 2, 4)
 
 
+class Renaming(Actor):
+    """What its state becomes is in a variable first."""
+
+    rows, memory = 0, torch.zeros(1, 2, 4)
+
+    def act(self) -> None:
+        _, new = self.model(torch.randn(1, 2, 4), self.memory)
+        self.rows, self.memory = self.rows + 1, new  # carried
+
+
 @sees_saved_tensors
-def test_a_state_that_goes_on_in_every_second_batch_is_told_as_soon_as_one_that_does_in_each() -> None:
+@pytest.mark.parametrize(("kind", "told"), [(Actor, (9, 4, "Actor.hidden")), (Renaming, (10, 5, "Renaming.memory"))])
+def test_a_state_that_goes_on_in_every_second_batch_is_told_as_soon_as_one_that_does_in_each(
+    kind: type[Actor], told: tuple[int, int, str]
+) -> None:
     """Nothing ever begins it anew, and a backward through the first graphs would fail."""
-    actor = Actor()
+    actor = kind()
     with Loop(actor.model, kinds=[GraphsProbe]) as loop:
         for index in loop.batches(16):
             if index % 2 == 0:
@@ -215,7 +228,7 @@ def test_a_state_that_goes_on_in_every_second_batch_is_told_as_soon_as_one_that_
                 actor.act()
             actor.learn()
     (fact,) = loop.of(RetainedGraphs)
-    assert fact.carried and (fact.batch, fact.graphs, fact.place.holder) == (9, 4, "Actor.hidden")
+    assert fact.carried and (fact.batch, fact.graphs, fact.place.holder) == told
     assert "# carried" in line_of(fact)
 
 

@@ -63,6 +63,31 @@ def test_a_variable_that_is_called_like_an_attribute_does_not_begin_it_anew(tmp_
 
 
 @pytest.mark.parametrize(
+    ("stored", "where"),
+    [
+        ("self.seen, self.state = x, new", Emptied.NEVER),
+        ("self.state = (new, x)", Emptied.NEVER),
+        ("self.state = self.net.cut(new)", Emptied.HERE),
+        ("self.state = new if x is None else old.detach()", Emptied.HERE),
+        ("new = new.detach()\n            self.state = new", Emptied.HERE),
+        ("self.state = new\n            self.state = None", Emptied.HERE),
+    ],
+)
+def test_a_state_that_is_known_to_be_carried_is_not_begun_anew_by_that(
+    stored: str, where: Emptied, tmp_path: Path
+) -> None:
+    """Where the statement hands on what a variable has; what is called, or cut before, may be something else."""
+    file = tmp_path / "case.py"
+    file.write_text(
+        "class Actor:\n    def run(self, data):\n        for x in data:\n"
+        f"            new = self.net(x, self.state)\n            {stored}\n"
+    )
+    line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if "self.state = " in text)
+    assert where_emptied(str(file), line, "Actor.state", carries=True) is where
+    assert where_emptied(str(file), line, "Actor.state") is Emptied.HERE
+
+
+@pytest.mark.parametrize(
     ("limit", "where"),
     [
         ("if len(self.pool) > 50:\n            self.pool.pop(0)", Emptied.NEVER),
