@@ -21,6 +21,8 @@ MIN_BATCHES = 8
 """Batches of which a graph must be alive where nothing else is known: no last-k window keeps as many."""
 FEWEST, FEW = 3, 5
 """Graphs that suffice where nothing ever empties what keeps them, and where less is known."""
+LONG = 16
+"""Times as many elements as it has: a pool that may come to hold so many is as good as never emptied."""
 
 
 @final
@@ -90,7 +92,9 @@ def graphs_needed(holder: Holder, spent: bool, *, length: int = 0) -> int | None
     if emptied is Emptied.HERE and spent and (holder.capacity or 0) >= MIN_BATCHES:
         # A pool: it will have as many as tell it for certain, so that there is nothing to wait for.
         emptied = where_emptied(place.file, place.line, place.holder, by_length=False)
-        return FEW if emptied is Emptied.NEVER else None
+        if emptied is not Emptied.NEVER:
+            return None
+        return FEWEST if (holder.capacity or 0) >= LONG * holder.length else FEW
     if emptied is Emptied.NEVER:
         return FEWEST if spent else FEW
     return FEW if spent and emptied is Emptied.ELSEWHERE else None

@@ -279,10 +279,13 @@ def _holder(group: Group) -> Holder:
 
 
 def _limited(holder: Holder, group: Group) -> Holder:
-    """A holder with the number of elements at which something stops it from growing."""
-    container, place = group.leaves[-1].parent, holder.place
-    while container is not None and container_of(type(container.value)) is None:
-        container = container.parent
+    """A holder with the number of elements at which something stops it from growing.
+
+    It is the longest container on the way: its elements may be tuples, dictionaries.
+    """
+    trail, place = group.leaves[-1].trail(), holder.place
+    below = [link for link in trail[trail.index(group.link) :] if container_of(type(link.value)) is not None]
+    container = max(below, key=lambda link: length_of(link.value), default=None)
     return replace(holder, capacity=capacity_of(container, place.file, place.holder)) if holder.grows else holder
 
 

@@ -132,6 +132,26 @@ def test_a_pool_takes_five_where_it_will_have_as_many_as_tell_it(size: int, batc
     assert [fact.batch for fact in training.told(30, keep)] == batches
 
 
+class Memory:
+    """Pairs of which the oldest go, once it is full."""
+
+    def __init__(self, size: int) -> None:
+        self.pairs: deque[tuple[int, torch.Tensor]] = deque(maxlen=size)
+
+
+@sees_saved_tensors
+@pytest.mark.parametrize(("size", "batches"), [(1000, [9]), (20, [11]), (7, [])])
+def test_a_memory_that_will_not_be_full_soon_is_as_good_as_endless(size: int, batches: list[int]) -> None:
+    """The longest container on the way is asked, not the tuple in which the tensor lies."""
+    training, memory = Training(), Memory(size)
+
+    def keep(index: int, loss: torch.Tensor) -> None:
+        if index % 2 == 0:
+            memory.pairs.append((index, training.model(torch.ones(1, 16))))
+
+    assert [fact.batch for fact in training.told(30, keep)] == batches
+
+
 def test_losses_of_tasks_that_wait_for_one_backward_are_no_finding() -> None:
     """Each task takes steps of its own on a copy; the backward through all of them is seen just before they go."""
     training = Training()
