@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections.abc import Iterator
 from types import CodeType
 
 from memguard.probes.naming.answering import function_of_code
@@ -41,6 +42,7 @@ def _keeps_graph(code: CodeType, line: int) -> bool:
         if store.line <= at <= store.end_line and not store.from_loop
         for name in names_in(store.target)
     }
+    held |= {name for site in function.calls if site.line <= at <= site.end_line for name in _filled(site.node)}
     before = -1
     while len(held) > before:
         before = len(held)
@@ -48,6 +50,15 @@ def _keeps_graph(code: CodeType, line: int) -> bool:
             return False
     outside = {*function.params, *function.outer} - {"self"}
     return bool(held) and not held & outside and not any(flows(value, function, held) for value in function.returns)
+
+
+def _filled(call: ast.Call) -> Iterator[str]:
+    """The variable into which a call puts what other calls give: ``outputs.append(model(x))``."""
+    method = call.func
+    given = [part for one in call.args for part in ast.walk(one)]
+    fills = isinstance(method, ast.Attribute) and method.attr in FILLS and isinstance(method.value, ast.Name)
+    if fills and any(isinstance(part, ast.Call) for part in given):
+        yield from names_in(method)
 
 
 def _spreads(function: Function, held: set[str]) -> bool:
@@ -65,7 +76,7 @@ def _spreads(function: Function, held: set[str]) -> bool:
         name = last_name(site.node.func) or ""
         method = site.node.func if isinstance(site.node.func, ast.Attribute) else None
         given = any(flows(arg, function, held) for arg in site.arguments())
-        own = method is not None and isinstance(method.value, ast.Name) and method.value.id in held
+        own = method is not None and flows(method.value, function, held)
         if (given or own) and name not in READIES and any(word in name.lower() for word in TRAINS):
             return False
         if given and method is not None and name in FILLS:
