@@ -15,8 +15,10 @@ from memguard.detectors.training_floor import TrainingFloor
 from memguard.facts import (
     AutocastOpen,
     Fact,
+    GradientsWithGraph,
     GrowingParameters,
     KeptOutputs,
+    ModelCopies,
     RetainedGraphs,
     SurvivingAllocations,
     ViewsPinStorage,
@@ -58,8 +60,10 @@ class SteadyGrowth(Detector):
         """All lines of the newest look."""
         self._region: AutocastOpen | None = None
         self._caches = KeptCaches()
-        self._pinned: list[float] = []
-        """Bytes a batch that views, warned of, have kept so far, if they came with every batch."""
+        self._piled: list[float] = []
+        """Bytes a batch that views, warned of, have kept so far, if they came with every batch; or replaced models."""
+        self._cycles: set[tuple[str | None, int | None]] = set()
+        """Lines of backwards that were warned of, for they leave gradients that carry a graph."""
         self._told = False
         self._pending: tuple[Outlook, BatchRecord] | None = None
 
@@ -75,7 +79,11 @@ class SteadyGrowth(Detector):
         elif isinstance(fact, KeptOutputs) and not fact.cached:
             self._named = max(self._named, fact.bytes_per_batch)
         elif isinstance(fact, ViewsPinStorage) and views_are_much(fact, run) and fact.views >= MIN_BATCHES:
-            self._pinned.append(fact.pinned_bytes / (fact.batch + 1))
+            self._piled.append(fact.pinned_bytes / (fact.batch + 1))
+        elif isinstance(fact, ModelCopies) and fact.replaced:
+            self._piled.append(fact.bytes / (fact.batch + 1))
+        elif isinstance(fact, GradientsWithGraph) and not fact.cleared:
+            self._cycles.add((fact.place.file, fact.place.line))
         elif isinstance(fact, AutocastOpen) and fact.stage is Stage.TRAIN:
             self._region = fact
         elif isinstance(fact, (SurvivingAllocations, GrowingParameters)):
@@ -86,7 +94,8 @@ class SteadyGrowth(Detector):
             if self._pending is not None:
                 found, record = self._pending
                 self._pending = None
-                yield self._conclude(found, record, run)
+                if not self._is_cycle():
+                    yield self._conclude(found, record, run)
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Judges the floor of training batches."""
@@ -99,7 +108,8 @@ class SteadyGrowth(Detector):
             return ()
         peak = records[0].allocated_peak_bytes or end
         for record, found in self._floor.observe_alike(records, run, end=end, peak=peak, limit=lambda: limit_of(run)):
-            if self._named >= EXPLAINED * found.growth.rate or self._are_views(found.growth.rate):
+            rate = found.growth.rate
+            if self._named >= EXPLAINED * rate or self._is_piled(rate) or self._is_cycle():
                 continue
             self._told = True
             if self._lead is None and self._caches.behind(found) is None:
@@ -107,9 +117,17 @@ class SteadyGrowth(Detector):
             return (self._conclude(found, record, run),)
         return ()
 
-    def _are_views(self, rate: float) -> bool:
-        """Whether views that were warned of come as fast: those of one moment, kept for good, do so by chance alone."""
-        return any(EXPLAINED * rate <= pinned <= rate / EXPLAINED for pinned in self._pinned)
+    def _is_piled(self, rate: float) -> bool:
+        """Whether what was told of comes as fast: views of one moment, kept for good, do so by chance alone.
+
+        Models that are replaced when their turn comes are not more than the turns.
+        """
+        return any(EXPLAINED * rate <= piled <= rate / EXPLAINED for piled in self._piled)
+
+    def _is_cycle(self) -> bool:
+        """Whether what survives are the gradients of a backward that was warned of: a copy's, thrown away with them."""
+        lead = self._lead
+        return isinstance(lead, SurvivingAllocations) and (lead.place.file, lead.place.line) in self._cycles
 
     def _conclude(self, found: Outlook, record: BatchRecord, run: Run) -> Finding:
         growth = found.growth

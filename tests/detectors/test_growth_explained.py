@@ -6,8 +6,10 @@ from memguard.detectors import DETECTORS
 from memguard.facts import (
     AutocastOpen,
     Fact,
+    GradientsWithGraph,
     GrowingParameters,
     KeptOutputs,
+    ModelCopies,
     RetainedGraphs,
     SurvivingAllocations,
     ViewsPinStorage,
@@ -105,5 +107,24 @@ def test_growth_by_views_that_were_warned_of_is_no_second_matter() -> None:
         replace(views, pinned_bytes=GIB, grows=False),
         replace(views, views=1),
     ):
+        (told,) = growth_after(others, MADE)
+        assert told.severity is Severity.CRITICAL
+
+
+def test_growth_by_gradients_of_a_backward_that_was_warned_of_is_no_second_matter() -> None:
+    """MG104 told of the line whose allocations survive. Not where another one's do, or they are taken away."""
+    tied = GradientsWithGraph(**AT, parameters=8, bytes=MIB)
+    assert growth_after(tied, MADE) == []
+    for others in ((tied, CAST), (replace(tied, cleared=True), MADE)):
+        (told,) = growth_after(*others)
+        assert told.severity is Severity.CRITICAL
+
+
+def test_growth_by_models_that_wait_to_be_replaced_is_no_second_matter() -> None:
+    """There will be one for each client: MG308 says so. Not where they are a small part of it, or more come."""
+    batches = AT["batch"] + 1
+    models = ModelCopies(**AT, copies=20, bytes=40 * batches * MIB, earlier=True, replaced=True)
+    assert growth_after(models, MADE) == []
+    for others in (replace(models, bytes=10 * batches * MIB), replace(models, replaced=False)):
         (told,) = growth_after(others, MADE)
         assert told.severity is Severity.CRITICAL

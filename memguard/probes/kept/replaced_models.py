@@ -100,6 +100,7 @@ class ReplacedModelsProbe(Probe):
                     copies=copies,
                     bytes=nbytes * copies // len(waiting),
                     earlier=True,
+                    replaced=True,
                 )
             )
 

@@ -71,7 +71,7 @@ def facts_of(
 def test_copies_that_wait_to_be_replaced_are_told(take: Callable[[Client, nn.Module], nn.Module], name: str) -> None:
     """At the statement that copies, though the server's own model is called again and again."""
     (fact,) = facts_of(take)
-    assert fact.earlier and (fact.place.holder or "").startswith(name)
+    assert fact.earlier and fact.replaced and (fact.place.holder or "").startswith(name)
     assert "copy.deepcopy(model)" in (fact.place.source or "")
     assert MANY <= fact.copies <= CLIENTS
     assert fact.bytes == fact.copies * 4 * (256 * 512 * 2 + 512 + 256)
