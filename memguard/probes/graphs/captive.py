@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
 from types import CodeType
 
 from memguard.probes.naming.answering import function_of_code
@@ -42,7 +41,6 @@ def _keeps_graph(code: CodeType, line: int) -> bool:
         if store.line <= at <= store.end_line and not store.from_loop
         for name in names_in(store.target)
     }
-    held |= {name for site in function.calls if site.line <= at <= site.end_line for name in _filled(site.node)}
     before = -1
     while len(held) > before:
         before = len(held)
@@ -50,15 +48,6 @@ def _keeps_graph(code: CodeType, line: int) -> bool:
             return False
     outside = {*function.params, *function.outer} - {"self"}
     return bool(held) and not held & outside and not any(flows(value, function, held) for value in function.returns)
-
-
-def _filled(call: ast.Call) -> Iterator[str]:
-    """The variable into which a call puts what other calls give: ``outputs.append(model(x))``."""
-    method = call.func
-    given = [part for one in call.args for part in ast.walk(one)]
-    fills = isinstance(method, ast.Attribute) and method.attr in FILLS and isinstance(method.value, ast.Name)
-    if fills and any(isinstance(part, ast.Call) for part in given):
-        yield from names_in(method)
 
 
 def _spreads(function: Function, held: set[str]) -> bool:
