@@ -1,4 +1,7 @@
-"""Names who holds tensors: the variable or attribute, and the statement that puts them there."""
+"""Names who holds tensors: the variable or attribute, and the statement that puts them there.
+
+Long because it is one way, from the links that a search found to a name with its line, each step of which needs the last.
+"""
 
 from __future__ import annotations
 

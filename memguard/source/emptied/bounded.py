@@ -1,4 +1,7 @@
-"""Whether the source ever empties what it fills: read from the syntax tree, for a name that grows."""
+"""Whether the source ever empties what it fills: read from the syntax tree, for a name that grows.
+
+Long because the ways to empty, begin anew and measure something are one list of small questions to the same nodes.
+"""
 
 from __future__ import annotations
 
