@@ -1,6 +1,6 @@
 """Names who holds tensors: the variable or attribute, and the statement that puts them there.
 
-Long because it is one way, from the links that a search found to a name with its line, each step of which needs the last.
+Long because it is one way, from the links that a search found to a name and its line; each step needs the one before.
 """
 
 from __future__ import annotations
