@@ -69,11 +69,6 @@ def text_of(link: Link) -> str:
     return f"{text_of(outer)}.{link.key}"
 
 
-def has_user_name(link: Link) -> bool:
-    """Whether a name was chosen by the user: a variable, or an attribute of a class of theirs."""
-    return link.via is not Via.ATTRIBUTE or link.parent is None or is_user_class(class_of(link.parent.value))
-
-
 def place_of(link: Link) -> Place:
     """Where a name lives, for want of a statement."""
     owner = link.parent.value if link.parent is not None else None

@@ -88,7 +88,7 @@ def read_locals(frame: FrameType) -> dict[str, object]:
         return dict(frame.f_locals)
     if not _SNAPSHOTS:
         return dict(frame.f_locals)
-    if "locals" in code.co_names and _PYTEST not in code.co_names:
+    if "locals" in code.co_names and _PYTEST not in code.co_names and _calls_locals(code):
         return {}
     snapshot = frame.f_locals
     found = dict(snapshot)

@@ -94,6 +94,19 @@ def test_dict_of_a_user_who_called_locals_is_not_touched() -> None:
     assert (list(mine), total) == (names, 3)
 
 
+def test_an_attribute_called_locals_is_no_call_of_locals() -> None:
+    """A function that only names an attribute so is read like any other."""
+
+    class Scope:
+        locals = 3
+
+    def step() -> dict[str, object]:
+        kept = Scope().locals
+        return {**read_locals(sys._getframe()), "kept again": kept}
+
+    assert step()["kept"] == 3
+
+
 def test_module_level_is_never_cleared() -> None:
     """A module's frame is read, and its globals stay whole."""
     namespace: dict[str, object] = {"__name__": "somewhere", "sys": sys, "read": read_locals}
