@@ -15,7 +15,8 @@ from memguard.probes.transforms import compiler, is_traced
 _log = logging.getLogger("memguard")
 
 
-def _log_failure(error: Exception) -> None:
+def log_failure(error: Exception) -> None:
+    """Says that a hook failed, where nobody else is told."""
     _log.error("memguard: one of its hooks failed and is off: %s", type(error).__name__)
 
 
@@ -35,7 +36,7 @@ class Inert:
 
     __slots__ = ("_call", "_failed")
 
-    def __init__(self, call: Callable[..., None], failed: Callable[[Exception], None] = _log_failure) -> None:
+    def __init__(self, call: Callable[..., None], failed: Callable[[Exception], None] = log_failure) -> None:
         self._call, self._failed = call, failed
 
     def hand_on(self, *args: Any) -> None:
@@ -54,7 +55,7 @@ class Inert:
 
     def stop(self) -> None:
         """From now on it does nothing, and holds nothing."""
-        self._call, self._failed = _nothing, _log_failure
+        self._call, self._failed = _nothing, log_failure
 
     def take_off(self, model: nn.Module) -> None:
         """Stops, and leaves the parts of a model to which it was copied: quantization does so for what it replaces."""

@@ -36,6 +36,8 @@ PLACES: tuple[Any, ...] = (
 def is_ours(value: Any) -> bool:
     """Whether a function, a bound method, a partial or an object is of memguard's making."""
     while type(value) is functools.partial:
+        if str(vars(value).get("__module__")).startswith("memguard."):
+            return True  # around a function of C's
         value = value.func
     if isinstance(value, types.MethodType):
         return is_ours(value.__func__) or is_ours(value.__self__)

@@ -11,6 +11,7 @@ import torch
 
 from memguard.facts import NOWHERE, Fact, FreedByCollector, FunctionContextHolds, Place
 from memguard.probes.cycles.circles import Circle, find_circle
+from memguard.probes.cycles.on_collection import OnCollection
 from memguard.probes.graphs.contexts import function_of, kept_by, place_of_context
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import Mark
@@ -37,17 +38,17 @@ class CyclesProbe(Probe):
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
+        self._collector = OnCollection(self._on_collection)
         self._graphs = self._seen = 0
         self._tried = 0
 
     def install(self) -> None:
         """Listens to the collector."""
-        gc.callbacks.append(self._on_collection)
+        self._collector.install()
 
     def remove(self) -> None:
         """Listens no more."""
-        if self._on_collection in gc.callbacks:
-            gc.callbacks.remove(self._on_collection)
+        self._collector.remove()
 
     def _on_collection(self, phase: str, info: dict[str, int]) -> None:
         self.watch.ledger.collecting = phase == "start"

@@ -9,6 +9,7 @@ from typing import ClassVar, final
 
 from memguard.facts import Fact, FreedByCollector, Place
 from memguard.probes.cycles.collected_graphs import look_at_garbage
+from memguard.probes.cycles.on_collection import OnCollection
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.worth import LEAST, PEAK_SHARE
 from memguard.stats import BatchRecord, Stage
@@ -39,6 +40,7 @@ class CollectedMemoryProbe(Probe):
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
+        self._collector = OnCollection(self._on_collection)
         self._seen = self._falls = self._hits = self._tries = self._wait = 0
         self._last: int | None = None
         self._last_batch = 0
@@ -53,13 +55,12 @@ class CollectedMemoryProbe(Probe):
 
     def install(self) -> None:
         """Listens to the collector."""
-        gc.callbacks.append(self._on_collection)
+        self._collector.install()
         self.stop_hearing("on_batch_end")
 
     def remove(self) -> None:
         """Listens no more."""
-        if self._on_collection in gc.callbacks:
-            gc.callbacks.remove(self._on_collection)
+        self._collector.remove()
 
     def on_records(self, records: Sequence[BatchRecord]) -> None:
         """Watches the ends of training batches."""

@@ -11,6 +11,7 @@ from torch import nn
 
 from memguard.facts import Fact, FreedByCollector
 from memguard.probes.cycles.collected_graphs import look_at_garbage
+from memguard.probes.cycles.on_collection import OnCollection
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.objects.storage_refs import StorageRef
 from memguard.probes.returned import large_storages
@@ -37,6 +38,7 @@ class CollectedOutputsProbe(Probe):
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
+        self._collector = OnCollection(self._on_collection)
         self._refs: list[tuple[Any, int]] = []
         self._input = 0
         """Key of the last input's storage: a slice of the whole data has the same in every batch."""
@@ -46,12 +48,11 @@ class CollectedOutputsProbe(Probe):
 
     def install(self) -> None:
         """Listens to the collector."""
-        gc.callbacks.append(self._on_collection)
+        self._collector.install()
 
     def remove(self) -> None:
         """Listens no more, forgets all storages."""
-        if self._on_collection in gc.callbacks:
-            gc.callbacks.remove(self._on_collection)
+        self._collector.remove()
         self._refs, self._alive = [], []
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:

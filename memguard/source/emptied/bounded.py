@@ -239,10 +239,19 @@ def is_counted(tree: ast.Module, line: int) -> bool:
         counters = {last_part(test.left) for test in tests if isinstance(test.ops[0], (ast.Lt, ast.LtE))}
         counters |= {last_part(test.comparators[-1]) for test in tests if isinstance(test.ops[-1], (ast.Gt, ast.GtE))}
         parts = [part for statement in node.body for part in ast.walk(statement)]
-        counted = [part for part in parts if isinstance(part, ast.AugAssign) and isinstance(part.op, ast.Add)]
-        if any(last_part(part.target) in counters for part in counted) and not trains(node.body):
+        if (counters - {None}) & {_counted_up(part) for part in parts} and not trains(node.body):
             return True  # one that trains counts its steps
     return False
+
+
+def _counted_up(node: ast.AST) -> str | None:
+    """What a statement adds to: ``self.count += 1``, ``self.count = self.count + 1``."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+        return last_part(node.target)
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add):
+        name = last_part(node.targets[0])
+        return name if name in (last_part(node.value.left), last_part(node.value.right)) else None
+    return None
 
 
 def is_comprehension(node: ast.AST, name: str, line: int) -> bool:

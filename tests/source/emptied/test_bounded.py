@@ -56,6 +56,8 @@ def test_a_list_of_the_function_that_runs_once_and_trains_lasts_as_long_as_the_r
 COUNTED = {
     "if self.count < self.size:\n            self.count += 1\n            self.kept.append(x)": True,
     "if self.size > self.count and x is not None:\n            self.kept.append(x)\n            self.count += 1": True,
+    "if self.count < self.size:\n            self.count = self.count + 1\n            self.kept.append(x)": True,
+    "if self.count < self.size:\n            self.count = self.size + 1\n            self.kept.append(x)": False,
     "if self.count < self.size:\n            self.kept.append(x)": False,
     "if self.count > self.size:\n            self.count += 1\n            self.kept.append(x)": False,
     "if self.count < self.size:\n            self.count += 1\n        self.kept.append(x)": False,
