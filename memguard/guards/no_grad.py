@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from memguard.allowing import GRAD, allowed
 from memguard.guards.differentiates import differentiates
+from memguard.guards.wanted import leads_to_backward
 from memguard.module_parts import parameters_of
 
 
@@ -104,6 +105,8 @@ class NoGradGuard:
             self._inside = differentiates(model)
         if self._inside or _asks_for_grad(args):
             return Decision.LEAVE
+        if leads_to_backward():
+            return Decision.OBSERVE
         if self._trained or (self._unused and not self._several):
             return Decision.GUARD
         if self._optimized is None:

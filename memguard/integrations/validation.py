@@ -21,6 +21,8 @@ from memguard.stats import Stage
 
 CODE, NAME = "MG001", "validation-guarded"
 _PATCH = "memguard"
+_NO_GRAPH = "does not require grad and does not have a grad_fn"  # checked in torch 2.13
+_MOST_PLACES = 3
 
 
 @dataclass(slots=True)
@@ -157,6 +159,18 @@ class ValidationGuard:
         root.guard.passed()
         root.prevented += 1
         self._tell(model, root)
+
+    def explain(self, error: BaseException) -> None:
+        """Adds a note to torch's complaint that there is no graph, where that may be the guard's doing."""
+        if type(error) is not RuntimeError or _NO_GRAPH not in str(error) or not hasattr(error, "add_note"):
+            return
+        guarded = [f"{file}:{line}" for root in self._roots.values() for file, line in root.told if file]
+        if guarded:
+            error.add_note(
+                "memguard: forwards in eval mode, after which nobody seemed to call a backward, ran without a graph at "
+                f"{', '.join(sorted(guarded)[:_MOST_PLACES])}. If this backward was meant for one of them, put that "
+                'forward under `with memguard.allow("grad"):`, or pass validation="warn".'
+            )
 
     def _tell(self, model: nn.Module, root: _Root) -> None:
         """Says once for each place what the guard does, and lets MG201 be told."""

@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -176,3 +177,45 @@ def test_with_several_ranks_only_what_all_of_them_see_is_a_reason(tmp_path: Path
         trained(model, optimizer)
         model.eval()
         assert model(torch.ones(1, 8)).grad_fn is None
+
+
+def test_a_loss_that_goes_backward_keeps_its_graph_after_training_too(tmp_path: Path) -> None:
+    """Fisher information in eval mode, by the function that training and validation use."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loss_of(x: torch.Tensor) -> torch.Tensor:
+        return model(x).square().mean()
+
+    with watch(model, tmp_path, optimizer):
+        trained(model, optimizer)
+        model.eval()
+        validation = [loss_of(torch.ones(2, 8)) for _ in range(3)]
+        assert not any(loss.requires_grad for loss in validation)
+        for x in torch.ones(3, 2, 8):
+            model.zero_grad()
+            loss_of(x).backward()
+        assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_a_backward_that_nobody_saw_coming_says_who_took_its_graph(tmp_path: Path) -> None:
+    """The error is torch's own, with a note that names the place and the way out."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses: list[torch.Tensor] = []
+    with pytest.raises(RuntimeError, match="does not require grad") as caught, watch(model, tmp_path, optimizer):
+        trained(model, optimizer)
+        model.eval()
+        losses.append(model(torch.ones(1, 8)).sum())
+        losses.pop().backward()
+    notes = getattr(caught.value, "__notes__", None)
+    if sys.version_info >= (3, 11):
+        assert notes is not None and "test_no_grad.py:" in notes[0] and 'memguard.allow("grad")' in notes[0]
+
+
+def test_an_error_of_another_kind_gets_no_note(tmp_path: Path) -> None:
+    """Nor does a missing graph that is not the guard's doing."""
+    model = net()
+    with pytest.raises(RuntimeError) as caught, watch(model, tmp_path):
+        torch.ones(1).backward()
+    assert not getattr(caught.value, "__notes__", None)

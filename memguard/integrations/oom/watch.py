@@ -162,8 +162,11 @@ class OomWatch:
             del failing, error
 
     def _blame(self, error: BaseException) -> None:
-        """An error of another kind: in a run of several ranks one that ran out of memory may be behind it."""
+        """An error of another kind: a rank that ran out of memory may be behind it, or the validation guard."""
         session = self._session()
+        if session is not None:
+            with session.recorder.part("validation guard"):
+                session.validation.explain(error)
         if session is not None and session.peers is not None:
             with session.recorder.part("other ranks"):
                 session.peers.failed(error)
