@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterable
 
 from memguard.source.chains import chain_of, last_name
@@ -12,6 +13,8 @@ from memguard.source.syntax import Sources
 from memguard.source.values import may_carry
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp)
+_INLINED = (ast.ListComp, ast.SetComp) if sys.version_info >= (3, 12) else ()
+"""Those that run in the frame of the function around them."""
 
 
 def find_statement(sought: Sought, files: Iterable[str], sources: Sources, hints: Hints) -> Statement | None:
@@ -46,11 +49,14 @@ def find_collecting(
     """A comprehension or generator expression that is being evaluated: what it has collected has no name yet.
 
     Args:
-        running: (file, line, name of the function that is called there) of the frames on the stack, innermost first.
+        running: (file, line, name of the code of the user's that runs there) of the frames on the stack, innermost
+            first: the function that is called, or the comprehension itself; None where neither has a frame.
         sources: The parsed files.
         graph: Whether a graph is kept, else any tensor.
     """
     for file, line, called in running:
+        # Where nothing of the user's is called, a generator would be running itself, as "<genexpr>".
+        kinds = _COMPREHENSIONS if called is not None else _INLINED
         source = sources.get(file)
         for function in source.functions if source is not None else ():
             if source is None:
@@ -58,7 +64,7 @@ def find_collecting(
             for store in function.stores:
                 if not store.line <= line <= store.end_line or store.from_loop or (graph and store.no_grad):
                     continue
-                parts = [node for node in ast.walk(store.value) if isinstance(node, _COMPREHENSIONS)]
+                parts = [node for node in ast.walk(store.value) if isinstance(node, kinds)]
                 if called is not None and _calls_outside(store.value, called, parts):
                     continue  # they are the arguments of a call that is running
                 if parts and any(may_carry(part.elt, function, graph=graph) for part in parts):

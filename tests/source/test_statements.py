@@ -199,9 +199,9 @@ def test_running_comprehension_is_named(tmp_path: Path) -> None:
     """A comprehension that is being evaluated has no name for what it collected."""
     path = tmp_path / "case.py"
     path.write_text("def f(xs):\n    a = [x.item() for x in xs]\n    b = [g(\n        x) for x in xs]\n")
-    found = find_collecting([(str(path), 4, None)], Sources())
+    found = find_collecting([(str(path), 4, "<listcomp>")], Sources())
     assert found is not None and (found.line, found.source) == (3, "b = [g( x) for x in xs]")
-    assert find_collecting([(str(path), 2, None)], Sources()) is None
+    assert find_collecting([(str(path), 2, "<listcomp>")], Sources()) is None
 
 
 def test_a_comprehension_among_the_arguments_of_a_running_call_is_over(tmp_path: Path) -> None:
@@ -258,3 +258,13 @@ def test_a_call_on_a_collection_of_metrics_fills_their_lists(tmp_path: Path) -> 
     """
     kinds = ("object", "object", "list", "tensor")
     assert line_for(text, tmp_path, "metrics", *kinds, graph=False, keys=(None,) * 3, grows=2) == 5
+
+
+def test_a_generator_beside_what_runs_on_its_line_collects_nothing(tmp_path: Path) -> None:
+    """It has a frame of its own while it is evaluated."""
+    path = tmp_path / "train.py"
+    path.write_text(
+        "def main(x, hidden):\n    y, hidden = model(x, hidden); kept = tuple(part * 2 for part in hidden)\n"
+    )
+    assert find_collecting([(str(path), 2, None)], Sources(), graph=False) is None
+    assert find_collecting([(str(path), 2, "<genexpr>")], Sources(), graph=False) is not None

@@ -243,7 +243,8 @@ def find_holders(
     )
     found = survey.judged(judge)
     if not found:
-        inner = [None, *(frame.f_code.co_name for frame in survey.frames)]
+        names = [frame.f_code.co_name for frame in survey.frames]
+        inner = [next((name for name in names[:1] if name.startswith("<") and name != "<module>"), None), *names]
         running = [(f.f_code.co_filename, f.f_lineno, name) for f, name in zip(survey.frames, inner, strict=False)]
         statement = find_collecting(running, survey.sources, graph=graph)
         if statement is not None:

@@ -102,14 +102,15 @@ class GradientsProbe(Probe):
         if held < MIN_STALE_BYTES:
             return
         site = call_site()
+        zeroing = find_call(site, "zero_grad")
         self.report(
             StaleGradients(
                 batch=self.watch.batch,
                 stage=self.watch.stage,
-                place=find_call(site, "zero_grad") or site,
+                place=zeroing or site,
                 bytes=held,
                 zeroed=same,
-                lightning=self.watch.lightning,
+                lightning=self.watch.lightning and zeroing is None,  # else by hand, in manual optimization
                 peak_bytes=self.watch.read().allocated_peak_bytes,
             )
         )
