@@ -102,15 +102,14 @@ class GradientsProbe(Probe):
         if held < MIN_STALE_BYTES:
             return
         site = call_site()
-        zeroing = find_call(site, "zero_grad")
         self.report(
             StaleGradients(
                 batch=self.watch.batch,
                 stage=self.watch.stage,
-                place=zeroing or site,
+                place=find_call(site, "zero_grad") or site,
                 bytes=held,
                 zeroed=same,
-                lightning=self.watch.lightning and zeroing is None,  # else by hand, in manual optimization
+                lightning=self.watch.lightning and not any(map(_is_optimized_by_hand, self.watch.models)),
                 peak_bytes=self.watch.read().allocated_peak_bytes,
             )
         )
@@ -175,6 +174,11 @@ class GradientsProbe(Probe):
         kept = [mark.kept for mark in list(self.watch.ledger.live.values()) if mark.kept is not None]
         site = kept[-1] if kept else call_site()
         return find_call(site, *_BACKWARDS, text="create_graph") or site
+
+
+def _is_optimized_by_hand(model: nn.Module) -> bool:
+    """Whether a LightningModule zeroes and steps in its training_step itself; checked in Lightning 2.2 and 2.6."""
+    return vars(model).get("_automatic_optimization") is False
 
 
 def _is_cleared_below(backward: Place) -> bool:

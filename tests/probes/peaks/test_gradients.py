@@ -145,30 +145,18 @@ def test_gradients_with_a_graph_that_are_taken_away_after_the_step_are_a_remark(
     assert [fact.cleared for fact in loop.of(GradientsWithGraph)] == [True]
 
 
-def training_step(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    return model(x).square().mean()
-
-
-def by_hand(model: nn.Module, x: torch.Tensor, optimizer: torch.optim.Optimizer) -> torch.Tensor:
-    loss = model(x).square().mean()
-    optimizer.zero_grad()
-    return loss
-
-
-def test_lightnings_own_order_is_no_fault_but_a_late_zero_grad_is() -> None:
-    """In manual optimization the user's own training_step calls zero_grad, after the forward."""
-    for manual in (True, False):
-        model, x = make()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        with Loop(model, kinds=[GradientsProbe]) as loop:
-            loop.watch.lightning = True
-            for _ in loop.batches(4):
-                if manual:
-                    loss = by_hand(model, x, optimizer)
-                else:
-                    loss = training_step(model, x)
-                    optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-        (fact,) = loop.of(StaleGradients)
-        assert fact.lightning is not manual
+@pytest.mark.parametrize("automatic", [True, False])
+def test_lightnings_own_order_is_no_fault_but_that_of_manual_optimization_is(automatic: bool) -> None:
+    """There the user's training_step calls zero_grad itself."""
+    model, x = make()
+    vars(model)["_automatic_optimization"] = automatic
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[GradientsProbe]) as loop:
+        loop.watch.lightning = True
+        for _ in loop.batches(4):
+            loss = model(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    (fact,) = loop.of(StaleGradients)
+    assert fact.lightning is automatic
