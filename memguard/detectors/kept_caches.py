@@ -8,7 +8,7 @@ from typing import final
 from memguard.detectors.interface import Detector
 from memguard.detectors.kept_storage import MIN_BATCHES, cause_of, never_stops, who_keeps
 from memguard.detectors.ratchet import Outlook
-from memguard.detectors.telling import from_fact, holder, plural
+from memguard.detectors.telling import from_fact, holder, in_memory, plural
 from memguard.facts import Fact, KeptOutputs, RetainedGraphs
 from memguard.findings import Finding, Severity
 from memguard.stats import Run
@@ -46,9 +46,9 @@ class KeptCaches:
             fact,
             run,
             Severity.WARNING if never_stops(fact, run) else Severity.INFO,
-            f"{who_keeps(fact)} {plural(fact.tensors, 'tensor')} since batch {fact.first_batch} on the device, and is "
-            f"a cache: {format_bytes(fact.bytes)} so far, {format_bytes(fact.bytes_per_batch)} more with every batch. "
-            "If its keys hardly ever come twice, it never stops growing.",
+            f"{who_keeps(fact)} {plural(fact.tensors, 'tensor')} since batch {fact.first_batch} {in_memory(run)}, and "
+            f"is a cache: {format_bytes(fact.bytes)} so far, {format_bytes(fact.bytes_per_batch)} more with every "
+            "batch. If its keys hardly ever come twice, it never stops growing.",
             remedy_of(fact),
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,

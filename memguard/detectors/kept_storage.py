@@ -9,7 +9,7 @@ from typing import ClassVar, final
 from memguard.detectors.interface import Detector
 from memguard.detectors.ratchet import WARM_UP, Ratchet
 from memguard.detectors.snapshots import Snapshots
-from memguard.detectors.telling import Room, from_fact, holder, limit_of, plural
+from memguard.detectors.telling import Room, from_fact, holder, in_memory, is_on_host, limit_of, plural
 from memguard.detectors.training_floor import TrainingFloor
 from memguard.facts import Fact, KeptOutputs, KeptResults, RanOutOfMemory, RetainedGraphs, ViewsPinStorage
 from memguard.findings import Finding, Severity
@@ -40,6 +40,9 @@ LARGE_SHARE = 0.2
 EVALUATIONS = 50
 """So many more would fill the device, where nobody knows how many are to come."""
 _REMEDY_OF_RESULTS = "collect the results of an evaluation on the CPU (x.cpu()), or keep what is computed from them."
+_REMEDY_ON_HOST = (
+    "keep what is computed from them, or update a metric instead, and clear what is kept when the epoch ends."
+)
 _REMEDY = "keep them on the CPU (x.cpu()), or update a metric instead, and clear what is kept when the epoch ends."
 
 
@@ -85,7 +88,7 @@ class OutputsAccumulate(Detector):
         if found is None or fact.bytes_per_batch < EXPLAINED * found.growth.rate:
             return ()
         message = (
-            f"{holder(fact.place)} keeps tensors of every batch on the device, {format_bytes(fact.bytes_per_batch)} "
+            f"{holder(fact.place)} keeps tensors of every batch {in_memory(run)}, {format_bytes(fact.bytes_per_batch)} "
             f"each: at this rate memory reaches the limit of {format_bytes(limit_of(run))} in about "
             f"{found.batches_to_limit} batches."
         )
@@ -162,10 +165,10 @@ class OutputsAccumulate(Detector):
             fact,
             run,
             severity,
-            f"{who_keeps(fact, beside)} {what} since batch {fact.first_batch} on the device: "
+            f"{who_keeps(fact, beside)} {what} since batch {fact.first_batch} {in_memory(run)}: "
             f"{format_bytes(fact.bytes)} so "
             f"far, {format_bytes(fact.bytes_per_batch)} more with every batch{more}.",
-            fact.remedy or (_REMEDY_OF_NUMBERS if fact.numbers else _REMEDY),
+            fact.remedy or (_REMEDY_OF_NUMBERS if fact.numbers else _REMEDY_ON_HOST if is_on_host(run) else _REMEDY),
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
         )
@@ -190,9 +193,9 @@ class OutputsAccumulate(Detector):
             fact,
             run,
             Severity.WARNING if warns else Severity.INFO,
-            f"{who_keeps(fact, beside)} the results of evaluations on the device: {format_bytes(fact.bytes)} so far, "
-            f"{format_bytes(each)} more with every evaluation.",
-            _REMEDY_OF_RESULTS,
+            f"{who_keeps(fact, beside)} the results of evaluations {in_memory(run)}: {format_bytes(fact.bytes)} so "
+            f"far, {format_bytes(each)} more with every evaluation.",
+            _REMEDY_ON_HOST if is_on_host(run) else _REMEDY_OF_RESULTS,
             nbytes=fact.bytes,
         )
 

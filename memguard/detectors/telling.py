@@ -168,3 +168,13 @@ def is_some_of_peak(nbytes: int, peak_bytes: int) -> bool:
 def limit_of(run: Run) -> int | None:
     """What the process may take of the device."""
     return run.limit_bytes if run.limit_bytes is not None else run.device_total_bytes
+
+
+def is_on_host(run: Run) -> bool:
+    """Whether the guarded device is the host itself, where "keep it on the CPU" helps nobody."""
+    return run.device in ("cpu", "auto")
+
+
+def in_memory(run: Run) -> str:
+    """Where what is told of lies."""
+    return "in memory" if is_on_host(run) else "on the device"

@@ -9,7 +9,7 @@ from typing import ClassVar, final
 from memguard.detectors.interface import PEAKS, Detector
 from memguard.detectors.kept_storage import never_stops
 from memguard.detectors.snapshots import Snapshots, is_piled
-from memguard.detectors.telling import Room, from_fact, holder, limit_of, plural
+from memguard.detectors.telling import Room, from_fact, holder, in_memory, is_on_host, limit_of, plural
 from memguard.facts import CheckpointKept, Fact, KeptOutputs, ModelCopies, StaleGradients
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run
@@ -69,15 +69,18 @@ class ModelCopy(Detector):
             yield self._earlier(fact, run, limit)
             return
         where = ", ".join(fact.holders[:4]) or holder(fact.place)
+        what, apart, remedy = f"{plural(fact.copies, 'copy')} of the model's weights", "", _remedy_of_copies(run)
+        if fact.trained:
+            what, apart = f"{plural(fact.copies, 'model')} of the same shapes", ", with gradients of their own,"
+            remedy = f"nothing to do if they are trained together; else {_REMEDY_OF_MODELS}"
         yield from_fact(
             self,
             fact,
             run,
             Severity.WARNING if many and not fact.averaged else Severity.INFO,
-            f"{plural(fact.copies, 'copy')} of the model's weights "
-            f"({format_bytes(fact.bytes)}) lie on the device besides the model, in {where}"
+            f"{what} ({format_bytes(fact.bytes)}){apart} lie {in_memory(run)} besides the model, in {where}"
             f"{': an average of the weights, usually wanted' if fact.averaged else ''}.",
-            _REMEDY,
+            remedy,
             nbytes=fact.bytes,
         )
 
@@ -89,8 +92,8 @@ class ModelCopy(Detector):
             replace(fact, place=pile.place),
             run,
             self._room.severity(run, each, fact.batches_left),
-            f"{_piled_up(pile)}, and more come: {format_bytes(each)} with every batch.",
-            _REMEDY_OF_MODELS if pile.earlier else _REMEDY,
+            f"{_piled_up(pile, run)}, and more come: {format_bytes(each)} with every batch.",
+            _REMEDY_OF_MODELS if pile.earlier else _remedy_of_copies(run),
             nbytes=pile.bytes,
             bytes_per_batch=each,
         )
@@ -109,12 +112,16 @@ class ModelCopy(Detector):
         )
 
 
-def _piled_up(pile: ModelCopies) -> str:
+def _remedy_of_copies(run: Run) -> str:
+    return "keep the one that is needed, or write it to disk." if is_on_host(run) else _REMEDY
+
+
+def _piled_up(pile: ModelCopies, run: Run) -> str:
     if pile.earlier:
         models = plural(pile.copies, "model")
         return f"{holder(pile.place)} keeps {models} that were trained before this one ({format_bytes(pile.bytes)})"
     copies = f"{plural(pile.copies, 'copy')} of the model's weights ({format_bytes(pile.bytes)})"
-    return f"{copies} lie on the device besides the model, in {holder(pile.place)}"
+    return f"{copies} lie {in_memory(run)} besides the model, in {holder(pile.place)}"
 
 
 @final

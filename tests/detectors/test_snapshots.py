@@ -63,3 +63,19 @@ def test_a_pile_that_something_bounds_is_no_warning_of_its_own() -> None:
     """A window of the last few, or a log of a tiny model's weights: the copies were told, no more."""
     for fact in (replace(GROWS, bounded=True), replace(GROWS, bytes=8 * 400, bytes_per_batch=100.0)):
         assert [told.severity for told in judge(RULES["MG308"](), PILE, fact, run=LONG)] == [Severity.INFO]
+
+
+def test_models_that_are_trained_beside_are_not_called_copies() -> None:
+    """An ensemble of which only the first is watched: nothing is wrong with it."""
+    (beside,) = judge(RULES["MG308"](), replace(PILE, copies=1, trained=True), run=LONG)
+    assert "copy" not in beside.message and "gradients of their own" in beside.message
+    assert beside.advice is not None and beside.advice.startswith("nothing to do")
+
+
+def test_where_the_host_is_watched_nobody_is_sent_there() -> None:
+    """What lies in its memory is told so, and moving it to the CPU helps nobody."""
+    for code, fact in (("MG308", PILE), ("MG301", GROWS)):
+        (on_device,) = judge(RULES[code](), fact, run=LONG)
+        (on_host,) = judge(RULES[code](), fact, run=run_of(device="cpu", device_total_bytes=None, limit_bytes=None))
+        assert "on the device" in on_device.message and "on the device" not in on_host.message
+        assert "CPU" in (on_device.advice or "") and "CPU" not in (on_host.advice or "")

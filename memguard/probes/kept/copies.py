@@ -45,6 +45,8 @@ class Copy:
     """Whether its name says that it is wanted: an average of weights, a teacher, a target network."""
     written: bool = False
     """Whether it goes on changing, as an average does."""
+    trained: bool = False
+    """Whether it is a model with gradients of its own: beside the watched one, and no copy of it."""
 
 
 def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Collection[int] = ()) -> tuple[Copy, ...]:
@@ -87,7 +89,16 @@ def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Co
                 if common < least or len(fresh) < least * len(storages) / len(tensors):
                     continue
                 taken.update(fresh)
-                found.append(Copy(place, sum(fresh.values()), _is_average(link, place), _is_written(tensors, place)))
+                is_module = issubclass(type(link.value), torch.nn.Module)
+                found.append(
+                    Copy(
+                        place,
+                        sum(fresh.values()),
+                        averaged=_is_average(link, place),
+                        written=_is_written(tensors, place),
+                        trained=is_module and any(tensor.grad is not None for tensor in tensors),
+                    )
+                )
                 break
     return tuple(sorted((_alone(copy, found) for copy in found), key=lambda copy: -copy.bytes))
 

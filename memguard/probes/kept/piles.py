@@ -66,4 +66,5 @@ class Piles:
                 holders=tuple(sorted({copy.place.holder for copy in group if copy.place.holder})),
                 averaged=group is averaged,
                 passing=group is passing,
+                trained=all(copy.trained for copy in group),
             )

@@ -52,6 +52,15 @@ def test_the_other_members_of_an_ensemble_are_no_copies_of_the_first_that_is_cal
     assert found.place.holder == "best" and best is not members[0]
 
 
+def test_a_model_that_is_trained_beside_says_so() -> None:
+    """It has gradients of its own, which a copy has not."""
+    model, other = make(), make()
+    other(torch.ones(1, next(iter(other.parameters())).shape[1])).sum().backward()
+    kept = copy.deepcopy(model)
+    found = {found.place.holder: found.trained for found in find_copies(Survey(models=[model]), [model])}
+    assert found == {"other": True, "kept": False} and kept is not model
+
+
 def test_copied_state_dict_is_found_and_a_plain_one_is_not() -> None:
     """`state_dict()` shares the model's storages; a deep copy of it does not."""
     model = make()
