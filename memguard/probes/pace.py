@@ -110,9 +110,10 @@ class Pace:
         """What was done to keep to the share, in words; None where nothing had to be done."""
         if self.widest == INTERVAL:
             return None
+        before = f", for a while 1 in {self.widest}" if self.widest > self.interval else ""
         return (
-            f"to stay near {SHARE:.1%} of the run's time, memguard looked closely at as few as 1 batch in "
-            f"{self.widest} (1 in {self.interval} at the end); every batch has its record"
+            f"memguard took more than {SHARE:.1%} of the run's time at first, so it looked closely at fewer batches: at "
+            f"1 in {self.interval} at the end{before}; every batch has its record"
         )
 
     def _fill(self, share: float) -> None:

@@ -57,7 +57,7 @@ def test_a_wider_interval_is_told_in_the_summary(tmp_path: Path) -> None:
         train(model, 200)
         assert len(guard.records) >= 200
     assert INTERVAL < pace.interval <= MAX_INTERVAL
-    assert any(f"1 batch in {pace.widest}" in note for note in guard.session.recorder.summary.notes)
+    assert any(f"1 in {pace.widest}" in note for note in guard.session.recorder.summary.notes)
 
 
 def test_nothing_is_told_of_a_run_that_kept_to_its_share(tmp_path: Path) -> None:
@@ -69,4 +69,4 @@ def test_nothing_is_told_of_a_run_that_kept_to_its_share(tmp_path: Path) -> None
         spend = pace.spend
         pace.spend = lambda seconds: spend(1e-5)  # type: ignore[method-assign]
         train(model, 100)
-    assert not [note for note in guard.session.recorder.summary.notes if "1 batch in" in note]
+    assert not [note for note in guard.session.recorder.summary.notes if "looked closely" in note]

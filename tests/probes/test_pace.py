@@ -46,7 +46,7 @@ def test_the_cost_tends_to_the_share() -> None:
     loop.run(40_000)
     assert loop.spent <= 1.1 * (ALLOWANCE_SECONDS + SHARE * loop.now)
     assert loop.pace.widest > INTERVAL
-    assert f"1 batch in {loop.pace.widest}" in str(loop.pace.account())
+    assert f"1 in {loop.pace.widest}" in str(loop.pace.account())
 
 
 def test_the_first_batches_are_looked_at_whatever_it_costs() -> None:
