@@ -61,12 +61,12 @@ def _headline(summary: Summary, ranks: int) -> str:
         count = sum(finding.severity is not Severity.INFO for finding in summary.findings)
         verdict = f"{count} finding{'s' * (count != 1)} to look at"
     else:
-        verdict = "nothing to worry about"
+        verdict = "nothing to worry about" if summary.ended == "finished" else "no findings to look at"
     if summary.ended is None:
         verdict += "; the run ended without a word (killed?) or still runs"
     elif summary.ended != "finished":
         verdict += f"; it ended with {summary.ended}"
-    batches = f"{summary.batches} batches" + (" in all" if ranks > 1 else "")
+    batches = f"{summary.batches} batch{'es' * (summary.batches != 1)}" + (" in all" if ranks > 1 else "")
     return f"memguard on {where}: {batches}, {verdict}."
 
 
