@@ -36,6 +36,12 @@ def own(line: int, name: str = "main") -> Frame:
             (MODULE, Frame("/v/lib/python3.11/site-packages/transformers/models/gpt2.py", 8, "forward")),
             Line("/v/lib/python3.11/site-packages/transformers/models/gpt2.py", 8, "forward"),
         ),
+        (
+            (MODULE, Frame("/src/memguard/integrations/loop/backward_calls.py", 67, "backward"), MODULE, own(6)),
+            Line("/home/user/train.py", 6, "main"),
+        ),
+        ((Frame("/v/lib/python3.11/site-packages/memguard/guards/no_grad.py", 7, "off"), ENGINE), BACKWARD),
+        ((Frame("/home/memguard/train.py", 2, "<module>"),), Line("/home/memguard/train.py", 2, "<module>")),
         ((Frame("/var/ipykernel_12/345.py", 2, "<module>"),), Line("/var/ipykernel_12/345.py", 2, "<module>")),
         ((MODULE,), Line(MODULE.filename, 1750, "_call_impl")),
         ((ENGINE,), BACKWARD),
@@ -44,7 +50,7 @@ def own(line: int, name: str = "main") -> Frame:
     ],
 )
 def test_the_users_own_line_is_found(stack: tuple[Frame, ...], line: Line) -> None:
-    """Frames of torch, of libraries and of Python itself are skipped, unless there is nothing else."""
+    """Frames of torch, of libraries and of Python itself are skipped, unless there is nothing else; ours always."""
     assert Lines().of(stack) == line
 
 

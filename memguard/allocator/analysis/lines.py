@@ -16,6 +16,8 @@ _LIBRARY = re.compile(
     r"|[/\\]lib(64)?[/\\]python\d(\.\d+)?[/\\]|[/\\]Lib[/\\](?!site)|^<(frozen|string|__array)"
     r"|[/\\]torch[/\\](_\w+|amp|autograd|cuda|distributed|func|fx|nn|optim|utils|\w+\.py$)"
 )
+_MEMGUARD = re.compile(r"[/\\]memguard[/\\]((backends|guards|integrations|probes)[/\\]|(launch|recorder)\.py$)")
+"""Its calls around the user's and torch's: never what allocated."""
 _TORCH = re.compile(
     r"[/\\]torch[/\\]|[/\\]torch_?\w*\.py$|[/\\]lib(64)?[/\\]python\d(\.\d+)?[/\\](?!(site|dist)-packages)"
 )
@@ -76,7 +78,7 @@ class Lines:
 def _line_of(stack: Stack) -> Line:
     if not stack:
         return NO_STACK
-    python = [frame for frame in stack if _PYTHON_FILE.search(frame.filename)]
+    python = [frame for frame in stack if _PYTHON_FILE.search(frame.filename) and not _MEMGUARD.search(frame.filename)]
     for kind in (_is_own, _is_library, _is_python):
         for frame in python:
             if kind(frame):
