@@ -74,7 +74,8 @@ def _let_go(scene: Scene, verdict: Verdict) -> Advice:
     elif verdict.hoard is not None and verdict.place.holder and verdict.hoard.feeds:
         text = _cut_feedback(verdict.hoard, verdict.place.holder, where, evaluates="forwards" in verdict.evidence)
     elif verdict.hoard is not None and verdict.place.holder:
-        what = "store numbers: `loss.item()`" if verdict.hoard.graph else "store them on the CPU: `tensor.cpu()`"
+        copy = "tensor.detach().cpu()" if verdict.hoard.attached else "tensor.cpu()"
+        what = "store numbers: `loss.item()`" if verdict.hoard.graph else f"store them on the CPU: `{copy}`"
         text = f"do not let `{verdict.place.holder}`{where} keep tensors of every batch: {what}, or a bounded number."
     else:
         text = "find what keeps tensors of every batch (a list, a total of losses, a cache), and store numbers instead."
@@ -211,7 +212,8 @@ def _smaller(scene: Scene) -> Iterator[Advice]:
         steps = math.ceil(shape[0] / largest.batch)
         yield Advice(
             text=f"make the batch {largest.batch} instead of {shape[0]}: by this run's own numbers the largest that "
-            f"would have fitted. Accumulating gradients over {steps} of them gives the same effective batch.",
+            f"would have fitted. For the same effective batch, accumulate gradients over {steps} batches of "
+            f"{'at most ' if shape[0] % steps else ''}{math.ceil(shape[0] / steps)}.",
             gain_bytes=round(largest.bytes_per_batch * (1 - largest.batch / shape[0])),
             value=largest.batch,
         )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from memguard.facts import NOWHERE
-from memguard.postmortem.evidence import find_spike
+from memguard.postmortem.evidence import find_spike, floors_of
 from memguard.postmortem.fragmentation import find_fragmentation
 from memguard.postmortem.inputs import batch_shape
-from memguard.postmortem.leaks import find_kept_forwards, find_leak
+from memguard.postmortem.leaks import FEW, find_kept_forwards, find_leak, find_young_leak
 from memguard.postmortem.scene import Scene
 from memguard.postmortem.verdict import SUBSTANTIAL, Cause, Verdict, matters, strongest_finding
 from memguard.stats import SlowStats, Stage
@@ -23,6 +23,7 @@ def find_cause(scene: Scene) -> Verdict:
         _validation_graph,
         _several_models,
         find_leak,
+        find_young_leak,
         find_kept_forwards,
         find_fragmentation,
     ):
@@ -177,4 +178,7 @@ def _size(scene: Scene) -> Verdict:
             f"Size: what is on the device needs more than there is; {format_bytes(fixed)} of it does not depend on "
             "the batch."
         )
+    kept = scene.objects.owners.get("outputs", 0)
+    if 0 < len(floors_of(scene)) < FEW and kept >= SUBSTANTIAL * (scene.request.allocated_bytes or 0):
+        text += f" Of that, something keeps {format_bytes(kept)}; the batches were too few to tell whether it piles up."
     return Verdict(cause=Cause.SIZE, text=text, bytes=activations)

@@ -23,15 +23,21 @@ class Spike:
     """The dimension that differs."""
 
 
-def floor_growth(scene: Scene) -> tuple[int, int, float]:
-    """How far the floor rose over the last run of batches of one stage: bytes, batches, bytes per batch."""
+def floors_of(scene: Scene) -> list[int]:
+    """What was allocated at the ends of the batches of the failing stage, oldest first."""
     stage = scene.stage if scene.stage is not Stage.OTHER else Stage.TRAIN
-    floors = [
+    return [
         record.allocated_end_bytes
         for record in scene.records
         if record.stage is stage and record.allocated_end_bytes is not None
     ]
-    floors = floors[2:] if stage is Stage.TRAIN else floors[1:]  # the first step makes the optimizer's state
+
+
+def floor_growth(scene: Scene) -> tuple[int, int, float]:
+    """How far the floor rose over the last run of batches of one stage: bytes, batches, bytes per batch."""
+    floors = floors_of(scene)
+    first = 2 if scene.stage in (Stage.TRAIN, Stage.OTHER) else 1  # the first step makes the optimizer's state
+    floors = floors[first:]
     if len(floors) < 4:
         return 0, 0, 0.0
     rises = [after - before for before, after in itertools.pairwise(floors)]

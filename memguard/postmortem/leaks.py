@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+
 from memguard.facts import NOWHERE, Place
-from memguard.postmortem.evidence import floor_growth, inputs_grew, largest_batch_bytes
+from memguard.postmortem.evidence import floor_growth, floors_of, inputs_grew, largest_batch_bytes
 from memguard.postmortem.scene import Hoard, Scene
 from memguard.postmortem.verdict import Cause, Verdict, matters, strongest_finding
 from memguard.units import format_bytes
 
 LEAKS = ("MG101", "MG102", "MG103", "MG104", "MG105", "MG301", "MG302", "MG306", "MG501")
 """Rules whose finding explains a floor that rose."""
+FEW, ENOUGH = 3, 6
+"""Finished batches: from the first on equal rises are worth a thought, from the second on they speak for themselves."""
 MANY_FORWARDS = 4
 """Times the forwards of a usual batch, from which their number is remarkable."""
 
@@ -48,6 +52,30 @@ def find_leak(scene: Scene) -> Verdict | None:
     )
 
 
+def find_young_leak(scene: Scene) -> Verdict | None:
+    """Few batches, each of which left as much more, and a variable that holds as many tensors and that much."""
+    floors = floors_of(scene)
+    if not FEW <= len(floors) < ENOUGH or inputs_grew(scene):
+        return None
+    rises = [after - before for before, after in itertools.pairwise(floors)]
+    if min(rises) <= 0 or max(rises) > 2 * min(rises):
+        return None
+    hoard = next((each for each in scene.objects.hoards if not _is_bounded(scene, each)), None)
+    if hoard is None or hoard.tensors < len(floors) or hoard.bytes < len(floors) * min(rises) / 2:
+        return None
+    if not matters(scene, hoard.bytes):
+        return None
+    return Verdict(
+        cause=Cause.LEAK,
+        text=f"A leak: after each of the {len(floors)} batches so far about {format_bytes(rises[-1])} more stayed "
+        f"allocated. {_said_of(hoard)}",
+        bytes=hoard.bytes,
+        place=hoard.place,
+        hoard=hoard,
+        evidence={"batches": len(floors), "bytes_per_batch": rises[-1]},
+    )
+
+
 def find_kept_forwards(scene: Scene) -> Verdict | None:
     """Many forwards in a row whose graphs something keeps, where a batch has one: an evaluation that adds up losses."""
     usual = scene.usual_forwards
@@ -73,7 +101,10 @@ def _said_of(hoard: Hoard) -> str:
         return f"`{holder}` goes from each batch into the next with the graphs of all before it ({held})."
     if hoard.feeds == "added":
         return f"`{holder}` is a total that keeps the graph of everything added to it ({held})."
-    kind = "with their autograd graphs" if hoard.graph else "detached, but on the device"
+    if hoard.graph:
+        kind = "with their autograd graphs"
+    else:
+        kind = "on the device, and not detached" if hoard.attached else "detached, but on the device"
     if hoard.tensors == 1:
         return f"`{holder}` keeps {held}, {kind.replace('their', 'its')}."
     return f"`{holder}` holds {hoard.tensors} tensors ({held}), {kind}."

@@ -96,6 +96,8 @@ class Hoard:
     bytes: int
     graph: bool
     """Whether most of the bytes hang on autograd graphs."""
+    attached: bool = False
+    """Whether a tensor of it was not detached, so that it keeps its graph, or what a backward left of it."""
     feeds: str | None = None
     """``"carried"`` where its last value goes into the next (a recurrent state), ``"added"`` where it is a total."""
     most: int | None = None

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from memguard.facts import Place
 from memguard.postmortem import Cause, PostMortem, Scene, conclude
-from memguard.postmortem.scene import Objects, OptimizerUse, Replayed, Request
+from memguard.postmortem.scene import Hoard, Objects, OptimizerUse, Replayed, Request
 from memguard.report.postmortem_text import render_markdown, render_short
 from memguard.stats import BatchRecord, Stage
 
@@ -138,6 +139,55 @@ def test_a_floor_that_stands_still_is_no_leak() -> None:
         for n, floor in enumerate(floors)
     )
     assert conclude(replace(SCENE, records=records)).cause is Cause.SIZE
+
+
+def young(batches: int, **hoard: object) -> PostMortem:
+    """What is told of a run that failed after so few batches, with a list that holds their outputs."""
+    records = tuple(
+        BatchRecord(batch=n, stage=Stage.TRAIN, time=0.0, seconds=0.1, allocated_end_bytes=(n + 1) * 4 * GIB)
+        for n in range(batches)
+    )
+    kept = {"tensors": batches + 1, "bytes": batches * 4 * GIB, "graph": False, "attached": True, **hoard}
+    objects = replace(
+        BUSY,
+        owners={"activations": 8 * GIB, "outputs": 12 * GIB},
+        hoards=(Hoard(place=Place(holder="acts"), **kept),),  # type: ignore[arg-type]
+    )
+    return conclude(replace(SCENE, records=records, objects=objects))
+
+
+def test_three_batches_are_enough_where_a_list_holds_what_each_of_them_left() -> None:
+    """The list is named, and what it holds is not called detached; its tensors go to the CPU without their graphs."""
+    told = young(3)
+    assert told.cause is Cause.LEAK
+    assert told.why.endswith("`acts` holds 4 tensors (12.0 GiB), on the device, and not detached.")
+    assert "tensor.detach().cpu()" in told.advice[0].text
+    assert "detached, but on the device" in young(3, attached=False).why
+
+
+@pytest.mark.parametrize("other", [{"tensors": 2}, {"bytes": 4 * GIB}, {"most": 4}])
+def test_three_batches_prove_nothing_with_a_list_that_does_not_explain_them(other: dict[str, int]) -> None:
+    """Fewer tensors than batches, or of too few bytes, or a list that grows no more."""
+    assert young(3, **other).cause is Cause.SIZE
+
+
+def test_two_batches_are_too_few_to_tell() -> None:
+    """What is kept is told, and that it is open whether it piles up."""
+    told = young(2)
+    assert told.cause is Cause.SIZE
+    assert "something keeps 12.0 GiB; the batches were too few to tell whether it piles up" in told.why
+
+
+@pytest.mark.parametrize(
+    ("batch", "says"), [(4096, "over 3 batches of at most 1366."), (4095, "over 3 batches of 1365.")]
+)
+def test_the_batches_to_accumulate_over_make_up_the_one_that_failed(batch: int, says: str) -> None:
+    """Not as many of the largest that fits: together they would be half as much again."""
+    shapes = [["0", [batch, 64], "float32"]]
+    request = replace(FULL, free_bytes=0, pieces_bytes=0, requested_bytes=20 * GIB)
+    told = conclude(replace(SCENE, request=request, shapes=shapes))
+    assert 1366 < (told.advice[0].value or 0) < 2048
+    assert says in told.advice[0].text
 
 
 def test_little_is_known() -> None:

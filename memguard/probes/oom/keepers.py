@@ -58,7 +58,8 @@ def _hoard(census: Census, variable: Variable, tensors: list[torch.Tensor], feed
     feeds, line = feedback.of(variable) if graph and len(tensors) == 1 else (None, None)
     place = replace(variable.place, holder=variable.name, line=line or variable.place.line)
     most = variable.value.maxlen if issubclass(type(variable.value), deque) else None  # type: ignore[attr-defined]
-    return Hoard(place=place, tensors=len(tensors), bytes=total, graph=graph, feeds=feeds, most=most)
+    attached = any(tensor.grad_fn is not None for tensor in tensors)
+    return Hoard(place=place, tensors=len(tensors), bytes=total, graph=graph, attached=attached, feeds=feeds, most=most)
 
 
 def find_exceptions(census: Census, stack: Stack) -> tuple[HeldException, ...]:

@@ -1,0 +1,33 @@
+"""What a variable that piles tensors up is seen to hold."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from memguard.postmortem.scene import Hoard
+from memguard.probes.oom.census import Census
+from memguard.probes.oom.keepers import find_hoards
+from memguard.probes.oom.stack import Stack
+
+
+def heaviest() -> Hoard:
+    """The caller's variable that holds most."""
+    stack = Stack([sys._getframe(1)])
+    try:
+        return find_hoards(Census(lambda tensor: True, lambda address, nbytes: nbytes), stack)[0]
+    finally:
+        stack.frames.clear()
+
+
+def test_tensors_whose_graph_is_used_up_are_not_detached() -> None:
+    """After the backward they weigh no more than themselves, and still carry their graphs."""
+    kept = [torch.ones(64, requires_grad=True).exp() for _ in range(3)]
+    for tensor in kept:
+        tensor.sum().backward()  # type: ignore[no-untyped-call]
+    hoard = heaviest()
+    assert (hoard.tensors, hoard.graph, hoard.attached) == (3, False, True)
+    kept = [tensor.detach() for tensor in kept]
+    del tensor
+    assert not heaviest().attached
