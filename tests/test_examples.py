@@ -96,3 +96,12 @@ def test_the_demo_shows_its_planted_faults_and_explains_the_end(
     assert "Why: A leak" in " ".join(done.stderr.split()) and "`samples`" in done.stderr
     assert f"tensorboard --logdir {tmp_path / 'demo'}" in done.stderr
     assert "step 40: training loss" in done.stdout
+
+
+def test_a_demo_on_too_small_a_device_does_not_say_that_it_went_as_planned(tmp_path: Path) -> None:
+    """Nothing was allocated, so nothing holds memory, and what was asked for is a segment."""
+    done = python("-m", "memguard", "demo", "--device", "virtual:1MiB", "--logdir", str(tmp_path), cwd=tmp_path)
+    said = " ".join(done.stderr.split())
+    assert done.returncode == 0
+    assert "virtual:1MiB is too small for it" in said and "as planned" not in said
+    assert "0 bytes allocated" in said and "Held by" not in said and "Why: Size: a segment of 2.00 MiB" in said

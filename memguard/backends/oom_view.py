@@ -38,7 +38,7 @@ class OomView:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._index: int | None = None
-        self._kind = "cpu" if backend.device.startswith("virtual") else backend.device.partition(":")[0]
+        self._kind = backend.device.partition(":")[0]
 
     @property
     def device(self) -> str:
@@ -173,6 +173,10 @@ class VirtualView(OomView):
         self._recording = False
         self.expandable = bool(backend.expandable)
         self.expandable_supported = True
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor has a block on it; the one that did not fit has none."""
+        return bool(self._virtual.holds(tensor))
 
     def listen(self, heard: Heard) -> bool:
         """Is told just before the operator raises."""

@@ -59,6 +59,14 @@ class Storages:
     def __len__(self) -> int:
         return len(self._live)
 
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor's storage has a block.
+
+        Raises:
+            RuntimeError: The tensor cannot be asked for its storage.
+        """
+        return id(tensor.untyped_storage()) in self._live
+
     def see(self, value: Any) -> None:
         """Gives every new storage in an operator's arguments or results a block; a resized one a new block.
 

@@ -127,6 +127,14 @@ class VirtualBackend(Backend):
             text = str(error)
         raise torch.OutOfMemoryError(text)
 
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor takes memory of this device; that which did not fit takes none.
+
+        Raises:
+            RuntimeError: The tensor cannot be asked for its storage.
+        """
+        return self._storages.holds(tensor)
+
     def read(self) -> MemoryStats:
         """One look."""
         self._storages.settle()

@@ -30,7 +30,7 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Runs the demo; returns 0 when it ended as planned, out of memory, or when all steps were made."""
+    """Runs the demo; returns 0 when it ended out of memory, or when all steps were made."""
     from memguard.integrations import demo_training
     from memguard.integrations.script import run_script
     from memguard.options import Options
@@ -47,12 +47,14 @@ def run(given: argparse.Namespace) -> int:
     _say("")
     code, summaries = run_script(str(script), [], {**options, "logdir": str(logdir)}, module=False)
     out_of_memory = any("OutOfMemoryError" in (summary.ended or "") for summary in summaries)
+    leaked = any((summary.oom or {}).get("cause_kind") == "leak" for summary in summaries)
     _say("")
     for summary in summaries:
         _say(render(summary))
     _say("")
     if out_of_memory:
-        _say("It ran out of memory, as planned. The traceback is what PyTorch says, the rest is what memguard adds.")
+        how = "as planned" if leaked else f"though not of the planted leak: {given.device} is too small for it"
+        _say(f"It ran out of memory, {how}. The traceback is what PyTorch says, the rest is what memguard adds.")
     _say(f"Look at it:   tensorboard --logdir {logdir}")
     _say(f"Read it:      memguard report {logdir}")
     _say("Your own:     memguard run --device virtual:8GiB train.py")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from memguard.facts import Place
 from memguard.postmortem.estimate import fit
-from memguard.postmortem.inputs import batch_shape, share_first
+from memguard.postmortem.inputs import batch_shape, is_segment, share_first
 from memguard.postmortem.scene import Hoard, Replayed, Scene
 from memguard.postmortem.verdict import Cause, Verdict
 from memguard.units import format_bytes
@@ -200,9 +200,11 @@ def _smaller(scene: Scene) -> Iterator[Advice]:
     objects, shape, largest = scene.objects, batch_shape(scene), fit(scene)
     activations = objects.owners.get("activations", 0)
     request, site = scene.request, _at(objects.site)
-    if request.requested_bytes is not None and request.requested_bytes > (
-        request.limit_bytes or request.requested_bytes
-    ):
+    requested = request.requested_bytes or 0
+    if requested > (request.limit_bytes or requested):
+        if is_segment(requested):
+            yield Advice(text=f"take a device of {format_bytes(requested)} at the very least.")
+            return
         yield Advice(
             text=f"look at the shape that is asked for{site}: an outer product, a broadcast or a one-hot in full size "
             "is often meant to be smaller, or can be computed in parts."

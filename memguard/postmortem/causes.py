@@ -5,7 +5,7 @@ from __future__ import annotations
 from memguard.facts import NOWHERE
 from memguard.postmortem.evidence import find_spike, floors_of
 from memguard.postmortem.fragmentation import find_fragmentation
-from memguard.postmortem.inputs import batch_shape
+from memguard.postmortem.inputs import batch_shape, is_segment
 from memguard.postmortem.leaks import FEW, find_kept_forwards, find_leak, find_young_leak
 from memguard.postmortem.scene import Scene
 from memguard.postmortem.verdict import SUBSTANTIAL, Cause, Verdict, matters, strongest_finding
@@ -162,10 +162,12 @@ def _size(scene: Scene) -> Verdict:
     fixed = (scene.request.allocated_bytes or 0) - activations
     requested, limit = scene.request.requested_bytes, scene.request.limit_bytes
     if requested is not None and limit is not None and requested > limit:
+        asked = f"this one tensor of {format_bytes(requested)}"
+        if is_segment(requested):
+            asked = f"a segment of {format_bytes(requested)}, which PyTorch takes for smaller tensors too,"
         return Verdict(
             cause=Cause.SIZE,
-            text=f"Size: this one tensor of {format_bytes(requested)} is larger than the device "
-            f"({format_bytes(limit)}).",
+            text=f"Size: {asked} is larger than the device ({format_bytes(limit)}).",
             place=scene.objects.site,
         )
     if shape is not None and activations >= SUBSTANTIAL * (scene.request.allocated_bytes or 0):

@@ -7,11 +7,9 @@ import statistics
 from dataclasses import dataclass
 
 from memguard.postmortem.evidence import find_spike
-from memguard.postmortem.inputs import batch_shape, elements, shape_of
+from memguard.postmortem.inputs import LARGE_SEGMENT_BYTES, batch_shape, elements, shape_of
 from memguard.postmortem.scene import Scene
 
-SEGMENT = 20 * 1024**2
-"""What the allocator takes from the driver for requests of 1 to 10 MiB."""
 MARGIN = 0.85
 """Share of the room that a proposed batch may take: workspaces and fragmentation take theirs too."""
 
@@ -72,7 +70,7 @@ def _in_flight(scene: Scene) -> tuple[int, int]:
     inside = sum(objects.owners.get(owner, 0) for owner in moving)
     share = 1.0 if backward else max(objects.forward_share or 0.0, 0.1)
     asked = request.requested_bytes or 0
-    if asked <= SEGMENT:  # the driver was asked for a whole segment, whatever the program wanted
+    if asked <= LARGE_SEGMENT_BYTES:  # the driver was asked for a whole segment, whatever the program wanted
         asked = min(asked, objects.largest_activation_bytes)
     # A backward holds, besides what was saved, the gradients of one operator's outputs and inputs.
     whole = round((inside + asked) / share) + 2 * objects.largest_activation_bytes
@@ -100,9 +98,9 @@ def _usable_bytes(scene: Scene) -> int | None:
     if room is None:
         return None
     request = scene.request
-    if request.requested_bytes == SEGMENT:  # a whole one was asked for, so less than one is of no use
-        room -= (request.free_bytes or 0) % SEGMENT
-    return room - min(*gaps, 2 * SEGMENT) if gaps else room
+    if request.requested_bytes == LARGE_SEGMENT_BYTES:  # a whole one was asked for, so less than one is of no use
+        room -= (request.free_bytes or 0) % LARGE_SEGMENT_BYTES
+    return room - min(*gaps, 2 * LARGE_SEGMENT_BYTES) if gaps else room
 
 
 def _learned(scene: Scene) -> tuple[int, float] | None:

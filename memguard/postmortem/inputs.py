@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from memguard.allocator.blocks import SMALL_SEGMENT_BYTES
 from memguard.postmortem.scene import Scene
 from memguard.stats import BatchRecord
+
+LARGE_SEGMENT_BYTES = 20 * 1024**2
+"""What the allocator takes from the driver for requests of 1 to 10 MiB."""
+
+
+def is_segment(requested_bytes: int) -> bool:
+    """Whether the driver was asked for a whole segment, whatever the program wanted."""
+    return requested_bytes in (SMALL_SEGMENT_BYTES, LARGE_SEGMENT_BYTES)
 
 
 def shape_of(scene: Scene, record: BatchRecord) -> tuple[int, ...] | None:

@@ -215,3 +215,10 @@ def test_one_tensor_larger_than_the_device() -> None:
     told = conclude(replace(SCENE, request=replace(FULL, requested_bytes=100 * GIB)))
     assert "larger than the device" in told.why
     assert "shape" in told.advice[0].text
+
+
+def test_a_segment_larger_than_the_device_is_not_called_a_tensor() -> None:
+    """The driver is asked for 2 MiB for the smallest tensor; no shape is to blame."""
+    told = conclude(replace(SCENE, request=Request(requested_bytes=2 << 20, limit_bytes=1 << 20, allocated_bytes=0)))
+    assert "a segment of 2.00 MiB, which PyTorch takes for smaller tensors too, is larger than the device" in told.why
+    assert advice(told) == "take a device of 2.00 MiB at the very least."
