@@ -66,7 +66,7 @@ class TopTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopLine:
-    """A line of the program, and what it held."""
+    """A line of the program, and what it allocated or the variables of its function hold: each byte in one line."""
 
     file: str | None
     line: int | None

@@ -10,11 +10,13 @@ from typing import Final
 from memguard.postmortem import PostMortem
 from memguard.report.page import page
 from memguard.report.postmortem_words import (
+    ELSEWHERE,
     OWNER_NAMES,
     advice_text,
     asked,
     owners_of,
     replayed_text,
+    rest_of_lines,
     top_line_text,
 )
 from memguard.units import format_bytes
@@ -54,6 +56,8 @@ def _sections(told: PostMortem, title: str) -> Iterator[str]:
         yield _owners(told)
     if told.lines:
         rows = [(escape(top_line_text(line)), format_bytes(line.bytes)) for line in told.lines]
+        rest = rest_of_lines(told, len(told.lines))
+        rows += [(ELSEWHERE, format_bytes(rest))] if rest else []
         yield _table("By line", ("line", "size"), rows)
     if told.tensors:
         yield _table(

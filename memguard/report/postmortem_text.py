@@ -11,12 +11,14 @@ from typing import Final
 from memguard.postmortem import PostMortem
 from memguard.printable import printable
 from memguard.report.postmortem_words import (
+    ELSEWHERE,
     OWNER_NAMES,
     advice_text,
     headline,
     line_text,
     owners_of,
     replayed_text,
+    rest_of_lines,
     top_line_text,
 )
 from memguard.units import format_bytes
@@ -42,6 +44,8 @@ def render_short(told: PostMortem, report: str | None = None, *, width: int | No
         parts.append(("  Held by: ", f"{', '.join(held)}."))
     if told.lines:
         lines = [f"{line_text(line.file, line.line)} {format_bytes(line.bytes)}" for line in told.lines[:2]]
+        rest = rest_of_lines(told, len(lines))
+        lines += [f"{ELSEWHERE} {format_bytes(rest)}"] if rest else []
         parts.append(("  By line: ", f"{', '.join(lines)}."))
     parts.append(("  Why:     ", told.why))
     parts += [
@@ -89,7 +93,9 @@ def _markdown(told: PostMortem) -> Iterator[str]:
         yield f"{number}. {advice_text(advice)}"
     held = [(OWNER_NAMES.get(name, name), nbytes) for name, nbytes in owners_of(told)]
     yield from _table("What held the memory", ("owner", "bytes"), held)
-    yield from _table("By line", ("line", "bytes"), [(top_line_text(line), line.bytes) for line in told.lines])
+    rest = rest_of_lines(told, len(told.lines))
+    rows = [(top_line_text(line), line.bytes) for line in told.lines]
+    yield from _table("By line", ("line", "bytes"), rows + ([(ELSEWHERE, rest)] if rest else []))
     if told.tensors:
         yield ""
         yield "## Largest tensors"

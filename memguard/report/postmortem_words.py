@@ -11,6 +11,9 @@ from memguard.postmortem.advice import Advice
 from memguard.postmortem.scene import Replayed, TopLine
 from memguard.units import format_bytes
 
+LITTLE = 0.01
+ELSEWHERE: Final = "elsewhere"
+"""What no line tells of: libraries' and objects' own, or allocated before stacks were recorded."""
 OWNER_NAMES: Final = {
     "parameters": "parameters",
     "buffers": "buffers",
@@ -55,6 +58,13 @@ def advice_text(advice: Advice) -> str:
     """One change, with its gain."""
     gain = f" Saves about {format_bytes(advice.gain_bytes)}." if advice.gain_bytes else ""
     return f"{advice.text[:1].upper()}{advice.text[1:]}{gain}"
+
+
+def rest_of_lines(told: PostMortem, shown: int) -> int:
+    """Allocated bytes of which the first so many lines tell nothing; 0 where that is next to nothing, or not known."""
+    allocated = told.request.allocated_bytes or 0
+    rest = allocated - sum(line.bytes for line in told.lines[:shown])
+    return rest if told.lines and rest > LITTLE * allocated else 0
 
 
 def replayed_text(replayed: Replayed) -> str:

@@ -10,7 +10,7 @@ from memguard.postmortem import Cause, PostMortem
 from memguard.postmortem.advice import Advice
 from memguard.postmortem.scene import Replayed, Request, TopLine, TopTensor
 from memguard.report.postmortem_html import render_html
-from memguard.report.postmortem_text import render_short
+from memguard.report.postmortem_text import render_markdown, render_short
 from memguard.stats import Stage
 
 MIB = 1 << 20
@@ -78,6 +78,17 @@ def test_the_whole_story() -> None:
                  "activations and saved tensors", "80%", "[2, 3]", "4 allocations and frees of the last 2 batches",
                  "MG101", "CUDA out of memory", "The program caught the error"):  # fmt: skip
         assert part in text, part
+
+
+@pytest.mark.parametrize(("allocated", "rest"), [(15, "14.0 MiB"), (1, None), (None, None)])
+def test_lines_that_do_not_tell_of_all_say_so(allocated: int | None, rest: str | None) -> None:
+    """In every form what lies elsewhere follows them, unless that is nothing or not known."""
+    request = Request(allocated_bytes=allocated and allocated * MIB)
+    case = told(request=request, lines=(TopLine(file="train.py", line=3, function="f", bytes=MIB),))
+    page = re.sub(r"<[^>]+>", " ", render_html(case))
+    assert (f"train.py:3 1.00 MiB, elsewhere {rest}." in render_short(case)) is bool(rest)
+    assert (f"| elsewhere | {rest} |" in render_markdown(case)) is bool(rest)
+    assert (re.search(rf"elsewhere\s+{rest}", page) is not None) is bool(rest)
 
 
 def test_a_bare_one() -> None:

@@ -14,10 +14,7 @@ import torch
 from torch import nn
 
 from memguard.module_parts import named_buffers_of, named_parameters_of
-from memguard.postmortem.scene import TopLine
-from memguard.probes.objects.frames import is_user_frame, read_locals
 from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sites import place_of
 from memguard.probes.objects.sizes import SHOWS_SAVED, saved_tensors, storage_key
 from memguard.probes.oom.stack import Stack
 
@@ -224,24 +221,3 @@ def _leaves(census: Census, losses: list[torch.Tensor]) -> set[int]:
     for _ in census.walk([loss.grad_fn for loss in losses if loss.grad_fn is not None], leaves):
         pass
     return leaves
-
-
-def claim_locals(census: Census, stack: Stack) -> tuple[TopLine, ...]:
-    """Local variables of the failing code; returns the user's frames and what their own variables hold."""
-    lines = []
-    for frame in stack.frames:
-        own: dict[int, int] = {}
-        place = place_of(frame)
-        for name, value in read_locals(frame).items():
-            for tensor in tensors_in(value, 2):
-                key = census.key_of(tensor)
-                if key is None:
-                    continue
-                owner = "outputs" if key in census.tables else "temporaries"
-                nbytes = census.claim(tensor, owner, f"`{name}` in {frame.f_code.co_name}()")
-                if nbytes or census.owner[key] in ("activations", "temporaries"):
-                    own[key] = census.size[key]
-        if own and is_user_frame(frame):
-            total = sum(own.values())
-            lines.append(TopLine(file=place.file, line=place.line, function=place.function, bytes=total))
-    return tuple(sorted(lines, key=lambda line: -line.bytes)[:TOP])

@@ -24,13 +24,13 @@ from memguard.probes.oom.census import (
     TOP,
     Census,
     claim_graphs,
-    claim_locals,
     claim_states,
     claim_weights,
     collect,
     root_modules,
 )
 from memguard.probes.oom.keepers import find_exceptions, find_hoards
+from memguard.probes.oom.local_claims import claim_locals
 from memguard.probes.oom.stack import Stack
 from memguard.probes.oom.variables import holder_of
 

@@ -25,6 +25,8 @@ class Stack:
     """The frames of the failing code, innermost first; it is let go of as soon as the scene is drawn."""
 
     frames: list[FrameType]
+    outside: int = 0
+    """The first frame that is not inside a module's forward."""
     running: set[int] = field(default_factory=set)
     """Ids of all frames that run, or belong to the failing error."""
     site: Place = NOWHERE
@@ -68,7 +70,7 @@ def stack_of(error: BaseException | None) -> Stack:
 
 def _read(stack: Stack) -> None:
     wants_caller = False
-    for frame in stack.frames:
+    for index, frame in enumerate(stack.frames):
         code = frame.f_code
         if (stack.site is NOWHERE or wants_caller) and is_user_frame(frame):
             place = place_of(frame)
@@ -79,7 +81,7 @@ def _read(stack: Stack) -> None:
             module = read_locals(frame).get("self")
             if issubclass(type(module), nn.Module):
                 stack.model = module  # type: ignore[assignment]
-                wants_caller = True
+                wants_caller, stack.outside = True, index + 1
                 stack.phase = stack.phase or "forward"
         elif name == "step" and stack.optimizer is None:  # of torch.optim, or of a class of the user's
             optimizer = read_locals(frame).get("self")
