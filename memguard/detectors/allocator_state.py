@@ -35,8 +35,9 @@ class Fragmentation(Detector):
     What: for fifty batches in a row, or the last twelve of a run, the allocator held over 20 % of the device in blocks
     that no tensor uses even at the peak, while less than 10 % of the device was free.
 
-    Why it matters: the free memory is in pieces that no larger request fits into. The next somewhat larger batch fails
-    with an out-of-memory error that names gigabytes "reserved but unallocated".
+    Why it matters: the free memory is in pieces that no larger request fits into, or in segments for tensors of more
+    than 1 MiB, which smaller ones do not share. The next somewhat larger batch fails with an out-of-memory error that
+    names gigabytes "reserved but unallocated".
 
     How to fix: set ``PYTORCH_ALLOC_CONF=expandable_segments:True`` (``PYTORCH_CUDA_ALLOC_CONF`` in older versions)
     before the process starts; pad or bucket variable lengths, so that sizes repeat.
@@ -91,7 +92,10 @@ class Fragmentation(Detector):
         total, reserved, active = run.device_total_bytes or 0, record.reserved_peak_bytes or 0, record.active_peak_bytes
         used = max(record.device_used_bytes or 0, reserved)
         unused = reserved - (active or 0)
-        why = "the free memory is in pieces."
+        why = (
+            "the free memory is in pieces, or in segments for other sizes than are asked for (tensors of up to 1 MiB "
+            "have their own)."
+        )
         if not self._is_in_pieces():
             why = (
                 "most of it lies in whole segments of sizes that are not asked for now. PyTorch gives them back before "

@@ -25,6 +25,8 @@ def find_fragmentation(scene: Scene) -> Verdict | None:
         return None
     largest = request.largest_piece_bytes
     biggest = f"; the largest piece is {format_bytes(largest)}" if largest is not None else ""
+    if largest is not None and largest >= request.requested_bytes:
+        biggest += ", of a segment for requests of another size or stream"
     return Verdict(
         cause=Cause.FRAGMENTATION,
         text=f"Fragmentation: {format_bytes(request.pieces_bytes)} are free inside PyTorch's allocator, but in pieces "

@@ -95,8 +95,8 @@ def _space(space: Space) -> Iterator[str]:
         "nobody uses"
     )
     yield (
-        f"  Largest free block: {format_bytes(space.largest_free_block_bytes)}; a larger allocation needs new memory "
-        "from the driver"
+        f"  Largest free block: {format_bytes(space.largest_free_block_bytes)}, for requests of up to 1 MiB "
+        f"{format_bytes(space.largest_free_small_bytes)}; a larger allocation needs new memory from the driver"
     )
 
 

@@ -15,6 +15,7 @@ from memguard.allocator.snapshot import (
     Snapshot,
     TraceEntry,
 )
+from memguard.report.snapshot_text import render_device
 from tests.allocator.recorded import committed
 
 MIB = 1 << 20
@@ -74,6 +75,13 @@ def test_capacity_is_told_by_state() -> None:
     assert (space.reserved_bytes, space.largest_free_block_bytes) == (50 * MIB, 30 * MIB)
     assert space.fragmentation == pytest.approx(0.28)
     assert space.requested_bytes == 6 * MIB - 200
+
+
+def test_the_largest_free_block_is_told_for_small_requests_too() -> None:
+    """They get nothing of segments for larger ones."""
+    small = segment(3 << 30, (MIB // 2, INACTIVE), (MIB, ACTIVE), (MIB // 2, ACTIVE))._replace(small=True)
+    found = analyse(Snapshot((segment(2 << 30, (4 * MIB, ACTIVE), (16 * MIB, INACTIVE)), small), (), {}, ()), 0)
+    assert "Largest free block: 16.0 MiB, for requests of up to 1 MiB 512 KiB;" in render_device(found)
 
 
 def entry(action: str, address: int, size: int, frame: Frame | None = None, time: int = 0) -> TraceEntry:

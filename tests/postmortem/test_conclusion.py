@@ -67,6 +67,14 @@ def test_expandable_segments(scene: dict[str, bool], advised: bool, fits: bool) 
         assert "21.0 GiB" in advice(told)
 
 
+@pytest.mark.parametrize(("largest", "says"), [(4 * GIB, True), (GIB, False)])
+def test_a_piece_that_is_large_enough_and_was_not_used_is_explained(largest: int, says: bool) -> None:
+    """It lies where the request may not go."""
+    told = conclude(replace(SCENE, request=replace(BROKEN, largest_piece_bytes=largest)))
+    assert told.cause is Cause.FRAGMENTATION
+    assert ("of a segment for requests of another size or stream" in told.why) is says
+
+
 def test_a_batch_that_is_too_large_is_not_fragmentation() -> None:
     """Free pieces do not matter where the batch would not have fitted anyway."""
     scene = replace(SCENE, request=BROKEN, shapes=[["0", [512, 1024], "float32"]])

@@ -32,6 +32,8 @@ class Space:
     split_bytes: int
     """Free beside blocks in use: can serve requests that fit a gap, and nobody else."""
     largest_free_block_bytes: int
+    largest_free_small_bytes: int
+    """The largest in the segments for requests of up to 1 MiB, which get nothing of the others."""
     fragmentation: float
     """Share of the reserved memory that is ``split_bytes``."""
     segments: int
@@ -68,13 +70,14 @@ class OutOfMemoryEvent:
 def space_of(segments: Sequence[Segment]) -> Space:
     """The capacity of a device's allocator by state."""
     by_state = {ACTIVE: 0, PENDING: 0, INACTIVE: 0}
-    requested = releasable = largest = 0
+    requested = releasable = largest = largest_small = 0
     for segment in segments:
         in_use = False
         for block in segment.blocks:
             by_state[block.state] += block.size
             if block.state == INACTIVE:
                 largest = max(largest, block.size)
+                largest_small = max(largest_small, block.size) if segment.small else largest_small
             else:
                 in_use = True
                 requested += block.requested_size
@@ -91,6 +94,7 @@ def space_of(segments: Sequence[Segment]) -> Space:
         releasable_bytes=releasable,
         split_bytes=split,
         largest_free_block_bytes=largest,
+        largest_free_small_bytes=largest_small,
         fragmentation=split / reserved if reserved else 0.0,
         segments=len(segments),
         private_pool_bytes=sum(segment.size for segment in segments if segment.pool != DEFAULT_POOL),
