@@ -11,6 +11,7 @@ import torch
 from torch import distributed
 
 from memguard.errors import MemGuardError
+from memguard.integrations.session import open_sessions
 from memguard.probes.oom.errors import is_oom
 
 T = TypeVar("T")
@@ -54,9 +55,9 @@ def find_batch_size(
 
     Called with a function, it tries sizes: from `start` it doubles or halves, then narrows down. A size fits if `steps`
     steps in a row do, for the optimizer's state only comes with the first. What a failed step held is let go of before
-    the next size is tried. With torch.distributed, a size fits if it fits on every rank, and all get the same answer;
-    the step must then not communicate itself (leave the model unwrapped), or a rank that fails would leave the others
-    waiting. The steps are real: they change weights and optimizer state.
+    the next size is tried, and each begins with an empty cache. With torch.distributed, a size fits if it fits on every
+    rank, and all get the same answer; the step must then not communicate itself (leave the model unwrapped), or a rank
+    that fails would leave the others waiting. The steps are real: they change weights and optimizer state.
 
     As a decorator, ``@memguard.find_batch_size(start=64)``, it calls the function with the batch size as its first
     argument, and whenever memory runs out calls it again with half, so the function must be able to start over; with
@@ -124,7 +125,8 @@ def _search(fits: Callable[[int], bool], start: int, minimum: int, most: int) ->
 
 
 def _fits_everywhere(train_one_step: Callable[[int], object], steps: int, size: int) -> bool:
-    """Whether several steps fit, here and on the other ranks."""
+    """Whether several steps fit, here and on the other ranks, beginning with an empty cache."""
+    release()
     fitted = all(_runs(train_one_step, size) for _ in range(steps))
     if not fitted:
         release()
@@ -147,8 +149,10 @@ def _runs(train_one_step: Callable[[int], object], size: int) -> bool:
 
 
 def release() -> None:
-    """Lets go of what a failed step left: cycles, and cached blocks whose sizes the next one cannot use."""
+    """Lets go of what earlier steps left: cycles, and cached blocks whose sizes the next one cannot use."""
     gc.collect()
+    for session in open_sessions():
+        session.backend.empty_cache()
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
 

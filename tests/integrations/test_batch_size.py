@@ -130,6 +130,20 @@ def test_on_the_virtual_gpu(tmp_path: Path) -> None:
             step(3 * found // 2)
 
 
+def test_every_size_begins_with_an_empty_cache(tmp_path: Path) -> None:
+    """What the allocator kept of smaller and of failed sizes takes nothing from the next one."""
+    reserved: dict[int, int] = {}
+
+    def step(size: int) -> None:
+        reserved.setdefault(size, memguard.memory_reserved())
+        torch.zeros(size, 2**18)
+
+    with memguard.watch(device="virtual:64MiB", logdir=str(tmp_path), quiet=True):
+        memguard.find_batch_size(step, 4, margin=0.0)
+    assert len(reserved) > 5
+    assert max(reserved.values()) == reserved[4]
+
+
 def test_all_ranks_agree(tmp_path: Path) -> None:
     """Two ranks with different room get the smaller one's answer."""
     with socket.socket() as free:
