@@ -57,11 +57,15 @@ class Suggestion:
 class TableRow:
     """One batch size on one card."""
 
-    batch: int
+    batch: int | None
+    """None: as the step is written."""
     card: str
-    allocated_peak_bytes: int
-    reserved_peak_bytes: int
-    verdict: str
+    allocated_peak_bytes: int | None
+    reserved_peak_bytes: int | None
+    verdict: str | None
+    """None where the step cannot be forecast."""
+    reason: str | None = None
+    """Why not."""
 
 
 @final
@@ -111,7 +115,7 @@ class Forecast:
     """The largest that runs without running out of memory, confirmed by a trace; None if it was not asked for."""
     largest_batch_without_retries: int | None = None
     largest_batch_with_margin: int | None = None
-    """The largest that runs if two per cent of the GPU are not there."""
+    """The largest that runs without retries, and would run too if two per cent of the GPU were not there."""
     suggestions: tuple[Suggestion, ...] = ()
     table: tuple[TableRow, ...] = ()
     plot: tuple[PlotPoint, ...] = ()

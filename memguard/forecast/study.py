@@ -80,7 +80,7 @@ class Study:
         )
 
     def largest_batches(self) -> tuple[int, int, int]:
-        """The largest batch that runs at all, that runs without retries, and that leaves `MARGIN` of the GPU free."""
+        """The largest batch that runs at all, that runs without retries, and that would run too with `MARGIN` less."""
         if self._batch is None or self._card is None:
             raise MemGuardError("a search for the largest batch needs the step's batch size and a device")
         largest = self._largest(self._batch, lambda run: run.out_of_memory is None)
@@ -88,7 +88,7 @@ class Study:
             return 0, 0, 0
         smooth = self._largest(largest, lambda run: verdict_of(run) == FITS)
         careful = self._largest(largest, lambda run: run.out_of_memory is None, margin=MARGIN)
-        return max(largest, smooth), smooth, min(careful, largest)
+        return max(largest, smooth), smooth, min(careful, smooth)
 
     def _largest(self, start: int, accepted: Callable[[Simulation], bool], margin: float = 0.0) -> int:
         """The largest batch whose run on the card, less a margin, is accepted."""
@@ -159,20 +159,32 @@ class Study:
                 yield change, self._variants.variant(self._batch // 2, change.name), self._conf
 
     def table(self, cards: Iterable[Card], batches: Iterable[int | None]) -> tuple[TableRow, ...]:
-        """Every batch size on every card."""
+        """Every batch size on every card; where the step cannot be traced, why."""
         wanted = list(itertools.product(cards, batches))
         self._variants.make_all(self._variants.variant(batch, card=card) for card, batch in wanted)
         rows = []
         for card, batch in wanted:
-            traced = self._variants.trace(self._variants.variant(batch, card=card))
-            after = judge(traced, card=card, torch_version=self._version, alloc_conf=self._conf)
+            row = TableRow(
+                batch=batch, card=card.title, allocated_peak_bytes=None, reserved_peak_bytes=None, verdict=None
+            )
+            try:
+                traced = self._variants.trace(self._variants.variant(batch, card=card))
+            except MemGuardError as error:
+                rows.append(replace(row, reason=str(error)))
+                continue
+            after = judge(
+                traced,
+                card=card,
+                torch_version=self._version,
+                alloc_conf=self._conf,
+                reserved_by_others_bytes=self._others,
+            )
             rows.append(
-                TableRow(
-                    batch=batch if batch is not None else self._batch or 0,
-                    card=card.title,
+                replace(
+                    row,
                     allocated_peak_bytes=after.allocated_peak_bytes,
                     reserved_peak_bytes=after.reserved_peak_bytes,
-                    verdict=after.verdict or DOES_NOT_FIT,
+                    verdict=after.verdict,
                 )
             )
         return tuple(rows)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from memguard.report.forecast_plot import COLOURS
 from memguard.report.forecast_svg import css_class, forecast_svg, usable_bytes
-from memguard.report.forecast_text import batch_text, near_edge_text, place_text, verdict_text
+from memguard.report.forecast_text import batch_text, near_edge_text, place_text, row_verdict, verdict_text
 from memguard.report.page import page
 from memguard.units import format_bytes
 
@@ -77,11 +77,18 @@ def _sections(forecast: Forecast, title: str) -> Iterator[str]:
             ],
         )
     if forecast.table:
+        sized = any(row.batch is not None for row in forecast.table)
         rows = [
-            (str(row.batch), escape(row.card), format_bytes(row.reserved_peak_bytes), _verdict(row.verdict))
+            (
+                *((str(row.batch),) if sized else ()),
+                escape(row.card),
+                format_bytes(row.reserved_peak_bytes) if row.reserved_peak_bytes is not None else "-",
+                _verdict(row_verdict(row)),
+            )
             for row in forecast.table
         ]
-        yield _table("By batch size and card", ("batch", "card", "reserved", "verdict"), rows)
+        title, heads = ("By batch size and card", ("batch",)) if sized else ("By card", ())
+        yield _table(title, (*heads, "card", "reserved", "verdict"), rows)
     lines_of = [
         (f"<code>{escape(place_text(line))}</code>", format_bytes(line.bytes)) for line in forecast.lines[:_MOST]
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memguard.units import format_bytes
 
 if TYPE_CHECKING:
-    from memguard.forecast.result import Forecast, Line
+    from memguard.forecast.result import Forecast, Line, TableRow
 
 _MOST = 6
 
@@ -67,8 +67,8 @@ def batch_text(forecast: Forecast) -> list[str]:
         return ["No batch size runs: one sample is too much already."]
     line = f"Largest batch that runs: {forecast.largest_batch}"
     if forecast.largest_batch_without_retries != forecast.largest_batch:
-        line += f" (without retries: {forecast.largest_batch_without_retries})"
-    return [f"{line}; to be safe, with 2 % of the GPU left free: {forecast.largest_batch_with_margin}."]
+        line += f" (without retries: {forecast.largest_batch_without_retries or 'none'})"
+    return [f"{line}; to be safe, with 2 % of the GPU left free: {forecast.largest_batch_with_margin or 'none'}."]
 
 
 def _peaks(forecast: Forecast) -> list[str]:
@@ -98,12 +98,18 @@ def _shares(forecast: Forecast) -> list[str]:
 
 
 def _table(forecast: Forecast) -> list[str]:
-    lines = ["Reserved by batch size:"]
-    lines += [
-        f"  {row.batch:>6}  {format_bytes(row.reserved_peak_bytes):>10}  {row.card}: {row.verdict}"
-        for row in forecast.table
-    ]
+    sized = any(row.batch is not None for row in forecast.table)
+    lines = [f"Reserved by {'batch size' if sized else 'card'}:"]
+    for row in forecast.table:
+        batch = f"{row.batch:>6}  " if row.batch is not None else ""
+        size = format_bytes(row.reserved_peak_bytes) if row.reserved_peak_bytes is not None else "-"
+        lines.append(f"  {batch}{size:>10}  {row.card}: {row_verdict(row)}")
     return lines
+
+
+def row_verdict(row: TableRow) -> str:
+    """What a row of the table comes to."""
+    return row.verdict or f"cannot be forecast: {row.reason}"
 
 
 def place_text(line: Line) -> str:

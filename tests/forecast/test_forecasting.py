@@ -180,6 +180,55 @@ def test_the_largest_batch_is_tight():
     assert runs[1].out_of_memory is not None
 
 
+def test_the_safe_batch_needs_no_retries():
+    """It is never above the largest that runs without them, however far above that others run."""
+
+    def build(batch):
+        model = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+
+        def step():
+            inputs = torch.randn(batch, 256, device="cuda")
+            nn.functional.mse_loss(model(inputs), inputs).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return model, optimizer, step
+
+    found = forecast_of(build, batch=1024, device="96MiB", takes_batch=True, steps=2)
+    smooth, careful = found.largest_batch_without_retries, found.largest_batch_with_margin
+    assert smooth < 0.97 * found.largest_batch, "this step has no retries, so it shows nothing"
+    assert 0 < careful <= smooth
+
+
+def in_bf16(native_only=False):
+    """A step under bf16 autocast, which refuses GPUs that only emulate it where it is told to."""
+    model = nn.Linear(64, 64).cuda()
+
+    def step():
+        if native_only and not torch.cuda.is_bf16_supported(including_emulation=False):
+            raise RuntimeError("this step needs a newer GPU")
+        with torch.autocast("cuda", torch.bfloat16):
+            model(torch.randn(8, 64, device="cuda")).sum().backward()
+
+    return model, None, step
+
+
+def test_old_cards_emulate_bfloat16():
+    """Autocast takes it on every card, as torch itself does; who asks for the real thing is told the truth."""
+    found = forecast_of(lambda batch: in_bf16(), device="nvidia-t4", cards=["v100-32gb", "a100-40gb"], steps=1)
+    assert [row.verdict for row in found.table] == ["fits", "fits"] and found.verdict == "fits"
+
+
+def test_a_card_that_cannot_run_the_step_is_one_row():
+    """With its reason; the others have their verdicts."""
+    found = forecast_of(lambda batch: in_bf16(native_only=True), cards=["t4", "a100-40gb"], steps=1)
+    old, new = found.table
+    assert (old.card, old.verdict, old.reserved_peak_bytes) == ("Tesla T4", None, None)
+    assert "this step needs a newer GPU" in old.reason
+    assert (new.card, new.verdict, new.reason) == ("A100 40 GB", "fits", None)
+
+
 def test_inputs_are_resized_where_the_step_takes_no_batch():
     """Tensors of the closure whose first dimension is the batch get another size in the search."""
     model, optimizer, step = make()

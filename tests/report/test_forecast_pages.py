@@ -91,6 +91,20 @@ def test_the_page_holds_all_that_the_text_says():
     assert "<script" not in page and "http" not in page
 
 
+def test_a_table_of_cards_has_no_batch_sizes():
+    """Neither as text nor as a page; a card that cannot run the step says why."""
+    fits = TableRow(batch=None, card="L4", allocated_peak_bytes=GIB, reserved_peak_bytes=GIB, verdict="fits")
+    cannot = TableRow(
+        batch=None, card="T4", allocated_peak_bytes=None, reserved_peak_bytes=None, verdict=None, reason="no kernel"
+    )
+    found = told(table=(fits, cannot))
+    lines = forecast_text(found).splitlines()
+    rows = lines[lines.index("Reserved by card:") + 1 :]
+    assert [" ".join(row.split()) for row in rows[:2]] == ["1.00 GiB L4: fits", "- T4: cannot be forecast: no kernel"]
+    page = forecast_html(found)
+    assert "<h2>By card</h2>" in page and "cannot be forecast: no kernel" in page and ">batch<" not in page
+
+
 @pytest.mark.parametrize(("peak", "said"), [(8 * GIB, False), (8 * GIB + GIB // 4, True)])
 def test_the_page_says_why_owners_do_not_add_up_to_the_allocated_peak(peak, said):
     """The allocator's blocks end after what was asked for; where that makes a difference, it has a row of its own."""

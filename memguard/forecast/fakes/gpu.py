@@ -82,7 +82,7 @@ def _device(properties: SimpleNamespace) -> dict[str, Any]:
         "get_device_properties": lambda *_: properties,
         "get_arch_list": lambda: [f"sm_{capability[0]}{capability[1]}"],
         "can_device_access_peer": lambda *_: False,
-        "is_bf16_supported": lambda *_, **__: capability >= (8, 0),
+        "is_bf16_supported": lambda including_emulation=True: including_emulation or capability >= (8, 0),
         "is_tf32_supported": lambda *_: capability >= (8, 0),
         "synchronize": _nothing,
         "ipc_collect": _nothing,
