@@ -34,14 +34,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         return int(given.run(given))
-    except (MemGuardError, ValueError, TypeError) as error:
-        if getattr(given, "debug", False):
-            raise
-        print(printable(f"memguard: {error}"), file=sys.stderr)
-        return 2
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except (MemGuardError, ValueError, TypeError, OSError) as error:
+        if getattr(given, "debug", False):
+            raise
+        text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+        print(printable(f"memguard: {text}"), file=sys.stderr)
+        return 2
 
 
 def make_parser(commands: Sequence[str] = _COMMANDS) -> argparse.ArgumentParser:

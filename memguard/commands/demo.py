@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from memguard.commands.parsers import add_parser
+from memguard.errors import MemGuardError
 
 DEVICE = "virtual:64MiB"
 
@@ -39,9 +40,14 @@ def run(given: argparse.Namespace) -> int:
     options = {"device": given.device, "log_every": 5, "validation": "guard"}
     Options.make(**options)
     logdir = Path(given.logdir or Path("memguard-runs") / time.strftime("demo-%Y%m%d-%H%M%S"))
-    logdir.mkdir(parents=True, exist_ok=True)
     script = logdir / "demo_training.py"
-    shutil.copyfile(demo_training.__file__, script)
+    try:
+        logdir.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(demo_training.__file__, script)
+    except OSError as error:
+        raise MemGuardError(
+            f"nothing can be written to {logdir}: {error.strerror or error}; name another directory with --logdir"
+        ) from None
     _say(f"A character model learns Python's standard library on {given.device}, with three faults planted.")
     _say(f"The program is an ordinary one: {script}")
     _say("")

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from memguard.commands.output import tell
 from memguard.commands.parsers import add_parser
 from memguard.units import format_bytes
 
@@ -32,20 +33,20 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Prints the diagnosis; returns 0, traps or not."""
-    print(f"Python {platform.python_version()} on {platform.system()} {platform.release()}, {platform.machine()}")
+    tell(f"Python {platform.python_version()} on {platform.system()} {platform.release()}, {platform.machine()}")
     versions = {name: version for name in _PACKAGES if (version := _version(name)) is not None}
-    print("Packages: " + ", ".join(f"{name} {version}" for name, version in versions.items()))
-    print()
-    print("What can be measured here:")
+    tell("Packages: " + ", ".join(f"{name} {version}" for name, version in versions.items()))
+    tell()
+    tell("What can be measured here:")
     from memguard.backends import diagnosis
 
     for line in (*diagnosis.devices(), *_host()):
-        print(f"  {line}")
+        tell(f"  {line}")
     hints = [*_hints(versions)]
-    print()
-    print("Traps:" if hints else "No known trap here.")
+    tell()
+    tell("Traps:" if hints else "No known trap here.")
     for hint in hints:
-        print(f"  - {hint}")
+        tell(f"  - {hint}")
     return 0
 
 

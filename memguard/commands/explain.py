@@ -8,6 +8,7 @@ import sys
 import textwrap
 from typing import Any
 
+from memguard.commands.output import tell
 from memguard.commands.parsers import add_parser
 from memguard.detectors import DETECTORS
 from memguard.detectors.explain import explain
@@ -40,14 +41,14 @@ def run(args: argparse.Namespace) -> int:
     text = str(args.rule)
     if is_act(text):
         code = next(code for code, name in ACTS.items() if text.upper() == code or text.lower() == name)
-        print(_fold(f"{code} {ACTS[code]}\n{_ACTS[code]}"))
+        tell(_fold(f"{code} {ACTS[code]}\n{_ACTS[code]}"))
         return 0
     try:
         rules = find(DETECTORS, text)
     except ValueError as error:
         print(f"memguard: {error}", file=sys.stderr)
         return 2
-    print("\n\n".join(_fold(explain(rule).text()) for rule in rules))
+    tell("\n\n".join(_fold(explain(rule).text()) for rule in rules))
     return 0
 
 

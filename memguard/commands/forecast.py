@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
+from memguard.commands.output import tell, writable
 from memguard.commands.parsers import add_parser
 
 
@@ -53,6 +53,7 @@ def run(given: argparse.Namespace) -> int:
     from memguard.forecast.from_file import forecast_target
     from memguard.units import parse_bytes
 
+    page, image = writable(given.html), writable(given.png)
     found = forecast_target(
         given.target,
         device=given.device,
@@ -65,18 +66,18 @@ def run(given: argparse.Namespace) -> int:
         reserved_by_others_bytes=parse_bytes(given.others) if given.others else 0,
         progress=sys.stderr.isatty(),
     )
-    if given.html:
+    if page is not None:
         from memguard.report.forecast_html import write_forecast_html
 
-        write_forecast_html(found, Path(given.html))
+        write_forecast_html(found, page)
         print(f"memguard: wrote {given.html}", file=sys.stderr)
-    if given.png:
+    if image is not None:
         from memguard.report.forecast_png import write_forecast_png
 
-        write_forecast_png(found, Path(given.png))
+        write_forecast_png(found, image)
         print(f"memguard: wrote {given.png}", file=sys.stderr)
     if given.json:
-        print(json.dumps(found.to_json(), indent=2))
+        tell(json.dumps(found.to_json(), indent=2))
     else:
-        print(found)
+        tell(str(found))
     return 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
+from memguard.commands.output import tell, writable
 from memguard.commands.parsers import add_parser
 from memguard.findings import Severity
-from memguard.printable import one_line, printable
+from memguard.printable import one_line
 from memguard.recording import Recording
 from memguard.report.compare import compare
 from memguard.report.rank_text import rank_lines
@@ -44,18 +44,19 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Reports, and returns 0; 1 where --fail-on says so."""
+    page = writable(given.html)
     found = load_run(given.logdir)
-    if given.html:
+    if page is not None:
         from memguard.report.html import write_html
 
-        write_html((Recording.open(path) for path in found.paths), Path(given.html))
+        write_html((Recording.open(path) for path in found.paths), page)
         print(f"memguard: wrote {given.html}", file=sys.stderr)
     if given.json:
         data = found.to_json()
         if given.compare:
             data["compare"] = compare(load_run([given.compare]).summary, found.summary)
-        print(json.dumps(data, indent=2, default=str))
-    elif not given.html or given.compare:
+        tell(json.dumps(data, indent=2, default=str))
+    elif page is None or given.compare:
         _print(found, given.compare)
     worst = {finding.severity for finding in found.summary.findings}
     if given.fail_on and any(Severity(given.fail_on) <= severity for severity in worst):
@@ -68,4 +69,4 @@ def _print(found: RunOnDisk, other: str | None) -> None:
     if other is not None:
         difference = compare(load_run([other]).summary, found.summary)
         lines += ["", f"Compared with {other}:", *(f"  {one_line(line)}" for line in difference["lines"])]
-    print(printable("\n".join(lines)))
+    tell("\n".join(lines))

@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import Any
 
+from memguard.commands.output import tell
 from memguard.commands.parsers import add_parser
 from memguard.detectors import DETECTORS
 from memguard.detectors.explain import explain
@@ -24,9 +25,9 @@ def run(args: argparse.Namespace) -> int:
     """Prints the rules; returns the exit code."""
     explanations = [explain(rule) for rule in DETECTORS]
     if args.json:
-        print(json.dumps([{"code": e.code, "name": e.name, "title": e.title} for e in explanations], indent=2))
+        tell(json.dumps([{"code": e.code, "name": e.name, "title": e.title} for e in explanations], indent=2))
         return 0
     width = max(len(e.name) for e in explanations)
     for e in explanations:
-        print(f"{e.code}  {e.name:<{width}}  {e.title}")
+        tell(f"{e.code}  {e.name:<{width}}  {e.title}")
     return 0

@@ -11,9 +11,9 @@ from memguard.allocator.config import AllocatorConfig
 from memguard.allocator.replay import Replay, WhatIf, replay, what_if
 from memguard.allocator.snapshot import Snapshot
 from memguard.allocator.snapshot_reader import read_snapshot
+from memguard.commands.output import tell
 from memguard.commands.parsers import add_parser
 from memguard.errors import SnapshotError
-from memguard.printable import printable
 from memguard.report.snapshot_text import render_device, render_replay, render_what_if
 from memguard.units import parse_bytes
 
@@ -64,13 +64,13 @@ def run(given: argparse.Namespace) -> int:
         if hypothetical:
             others = [what_if(snapshot, device, conf=given.alloc_conf, capacity_bytes=capacity) for device in traced]
     if given.json:
-        print(json.dumps(_json(given.file, found, replays, others), indent=2))
+        tell(json.dumps(_json(given.file, found, replays, others), indent=2))
         return 0
     parts = [f"Memory snapshot {given.file}"]
     parts += [render_device(device) for device in found] or ["It holds no memory and no history."]
     parts += [render_replay(replayed) for replayed in replays]
     parts += [render_what_if(replayed, other) for replayed, other in zip(replays, others, strict=False)]
-    print(printable("\n\n".join(parts)))
+    tell("\n\n".join(parts))
     return 0
 
 

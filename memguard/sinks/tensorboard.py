@@ -6,6 +6,7 @@ the record's number, which only grows: TensorBoard's fast loader drops what step
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from typing import Any, final
@@ -17,6 +18,8 @@ from memguard.sinks.interface import Sink
 from memguard.sinks.tensorboard_events import layout_event, manifest_event
 from memguard.sinks.window import Window
 from memguard.stats import Run, Series, Stage
+
+logger = logging.getLogger("memguard")
 
 WAITING, WAIT_SECONDS = 8, 1.0
 """Points that are handed over to memguard's own writer together, where they come faster than that one by one: to wake
@@ -126,12 +129,24 @@ class TensorBoardSink(Sink):
             if theirs is not None:
                 self._writer = _Writer(theirs, owned=False)
             elif self._logdir is not None:
-                from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-                self._writer = _Writer(EventFileWriter(os.fspath(self._logdir)), owned=True)
+                self._writer = _own_writer(os.fspath(self._logdir))
             self._tell_of_run()
             self._arrange()
         return self._writer
+
+
+def _own_writer(logdir: str) -> _Writer | None:
+    """One that writes there; None, which is said, where the directory cannot be written."""
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    try:
+        return _Writer(EventFileWriter(logdir), owned=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except UnicodeError:  # a locale of ASCII alone; TensorBoard encodes names by itself
+        reason = "its name has letters that this process's locale does not know; PYTHONUTF8=1 helps"
+    logger.warning("memguard: no curves for TensorBoard: %s cannot be written: %s", ascii(logdir), reason)
+    return None
 
 
 @final

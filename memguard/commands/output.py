@@ -1,0 +1,36 @@
+"""What commands write: text for any stdout, and files that are refused before the work is done."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from memguard.errors import MemGuardError
+from memguard.printable import printable
+
+
+def tell(text: str = "") -> None:
+    """Prints text on stdout, with codes behind a backslash for what its encoding does not have."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(printable(text).encode(encoding, "backslashreplace").decode(encoding))
+
+
+def writable(name: str | None) -> Path | None:
+    """The file that an option names, None where it names none.
+
+    Raises:
+        MemGuardError: It could not be written, as far as can be told without writing it.
+    """
+    if name is None:
+        return None
+    path = Path(name)
+    if path.is_dir():
+        reason = "it is a directory"
+    elif not path.parent.is_dir():
+        reason = f"there is no directory {path.parent}"
+    elif not os.access(path if path.exists() else path.parent, os.W_OK):
+        reason = "permission denied"
+    else:
+        return path
+    raise MemGuardError(f"{name} cannot be written: {reason}")

@@ -1,0 +1,71 @@
+"""What the commands write, and where they cannot."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from memguard.cli import main
+from memguard.commands.output import tell, writable
+from memguard.errors import MemGuardError
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("ascii", "\\xfc\\u2603"), ("latin-1", "ü\\u2603"), ("utf-8", "ü☃")])
+def test_letters_that_stdout_does_not_know_are_replaced(
+    encoding: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With their codes, and only those."""
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
+    monkeypatch.setattr(sys, "stdout", stdout)
+    tell("in ü☃/run")
+    stdout.seek(0)
+    assert stdout.read() == f"in {shown}/run\n"
+
+
+def test_a_file_that_can_be_written_is_its_path(tmp_path: Path) -> None:
+    """It is not made by the question."""
+    assert writable(str(tmp_path / "new.html")) == tmp_path / "new.html"
+    assert not list(tmp_path.iterdir())
+    assert writable(None) is None
+
+
+@pytest.mark.parametrize(("name", "reason"), [("none/page.html", "there is no directory"), (".", "it is a directory")])
+def test_a_file_that_cannot_be_written_is_refused(name: str, reason: str, tmp_path: Path) -> None:
+    """With its name and why."""
+    with pytest.raises(MemGuardError, match=reason):
+        writable(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["forecast", "{here}/nowhere.py:build", "--html", "{here}/none/x.html"],
+        ["forecast", "{here}/nowhere.py:build", "--png", "{here}/none/x.png"],
+        ["report", "{here}/no-run", "--html", "{here}/none/x.html"],
+        ["demo", "--logdir", "{here}/file"],
+    ],
+)
+def test_a_command_says_so_before_it_works(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line, exit code 2: the program or the run that is not there is not even looked for."""
+    (tmp_path / "file").touch()
+    assert main([word.format(here=tmp_path) for word in command]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "written" in told and str(tmp_path) in told
+
+
+def test_a_disk_that_fails_later_is_one_line_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the system refuses, the file is named."""
+
+    def full(_: object) -> None:
+        raise OSError(28, "No space left on device", "page.html")
+
+    monkeypatch.setattr("memguard.commands.rules.run", full)
+    assert main(["rules"]) == 2
+    assert capsys.readouterr().err == "memguard: page.html: No space left on device\n"
