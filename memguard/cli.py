@@ -31,7 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words:
         parser.print_help(sys.stderr)
         return 2
-    given = parser.parse_args(arguments)
+    given, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        given.parser.error(f"unrecognized arguments: {' '.join(unknown)}")  # with the command's own usage
     try:
         return int(given.run(given))
     except BrokenPipeError:  # the reader of our output left, as `head` does

@@ -35,6 +35,7 @@ def add_parser(
         formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
+    parser.set_defaults(parser=parser)
     return parser
 
 

@@ -59,7 +59,8 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the report as JSON at the end")
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
     parser.add_argument("target", metavar="SCRIPT", help="the script, or with -m the module")
-    parser.add_argument("arguments", metavar="ARGS", nargs=argparse.REMAINDER, help="the script's own arguments")
+    rest = parser.add_argument("arguments", metavar="ARGS", nargs=argparse.REMAINDER, help="the script's own arguments")
+    rest.required = False  # argparse takes the rest for required, so that an error would ask for it
     parser.set_defaults(run=run)
 
 

@@ -42,3 +42,22 @@ def test_memguard_run_has_every_option_under_its_own_name() -> None:
     given = vars(make_parser().parse_args(["run", "--custom-scalars", "--no-progress", "train.py", "--loggers"]))
     assert (given["custom_scalars"], given["progress"], given["loggers"]) == (True, False, None)
     assert given["arguments"] == ["--loggers"]
+
+
+@pytest.mark.parametrize(
+    ("words", "usage", "told"),
+    [
+        (["run"], "memguard run [options] SCRIPT", "are required: SCRIPT\n"),
+        (["run", "--bogus", "train.py"], "memguard run [options] SCRIPT", "unrecognized arguments: --bogus"),
+        (["report", "here", "--bogus"], "memguard report [-h]", "unrecognized arguments: --bogus"),
+    ],
+)
+def test_a_wrong_word_shows_the_usage_of_its_command(
+    words: list[str], usage: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And nothing is asked for that may be left out."""
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"usage: {usage}") and told in shown
