@@ -8,6 +8,8 @@ GIB = 1024**3
 MIB = 1024**2
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+_LEAST_BARE = 10**6
+"""A number without a unit is bytes; nobody means so few."""
 _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgtp]?)(i?b)?\s*", re.IGNORECASE)
 
 
@@ -26,10 +28,10 @@ def format_bytes(nbytes: float | None) -> str:
 def parse_bytes(text: str) -> int:
     """The number of bytes in a text like ``"24GiB"``, ``"512 MiB"``, ``"80G"`` or ``"1000000"``.
 
-    Units are powers of 1024, as everywhere in PyTorch's allocator; ``iB`` and ``B`` may be left out.
+    Units are powers of 1024, as everywhere in PyTorch's allocator, ``GB`` too; ``iB`` and ``B`` may be left out.
 
     Raises:
-        ValueError: The text is not a positive size.
+        ValueError: The text is not a positive size, or so few bytes that a unit must have been forgotten.
     """
     match = _SIZE.fullmatch(text)
     if match is None:
@@ -38,4 +40,6 @@ def parse_bytes(text: str) -> int:
     nbytes = int(float(match[1]) * 1024**power)
     if nbytes <= 0:
         raise ValueError(f"a size must be greater than zero, got {text!r}")
+    if not (match[2] or match[3]) and nbytes < _LEAST_BARE:
+        raise ValueError(f"the size {text!r} has no unit and would be {nbytes} bytes; write it like {text.strip()}GiB")
     return nbytes

@@ -21,14 +21,22 @@ def test_sizes_are_written_in_binary_units(nbytes: int | None, text: str) -> Non
 
 @pytest.mark.parametrize(
     ("text", "nbytes"),
-    [("24GiB", 24 * 1024**3), ("512 MiB", 512 * 1024**2), ("80g", 80 * 1024**3), ("1000", 1000), ("1.5K", 1536)],
+    [
+        ("24GiB", 24 * 1024**3),
+        ("512 MiB", 512 * 1024**2),
+        ("80g", 80 * 1024**3),
+        ("1000000", 10**6),
+        ("24GB", 24 * 1024**3),
+        ("7B", 7),
+        ("1.5K", 1536),
+    ],
 )
 def test_sizes_are_read_with_powers_of_1024(text: str, nbytes: int) -> None:
     """Units are powers of 1024, with or without iB, in any case."""
     assert parse_bytes(text) == nbytes
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "-1GiB", "0", "1 2", "many", "1XB", "nan"])
+@pytest.mark.parametrize("text", ["", "24", "80000", "GiB", "-1GiB", "0", "1 2", "many", "1XB", "nan"])
 def test_what_is_no_size_is_refused_by_its_text(text: str) -> None:
     """The error names the text."""
     with pytest.raises(ValueError, match="size"):

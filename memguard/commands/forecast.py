@@ -28,7 +28,8 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
         help="a function without arguments that returns (model, optimizer, step), or a LightningModule",
     )
     parser.add_argument(
-        "--device", help="a size like 24GiB or a card like nvidia-h200 (default: the GPU of this machine if it has one)"
+        "--device",
+        help="a size like 24GiB (24GB is the same) or a card like nvidia-h200 (default: this machine's GPU, if any)",
     )
     parser.add_argument("--steps", type=int, default=3, metavar="N", help="steps to look at (default: 3)")
     parser.add_argument("--batch", type=int, metavar="N", help="the step's batch size; asks for the largest that fits")

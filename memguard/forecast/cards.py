@@ -98,9 +98,12 @@ def find_card(device: str | int) -> Card:
     shorter = [card for card in CARDS if wanted and wanted in _plain(card.name)]
     if len(shorter) == 1:
         return shorter[0]
+    size = device.removeprefix("virtual:")
     try:
-        total = parse_bytes(device.removeprefix("virtual:"))
-    except ValueError:
+        total = parse_bytes(size)
+    except ValueError as error:
+        if size.strip().isdecimal():
+            raise ValueError(f"device: {error}") from None
         names = ", ".join(card.name for card in CARDS)
         raise ValueError(f"{device!r} is neither a size like 24GiB nor a known card; known are {names}") from None
     return Card(

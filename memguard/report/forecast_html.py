@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from memguard.report.forecast_plot import COLOURS
 from memguard.report.forecast_svg import css_class, forecast_svg, usable_bytes
-from memguard.report.forecast_text import batch_text, near_edge_text, place_text, row_verdict, verdict_text
+from memguard.report.forecast_text import batch_text, help_title, near_edge_text, place_text, row_verdict, verdict_text
 from memguard.report.page import page
 from memguard.units import format_bytes
 
@@ -63,7 +63,7 @@ def _sections(forecast: Forecast, title: str) -> Iterator[str]:
     yield _owners(forecast)
     if forecast.suggestions:
         yield _table(
-            "What would help, cheapest first",
+            help_title(forecast),
             ("change", "what to write", "cost", "reserved", "verdict"),
             [
                 (

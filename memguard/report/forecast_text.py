@@ -18,12 +18,14 @@ def forecast_text(forecast: Forecast) -> str:
     verdict = [*verdict_text(forecast), *near_edge_text(forecast), *batch_text(forecast)]
     lines = [*verdict, "", *_peaks(forecast), "", *_shares(forecast)]
     if forecast.suggestions:
-        lines += ["", "What would help, cheapest first:"]
+        lines += ["", f"{help_title(forecast)}:"]
         for suggestion in forecast.suggestions:
             lines.append(
                 f"  {suggestion.name}: {format_bytes(suggestion.reserved_peak_bytes)} reserved, {suggestion.verdict}"
-                f" ({suggestion.change}; {suggestion.cost})"
+                f" ({suggestion.change}; cost: {suggestion.cost})"
             )
+    if forecast.fits is False and forecast.batch is None:
+        lines += ["", "Tell the batch size (batch=32, --batch 32) to learn the largest that fits."]
     if forecast.table:
         lines += ["", *_table(forecast)]
     if forecast.notes:
@@ -35,7 +37,7 @@ def forecast_text(forecast: Forecast) -> str:
 def verdict_text(forecast: Forecast) -> list[str]:
     """Whether it fits, and by how much."""
     if forecast.verdict is None:
-        return ["No GPU was named, so there is no verdict; name one with device=."]
+        return ['No GPU was named, so there is no verdict; name one (device="24GiB", --device 24GiB).']
     usable = (forecast.device_total_bytes or 0) - forecast.context_bytes - forecast.reserved_by_others_bytes
     lines = [
         f"The step {forecast.verdict} on {forecast.device}: it reserves "
@@ -69,6 +71,12 @@ def batch_text(forecast: Forecast) -> list[str]:
     if forecast.largest_batch_without_retries != forecast.largest_batch:
         line += f" (without retries: {forecast.largest_batch_without_retries or 'none'})"
     return [f"{line}; to be safe, with 2 % of the GPU left free: {forecast.largest_batch_with_margin or 'none'}."]
+
+
+def help_title(forecast: Forecast) -> str:
+    """What stands above the suggestions: whether one of them is enough."""
+    enough = forecast.fits or any(suggestion.verdict == "fits" for suggestion in forecast.suggestions)
+    return "What would help, cheapest first" + ("" if enough else "; none of it alone makes the step fit")
 
 
 def _peaks(forecast: Forecast) -> list[str]:

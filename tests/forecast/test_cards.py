@@ -26,3 +26,10 @@ def test_unknown_cards_are_listed():
     """The error names the value and the known cards."""
     with pytest.raises(ValueError, match=r"'zx81' is neither .* nvidia-h200"):
         find_card("zx81")
+
+
+@pytest.mark.parametrize("device", ["24", 24, "virtual:24"])
+def test_a_bare_number_gets_advice(device):
+    """Nobody's GPU has so few bytes: the error says what to write."""
+    with pytest.raises(ValueError, match=r"'24' has no unit and would be 24 bytes; write it like 24GiB"):
+        find_card(device)

@@ -91,6 +91,36 @@ def test_the_page_holds_all_that_the_text_says():
     assert "<script" not in page and "http" not in page
 
 
+@pytest.mark.parametrize(("verdict", "enough"), [("does not fit", False), ("fits", True)])
+def test_suggestions_say_whether_one_is_enough(verdict, enough):
+    """Above them, in the text and on the page; each with its cost."""
+    suggestion = Suggestion(
+        name="expandable segments",
+        change="expandable_segments:True",
+        cost="nothing",
+        allocated_peak_bytes=GIB,
+        reserved_peak_bytes=GIB,
+        verdict=verdict,
+    )
+    found = told(verdict="does not fit", suggestions=(suggestion,))
+    for text in (forecast_text(found), forecast_html(found)):
+        assert ("none of it alone makes the step fit" in text) is not enough
+    assert "(expandable_segments:True; cost: nothing)" in forecast_text(found)
+
+
+def test_a_step_that_does_not_fit_says_how_to_learn_what_batch_does():
+    """Unless that was asked for."""
+    assert "--batch 32" in forecast_text(told(verdict="does not fit"))
+    assert "--batch 32" not in forecast_text(told(verdict="does not fit", batch=8, largest_batch=4))
+    assert "--batch 32" not in forecast_text(told())
+
+
+def test_without_a_gpu_both_ways_to_name_one_are_told():
+    """The text is read after a call and after a command."""
+    text = forecast_text(told(verdict=None, device_total_bytes=None))
+    assert 'device="24GiB"' in text and "--device 24GiB" in text
+
+
 def test_a_table_of_cards_has_no_batch_sizes():
     """Neither as text nor as a page; a card that cannot run the step says why."""
     fits = TableRow(batch=None, card="L4", allocated_peak_bytes=GIB, reserved_peak_bytes=GIB, verdict="fits")
