@@ -112,8 +112,8 @@ class Pace:
             return None
         before = f", for a while 1 in {self.widest}" if self.widest > self.interval else ""
         return (
-            f"memguard took more than {SHARE:.1%} of the run's time at first, so it looked closely at fewer batches: at "
-            f"1 in {self.interval} at the end{before}; every batch has its record"
+            f"memguard took more than {SHARE:.1%} of the run's time at first, so it looked closely at fewer batches: "
+            f"at 1 in {self.interval} at the end{before}; every batch has its record"
         )
 
     def _fill(self, share: float) -> None:
