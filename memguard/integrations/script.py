@@ -22,6 +22,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, final
@@ -30,6 +31,7 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from memguard.backends.choose import choose_backend
 from memguard.integrations.guard import Guard
 from memguard.integrations.lightning_class import OPTIONS_VARIABLE
 from memguard.integrations.loop.backward_calls import BackwardCalls
@@ -58,7 +60,7 @@ class ScriptGuard:
     """
 
     def __init__(self, options: Options) -> None:
-        self._options = options
+        self._options = replace(options, loggers=False)  # those of a Trainer, which has a guard of its own
         self._guard: Guard | None = None
         self._handles: list[Any] = []
         self._thread, self._pid = threading.get_ident(), os.getpid()
@@ -236,13 +238,14 @@ def run_script(
         The script's exit code, and the summary of each guarded run in it.
 
     Raises:
-        ValueError: There is no such script.
+        ValueError: There is no such script, or no such device in this build of PyTorch.
     """
     if not module and not Path(target).is_file():
         raise ValueError(f"there is no script {target!r}; give the path of a Python file, or -m MODULE")
     checked = Options.make(**options)
     if disabled():
         return _execute(target, arguments, module=module)[0], []
+    choose_backend(checked.device)  # else the first model that the script calls would find out
     summaries: list[Summary] = []
     guard = ScriptGuard(checked)
     told = json.dumps({**options, "quiet": True, "discreet": False}, default=str)

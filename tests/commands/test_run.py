@@ -160,6 +160,14 @@ def test_root_models_and_evaluation_are_found(tmp_path: Path) -> None:
     assert len(Recording.open(find_recordings(tmp_path / "log")[0])) == 26
 
 
+def test_a_script_without_a_trainer_has_no_loggers_to_tell(tmp_path: Path) -> None:
+    """--loggers means those of a Trainer; a plain loop is guarded all the same."""
+    script = tmp_path / "train.py"
+    script.write_text(PLAIN)
+    done = run(script, options=("--loggers",))
+    assert done.returncode == 0 and "26 batches" in done.stderr and "failed" not in done.stderr
+
+
 def test_models_that_come_late_are_found(tmp_path: Path) -> None:
     """Each fold has its own model and optimizer; at most its first batch is missed, and that of its evaluation not."""
     script = tmp_path / "train.py"
@@ -245,6 +253,7 @@ def test_a_lightning_script_gets_the_callback(tmp_path: Path) -> None:
     [
         (("missing.py",), "missing.py"),
         (("--device", "gpu", "train.py"), "virtual:SIZE"),
+        (("--device", "xpu", "train.py"), "is not in this build of PyTorch"),
         (("--validation", "on", "train.py"), "guard, warn, off"),
         (("--rules", "MG999", "train.py"), "MG101"),
         (("--empty-cache", "0", "train.py"), "at least 1"),
