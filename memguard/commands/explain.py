@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import sys
 import textwrap
 from typing import Any
 
@@ -12,14 +11,7 @@ from memguard.commands.output import tell
 from memguard.commands.parsers import add_parser
 from memguard.detectors import DETECTORS
 from memguard.detectors.explain import explain
-from memguard.detectors.select import ACTS, find, is_act
-
-_ACTS = {
-    "MG001": "memguard ran a forward in eval mode without an autograd graph, because nobody uses it. Put the forward "
-    'under `with memguard.allow("grad"):` if gradients are wanted there, or pass validation="warn".',
-    "MG002": "memguard gave cached memory back to the driver, as the option empty_cache asks.",
-    "MG003": "A part of memguard failed and was switched off; the training is not touched.",
-}
+from memguard.detectors.select import find, find_act
 
 
 def add(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -37,18 +29,15 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the explanation; returns the exit code, 2 where there is no such rule."""
+    """Prints the explanation; returns the exit code.
+
+    Raises:
+        ValueError: There is no such rule.
+    """
     text = str(args.rule)
-    if is_act(text):
-        code = next(code for code, name in ACTS.items() if text.upper() == code or text.lower() == name)
-        tell(_fold(f"{code} {ACTS[code]}\n{_ACTS[code]}"))
-        return 0
-    try:
-        rules = find(DETECTORS, text)
-    except ValueError as error:
-        print(f"memguard: {error}", file=sys.stderr)
-        return 2
-    tell("\n\n".join(_fold(explain(rule).text()) for rule in rules))
+    act = find_act(text)
+    told = [act] if act is not None else [explain(rule) for rule in find(DETECTORS, text)]
+    tell("\n\n".join(_fold(each.text()) for each in told))
     return 0
 
 

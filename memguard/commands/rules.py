@@ -9,7 +9,7 @@ from typing import Any
 from memguard.commands.output import tell
 from memguard.commands.parsers import add_parser
 from memguard.detectors import DETECTORS
-from memguard.detectors.explain import explain
+from memguard.detectors.explain import explanations
 
 
 def add(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -23,11 +23,11 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the rules; returns the exit code."""
-    explanations = [explain(rule) for rule in DETECTORS]
+    told = explanations(DETECTORS)
     if args.json:
-        tell(json.dumps([{"code": e.code, "name": e.name, "title": e.title} for e in explanations], indent=2))
+        tell(json.dumps([{"code": e.code, "name": e.name, "title": e.title} for e in told], indent=2))
         return 0
-    width = max(len(e.name) for e in explanations)
-    for e in explanations:
+    width = max(len(e.name) for e in told)
+    for e in told:
         tell(f"{e.code}  {e.name:<{width}}  {e.title}")
     return 0

@@ -3,35 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import final
+from collections.abc import Iterable, Sequence
 
+from memguard.detectors.acts import ACTS
+from memguard.detectors.explanation import Explanation
 from memguard.detectors.interface import Detector
 
 PARTS = ("What", "Why it matters", "How to fix")
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """One rule at length."""
-
-    code: str
-    name: str
-    title: str
-    parts: dict[str, str]
-    """What, Why it matters, How to fix; each one paragraph."""
-
-    def text(self) -> str:
-        """As plain text."""
-        head = f"{self.code} {self.name}\n{self.title}"
-        return "\n\n".join([head, *(f"{part}: {text}" for part, text in self.parts.items())])
-
-    def markdown(self) -> str:
-        """As a section of the docs page."""
-        parts = "\n\n".join(f"**{part}.** {text}" for part, text in self.parts.items())
-        return f"## {self.code} {self.name}\n\n{self.title}\n\n{parts}\n"
 
 
 def explain(rule: type[Detector]) -> Explanation:
@@ -57,9 +35,13 @@ def explain(rule: type[Detector]) -> Explanation:
     )
 
 
-def page(rules: Iterable[type[Detector]]) -> str:
-    """The docs page of all rules."""
-    explanations = [explain(rule) for rule in rules]
+def explanations(rules: Iterable[type[Detector]]) -> list[Explanation]:
+    """Memguard's own acts and these rules at length."""
+    return [*ACTS, *map(explain, rules)]
+
+
+def page(explanations: Sequence[Explanation]) -> str:
+    """The docs page of all rules and acts."""
     rows = "\n".join(f"| [{e.code}](#{e.code.lower()}-{e.name}) | {e.name} | {e.title} |" for e in explanations)
     sections = "\n".join(e.markdown() for e in explanations)
     return (
@@ -78,4 +60,4 @@ def _capital(text: str) -> str:
 if __name__ == "__main__":
     from memguard.detectors import DETECTORS
 
-    print(page(DETECTORS), end="")
+    print(page(explanations(DETECTORS)), end="")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from memguard.detectors.acts import ACTS
+from memguard.detectors.explanation import Explanation
 from memguard.detectors.interface import Detector
 
 
@@ -26,27 +28,35 @@ def choose(
 
 
 def find(detectors: tuple[type[Detector], ...], text: str) -> list[type[Detector]]:
-    """The rules that a code, a name or a code's prefix means.
+    """The rules that a code, a name or a code's prefix means; none where it means an act of memguard's own.
 
     Raises:
-        ValueError: There is none.
+        ValueError: There is neither a rule nor an act of that code or name; the text names the valid ones.
     """
     wanted = text.strip()
+    if find_act(wanted) is not None:
+        return []
     found = [kind for kind in detectors if wanted.upper() == kind.code or wanted.lower() == kind.name]
     if not found and len(wanted) > 2 and wanted.upper().startswith("MG"):
         found = [kind for kind in detectors if kind.code.startswith(wanted.upper())]
-    if not found and is_act(wanted):
-        return []
     if not found:
-        valid = ", ".join(f"{kind.code} {kind.name}" for kind in detectors)
+        acts, rules = [(act.code, act.name) for act in ACTS], [(kind.code, kind.name) for kind in detectors]
+        valid = ", ".join(f"{code} {name}" for code, name in acts + rules)
         raise ValueError(f"there is no rule {text!r}; the rules are {valid}")
     return found
 
 
-ACTS = {"MG001": "validation-guarded", "MG002": "cache-emptied", "MG003": "part-off"}
-"""Memguard's own acts: told like findings, made without a detector."""
+def find_act(text: str) -> Explanation | None:
+    """The act of memguard's own that a code or name means."""
+    wanted = text.strip()
+    return next((act for act in ACTS if wanted.upper() == act.code or wanted.lower() == act.name), None)
 
 
-def is_act(text: str) -> bool:
-    """Whether a code or name is one of memguard's own acts."""
-    return text.upper() in ACTS or text.lower() in ACTS.values()
+def codes_of(detectors: tuple[type[Detector], ...], text: str) -> frozenset[str]:
+    """The codes that a code, a name or a code's prefix means, of rules and of memguard's own acts.
+
+    Raises:
+        ValueError: As `find`.
+    """
+    act = find_act(text)
+    return frozenset({act.code} if act is not None else {kind.code for kind in find(detectors, text)})
