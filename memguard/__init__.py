@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from memguard.allowing import allow as allow
+    from memguard.detectors.allow import allow as allow
     from memguard.errors import MemGuardError as MemGuardError
     from memguard.findings import Finding as Finding
     from memguard.findings import Severity as Severity
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     MemGuard: type[Any]
 
 _HOMES = {
-    "allow": "memguard.allowing",
+    "allow": "memguard.detectors.allow",
     "BatchRecord": "memguard.stats",
     "Finding": "memguard.findings",
     "Guard": "memguard.integrations.guard",

@@ -18,7 +18,7 @@ class Causes:
     """All findings of a run, each cause once.
 
     Args:
-        silenced: Rule codes and names whose findings are dropped.
+        silenced: Codes of rules and acts whose findings are dropped.
     """
 
     def __init__(self, silenced: Iterable[str] = ()) -> None:
@@ -30,7 +30,7 @@ class Causes:
 
     def add(self, finding: Finding) -> Finding | None:
         """Takes a finding in; returns what is to be told of it now, None if nothing."""
-        if any(self._is_allowed(name) for name in (finding.code, finding.name)):
+        if finding.code in self._silenced or finding.code in self.allowed or allowed(finding.code):
             return None
         known = self.findings.get(finding.cause)
         if known is None:
@@ -43,6 +43,3 @@ class Causes:
             newest = replace(finding, stage=known.stage, epoch=known.epoch, batch=known.batch)
         self.findings[finding.cause] = newest = replace(newest, count=known.count + finding.count)
         return newest if worse else None
-
-    def _is_allowed(self, name: str) -> bool:
-        return name in self._silenced or name in self.allowed or allowed(name)

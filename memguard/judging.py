@@ -31,7 +31,7 @@ class Judging:
         run: What is known of the run; shared with the rules.
         detectors: The rules to judge by.
         sinks: Where records and findings go.
-        silenced: Rule codes and names whose findings are dropped.
+        silenced: Codes of rules and acts whose findings are dropped.
         switched_off: Told the name of each part that failed.
     """
 

@@ -68,7 +68,7 @@ class Recorder:
         sinks: Where records and findings go.
         slow: The newest reading of the slow lane.
         rss: The process's resident memory in bytes, cheap enough for every batch.
-        silenced: Rule codes and names whose findings are dropped.
+        silenced: Codes of rules and acts whose findings are dropped.
         clock: Seconds since 1970; tests bring their own.
     """
 

@@ -52,11 +52,11 @@ def find_act(text: str) -> Explanation | None:
     return next((act for act in ACTS if wanted.upper() == act.code or wanted.lower() == act.name), None)
 
 
-def codes_of(detectors: tuple[type[Detector], ...], text: str) -> frozenset[str]:
-    """The codes that a code, a name or a code's prefix means, of rules and of memguard's own acts.
+def codes_of(detectors: tuple[type[Detector], ...], texts: Iterable[str]) -> frozenset[str]:
+    """The codes that codes, names or codes' prefixes mean, of rules and of memguard's own acts.
 
     Raises:
         ValueError: As `find`.
     """
-    act = find_act(text)
-    return frozenset({act.code} if act is not None else {kind.code for kind in find(detectors, text)})
+    codes = {kind.code for text in texts for kind in find(detectors, text)}
+    return frozenset(codes.union(act.code for text in texts if (act := find_act(text)) is not None))

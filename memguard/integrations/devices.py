@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from memguard.backends.choose import choose_backend
-from memguard.detectors import make_detectors
+from memguard.detectors import DETECTORS, make_detectors
 from memguard.detectors.interface import Detector
+from memguard.detectors.select import codes_of
 from memguard.findings import Finding
 from memguard.module_parts import buffers_of, parameters_of
 from memguard.recorder import Recorder
@@ -83,7 +84,7 @@ class FurtherDevices:
             logdir=session.logdir if session.recorder.recording is not None else None,
             detectors=[_OnDevice(each, device) for each in detectors if type(each).observe is not Detector.observe],
             sinks=[_ToSession(session.recorder)],
-            silenced=options.ignore,
+            silenced=codes_of(DETECTORS, options.ignore),
         )
         recorder.open({**self._described, "lane": len(self._recorders) + 1})
         for stage in self._stages:

@@ -33,7 +33,8 @@ from memguard.backends.choose import choose_backend
 from memguard.backends.cuda_history import choose_history
 from memguard.backends.host import HostMemory
 from memguard.backends.slow_lane import SlowLane, is_tight
-from memguard.detectors import make_detectors
+from memguard.detectors import DETECTORS, make_detectors
+from memguard.detectors.select import codes_of
 from memguard.findings import Finding
 from memguard.forks import process
 from memguard.guards.differentiates import differentiates
@@ -122,7 +123,7 @@ class Session:
             sinks=_sinks(options, writer, self.logdir, rank, console=console, record=record),
             slow=self._slow.newest,
             rss=self._host.rss_bytes,
-            silenced=options.ignore,
+            silenced=codes_of(DETECTORS, options.ignore),
         )
         self.watch = Watch(device=options.device, lightning=lightning, read=self.backend.read)
         self.watch.differentiates = differentiates
