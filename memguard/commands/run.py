@@ -70,6 +70,7 @@ def run(given: argparse.Namespace) -> int:
     from memguard.integrations.closing import closing_text
     from memguard.integrations.script import run_script
     from memguard.launch import read_launch
+    from memguard.options import disabled
     from memguard.report.summaries import merge
     from memguard.summary import Summary
 
@@ -90,7 +91,7 @@ def run(given: argparse.Namespace) -> int:
     summary = merge(ran) if ran else summaries[-1] if summaries else Summary()
     if summaries:
         print(closing_text(launch, summary), file=sys.stderr)
-    else:
+    elif not disabled():
         print("memguard: this program called no model; there is nothing to report.", file=sys.stderr)
     if given.json:
         try:

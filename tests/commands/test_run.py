@@ -273,6 +273,7 @@ def test_memguard_disable_runs_the_script_alone(tmp_path: Path) -> None:
     script.write_text(PLAIN)
     done = python("-m", "memguard", "run", script.name, cwd=tmp_path, MEMGUARD_DISABLE="1")
     assert done.returncode == 0 and not (tmp_path / "memguard-runs").exists()
+    assert done.stderr == ""
 
 
 OWN_GUARD = """
