@@ -13,7 +13,7 @@ from memguard.detectors.interface import Detector
 from memguard.facts import Fact
 from memguard.findings import Finding
 from memguard.forks import process
-from memguard.parts import Parts
+from memguard.parts import RECORDING, Parts
 from memguard.recording_writer import RecordingWriter
 from memguard.shape_table import ShapeTable
 from memguard.sinks.interface import Sink
@@ -88,9 +88,11 @@ class Judging:
         for alike in series:
             self._judge(alike)
         for sink in tuple(self.sinks):
-            with parts.part(_name(sink)):
+            try:
                 for alike in series:
                     sink.records(alike, run)
+            except Exception as error:
+                self._sink_failed(sink, error)
 
     def _judge(self, alike: Series) -> None:
         """Shows records that are alike to the rules: all of them to those alone that hear of the second one.
@@ -125,9 +127,11 @@ class Judging:
         if told is None:
             return
         self.line("finding", told.to_json())
-        for sink in self.sinks:
-            with self.parts.part(_name(sink)):
+        for sink in tuple(self.sinks):
+            try:
                 sink.finding(told)
+            except Exception as error:
+                self._sink_failed(sink, error)
 
     def out_of_memory(self, told: dict[str, Any]) -> None:
         """A post-mortem as JSON data; the one that the program did not catch is the run's."""
@@ -135,9 +139,11 @@ class Judging:
         if told["caught"]:
             return
         self.summary.oom = told
-        for sink in self.sinks:
-            with self.parts.part(_name(sink)):
+        for sink in tuple(self.sinks):
+            try:
                 sink.out_of_memory(str(told["text"]), int(told["batch"]))
+            except Exception as error:
+                self._sink_failed(sink, error)
 
     def line(self, kind: str, data: dict[str, Any]) -> None:
         """Writes a rare thing into the recording."""
@@ -166,7 +172,8 @@ class Judging:
         for finding in self.summary.findings:
             if finding.count > 1:
                 self.line("finding", finding.to_json())
-        self.line("end", {"reason": reason, "batches": batches, "overhead": overhead})
+        told = {"reason": reason, "batches": batches, "overhead": overhead, "notes": self.summary.notes}
+        self.line("end", told)
 
     def close(self) -> None:
         """Sinks and recording close; an interrupt in one of them stops none of the others."""
@@ -186,6 +193,13 @@ class Judging:
         try:
             sink.close()
         except Exception as error:
+            self._sink_failed(sink, error)
+
+    def _sink_failed(self, sink: Sink, error: Exception) -> None:
+        """It is asked no more; where it could not write, that is told as such."""
+        if isinstance(error, OSError):
+            self.parts.cannot_write(_name(sink), error)
+        else:
             self.parts.failed(_name(sink), error)
 
     def _recording_failed(self, error: BaseException) -> None:
@@ -193,7 +207,7 @@ class Judging:
         if recording is not None:
             with contextlib.suppress(Exception):  # the failure that ends it is told below
                 recording.close()
-        self.parts.recording_failed(error)
+        self.parts.cannot_write(RECORDING, error)
 
     def _use(self, detectors: Sequence[Detector]) -> None:
         """Takes these rules, and knows who hears of what."""

@@ -12,6 +12,9 @@ from typing import final
 
 logger = logging.getLogger("memguard")
 
+RECORDING = "recording"
+"""The part that writes the run to disk."""
+
 
 @final
 class Parts:
@@ -51,14 +54,21 @@ class Parts:
             logger.error("%s. The training is not touched; please report this.\n%s", note, trace)
         error.__traceback__ = None  # TensorBoard's writer keeps its error, which must not keep the step's frames
 
-    def recording_failed(self, error: BaseException) -> None:
-        """A full disk or a directory that is gone is no fault of memguard's: it is told without a traceback."""
-        if "recording" not in self._off:
-            self._off.add("recording")
+    def cannot_write(self, name: str, error: BaseException) -> None:
+        """A full disk or a directory that is gone is no fault of memguard's: it is told without a traceback.
+
+        Of all that would write there the recording is told alone.
+        """
+        if name in self._off:
+            return
+        told = RECORDING not in self._off
+        self._off.add(name)
+        self._switched_off(name)
+        if told:
             with contextlib.suppress(Exception):  # as in `failed`
-                note = f"the recording stopped: {error}"
+                note = f"the {name} stopped: {error}"
                 self._note(note)
-                logger.warning("memguard: %s. Training goes on untouched, without a recording.", note)
+                logger.warning("memguard: %s. Training goes on untouched, without it.", note)
         error.__traceback__ = None
 
 
