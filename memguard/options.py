@@ -90,8 +90,12 @@ class Options:
             raise ValueError(f"logdir must be a local directory, got {os.fspath(self.logdir)!r}")
 
     @classmethod
-    def make(cls, **settings: Any) -> Options:
+    def make(cls, *besides: str, **settings: Any) -> Options:
         """The options from keyword arguments.
+
+        Args:
+            *besides: What else the caller takes, for the text of the error.
+            **settings: The options.
 
         Raises:
             TypeError: An option of an unknown name; the text names the valid ones.
@@ -104,7 +108,7 @@ class Options:
                     "your own call memguard.forecast(step, model=model, optimizer=optimizer, device=...) before it"
                 )
             if name not in known:
-                raise TypeError(f"memguard has no option {name!r}; the options are {', '.join(known)}")
+                raise TypeError(f"memguard has no option {name!r}; the options are {', '.join([*known, *besides])}")
         return cls(**settings)
 
 

@@ -35,7 +35,7 @@ _BY_NAME: dict[str, tuple[type, ...]] = {
 _BY_KIND: dict[str, dict[str, tuple[type, ...]]] = {
     "finding": {"advice": (str,)},
     "oom": {"advice": (list,), "owners": (dict,), "site": (dict,), "place": (dict,), "request": (dict,), "id": (str,)},
-    "end": {"overhead": (dict,)},
+    "end": {"overhead": (dict,), "notes": (list,)},
 }
 
 

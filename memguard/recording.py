@@ -139,6 +139,11 @@ class Recording:
         return ends[-1] if ends else None
 
     @property
+    def told(self) -> list[str]:
+        """What the run itself noted at its end: what was switched off or left out."""
+        return [note for note in (self.end or {}).get("notes") or () if isinstance(note, str)]
+
+    @property
     def findings(self) -> list[Finding]:
         """The newest state of each finding, in the order of their first appearance."""
         newest: dict[tuple[str, str | None, int | None, str | None], Finding] = {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memguard.findings import Finding
-from memguard.stats import BatchRecord, Series, Stage
+from memguard.stats import STAGES, BatchRecord, Series, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +88,14 @@ class Summary:
         return sum(stage.batches for stage in self.stages.values())
 
     @property
+    def in_order(self) -> dict[Stage, StageSummary]:
+        """The stages as they are told: training first, what is none of them last."""
+        return {stage: self.stages[stage] for stage in STAGES if stage in self.stages}
+
+    @property
     def peak(self) -> Peak:
         """The highest of the stages' peaks."""
-        return max((stage.peak for stage in self.stages.values()), key=peak_height, default=Peak())
+        return max((stage.peak for stage in self.in_order.values()), key=peak_height, default=Peak())
 
     def count(self, series: Iterable[Series], shapes: Sequence[list[Any]]) -> None:
         """Takes more records into account.
@@ -147,9 +152,9 @@ class Summary:
             "device": self.device,
             "device_name": self.device_name,
             "device_total_bytes": self.device_total_bytes,
-            "batches": {stage.value: summary.batches for stage, summary in self.stages.items()},
+            "batches": {stage.value: summary.batches for stage, summary in self.in_order.items()},
             "peak": peak,
-            "peaks": {stage.value: summary.peak.to_json() for stage, summary in self.stages.items()},
+            "peaks": {stage.value: summary.peak.to_json() for stage, summary in self.in_order.items()},
             "num_alloc_retries": self.num_alloc_retries,
             "num_ooms": self.num_ooms,
             "findings": [finding.to_json() for finding in self.findings],

@@ -52,7 +52,7 @@ class MemGuardCallback(Answers, TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, *, quiet: bool = False, **options: Any) -> None:
         Answers.__init__(self, quiet=quiet)
-        self._options = Options.make(**options)
+        self._options = Options.make("quiet", **options)
         self._given = options
         self._off = disabled()
         self._host: Host | None = None

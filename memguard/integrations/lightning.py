@@ -61,7 +61,7 @@ class MemGuardMixin(Answers):
 
     def __init__(self, *, quiet: bool = False, forecast: bool = False, **options: Any) -> None:
         Answers.__init__(self, quiet=quiet)
-        self._options = Options.make(**options)
+        self._options = Options.make("quiet", "forecast", **options)
         self._given, self._wants_forecast = options, forecast
         self._discreet = False
         self._forecast: FirstForecast | None = None

@@ -48,7 +48,7 @@ def watch(
     optimizers = (
         [] if optimizer is None else [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
     )
-    return Guard(models, optimizers, Options.make(**options), writer=writer, quiet=quiet)
+    return Guard(models, optimizers, Options.make("writer", "quiet", **options), writer=writer, quiet=quiet)
 
 
 def wrap(model: ModelT, *, writer: Any = None, quiet: bool = False, **options: Any) -> ModelT:
@@ -68,7 +68,7 @@ def wrap(model: ModelT, *, writer: Any = None, quiet: bool = False, **options: A
         ValueError: An option is not valid.
     """
     check_model(model)
-    checked = Options.make(**options)
+    checked = Options.make("writer", "quiet", **options)
     if disabled():
         return model
     if _wrapped and not _wrapped[0].is_of_this_process:

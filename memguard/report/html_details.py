@@ -66,7 +66,7 @@ def details(index: RowIndex, lines: LineIndex, notes: list[str]) -> dict[str, An
         "owners": sorted(lines.owners),
         "shapes": lines.shapes(),
         "end": lines.end,
-        "notes": [*notes, *([lines.broken] if lines.broken else [])],
+        "notes": [*lines.told, *notes, *([lines.broken] if lines.broken else [])],
     }
 
 

@@ -103,6 +103,11 @@ class LineIndex:
             self._causes.values(), key=lambda each: (order[each["severity"]], -_size(each), each["first_batch"])
         )
 
+    @property
+    def told(self) -> list[str]:
+        """What the run itself noted at its end: what was switched off or left out."""
+        return [note for note in (self.end or {}).get("notes") or () if isinstance(note, str)]
+
     def owners_at(self, batch: int) -> dict[str, Any] | None:
         """Who owned the memory at this batch, or else at the nearest batch where it was recorded."""
         if not self.owners:

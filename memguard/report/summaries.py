@@ -29,11 +29,11 @@ def summarize(recording: Recording) -> Summary:
         overhead_seconds=float(overhead.get("seconds") or 0.0),
         overhead_share=float(overhead.get("share") or 0.0),
         recording=str(recording.path),
-        notes=list(recording.notes),
+        notes=[*recording.told, *recording.notes],
     )
     _count_stages(recording, summary)
     caught = len(recording.of_kind("oom")) - len(ooms)
-    if caught:
+    if caught and not recording.told:  # it ended without a word, or is of an older version
         summary.notes.append(f"the program caught {caught} out-of-memory error{'s' * (caught > 1)} and went on")
     if summary.ended is None and len(recording):
         summary.notes.append(_last_words(recording))

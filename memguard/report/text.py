@@ -91,7 +91,7 @@ def _stage_lines(summary: Summary) -> list[str]:
     if not summary.stages:
         return []
     rows: list[tuple[str, ...]] = [("stage", "batches", "ms/batch", "peak allocated", "peak reserved", "RAM")]
-    rows += [_stage_row(stage, entry) for stage, entry in summary.stages.items()]
+    rows += [_stage_row(stage, entry) for stage, entry in summary.in_order.items()]
     return ["", *columns(rows)]
 
 

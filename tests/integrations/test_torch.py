@@ -11,6 +11,8 @@ from torch.nn import functional
 
 import memguard
 from memguard.recording import Recording, find_recordings
+from memguard.report.runs import load_run
+from memguard.report.text import render
 from memguard.stats import Stage
 from tests.integrations.programs import batches, net
 
@@ -54,6 +56,13 @@ def test_what_is_no_module_is_refused() -> None:
     """The type is named."""
     with pytest.raises(TypeError, match="list"):
         memguard.wrap([net()])
+
+
+def test_a_misspelt_option_is_answered_with_all_that_are_taken() -> None:
+    """Those that are no settings of the run stand among them."""
+    for front_door in (memguard.wrap, memguard.watch):
+        with pytest.raises(TypeError, match=r"no option 'quite'; the options are logdir, .*loggers, writer, quiet$"):
+            front_door(net(), quite=True)
 
 
 def test_wrapping_twice_changes_nothing(tmp_path: Path) -> None:
@@ -214,6 +223,24 @@ def test_the_summary_tells_stages_and_cost(tmp_path: Path) -> None:
     assert "train" in text and "validation" in text
     assert "of the run's time" in text
     assert str(guard.recording) in text
+
+
+def test_the_report_says_what_the_summary_said(tmp_path: Path) -> None:
+    """Stages in one order, whichever came first, and every note of the run."""
+    with memguard.watch(device="virtual:64MiB", logdir=tmp_path, quiet=True) as guard:
+        for _ in guard.batches([torch.ones(8), torch.ones(8)]):
+            pass
+        model = net()
+        steps(model, torch.optim.SGD(model.parameters(), lr=0.1), 1)
+        guard.add(model)
+        for _ in guard.batches([0]):
+            steps(model, torch.optim.SGD(model.parameters(), lr=0.1), 1)
+        guard.session.recorder.failed("fireworks", RuntimeError("wet"))
+    assert [stage.value for stage in guard.result().stages] == ["other", "train"]
+    live, report = guard.summary().splitlines(), render(load_run([str(tmp_path)]).summary).splitlines()
+    assert live == report
+    assert [line.split()[0] for line in live[live.index("") + 2 :][:2]] == ["train", "other"]
+    assert any(line.startswith("Note: memguard's fireworks failed") for line in live)
 
 
 def test_the_second_run_in_a_directory_goes_on_counting(tmp_path: Path) -> None:
