@@ -15,7 +15,7 @@ from memguard.findings import Finding
 from memguard.integrations.closing import closing_text
 from memguard.integrations.loop.batches import Batches
 from memguard.integrations.loop.plain_loop import PlainLoop
-from memguard.integrations.session import Session
+from memguard.integrations.session import UNOPENED, Session
 from memguard.integrations.shield import shielded
 from memguard.integrations.trainers.trackers import Scalars
 from memguard.options import Options, disabled
@@ -97,7 +97,9 @@ class Guard:
 
     def summary(self) -> str:
         """The run so far in plain words."""
-        return "memguard is disabled (MEMGUARD_DISABLE)." if self._disabled else render(self.result())
+        if self._disabled:
+            return "memguard is disabled (MEMGUARD_DISABLE)."
+        return render(self.result()) if self.session.has_begun else f"{UNOPENED}."
 
     def result(self) -> Summary:
         """The run so far as numbers."""
@@ -189,7 +191,7 @@ class Guard:
 
     @shielded
     def _print(self, summary: Summary) -> None:
-        text = closing_text(self.session.launch, summary)
+        text = closing_text(self.session.launch, summary) if self.session.has_begun else self.summary()
         if text is not None:
             print_text(text)
 

@@ -78,6 +78,10 @@ def open_sessions() -> list[Session]:
     return [session for session in _open if session.is_open]
 
 
+UNOPENED = (
+    "memguard: this guard was never opened, so it has watched and recorded nothing; use it as "
+    "`with memguard.watch(...) as guard:`"
+)
 _PATIENCE = 64  # training batches after which a program that uses no accelerator is taken to train on the host
 
 
@@ -143,6 +147,8 @@ class Session:
         """What the kernel would kill this process at."""
         self._handles: list[Any] = []
         self._opened = False
+        self.has_begun = False
+        """Whether it was ever opened."""
         self._thread = get_ident()
         self._pid = process.pid
         self._stages: list[Stage] = []
@@ -167,6 +173,7 @@ class Session:
         """The run begins."""
         if self._opened:
             return
+        self.has_begun = True
         self._safely("recorder", self._open_recorder)
         self._opened = True
         _open.append(self)

@@ -197,6 +197,28 @@ def test_an_exception_inside_a_guarded_forward_brings_gradients_back(tmp_path: P
         assert torch.is_grad_enabled()
 
 
+def test_a_guard_that_nobody_opened_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once, as its batches are asked for, and in its summary; the loop gets its batches."""
+    guard = memguard.watch(net(), logdir=tmp_path)
+    for _ in range(2):
+        assert list(guard.batches([1, 2])) == [1, 2]
+    assert [record.getMessage() for record in caplog.records] == [guard.summary()]
+    assert "never opened" in guard.summary() and "`with memguard.watch(...) as guard:`" in guard.summary()
+    guard.close()
+    assert "never opened" in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+
+
+def test_batches_may_be_named_before_the_guard_is_opened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What counts is when they are asked for."""
+    guard = memguard.watch(device="cpu", logdir=tmp_path, quiet=True)
+    named = guard.batches([1, 2])
+    with guard:
+        assert list(named) == [1, 2]
+    assert len(guard.records) == 2 and not caplog.records
+
+
 def test_memguard_disable_makes_everything_a_no_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No hook, no file, no summary."""
     monkeypatch.setenv("MEMGUARD_DISABLE", "1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -17,13 +18,15 @@ from memguard.integrations.loop.inference import BatchInference
 from memguard.integrations.loop.row_hooks import ForwardEnd, ForwardStart
 from memguard.integrations.loop.steps import steps_under_way
 from memguard.integrations.progress import BatchLine
-from memguard.integrations.session import Session, open_sessions
+from memguard.integrations.session import UNOPENED, Session, open_sessions
 from memguard.integrations.shield import shielded
 from memguard.probes.hook import Hook
 from memguard.probes.naming.roots import submodules_of
 from memguard.probes.objects.by_identity import WeakIdentityDict
 from memguard.probes.shapes import describe_shapes
 from memguard.stats import Stage
+
+logger = logging.getLogger("memguard")
 
 
 @final
@@ -41,7 +44,7 @@ class PlainLoop:
         self._forwards_open = OpenForwards()
         self._forwards = 0
         self._epoch: int | None = None
-        self._looked_for_compiled = self._is_over = False
+        self._looked_for_compiled = self._is_over = self._told_unopened = False
         self._inference = BatchInference(self, steps_under_way)
         self._hear_backward = Hook(self._backward, self.hook_failed)
         self._losses: BackwardCalls | None = None
@@ -186,6 +189,9 @@ class PlainLoop:
     @shielded
     def start_batches(self, epoch: int | None) -> None:
         """A `batches` loop begins."""
+        if not (self.session.has_begun or self._told_unopened):
+            self._told_unopened = True
+            logger.warning("%s.", UNOPENED)
         self._leave_express()
         self._inference.end()
         self._epoch = epoch
