@@ -32,8 +32,8 @@ class Options:
     """
 
     logdir: str | os.PathLike[str] | None = None
-    """Where the recording goes. None: the logger's or trainer's directory, else MEMGUARD_LOGDIR, else
-    ./memguard-runs/<time>."""
+    """Where the recording goes. None: MEMGUARD_LOGDIR, else the logger's directory for this run, else
+    memguard-runs/<time> in the Trainer's directory or the current one."""
     device: str = "auto"
     """The device to guard: "auto", "cuda:0", "xpu", "mps", "cpu" or "virtual:24GiB"."""
     validation: Validation = "guard"
@@ -120,19 +120,22 @@ def given_logdir(options: Options) -> Path | None:
     return Path(named) if named else None
 
 
-def choose_logdir(options: Options, default: str | os.PathLike[str] | None, now: str) -> Path:
+def choose_logdir(
+    options: Options, default: str | os.PathLike[str] | None, now: str, *, root: str | os.PathLike[str] = ""
+) -> Path:
     """The directory of this run.
 
     Args:
         options: The settings; their logdir comes first.
-        default: The host framework's own directory, if it has one.
-        now: The last part of ``./memguard-runs/<now>``: the start time as text, or of a run of several processes a
+        default: The host framework's own directory for this run, if it has one.
+        now: The last part of ``memguard-runs/<now>``: the start time as text, or of a run of several processes a
             name on which all of them agree.
+        root: Where ``memguard-runs`` lies.
     """
     given = given_logdir(options)
     if given is not None:
         return given
-    return Path(default) if default is not None else Path("memguard-runs") / now
+    return Path(default) if default is not None else Path(root) / "memguard-runs" / now
 
 
 def disabled() -> bool:

@@ -63,6 +63,7 @@ def test_the_logdir_is_the_option_then_the_variable_then_the_hosts_own(monkeypat
     assert choose_logdir(Options(logdir="mine"), "theirs", "now").as_posix() == "mine"
     assert choose_logdir(Options(), "theirs", "now").as_posix() == "theirs"
     assert choose_logdir(Options(), None, "now").as_posix() == "memguard-runs/now"
+    assert choose_logdir(Options(), None, "now", root="/runs").as_posix() == "/runs/memguard-runs/now"
     monkeypatch.setenv("MEMGUARD_LOGDIR", "variable")
     assert choose_logdir(Options(), "theirs", "now").as_posix() == "variable"
 

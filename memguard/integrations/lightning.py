@@ -10,6 +10,7 @@ import functools
 import logging
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +26,7 @@ from memguard.integrations.trainers.trackers import LightningLoggers
 from memguard.integrations.trainers.trainer import (
     callable_parts,
     directory_of,
+    keeps_runs_apart,
     known_length,
     positive,
     tensorboard_writer,
@@ -64,6 +66,8 @@ class MemGuardMixin(Answers):
         self._options = Options.make("quiet", "forecast", **options)
         self._given, self._wants_forecast = options, forecast
         self._discreet = False
+        self._place: Path | None = None
+        """Where the last run of the Trainer went: the next one of this process follows it."""
         self._forecast: FirstForecast | None = None
         self._off = disabled()
         self._hooks: list[tuple[nn.Module, RootHooks]] = []
@@ -98,15 +102,18 @@ class MemGuardMixin(Answers):
         if self._off or first is not self or self._session is not None:
             return
         placeless = self._discreet and given_logdir(self._options) is None
+        own, root = (logdir, "") if logdir is None or keeps_runs_apart(trainer) else (self._place, logdir)
         self._session = Session(
             self._options,
-            default_logdir=logdir,
+            default_logdir=own,
+            root=root,
             writer=None if self._discreet else functools.partial(tensorboard_writer, weakref.ref(trainer)),
             lightning=True,
             rank=trainer.global_rank,
             world_size=trainer.world_size,
             record=not (trainer.fast_dev_run or placeless),
         )
+        self._place = self._session.logdir
         if placeless:
             self._session.recorder.summary.notes.append(_PLACELESS)
         self._open(self._session, trainer)

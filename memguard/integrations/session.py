@@ -91,7 +91,8 @@ class Session:
 
     Args:
         options: The settings.
-        default_logdir: The host framework's own directory, if it has one.
+        default_logdir: The host framework's own directory for this run, if it has one.
+        root: Else where ``memguard-runs`` lies.
         writer: Gives the user's TensorBoard writer, or None; asked at the first point.
         lightning: Whether Lightning drives the loop.
         rank: This process's rank; None asks torch.distributed, and where it is not initialised yet the environment.
@@ -105,6 +106,7 @@ class Session:
         options: Options,
         *,
         default_logdir: str | os.PathLike[str] | None = None,
+        root: str | os.PathLike[str] = "",
         writer: Callable[[], Any] | None = None,
         lightning: bool = False,
         rank: int | None = None,
@@ -115,7 +117,8 @@ class Session:
         self.options = options
         self.launch = launch = _launch(rank, world_size)
         rank, world_size = launch.rank, launch.world_size
-        self.logdir: Path = choose_logdir(options, default_logdir, launch.run or time.strftime("%Y%m%d-%H%M%S"))
+        name = launch.run or time.strftime("%Y%m%d-%H%M%S")
+        self.logdir: Path = choose_logdir(options, default_logdir, name, root=root)
         self.backend = choose_backend(options.device, peaks=options.peaks)
         self._slow = SlowLane(self._read_slow, presses=self._presses)
         self._host = HostMemory()

@@ -129,6 +129,23 @@ def test_curves_stand_in_the_users_tensorboard_run(package: ModuleType, tmp_path
     assert find_recordings(logger.log_dir)
 
 
+def test_a_directory_of_many_runs_gets_a_folder_for_each(package: ModuleType, tmp_path: Path) -> None:
+    """default_root_dir, or the save_dir of a logger like W&B; a Trainer's fit and test are one run."""
+    loggers = importlib.import_module(f"{package.__name__}.loggers")
+
+    class Tracker(loggers.logger.DummyLogger):  # type: ignore[misc, name-defined]
+        save_dir = tmp_path / "tracker"
+
+    for logger, root in ((False, tmp_path / "bare"), (Tracker(), tmp_path / "tracker")):
+        guard = memguard.MemGuard(quiet=True)
+        model, fit = classifier(package), trainer(package, tmp_path / "bare", guard, logger=logger, limit_val_batches=0)
+        fit.fit(model, loader())
+        fit.test(model, loader(8), verbose=False)
+        folders = {path.parent for path in find_recordings(root)}
+        assert len(find_recordings(root)) == 2 and len(folders) == 1
+        assert folders.pop().parent.parent == root / "memguard-runs"
+
+
 def test_fast_dev_run_writes_nothing(package: ModuleType, tmp_path: Path) -> None:
     """Like Lightning's own loggers, the recording is off."""
     guard = memguard.MemGuard(quiet=True)

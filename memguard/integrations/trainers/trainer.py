@@ -21,6 +21,15 @@ def directory_of(trainer: Any) -> str | os.PathLike[str] | None:
     return logdir
 
 
+def keeps_runs_apart(trainer: Any) -> bool:
+    """Whether that directory is this run's alone: one that a logger of Lightning's numbered, not one of many runs.
+
+    Without a logger it is ``default_root_dir``, with W&B or MLflow their ``save_dir``.
+    """
+    kinds = {kind.__name__ for logger in trainer.loggers[:1] for kind in type(logger).__mro__}
+    return not kinds.isdisjoint(("TensorBoardLogger", "CSVLogger"))
+
+
 def tensorboard_writer(reference: weakref.ref[Any]) -> Any:
     """The SummaryWriter of the Trainer's TensorBoardLogger; None without one, or when the Trainer is gone."""
     trainer = reference()
