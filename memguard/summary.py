@@ -79,6 +79,8 @@ class Summary:
     """The recording's path; None if nothing could be written."""
     devices: list[Summary] = field(default_factory=list)
     """The further devices of the process, each with what it comes to by itself."""
+    starts: int = 1
+    """Recordings of one rank, one after the other, that are told together."""
     notes: list[str] = field(default_factory=list)
     """What was switched off or left out, in words."""
 

@@ -15,6 +15,7 @@ from memguard.recording import Recording
 from memguard.report.compare import compare
 from memguard.report.rank_text import rank_lines
 from memguard.report.runs import RunOnDisk, load_run
+from memguard.report.starts import page_note, start_lines
 from memguard.report.text import render
 
 _LEVELS = [severity.value for severity in Severity]
@@ -49,7 +50,7 @@ def run(given: argparse.Namespace) -> int:
     if page is not None:
         from memguard.report.html import write_html
 
-        write_html((Recording.open(path) for path in found.paths), page)
+        write_html((Recording.open(path) for path in found.paths), page, note=page_note(found.starts))
         print(f"memguard: wrote {given.html}", file=sys.stderr)
     if given.json:
         data = found.to_json()
@@ -65,7 +66,8 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _print(found: RunOnDisk, other: str | None) -> None:
-    lines = [render(found.summary, ranks=len(found.ranks)), *map(one_line, rank_lines(found))]
+    lines = [render(found.summary, ranks=len(found.ranks))]
+    lines += map(one_line, [*start_lines(found.starts), *rank_lines(found)])
     if other is not None:
         difference = compare(load_run([other]).summary, found.summary)
         lines += ["", f"Compared with {other}:", *(f"  {one_line(line)}" for line in difference["lines"])]

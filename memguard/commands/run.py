@@ -89,6 +89,7 @@ def run(given: argparse.Namespace) -> int:
         return code  # rank 0 speaks for all; `memguard report` reads every rank's recording
     ran = [summary for summary in summaries if summary.batches]
     summary = merge(ran) if ran else summaries[-1] if summaries else Summary()
+    summary.starts = max(len(ran), 1)
     if summaries:
         print(closing_text(launch, summary), file=sys.stderr)
     elif not disabled():

@@ -35,7 +35,9 @@ _MOST_RANKS = 12
 """Ranks that are embedded whole; the band and the worst rank's causes are of all."""
 
 
-def write_html(recordings: Iterable[Recording], path: str | os.PathLike[str], *, name: str = "") -> None:
+def write_html(
+    recordings: Iterable[Recording], path: str | os.PathLike[str], *, name: str = "", note: str | None = None
+) -> None:
     """Writes the Memory tab's page of one run, its data inside, as one file that needs nothing else.
 
     Args:
@@ -43,12 +45,14 @@ def write_html(recordings: Iterable[Recording], path: str | os.PathLike[str], *,
             Each is let go before the next is asked for: hundreds need not be open at once.
         path: The file to write.
         name: What to call the run; by default the name of its directory.
+        note: What else to say of it.
 
     Raises:
         RecordingError: There is no recording, or one of them can no longer be read.
         OSError: The file cannot be written.
     """
-    newest = {_rank(recording): (recording.path, recording.notes) for recording in recordings}
+    more = [note] if note is not None else []
+    newest = {_rank(recording): (recording.path, [*more, *recording.notes]) for recording in recordings}
     if not newest:
         raise RecordingError("there is no recording to show")
     title = name or next(iter(newest.values()))[0].resolve().parent.parent.name

@@ -15,6 +15,7 @@ from memguard.recording_format import place_of
 from memguard.report.html_rows import normalise
 from memguard.report.rank_causes import WorstRank, worst_rank
 from memguard.report.ranks import Heights, Spread, heights_of, spread
+from memguard.report.starts import Start, start_of
 from memguard.report.summaries import merge, summarize
 from memguard.report.text import ranks_text
 from memguard.summary import Summary
@@ -36,7 +37,8 @@ class RankOnDisk:
     session: dict[str, Any] = field(default_factory=dict)
     last_time: float | None = None
     """When its last record was made; seconds since 1970."""
-    starts: int = 1
+    starts: list[Start] = field(default_factory=list)
+    """Oldest first; where the device changed between them, those before it did are not told."""
     peers: list[dict[str, Any]] = field(default_factory=list)
     """What it saw of other ranks that fell."""
 
@@ -53,7 +55,8 @@ class RankOnDisk:
             "recording": summary.recording,
             "node": self.session.get("node"),
             "host": self.session.get("host"),
-            "starts": self.starts,
+            "starts": len(self.starts),
+            "sessions": [each.to_json() for each in self.starts],
             "restart": self.session.get("restart", 0),
             "last_time": self.last_time,
             "findings": len(summary.findings),
@@ -81,6 +84,11 @@ class RunOnDisk:
             data["worst_rank"] = self.worst.to_json() if self.worst is not None else None
             data["over_ranks"] = self.spread.stretches(_POINTS)
         return data
+
+    @property
+    def starts(self) -> list[Start]:
+        """Those of the first rank with the most of them."""
+        return max((self.ranks[rank].starts for rank in sorted(self.ranks)), key=len)
 
     @property
     def paths(self) -> list[Path]:
@@ -140,14 +148,25 @@ def _add(run: RunOnDisk, recording: Recording) -> None:
     if place is not None and place[1] and known is not None:
         known.summary.devices = [each for each in known.summary.devices if each.device != summary.device] + [summary]
         return
+    start = start_of(recording, summary)
+    starts = [*known.starts, start] if known is not None else [start]
+    if known is not None:
+        if not start.batches:
+            start.kind = known.starts[-1].kind
+        if start.kind == known.starts[-1].kind:
+            summary = merge([known.summary, summary])
+        else:
+            for each in known.starts:
+                each.told = False
+    summary.starts = sum(each.told for each in starts)
     run.ranks[summary.rank] = RankOnDisk(
         summary.rank,
-        summary if known is None else merge([known.summary, summary]),
+        summary,
         recording.path,
         heights_of(normalise(recording.rows)),
         session=recording.session,
         last_time=recording.record(len(recording) - 1).time if len(recording) else None,
-        starts=1 if known is None else known.starts + 1,
+        starts=starts,
         peers=recording.of_kind("peer"),
     )
 

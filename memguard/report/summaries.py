@@ -56,6 +56,7 @@ def merge(summaries: list[Summary]) -> Summary:
         recording=last.recording,
         overhead_seconds=sum(summary.overhead_seconds for summary in summaries),
         overhead_share=max(summary.overhead_share for summary in summaries),
+        starts=max(summary.starts for summary in summaries),
     )
     findings: dict[Any, Finding] = {}
     for summary in summaries:

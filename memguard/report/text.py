@@ -67,6 +67,7 @@ def _headline(summary: Summary, ranks: int) -> str:
     elif summary.ended != "finished":
         verdict += f"; it ended with {summary.ended}"
     batches = f"{summary.batches} batch{'es' * (summary.batches != 1)}" + (" in all" if ranks > 1 else "")
+    batches += f" in {summary.starts} starts" if summary.starts > 1 else ""
     return f"memguard on {where}: {batches}, {verdict}."
 
 

@@ -94,12 +94,46 @@ def test_the_heaviest_of_several_ranks_is_named(tmp_path: Path, capsys: pytest.C
 
 
 def test_restarts_of_one_run_are_one_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two process starts in one directory add up."""
-    write(tmp_path)
-    write(tmp_path, peaks=(9,))
+    """Two process starts in one directory add up, and it is said that they are two."""
+    paths = [write(tmp_path), write(tmp_path, peaks=(9,))]
     data = json.loads(report(capsys, str(tmp_path), "--json")[1])
     assert data["batches"] == {"train": 4}
     assert data["peak"]["allocated_bytes"] == 9 * GIB
+    sessions = data["ranks"][0]["sessions"]
+    assert [(each["device"], each["batches"], each["told"]) for each in sessions] == [
+        ("cuda:0", 3, True), ("cuda:0", 1, True)
+    ]  # fmt: skip
+    assert all(each["time"] > 1e9 for each in sessions) and data["ranks"][0]["starts"] == 2
+    text = report(capsys, str(tmp_path))[1]
+    assert "4 batches in 2 starts" in text and "2 starts lie in this directory and are told as one run:" in text
+    assert all(path.name in text for path in paths)
+    alone = report(capsys, str(paths[0]))[1]
+    assert "3 batches," in alone and "starts lie" not in alone
+
+
+def test_starts_on_different_devices_are_not_mixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The newest device's are told; the others stand in the list, and are read by their path."""
+    other = {"device": "virtual:128MiB", "device_total_bytes": 128 * MIB}
+    write(tmp_path, session=other, peaks=(7,))
+    first = write(tmp_path, findings=[finding(severity=Severity.WARNING)], peaks=(20, 20))
+    newest = [write(tmp_path, session=other, peaks=(1, 1)), write(tmp_path, session=other, peaks=())]
+    _, text, _ = report(capsys, str(tmp_path), "--fail-on", "warning")
+    assert "memguard on virtual:128MiB: 2 batches in 2 starts, nothing to worry about" in text
+    assert "4 starts lie in this directory; told here: the newest 2, on virtual:128MiB, not mixed with others:" in text
+    assert text.count("(left out)") == 2 and newest[0].name in text
+    assert "cuda:0: 2 batches, 1 finding" in report(capsys, str(first))[1]
+
+
+def test_the_page_says_that_it_shows_the_newest_of_several_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With each one's device and batches."""
+    write(tmp_path)
+    write(tmp_path, peaks=(9,))
+    report(capsys, str(tmp_path), "--html", str(tmp_path / "page.html"))
+    page = (tmp_path / "page.html").read_text()
+    assert "2 starts lie in this directory; this page shows the newest (" in page
+    assert "on cuda:0, 3 batches; " in page
 
 
 def test_of_several_runs_the_newest_is_told_and_the_rest_mentioned(
