@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from memguard.errors import MemGuardError
+from memguard.printable import one_line
 from memguard.recording import Recording, find_recordings
 from memguard.recording_format import HEADER_BYTES
 from memguard.report.compare import compare
 from memguard.report.html import write_html
 from memguard.report.html_details import chart_head
 from memguard.report.runs import load_run
+from memguard.report.starts import page_note, start_lines
 from memguard.report.text import render
 from memguard.tensorboard_plugin.store import Store
 from tests.security.mutations import bend_lines, bend_recording
@@ -82,7 +84,7 @@ def read_in_words(logdir: Path) -> str:
     told = found.to_json()
     told["compare"] = compare(found.summary, found.summary)
     json.loads(json.dumps(told, default=str))
-    return render(found.summary)
+    return "\n".join([render(found.summary), *map(one_line, start_lines(found.starts))])
 
 
 def read_records(logdir: Path) -> str:
@@ -98,7 +100,8 @@ def read_records(logdir: Path) -> str:
 def read_page(logdir: Path) -> str:
     """What ``memguard report --html`` does."""
     target = logdir.parent / "page.html"
-    write_html([Recording.open(path) for path in load_run([str(logdir)]).paths], target)
+    found = load_run([str(logdir)])
+    write_html([Recording.open(path) for path in found.paths], target, note=page_note(found.starts))
     return target.read_text(encoding="utf-8")
 
 
