@@ -22,8 +22,12 @@ from torch.overrides import TorchFunctionMode
 
 from memguard.allowing import GRAD, allowed
 from memguard.guards.differentiates import differentiates
-from memguard.guards.wanted import leads_to_backward
+from memguard.guards.wanted import Place, whither
 from memguard.module_parts import parameters_of
+from memguard.source.backward_ahead import Fate
+
+MOST_STORED = 4
+"""Graphs that are watched where outputs are put into attributes or containers, while the code could still use them."""
 
 
 class Decision(enum.Enum):
@@ -55,6 +59,9 @@ class NoGradGuard:
         self._watched = False
         self._observed = False
         self._optimized: bool | None = None
+        self._stored: dict[Place, int] = {}
+        """Where outputs are put where others can reach them: how many graphs were watched there."""
+        self._place: Place = ()
 
     def saw_training_backward(self) -> None:
         """A backward ran through a graph built in training mode: the model is trained the ordinary way."""
@@ -64,9 +71,14 @@ class NoGradGuard:
         """A backward ran through a graph built in eval mode: somebody wants these graphs, for ever."""
         self._wanted = True
 
-    def saw_unused_graph(self) -> None:
-        """An observed graph died without a backward."""
+    def on_unused_graph(self) -> Callable[[], None]:
+        """What to call when the graph that was observed last has died without a backward."""
+        return functools.partial(self._saw_unused_graph, self._place)
+
+    def _saw_unused_graph(self, place: Place) -> None:
         self._unused = True
+        if place in self._stored:
+            self._stored[place] = MOST_STORED
 
     def saw_engine_inside(self) -> None:
         """The forward ran the autograd engine itself."""
@@ -105,7 +117,8 @@ class NoGradGuard:
             self._inside = differentiates(model)
         if self._inside or _asks_for_grad(args):
             return Decision.LEAVE
-        if leads_to_backward():
+        fate, self._place = whither()
+        if fate is Fate.BACKWARD or (fate is Fate.STORED and not self._several and self._may_be_wanted(self._place)):
             return Decision.OBSERVE
         if self._trained or (self._unused and not self._several):
             return Decision.GUARD
@@ -117,6 +130,17 @@ class NoGradGuard:
             return Decision.GUARD  # the last graph still hangs on a loop variable, and nobody here could use it
         self._observed = True
         return Decision.OBSERVE
+
+    def _may_be_wanted(self, place: Place) -> bool:
+        """Whether an output that is put somewhere may go to a backward from there, which only its graph's fate tells.
+
+        No longer if one from this place died unused, if nobody here could use it, or after a few that nobody used.
+        """
+        seen = self._stored.get(place, 0)
+        if seen >= MOST_STORED or (seen and not somebody_differentiates()):
+            return False
+        self._stored[place] = seen + 1
+        return True
 
 
 @final

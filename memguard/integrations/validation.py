@@ -147,7 +147,7 @@ class ValidationGuard:
                 watch_graph(output, used=root.guard.saw_training_backward, died=_nothing)
         elif root.observe and output is not None:
             root.observe = False
-            watch_graph(output, used=root.guard.saw_evaluation_backward, died=root.guard.saw_unused_graph)
+            watch_graph(output, used=root.guard.saw_evaluation_backward, died=root.guard.on_unused_graph())
 
     def _leave(self, model: nn.Module, root: _Root) -> None:
         torch._C._set_grad_enabled(True)

@@ -136,17 +136,15 @@ class TensorBoardSink(Sink):
 
 
 def _own_writer(logdir: str) -> _Writer | None:
-    """One that writes there; None, which is said, where the directory cannot be written."""
+    """One that writes there; None, which is said, where TensorBoard cannot take the directory's name."""
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
     try:
         return _Writer(EventFileWriter(logdir), owned=True)
-    except OSError as error:
-        reason = error.strerror or str(error)
     except UnicodeError:  # a locale of ASCII alone; TensorBoard encodes names by itself
         reason = "its name has letters that this process's locale does not know; PYTHONUTF8=1 helps"
-    logger.warning("memguard: no curves for TensorBoard: %s cannot be written: %s", ascii(logdir), reason)
-    return None
+        logger.warning("memguard: no curves for TensorBoard in %s: %s", ascii(logdir), reason)
+        return None
 
 
 @final

@@ -9,9 +9,12 @@ from collections.abc import Iterator, Sequence
 
 from memguard.source.emptied.bounded import FUNCTIONS, around, last_part
 from memguard.source.parsing import parse_file
+from memguard.source.values import CUT_ATTRIBUTES, CUTS
 
 _ENGINE = frozenset({"backward", "manual_backward", "grad"})
 _SUITES = ("body", "orelse", "finalbody")
+_ADDS = frozenset({"append", "appendleft", "put", "insert", "extend", "setdefault"})
+_OUTPUTS = frozenset({"print"})
 
 
 class Fate(enum.Enum):
@@ -19,6 +22,8 @@ class Fate(enum.Enum):
 
     BACKWARD = "backward"
     RETURNED = "returned"
+    STORED = "stored"
+    """In an attribute, a container or a callback, from where it may go anywhere."""
     NEITHER = "neither"
 
 
@@ -39,17 +44,20 @@ def fate_of(file: str, line: int) -> Fate:
     function, loops = around(tree, line)
     turn: ast.AST = loops[-1] if loops else function
     carried: set[str] = set()
+    end = Fate.NEITHER
     for statement in _from(getattr(turn, "body", []), line):
         is_here = statement.lineno <= line <= (statement.end_lineno or statement.lineno)
         if any(_runs_engine(node, None if is_here else carried) for node in ast.walk(statement)):
             return Fate.BACKWARD
         if isinstance(statement, ast.Return) or _yields(statement):
-            if is_here or _mentions(statement, carried):
+            if _goes_on(statement, carried, is_here=is_here):
                 return Fate.RETURNED
             if isinstance(statement, ast.Return):
-                return Fate.NEITHER
+                return end
+        if _stores(statement, carried, is_here=is_here):
+            end = Fate.STORED
         _carry(statement, carried, is_here=is_here)
-    return Fate.NEITHER
+    return end
 
 
 def _from(suite: Sequence[ast.stmt], line: int) -> Iterator[ast.stmt]:
@@ -104,7 +112,7 @@ def _carry(statement: ast.stmt, carried: set[str], *, is_here: bool) -> None:
     else:
         return
     names = {name for target in targets for node in ast.walk(target) if (name := _stored(node)) is not None}
-    if is_here or _mentions(statement, carried):
+    if _goes_on(statement, carried, is_here=is_here):
         carried |= names
     elif not isinstance(statement, ast.AugAssign):
         carried -= names
@@ -115,8 +123,45 @@ def _stored(node: ast.AST) -> str | None:
     return last_part(node) if isinstance(getattr(node, "ctx", None), ast.Store) else None
 
 
+def _goes_on(statement: ast.stmt, carried: set[str], *, is_here: bool) -> bool:
+    """Whether the value of a statement has what is followed: it is computed on its line, or is in one of the names."""
+    value = getattr(statement, "value", None)
+    if is_here:
+        return not (isinstance(value, ast.expr) and _is_cut(value))
+    return _mentions(statement, carried)
+
+
+def _stores(statement: ast.stmt, carried: set[str], *, is_here: bool) -> bool:
+    """Whether a statement puts it, as it is, where others can reach it."""
+    if not _goes_on(statement, carried, is_here=is_here):
+        return False
+    if isinstance(statement, ast.Assign):
+        return any(isinstance(target, (ast.Attribute, ast.Subscript)) for target in statement.targets)
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call):
+        return False
+    function = call.func
+    is_name = isinstance(function, ast.Name) and function.id not in _OUTPUTS
+    if not is_name and not (isinstance(function, ast.Attribute) and function.attr in _ADDS):
+        return False
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    if is_here:
+        return any(isinstance(part, (ast.Call, ast.Tuple, ast.List, ast.Dict)) and not _is_cut(part) for part in given)
+    return any(_mentions(part, carried) for part in given)
+
+
+def _is_cut(node: ast.AST) -> bool:
+    """Whether an expression leaves the graph behind: ``x.detach()``, ``x.data``, ``loss.item()``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in CUTS or _is_cut(node.func.value)
+    return isinstance(node, ast.Attribute) and (node.attr in CUT_ATTRIBUTES or _is_cut(node.value))
+
+
 def _mentions(node: ast.AST, names: set[str]) -> bool:
-    return any(_read(part) in names for part in ast.walk(node))
+    """Whether one of the names is read, with its graph."""
+    if _is_cut(node):
+        return False
+    return _read(node) in names or any(_mentions(part, names) for part in ast.iter_child_nodes(node))
 
 
 def _read(node: ast.AST) -> str | None:

@@ -32,6 +32,10 @@ _CREATES = frozenset({
 _PLAIN = frozenset({"list", "dict", "set", "tuple", "deque", "defaultdict", "OrderedDict", "Counter", "Queue"})
 """Containers: they carry what they are given, nothing without arguments."""
 
+CUTS = _DETACHES | {"item", "tolist", "numel", "dim", "size"}
+"""Methods whose result has no graph."""
+CUT_ATTRIBUTES = frozenset({"data", "shape", "dtype", "device", "requires_grad", "ndim"})
+
 MAX_DEPTH = 12
 
 

@@ -179,18 +179,14 @@ def test_without_a_writer_or_directory_nothing_is_written() -> None:
     sink.close()
 
 
-@pytest.mark.parametrize(("name", "reason"), [("file", "File exists"), ("\udcc3\udcbc", "PYTHONUTF8=1 helps")])
-def test_a_directory_that_cannot_be_written_is_one_line(
-    name: str, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A file in its place, or a name that the locale does not know: it is no failure of the sink's."""
-    (tmp_path / "file").touch()
-    sink = TensorBoardSink(log_every=1, logdir=tmp_path / name)
+def test_a_directory_that_tensorboard_cannot_name_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Letters that the locale does not know are no failure of the sink's."""
+    sink = TensorBoardSink(log_every=1, logdir=tmp_path / "\udcc3\udcbc")
     sink.records([record(0)], RUN)
     sink.records([record(1)], RUN)
     sink.close()
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].endswith(reason) and "no curves for TensorBoard" in caplog.messages[0]
+    assert caplog.messages[0].endswith("PYTHONUTF8=1 helps") and "no curves for TensorBoard" in caplog.messages[0]
 
 
 @pytest.mark.parametrize("batches", [1, 49])

@@ -8,7 +8,7 @@ import pytest
 
 from memguard.source.backward_ahead import Fate, fate_of
 
-BACKWARD, RETURNED, NEITHER = Fate.BACKWARD, Fate.RETURNED, Fate.NEITHER
+BACKWARD, RETURNED, STORED, NEITHER = Fate.BACKWARD, Fate.RETURNED, Fate.STORED, Fate.NEITHER
 
 PROGRAMS = {
     "loss_of(here(x)).backward()": BACKWARD,
@@ -26,12 +26,27 @@ PROGRAMS = {
     "scores = here(x)\nfor x in data:\n    loss = model(x)\n    loss.backward()": NEITHER,
     "def f():\n    return ce(here(x), y)": RETURNED,
     "def f():\n    loss = ce(here(x), y)\n    log(loss)\n    return loss": RETURNED,
-    "def f():\n    loss = here(x)\n    return loss.item() if ok else None": RETURNED,
+    "def f():\n    loss = here(x)\n    return loss.item() if ok else None": NEITHER,
     "def f():\n    loss = here(x)\n    return 1": NEITHER,
     "def f():\n    yield here(x)": RETURNED,
     "for out in here(x):\n    out.backward()": NEITHER,
     "def f():\n    out = here(x)\n    def g():\n        out.backward()": NEITHER,
     "here(": NEITHER,
+    "t = here(x).detach()\nloss = mse(model(x), t)\nloss.backward()": NEITHER,
+    "t = here(x)\nloss = mse(model(x), t.detach())\nloss.backward()": NEITHER,
+    "t = here(x)\nloss = mse(model(x), t.argmax(1))\nloss.backward()": NEITHER,
+    "def f():\n    return here(x).sum().item()": NEITHER,
+    "def f():\n    a = here(x)\n    kept.append(a.requires_grad)\n    return model(x) + a.detach()": NEITHER,
+    "metric.update(here(x), y)": NEITHER,
+    "self.clean = here(x)": STORED,
+    "def f(self):\n    out = here(x)\n    self.out['clean'] = out": STORED,
+    "outs.append(here(x))": STORED,
+    "add(here(x))": STORED,
+    "clean = here(x)\nadd(ce(clean, y))": STORED,
+    "print(here(x))": NEITHER,
+    "losses.append(here(x).item())": NEITHER,
+    "total += ce(here(x), y).item()": NEITHER,
+    "outs.append(here(x))\nsum(outs).backward()": STORED,
 }
 
 

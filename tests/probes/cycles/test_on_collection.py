@@ -18,9 +18,11 @@ LIVE = 400_000
 
 @pytest.fixture
 def alarm() -> Iterator[None]:
-    """SIGALRM raises KeyboardInterrupt, by C, as Ctrl-C does."""
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    """SIGALRM raises KeyboardInterrupt, by C, as Ctrl-C does; others who listen to the collector would lose it."""
+    before, others = signal.signal(signal.SIGALRM, signal.default_int_handler), gc.callbacks[:]
+    gc.callbacks.clear()
     yield
+    gc.callbacks[:] = others
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
 
