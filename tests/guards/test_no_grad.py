@@ -269,7 +269,7 @@ def test_outputs_that_an_evaluation_collects_are_watched_once(tmp_path: Path) ->
         outputs: list[torch.Tensor] = []
         for x in torch.ones(4, 2, 8):
             outputs.append(model(x))
-            assert outputs[-1].shape == (2, 1)
+            assert len(outputs[-1]) == 2
         return [output.requires_grad for output in outputs]
 
     with watch(model, tmp_path, optimizer):
