@@ -11,6 +11,7 @@ from typing import Any, TypeVar, final
 import torch
 from torch import nn
 
+from memguard.errors import MemGuardError
 from memguard.findings import Finding
 from memguard.integrations.closing import closing_text
 from memguard.integrations.loop.batches import Batches
@@ -29,7 +30,7 @@ BatchT = TypeVar("BatchT")
 
 @final
 class Guard:
-    """The handle of a guarded plain loop; `watch` makes it, use it as a context manager.
+    """The handle of a guarded plain loop; `watch` makes it, use it as a context manager, once.
 
     Args:
         models: The root models, as the loop calls them.
@@ -70,6 +71,8 @@ class Guard:
 
     def __enter__(self) -> Guard:
         if not self._disabled:
+            if self.session.has_begun or self._closed:
+                raise MemGuardError("a guard is for one run, which this one had; make another: memguard.watch(...)")
             self._open()
         return self
 

@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import memguard
+from memguard.integrations.session import open_sessions
 from memguard.recording import Recording, find_recordings
 from memguard.report.runs import load_run
 from memguard.report.text import render
@@ -208,6 +210,31 @@ def test_a_guard_that_nobody_opened_says_so(
     assert "never opened" in guard.summary() and "`with memguard.watch(...) as guard:`" in guard.summary()
     guard.close()
     assert "never opened" in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("device", ["cpu", "virtual:8MiB"])
+def test_a_guard_is_for_one_run(device: str, tmp_path: Path) -> None:
+    """A second `with`, inside the first or after it, is refused, and leaves everything as it is."""
+    model = net()
+    with memguard.watch(model, device=device, logdir=tmp_path, quiet=True, progress=False) as guard:
+        with pytest.raises(memguard.MemGuardError, match="make another"), guard:
+            pass
+        model(torch.randn(4, 8))
+    before = traces_of(model)
+    with pytest.raises(memguard.MemGuardError, match="make another"), guard:
+        pass
+    assert traces_of(model) == before
+    assert open_sessions() == _get_current_dispatch_mode_stack() == []
+    assert len(guard.records) == 1
+
+
+def test_a_guard_that_was_closed_opens_no_more(tmp_path: Path) -> None:
+    """Nobody would close it again."""
+    guard = memguard.watch(net(), device="virtual:8MiB", logdir=tmp_path, quiet=True)
+    guard.close()
+    with pytest.raises(memguard.MemGuardError, match="make another"), guard:
+        pass
+    assert open_sessions() == _get_current_dispatch_mode_stack() == []
 
 
 def test_batches_may_be_named_before_the_guard_is_opened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
