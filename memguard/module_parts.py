@@ -8,7 +8,7 @@ It knows torch outside of the rooms that may, for most of them need it, and prob
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -55,6 +55,16 @@ def buffers_of(module: nn.Module) -> Iterator[Tensor]:
 def named_buffers_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Likewise, with their names."""
     return _members(module, "_buffers")
+
+
+def gradient_of(tensor: Tensor) -> Tensor | None:
+    """A tensor's ``.grad``. Fast weights (``functional_call``) are no leaves: torch warns of who asks them for one."""
+    return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+
+
+def gradients_of(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """The gradients of those that have one."""
+    return [gradient for tensor in tensors if (gradient := gradient_of(tensor)) is not None]
 
 
 def _members(module: nn.Module, kind: str) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.module_parts import children_of, named_buffers_of, named_parameters_of, named_parts_of
+from memguard.module_parts import children_of, gradients_of, named_buffers_of, named_parameters_of, named_parts_of
 
 
 class Net(nn.Module):
@@ -48,3 +48,12 @@ def test_names_order_and_identity_are_torchs(made: Any) -> None:
     ):
         assert [(name, id(thing)) for name, thing in ours] == [(name, id(thing)) for name, thing in torchs]
     assert [id(child) for child in children_of(module)] == [id(child) for child in module.children()]
+
+
+def test_gradients_are_asked_of_those_alone_that_may_have_one() -> None:
+    """Torch warns of who asks a tensor that is no leaf, unless it retains its own."""
+    leaf = torch.ones(2, requires_grad=True)
+    plain, retaining = leaf * 2, leaf * 3
+    retaining.retain_grad()
+    (plain + retaining).sum().backward()
+    assert [gradient.tolist() for gradient in gradients_of([leaf, plain, retaining])] == [[5, 5], [1, 1]]

@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.module_parts import buffers_of, parameters_of
+from memguard.module_parts import buffers_of, gradients_of, parameters_of
 from memguard.probes.objects.nested import tensors_in
 from memguard.probes.objects.sizes import storage_key
 
@@ -66,7 +66,7 @@ def count_owners(
 
     parameters = [parameter for model in models for parameter in parameters_of(model)]
     parameters_bytes = count(parameters)
-    gradients_bytes = count(parameter.grad for parameter in parameters)
+    gradients_bytes = count(gradients_of(parameters))
     optimizer_bytes = count(tensor for optimizer in optimizers for tensor in state_of(optimizer))
     buffers_bytes = count(buffer for model in models for buffer in buffers_of(model))
     batch_bytes = count(tensors_in(batch)) if batch is not None else 0

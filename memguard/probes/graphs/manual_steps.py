@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact
+from memguard.module_parts import gradient_of
 from memguard.probes.hook import Hook
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.objects.parameters import ParameterAt, trainable
@@ -88,5 +89,5 @@ class ManualStepsProbe(Probe):
 
 def _state_of(tensor: torch.Tensor) -> tuple[int, int, int] | None:
     """What changes when a gradient is taken away, zeroed or replaced, or the tensor itself is changed in place."""
-    gradient = tensor.grad
+    gradient = gradient_of(tensor)
     return (tensor._version, id(gradient), gradient._version) if gradient is not None else None

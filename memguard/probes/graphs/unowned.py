@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact, UnusedGraphs
-from memguard.module_parts import parameters_of
+from memguard.module_parts import gradient_of, gradients_of, parameters_of
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.naming.call_stacks import Stack, line_to_change, stack_of
 from memguard.probes.naming.roots import submodules_of
@@ -92,10 +92,11 @@ class UnownedGradientsProbe(Probe):
         steps, model.steps = model.steps, self.watch.optimizer_steps
         if model.steps == steps:
             return
-        if parameter.grad is None:
+        gradient = gradient_of(parameter)
+        if gradient is None:
             model.seen = 0
             return
-        before, model.gradient = model.gradient, (id(parameter.grad), parameter.grad._version)
+        before, model.gradient = model.gradient, (id(gradient), gradient._version)
         if model.seen and not (before[0] == model.gradient[0] and before[1] < model.gradient[1]):
             self._done.add(number)  # somebody takes them away
             return
@@ -113,7 +114,7 @@ class UnownedGradientsProbe(Probe):
         ]
         parts = {id(part) for other in trained for part in submodules_of(other, set())}
         place = line_to_change(model.stacks[0], [way for other in others for way in other.stacks], parts)
-        gradients = [parameter.grad for parameter in parameters_of(module) if parameter.grad is not None]
+        gradients = gradients_of(parameters_of(module))
         self.report(
             UnusedGraphs(
                 batch=self.watch.batch,

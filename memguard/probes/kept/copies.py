@@ -13,6 +13,7 @@ from typing import Any, final
 import torch
 
 from memguard.facts import Place
+from memguard.module_parts import gradients_of
 from memguard.probes.naming.holders import Survey
 from memguard.probes.naming.roots import submodules_of
 from memguard.probes.naming.walk import Link
@@ -96,7 +97,7 @@ def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Co
                         sum(fresh.values()),
                         averaged=_is_average(link, place),
                         written=_is_written(tensors, place),
-                        trained=is_module and any(tensor.grad is not None for tensor in tensors),
+                        trained=is_module and bool(gradients_of(tensors)),
                     )
                 )
                 break

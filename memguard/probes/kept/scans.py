@@ -21,7 +21,7 @@ from memguard.facts import (
     RetainedGraphs,
     ViewsPinStorage,
 )
-from memguard.module_parts import parameters_of
+from memguard.module_parts import gradients_of, parameters_of
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.kept.census import Census, Growth, count_back, find_growth
 from memguard.probes.kept.copies import copied_bytes, find_copies
@@ -146,7 +146,7 @@ class ScansProbe(Probe):
         watch = self.watch
         wanted = owned_storages(watch.models)
         parameters = [parameter for model in watch.models for parameter in parameters_of(model)]
-        wanted.update(storages_of(p.grad for p in parameters if p.grad is not None))
+        wanted.update(storages_of(gradients_of(parameters)))
         owned = dict(wanted)
         for optimizer in watch.optimizers:
             owned.update(storages_of(state_of(optimizer)))

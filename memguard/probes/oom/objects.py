@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from memguard.module_parts import buffers_of, parameters_of, parts_of
+from memguard.module_parts import buffers_of, gradient_of, gradients_of, parameters_of, parts_of
 from memguard.postmortem.scene import OWNERS, HeldModel, Objects, OptimizerUse, TopTensor
 from memguard.probes.host.batching import batching_place
 from memguard.probes.objects.nested import tensors_in
@@ -73,7 +73,7 @@ def examine(
     parameters = list(_trained(census, [root for root in roots if id(root) in current]))
     reached = sum(id(parameter) in leaves for parameter in parameters)
     census.nodes_left = max(census.nodes_left, MAX_NODES_IN_ALL // 2)
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    gradients = gradients_of(parameters)
     hoards = find_hoards(census, stack)
     model = next((root for root in roots if id(root) in current), stack.model)
     return Objects(
@@ -152,7 +152,7 @@ def _models(
     found = []
     for root in roots:
         tensors = [*parameters_of(root), *buffers_of(root)]
-        tensors += [parameter.grad for parameter in parameters_of(root) if parameter.grad is not None]
+        tensors += gradients_of(parameters_of(root))
         if not tensors:
             continue
         own = {id(parameter) for parameter in parameters_of(root)}
@@ -177,7 +177,7 @@ def _uses(census: Census, stack: Stack, states: dict[int, int], steps: int) -> I
         if not parameters:
             continue
         total, state = _bytes(census, parameters), vars(optimizer).get("state", {})
-        lacking = [parameter for parameter in parameters if parameter.grad is not None and not state.get(parameter)]
+        lacking = [p for p in parameters if gradient_of(p) is not None and not state.get(p)]
         stepping = stack.optimizer is optimizer
         own = states.get(id(optimizer), 0)
         factor = _factor(type(optimizer).__name__, groups[0])

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact, Place, StaleGradients
-from memguard.module_parts import parameters_of
+from memguard.module_parts import gradient_of, gradients_of, parameters_of
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.objects.parameters import ParameterAt, trainable
 from memguard.probes.objects.sites import call_site
@@ -64,7 +64,7 @@ class ByHandProbe(Probe):
             self._places[key] = next(trainable(module), None)
         place, seen = self._places[key], self._seen.setdefault(key, [])
         parameter = place() if place is not None else None
-        gradient = parameter.grad if parameter is not None else None
+        gradient = gradient_of(parameter) if parameter is not None else None
         if parameter is None or gradient is None or gradient._is_view():  # a bucket's, which is there for good
             seen.clear()
             return
@@ -85,7 +85,7 @@ class ByHandProbe(Probe):
         self.stop_hearing("on_forward_end", "on_optimizer")
 
     def _tell(self, module: nn.Module, *, zeroed: bool) -> None:
-        held = sum(storages_of(p.grad for p in parameters_of(module) if p.grad is not None).values())
+        held = sum(storages_of(gradients_of(parameters_of(module))).values())
         place = _cause(zeroed=zeroed)
         if held < MIN_BYTES or place is None:
             return

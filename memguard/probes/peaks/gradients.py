@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact, GradientsWithGraph, OptimizerStateAhead, Place, StaleGradients
-from memguard.module_parts import parameters_of
+from memguard.module_parts import gradient_of, gradients_of, parameters_of
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.objects.frames import user_frames
 from memguard.probes.objects.parameters import ParameterAt, gradients_at, trainable
@@ -153,15 +153,16 @@ class GradientsProbe(Probe):
         place = next((call for call in calls if call is not None), None)
         if place is not None:
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            gradients = [p.grad for p in parameters if p.grad is not None]
+            gradients = gradients_of(parameters)
             self._tell_graphs(gradients, place, cleared=_is_cleared_below(place))
 
     def _beside(self, gradient: torch.Tensor) -> Iterator[torch.Tensor]:
         """The gradients that the optimizer of one of them steps on: a loss may have weights of its own, and most."""
         for optimizer in self.watch.optimizers:
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            if any(parameter.grad is gradient for parameter in parameters):
-                yield from (parameter.grad for parameter in parameters if parameter.grad is not None)
+            gradients = gradients_of(parameters)
+            if any(each is gradient for each in gradients):
+                yield from gradients
 
     def _first_gradients(self, module: nn.Module) -> list[torch.Tensor]:
         """The gradients of a few trainable parameters; walking over all of them in every batch would cost too much."""
@@ -206,15 +207,15 @@ def _some_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     for group in optimizer.param_groups:
         for parameter in group["params"][: SAMPLE - looked]:
             looked += 1
-            if parameter.grad is not None:
-                found.append(parameter.grad)
+            if (gradient := gradient_of(parameter)) is not None:
+                found.append(gradient)
         if looked >= SAMPLE:
             break
     return found
 
 
 def _gradients(module: nn.Module) -> list[torch.Tensor]:
-    return [parameter.grad for parameter in parameters_of(module) if parameter.grad is not None]
+    return gradients_of(parameters_of(module))
 
 
 def _state_ahead(optimizer: torch.optim.Optimizer) -> tuple[int, int]:
@@ -224,7 +225,7 @@ def _state_ahead(optimizer: torch.optim.Optimizer) -> tuple[int, int]:
         return 0, 0
     state = temporary = 0
     for group in optimizer.param_groups:
-        nbytes = _bytes_of(parameter for parameter in group["params"] if parameter.grad is not None)
+        nbytes = _bytes_of(parameter for parameter in group["params"] if gradient_of(parameter) is not None)
         tensors = _STATE.get(kind.__name__, 0) + bool(group.get("amsgrad"))
         if kind.__name__ == "SGD":
             tensors = int(bool(group.get("momentum")))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, final
 import torch
 
 from memguard.facts import Fact, Place, PreviousOutputsAlive
-from memguard.module_parts import parameters_of
+from memguard.module_parts import gradients_of, parameters_of
 from memguard.probes.interface import Watch
 from memguard.probes.naming.holders import Survey
 from memguard.probes.objects.frames import is_user_file
@@ -88,7 +88,7 @@ class LastBatch:
         watch = self._watch
         owned = owned_storages(watch.models)
         for model in watch.models:
-            owned.update(storages_of(p.grad for p in parameters_of(model) if p.grad is not None))
+            owned.update(storages_of(gradients_of(parameters_of(model))))
         sizes = {_rounded(size) for size in found.sizes}
 
         def judge(tensor: torch.Tensor) -> int | None:
