@@ -37,9 +37,11 @@ class Options:
     device: str = "auto"
     """The device to guard: "auto", "cuda:0", "xpu", "mps", "cpu" or "virtual:24GiB"."""
     validation: Validation = "guard"
-    """"guard" runs validation forwards without a graph, "warn" only reports those that build one, "off" neither."""
+    """"guard" runs validation forwards without a graph, "warn" only reports those that build one (MG201), "off"
+    neither."""
     empty_cache: str | int = "never"
-    """"never", "validation" (its edges), "epoch", a number (every N batches), "auto" (only when it would help)."""
+    """"never", "validation" (its edges), "epoch" (its end, where a Trainer tells it, or a `guard.batches` loop that
+    makes optimizer steps runs out), a number (every N batches), "auto" (only when it would help)."""
     rules: tuple[str, ...] | None = None
     """Rule codes or names to select; None selects all."""
     ignore: tuple[str, ...] = ()
@@ -88,6 +90,11 @@ class Options:
         _check_device(self.device)
         if self.logdir is not None and "://" in str(os.fspath(self.logdir)):
             raise ValueError(f"logdir must be a local directory, got {os.fspath(self.logdir)!r}")
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Rules that do not judge: those that are ignored, and the one about validation where that is left alone."""
+        return (*self.ignore, "MG201") if self.validation == "off" else self.ignore
 
     @classmethod
     def make(cls, *besides: str, **settings: Any) -> Options:

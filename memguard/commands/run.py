@@ -18,7 +18,7 @@ _TEXT_OPTIONS = {
         "forwards of a validation that forgot no_grad: warn (default) reports them, guard runs them without a graph, "
         "off leaves them alone",
     ),
-    "empty_cache": ("WHEN", "never (default), validation, epoch, auto, or every so many batches"),
+    "empty_cache": ("WHEN", "never (default), validation, epoch (of a Trainer), auto, or every so many batches"),
     "peaks": ("HOW", "each batch's peak: shared (default) with other readers of the counters, exclusive, or off"),
     "on_oom": ("WHAT", "an out-of-memory error: report (default) explains it, off does not"),
     "history": ("WHEN", "PyTorch's allocation history: auto (default: a few batches, on suspicion), always, or off"),

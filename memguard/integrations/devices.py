@@ -77,14 +77,14 @@ class FurtherDevices:
     def _begin(self, device: str) -> Recorder:
         session, options = self._session, self._session.options
         run = session.recorder.run
-        detectors = make_detectors(rules=options.rules, ignore=options.ignore)
+        detectors = make_detectors(rules=options.rules, ignore=options.left_out)
         recorder = Recorder(
             choose_backend(device, peaks=options.peaks),
             Run(device=device, rank=run.rank, world_size=run.world_size),
             logdir=session.logdir if session.recorder.recording is not None else None,
             detectors=[_OnDevice(each, device) for each in detectors if type(each).observe is not Detector.observe],
             sinks=[_ToSession(session.recorder)],
-            silenced=codes_of(DETECTORS, options.ignore),
+            silenced=codes_of(DETECTORS, options.left_out),
         )
         recorder.open({**self._described, "lane": len(self._recorders) + 1})
         for stage in self._stages:

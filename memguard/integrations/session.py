@@ -126,11 +126,11 @@ class Session:
             self.backend,
             Run(device=options.device, rank=rank, world_size=world_size),
             logdir=self.logdir if record else None,
-            detectors=make_detectors(rules=options.rules, ignore=options.ignore),
+            detectors=make_detectors(rules=options.rules, ignore=options.left_out),
             sinks=_sinks(options, writer, self.logdir, rank, console=console, record=record),
             slow=self._slow.newest,
             rss=self._host.rss_bytes,
-            silenced=codes_of(DETECTORS, options.ignore),
+            silenced=codes_of(DETECTORS, options.left_out),
         )
         self.watch = Watch(device=options.device, lightning=lightning, read=self.backend.read)
         self.watch.differentiates = differentiates

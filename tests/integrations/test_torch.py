@@ -367,3 +367,46 @@ def test_fast_weights_are_not_asked_for_gradients(tmp_path: Path) -> None:
             optimizer.step()
             optimizer.zero_grad()
     assert guard.result().notes == []
+
+
+def test_an_epoch_is_a_batches_loop_that_trains_to_its_end(tmp_path: Path) -> None:
+    """The cache is emptied after each; evaluation, and a loop that is left early or by an error, are none."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    options = {"device": "virtual:1GiB", "empty_cache": "epoch", "logdir": tmp_path, "quiet": True, "progress": False}
+    with memguard.watch(model, optimizer, **options) as guard:
+        for epoch in range(3):
+            for x, y in guard.batches(list(batches(4)), epoch=epoch):
+                functional.cross_entropy(model(x), y).backward()
+                optimizer.step()
+                for x, _ in guard.batches(list(batches(2))):
+                    model(x)
+            with torch.no_grad():
+                for x, _ in guard.batches(list(batches(2))):
+                    model(x)
+        for x, y in guard.batches(batches(4)):
+            functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            break
+        with contextlib.suppress(KeyError):
+            for x, y in guard.batches(batches(4)):
+                functional.cross_entropy(model(x), y).backward()
+                optimizer.step()
+                raise KeyError
+    assert "the cache was emptied 3 times" in guard.summary()
+
+
+def test_with_validation_off_it_is_not_reported_either(tmp_path: Path) -> None:
+    """With "warn" it is."""
+    told = {}
+    for validation in ("warn", "off"):
+        model = nn.Sequential(nn.Linear(8, 512), nn.ReLU(), nn.Linear(512, 4))
+        logdir = tmp_path / validation
+        options = {"device": "virtual:1GiB", "logdir": logdir, "quiet": True, "progress": False}
+        with memguard.watch(model, validation=validation, **options) as guard:
+            steps(model, torch.optim.SGD(model.parameters(), lr=0.1), 10)
+            model.eval()
+            for _ in range(6):
+                model(torch.randn(512, 8))
+        told[validation] = [finding.code for finding in guard.findings]
+    assert told == {"warn": ["MG201"], "off": []}

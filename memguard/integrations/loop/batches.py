@@ -48,8 +48,8 @@ class _BatchIterator(Generic[BatchT]):
             raise StopIteration
         try:
             batch = next(self._batches)
-        except BaseException:
-            self._end()
+        except BaseException as error:
+            self._end(ran_out=type(error) is StopIteration)
             raise
         loop.next_batch(self._index, batch)
         loop.show(self._line, self._index)
@@ -59,10 +59,10 @@ class _BatchIterator(Generic[BatchT]):
     def __del__(self) -> None:
         self._end()
 
-    def _end(self) -> None:
+    def _end(self, *, ran_out: bool = False) -> None:
         loop, self._loop = self._loop, None
         if loop is not None:
-            loop.end_batches()
+            loop.end_batches(ran_out=ran_out)
             loop.show(self._line, None)
 
 

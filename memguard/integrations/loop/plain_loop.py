@@ -44,6 +44,8 @@ class PlainLoop:
         self._forwards_open = OpenForwards()
         self._forwards = 0
         self._epoch: int | None = None
+        self._steps_before = 0
+        """Optimizer steps before the outermost `batches` loop that is open."""
         self._looked_for_compiled = self._is_over = self._told_unopened = False
         self._inference = BatchInference(self, steps_under_way)
         self._hear_backward = Hook(self._backward, self.hook_failed)
@@ -196,6 +198,8 @@ class PlainLoop:
         self._inference.end()
         self._epoch = epoch
         self.session.recorder.epoch(epoch)
+        if not self._inference.explicit:
+            self._steps_before = self.session.watch.optimizer_steps
         self._inference.explicit += 1
 
     @shielded
@@ -209,11 +213,13 @@ class PlainLoop:
         self.session.recorder.shapes_once(describe_shapes, batch)
 
     @shielded
-    def end_batches(self) -> None:
-        """A `batches` loop is over."""
+    def end_batches(self, *, ran_out: bool) -> None:
+        """A `batches` loop is over; one that trained, and had all of its batches, was an epoch."""
         self._inference.end()
         self._inference.explicit -= 1
         self._epoch = None
+        if ran_out and not self._inference.explicit and self.session.watch.optimizer_steps > self._steps_before:
+            self.session.epoch_end()
 
     @shielded
     def show(self, line: BatchLine, index: int | None) -> None:
