@@ -88,8 +88,7 @@ class Options:
         for name in ("rules", "ignore"):
             object.__setattr__(self, name, _names(name, getattr(self, name)))
         _check_device(self.device)
-        if self.logdir is not None and "://" in str(os.fspath(self.logdir)):
-            raise ValueError(f"logdir must be a local directory, got {os.fspath(self.logdir)!r}")
+        _check_logdir(self.logdir)
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -149,14 +148,23 @@ def disabled() -> bool:
     """Whether MEMGUARD_DISABLE asks for everything to be a no-op.
 
     Raises:
-        ValueError: The variable holds something else than 0, 1, true, false or nothing.
+        ValueError: As `is_set`.
     """
-    value = os.environ.get("MEMGUARD_DISABLE", "")
+    return is_set("MEMGUARD_DISABLE")
+
+
+def is_set(variable: str) -> bool:
+    """Whether a variable of the environment says yes.
+
+    Raises:
+        ValueError: It holds something else than 0, 1, true, false or nothing.
+    """
+    value = os.environ.get(variable, "")
     if value.lower() in ("", "0", "false"):
         return False
     if value.lower() in ("1", "true"):
         return True
-    raise ValueError(f"MEMGUARD_DISABLE must be 1 or 0 (or true, false), got {value!r}")
+    raise ValueError(f"{variable} must be 1 or 0 (or true, false), got {value!r}")
 
 
 def _names(option: str, value: object) -> tuple[str, ...] | None:
@@ -167,6 +175,16 @@ def _names(option: str, value: object) -> tuple[str, ...] | None:
     if isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(part, str) for part in value):
         return tuple(value)
     raise TypeError(f"{option} must be rule codes or names, like ['MG101', 'eval-graph'], got {value!r}")
+
+
+def _check_logdir(logdir: object) -> None:
+    if logdir is None:
+        return
+    if not isinstance(logdir, (str, os.PathLike)):
+        raise TypeError(f"logdir must be the path of a directory, got {logdir!r}")
+    path = str(os.fspath(logdir))
+    if not path or "://" in path:
+        raise ValueError(f"logdir must be a local directory ('.' is the current one), got {path!r}")
 
 
 def _check_device(device: object) -> None:

@@ -81,10 +81,17 @@ class Recording:
         return len(self.rows)
 
     def column(self, name: str) -> np.ndarray[Any, Any]:
-        """One column as float64 with NaN for unknown; all NaN where an older recording lacks it."""
+        """One column as float64 with NaN for unknown; all NaN where an older recording lacks it.
+
+        Raises:
+            ValueError: No recording has a column of that name; the text names those there are.
+        """
         import numpy as np
 
         if name not in (self.rows.dtype.names or ()):
+            known = [column for column, _ in COLUMNS]
+            if name not in known:
+                raise ValueError(f"a recording has no column {name!r}; the columns are {', '.join(known)}")
             return np.full(len(self.rows), np.nan)
         raw = self.rows[name]
         with np.errstate(invalid="ignore"):  # a signalling NaN

@@ -17,6 +17,7 @@ from memguard.options import Options, choose_logdir, disabled
         ("device", "virtual:lots", "24GiB"),
         ("device", "cuda:", "cuda:N"),
         ("logdir", "s3://runs/1", "local directory"),
+        ("logdir", "", "local directory"),
     ],
 )
 def test_a_bad_value_is_answered_with_the_valid_ones(name: str, value: Any, valid: str) -> None:
@@ -35,7 +36,8 @@ def test_numbers_of_batches_begin_at_one(name: str, value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("empty_cache", True), ("log_every", "50"), ("progress", 1), ("rules", 3), ("device", 0)]
+    ("name", "value"),
+    [("empty_cache", True), ("log_every", "50"), ("progress", 1), ("rules", 3), ("device", 0), ("logdir", 3)],
 )
 def test_a_value_of_the_wrong_type_is_a_type_error(name: str, value: Any) -> None:
     """Types are checked when the option is given, not when it is used."""

@@ -213,3 +213,12 @@ def test_names_carry_rank_node_restart_and_device(tmp_path: Path) -> None:
     assert endings == ["-node1", "-node2-restart1", "-node2-restart1-device1"]
     assert [place_of(writer.path.name) for writer in writers] == [(3, 0), (3, 0), (3, 1)]
     assert place_of("rank3.txt") is None
+
+
+def test_a_column_that_no_recording_has_is_refused(tmp_path: Path) -> None:
+    """A misspelt name is answered with those that there are; one that an older recording lacks is unknown."""
+    recording = Recording.open(write(tmp_path))
+    with pytest.raises(ValueError, match=r"no column 'nope'; the columns are .*seconds"):
+        recording.column("nope")
+    recording.rows = recording.rows[["batch"]]
+    assert all(value != value for value in recording.column("seconds"))

@@ -71,14 +71,15 @@ class ModelCopy(Detector):
         where = ", ".join(fact.holders[:4]) or holder(fact.place)
         what, apart, remedy = f"{plural(fact.copies, 'copy')} of the model's weights", "", _remedy_of_copies(run)
         if fact.trained:
-            what, apart = f"{plural(fact.copies, 'model')} of the same shapes", ", with gradients of their own,"
+            what = f"{plural(fact.copies, 'model')} of the same shapes"
+            apart = f", with gradients of {'its' if fact.copies == 1 else 'their'} own,"
             remedy = f"nothing to do if they are trained together; else {_REMEDY_OF_MODELS}"
         yield from_fact(
             self,
             fact,
             run,
             Severity.WARNING if many and not fact.averaged else Severity.INFO,
-            f"{what} ({format_bytes(fact.bytes)}){apart} lie {in_memory(run)} besides the model, in {where}"
+            f"{what} ({format_bytes(fact.bytes)}){apart} {_lie(fact, run)}, in {where}"
             f"{': an average of the weights, usually wanted' if fact.averaged else ''}.",
             remedy,
             nbytes=fact.bytes,
@@ -121,7 +122,11 @@ def _piled_up(pile: ModelCopies, run: Run) -> str:
         models = plural(pile.copies, "model")
         return f"{holder(pile.place)} keeps {models} that were trained before this one ({format_bytes(pile.bytes)})"
     copies = f"{plural(pile.copies, 'copy')} of the model's weights ({format_bytes(pile.bytes)})"
-    return f"{copies} lie {in_memory(run)} besides the model, in {holder(pile.place)}"
+    return f"{copies} {_lie(pile, run)}, in {holder(pile.place)}"
+
+
+def _lie(copies: ModelCopies, run: Run) -> str:
+    return f"{'lies' if copies.copies == 1 else 'lie'} {in_memory(run)} besides the model"
 
 
 @final

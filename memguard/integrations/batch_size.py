@@ -77,7 +77,13 @@ def find_batch_size(
     Raises:
         MemGuardError: Not even `minimum` fits.
         ValueError: `start`, `steps`, `margin`, `minimum` or `maximum` is out of range.
+        TypeError: `train_one_step` is no function.
     """
+    if not (train_one_step is None or callable(train_one_step)):
+        raise TypeError(
+            f"find_batch_size takes a function that does one training step, got {train_one_step!r}; as a decorator it "
+            "is written @memguard.find_batch_size(start=64)"
+        )
     most = MOST if maximum is None else maximum
     if not 1 <= minimum <= start <= most:
         raise ValueError(f"1 <= minimum <= start <= maximum must hold, got {minimum}, {start}, {most}")

@@ -59,6 +59,8 @@ class Guard:
                 "loggers=True needs the Trainer of Lightning or Hugging Face, which knows your loggers; in a loop of "
                 "your own, log what guard.scalars() gives"
             )
+        if writer is not None and not all(callable(getattr(writer, name, None)) for name in ("add_scalar", "add_text")):
+            raise TypeError(f"writer must be a SummaryWriter (or have its add_scalar and add_text), got {writer!r}")
         if self._disabled:
             return
         self.session = Session(options, writer=(lambda: writer) if writer is not None else None)

@@ -14,6 +14,7 @@ from typing import Any
 
 from memguard.errors import MemGuardError
 from memguard.integrations.lightning import MemGuardMixin
+from memguard.options import disabled, is_set
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 OPTIONS_VARIABLE = "MEMGUARD_OPTIONS"
@@ -45,12 +46,10 @@ def callbacks_from_environment() -> list[Any]:
     what a logger was told.
 
     Raises:
-        ValueError: MEMGUARD holds something else than 0, 1, true, false or nothing.
+        ValueError: MEMGUARD or MEMGUARD_DISABLE holds something else than 0, 1, true, false or nothing.
     """
-    value = os.environ.get("MEMGUARD", "").lower()
-    if value not in ("", "0", "1", "true", "false"):
-        raise ValueError(f"MEMGUARD must be 1 or 0 (or true, false), got {value!r}")
-    if value not in ("1", "true"):
+    disabled()  # a misspelt one is answered in a program without a MemGuard as well
+    if not is_set("MEMGUARD"):
         return []
     options = json.loads(os.environ.get(OPTIONS_VARIABLE, "{}"))
     discreet = options.pop("discreet", "pytest" in sys.modules)

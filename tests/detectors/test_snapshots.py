@@ -68,7 +68,7 @@ def test_a_pile_that_something_bounds_is_no_warning_of_its_own() -> None:
 def test_models_that_are_trained_beside_are_not_called_copies() -> None:
     """An ensemble of which only the first is watched: nothing is wrong with it."""
     (beside,) = judge(RULES["MG308"](), replace(PILE, copies=1, trained=True), run=LONG)
-    assert "copy" not in beside.message and "gradients of their own" in beside.message
+    assert "copy" not in beside.message and "gradients of its own" in beside.message
     assert beside.advice is not None and beside.advice.startswith("nothing to do")
 
 
@@ -79,3 +79,10 @@ def test_where_the_host_is_watched_nobody_is_sent_there() -> None:
         (on_host,) = judge(RULES[code](), fact, run=run_of(device="cpu", device_total_bytes=None, limit_bytes=None))
         assert "on the device" in on_device.message and "on the device" not in on_host.message
         assert "CPU" in (on_device.advice or "") and "CPU" not in (on_host.advice or "")
+
+
+def test_one_copy_is_told_in_the_singular() -> None:
+    """One lies, two lie."""
+    for copies, words in ((1, "1 copy of the model's weights (1.00 MiB) lies"), (2, "weights (1.00 MiB) lie ")):
+        (told,) = judge(RULES["MG308"](), ModelCopies(**AT, copies=copies, bytes=MIB, holders=("best",)))
+        assert words in told.message

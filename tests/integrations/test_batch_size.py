@@ -165,3 +165,9 @@ def _rank(rank: int, port: int, queue: object) -> None:
     torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
     queue.put(memguard.find_batch_size(Step((300, 1000)[rank]), 64))  # type: ignore[attr-defined]
     torch.distributed.destroy_process_group()
+
+
+def test_what_is_no_function_is_refused() -> None:
+    """Such as a size given to the decorator without its name."""
+    with pytest.raises(TypeError, match="got 64; as a decorator"):
+        memguard.find_batch_size(64)

@@ -71,3 +71,11 @@ def test_in_a_suite_the_guard_asks_no_logger_where_it_writes(tmp_path: Path, mon
         trainer.fit(BoringModel())
         times.append((any(isinstance(each, memguard.MemGuard) for each in trainer.callbacks), trainer.logger.times))
     assert times == [(False, times[0][1]), (True, times[0][1])] and times[0][1]
+
+
+@pytest.mark.parametrize("variable", ["MEMGUARD", "MEMGUARD_DISABLE"])
+def test_a_misspelt_variable_is_answered(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a program without a MemGuard of its own too."""
+    monkeypatch.setenv(variable, "yes")
+    with pytest.raises(ValueError, match=f"{variable} must be 1 or 0 .* got 'yes'"):
+        Trainer(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)

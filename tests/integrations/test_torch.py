@@ -410,3 +410,9 @@ def test_with_validation_off_it_is_not_reported_either(tmp_path: Path) -> None:
                 model(torch.randn(512, 8))
         told[validation] = [finding.code for finding in guard.findings]
     assert told == {"warn": ["MG201"], "off": []}
+
+
+def test_a_writer_that_is_none_is_refused() -> None:
+    """Before the run, not at its end."""
+    with pytest.raises(TypeError, match=r"writer must be a SummaryWriter.*got 3"):
+        memguard.watch(net(), writer=3)

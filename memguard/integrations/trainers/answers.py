@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from memguard.findings import Finding
 from memguard.integrations.closing import closing_text
 from memguard.integrations.session import Session
 from memguard.report.text import render
@@ -33,6 +34,11 @@ class Answers:
     def records(self) -> list[BatchRecord]:
         """The newest records of the run, or of the last one (at most 4096), oldest first."""
         return list(self._session.recorder.records) if self._session is not None else self._records
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All findings of the run so far, or of the last one."""
+        return list(self.result.findings)
 
     def summary(self) -> str:
         """The run so far, or the last one, in plain words."""

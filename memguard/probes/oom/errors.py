@@ -40,7 +40,7 @@ def is_oom(exception: BaseException) -> bool:
     contexts and groups are searched too.
 
     Args:
-        exception: What was raised; it is not kept.
+        exception: What was raised; it is not kept. Of what is no exception the answer is no.
     """
     return any(_says_so(error) for error in _chain(exception))
 
@@ -86,7 +86,7 @@ def _chain(exception: BaseException) -> Iterator[BaseException]:
     queue: list[BaseException | None] = [exception]
     while queue and len(seen) < _DEPTH:
         error = queue.pop(0)
-        if error is None or id(error) in seen:
+        if not isinstance(error, BaseException) or id(error) in seen:
             continue
         seen.add(id(error))
         yield error

@@ -91,3 +91,9 @@ def test_the_size_in_the_text(text: str, nbytes: int) -> None:
 def test_no_size_in_the_text() -> None:
     """A text without a size tells none."""
     assert requested_bytes("CUDNN_STATUS_ALLOC_FAILED") is None
+
+
+@pytest.mark.parametrize("value", [3, None, "CUDA out of memory", RuntimeError])
+def test_what_is_no_exception_says_nothing(value: object) -> None:
+    """It is asked in handlers, where another error would hide the first."""
+    assert memguard.is_oom(value) is False  # type: ignore[arg-type]
