@@ -139,7 +139,8 @@ def _growth_of(
 ) -> Growth:
     of_newest, from_worker = newest
     tensors = list(tensors_in(newest_of(link.value), 3))
-    place = survey.cause(link)
+    graph = any(tensor.grad_fn is not None for tensor in tensors)
+    place = survey.cause(link, graph=graph, tensors=bool(tensors))
     return Growth(
         place,
         container_of(type(link.value)) or "object",
@@ -149,7 +150,7 @@ def _growth_of(
         from_worker=from_worker,
         shared=from_worker and bool(tensors) and all(map(is_from_worker, tensors)),
         newest=tuple(storages_of(tensors)),
-        graph=any(tensor.grad_fn is not None for tensor in tensors),
+        graph=graph,
         numbers=bool(tensors) and all(tensor.numel() == 1 for tensor in tensors),
         on_cpu=bool(tensors) and all(tensor.device.type == "cpu" for tensor in tensors),
         pinned=torch.cuda.is_initialized() and any(tensor.is_pinned() for tensor in tensors),

@@ -132,13 +132,19 @@ class Survey:
             named.append((_holder(group), group.leaves))
         return named
 
-    def cause(self, link: Link) -> Place:
-        """The name to tell for any object that was met, and the statement that puts it there, or fills it."""
+    def cause(self, link: Link, *, graph: bool = False, tensors: bool = False) -> Place:
+        """The name to tell for any object that was met, and the statement that puts it there, or fills it.
+
+        Args:
+            link: Leads to the object.
+            graph: Whether it is filled with what carries graphs.
+            tensors: Or with tensors at least: a statement that stores a number is then no cause.
+        """
         filled = container_of(type(link.value)) is not None
         leaf = Link(None, Via.ITEM, None, innermost_newest(link)) if filled else link
         group = Group(innermost(link))
         group.leaves.append(leaf)
-        self._set_cause(group, leaf.trail(), Hints(graph=False, numbers=filled, cells=self.cells))
+        self._set_cause(group, leaf.trail(), Hints(graph=graph, numbers=filled and not tensors, cells=self.cells))
         return _holder(group).place
 
     def _set_cause(self, group: Group, trail: list[Link], hints: Hints) -> None:

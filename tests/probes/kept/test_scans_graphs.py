@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from memguard.facts import KeptOutputs, RetainedGraphs
+from memguard.probes.graphs.old_graphs import GraphsProbe
 from memguard.probes.kept.scans import ScansProbe
 from tests.probes.loop import Loop
 
@@ -43,3 +44,31 @@ def test_losses_gathered_for_one_step_are_silent() -> None:
                 optimizer.step()
                 gathered.clear()
     assert loop.facts == []
+
+
+class Runner:
+    """Appends to one list in two methods; only one of them stores graphs."""
+
+    def __init__(self) -> None:
+        self.model = nn.Linear(8, 1)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.history: list[torch.Tensor | float] = []
+
+    def judge(self) -> None:
+        self.history.append(self.model(torch.randn(2, 8)).mean().item())
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        self.model(torch.randn(2, 8)).sum().backward()
+        self.optimizer.step()
+        self.history.append(self.model(torch.randn(2, 8)).mean())  # kept
+
+
+def test_a_statement_that_stores_numbers_is_not_blamed_for_graphs() -> None:
+    """The list that was told as keeping graphs is not told once more at the line that gives it numbers."""
+    runner = Runner()
+    with Loop(runner.model, kinds=[GraphsProbe, ScansProbe]) as loop:
+        for _ in loop.batches(24):
+            runner.step()
+    (fact,) = loop.of(RetainedGraphs)
+    assert "kept" in linecache.getline(str(fact.place.file), fact.place.line or 0)
