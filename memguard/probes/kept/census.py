@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, final
 
 import torch
 
 from memguard.facts import Place
+from memguard.probes.kept.graphs_below import GraphsBelow, graphs_below
 from memguard.probes.naming.capacities import capacity_of
 from memguard.probes.naming.holders import Survey
 from memguard.probes.naming.names import NAMES, innermost, text_of
@@ -54,8 +55,8 @@ class Growth:
     """Whether all its tensors do."""
     newest: tuple[int, ...] = ()
     """Storages of the tensors in its newest element."""
-    graph: bool = False
-    """Whether a tensor in it carries an autograd graph."""
+    graphs: GraphsBelow | None = None
+    """What the graphs hold, where a tensor in its newest element carries one."""
     numbers: bool = False
     """Whether each of its tensors is one number, whatever the storage behind it takes."""
     on_cpu: bool = False
@@ -87,6 +88,7 @@ def find_growth(
     nbytes: int = 0,
     host_bytes: int | None = None,
     copied: Callable[[object], int] = lambda newest: 0,
+    owned: Collection[int] = (),
 ) -> tuple[Growth, ...]:
     """The containers that grew since an earlier count, the heaviest first; each with the statement that fills it.
 
@@ -101,6 +103,7 @@ def find_growth(
             and so does what does not tell its size.
         copied: Bytes of the weights in an element, if they are a copy of a model's: those that are called are met as
             models, not in the container.
+        owned: Storages that live anyway: no graph is what keeps them.
     """
     found: list[tuple[int, int, Link]] = []
     newest: dict[int, tuple[int, bool]] = {}
@@ -128,14 +131,19 @@ def find_growth(
     for longer, size, link in found[:MAX_GROWTHS]:
         if any(id(inner) != id(link) and link in inner.trail() for inner in growing.values()):
             continue
-        growths.append(
-            _growth_of(survey, link, longer, size, newest.get(id(link), (0, False)), called.get(id(link), 0))
-        )
+        of_newest = newest.get(id(link), (0, False))
+        growths.append(_growth_of(survey, link, longer, size, of_newest, called.get(id(link), 0), owned))
     return tuple(growths)
 
 
 def _growth_of(
-    survey: Survey, link: Link, elements: int, nbytes: int, newest: tuple[int, bool], copy_bytes: int
+    survey: Survey,
+    link: Link,
+    elements: int,
+    nbytes: int,
+    newest: tuple[int, bool],
+    copy_bytes: int,
+    owned: Collection[int],
 ) -> Growth:
     of_newest, from_worker = newest
     tensors = list(tensors_in(newest_of(link.value), 3))
@@ -150,7 +158,7 @@ def _growth_of(
         from_worker=from_worker,
         shared=from_worker and bool(tensors) and all(map(is_from_worker, tensors)),
         newest=tuple(storages_of(tensors)),
-        graph=graph,
+        graphs=graphs_below(survey, link, owned) if graph else None,
         numbers=bool(tensors) and all(tensor.numel() == 1 for tensor in tensors),
         on_cpu=bool(tensors) and all(tensor.device.type == "cpu" for tensor in tensors),
         pinned=torch.cuda.is_initialized() and any(tensor.is_pinned() for tensor in tensors),

@@ -25,6 +25,7 @@ from memguard.module_parts import gradients_of, parameters_of
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.kept.census import Census, Growth, count_back, find_growth
 from memguard.probes.kept.copies import copied_bytes, find_copies
+from memguard.probes.kept.graphs_below import GraphsBelow
 from memguard.probes.kept.joined import handed_facts, swollen_facts
 from memguard.probes.kept.kept_exceptions import find_stored
 from memguard.probes.kept.piles import Piles
@@ -169,7 +170,9 @@ class ScansProbe(Probe):
         pins: tuple[Pin, ...] | None = None
         kept: list[KeptOutputs] = []
         copied = functools.partial(copied_bytes, models=watch.models, trained=trained)
-        found = find_growth(survey, before, elements=MIN_ELEMENTS, nbytes=1, host_bytes=least, copied=copied)
+        found = find_growth(
+            survey, before, elements=MIN_ELEMENTS, nbytes=1, host_bytes=least, copied=copied, owned=owned
+        )
         for growth in found:
             if growth.elements < PER_BATCH * batches and growth.bytes < MIN_BYTES_PER_BATCH * batches:
                 continue
@@ -183,9 +186,9 @@ class ScansProbe(Probe):
             watch.told.add(where)
             if growth.capacity is not None and not outgrew(growth.length, growth.capacity):
                 self._limited.add(where)
-            if growth.graph and growth.elements >= MIN_GRAPHS:
+            if growth.graphs is not None and growth.elements >= MIN_GRAPHS:
                 if self._steps_since(watch.batches - batches) >= MIN_GRAPHS:
-                    self._tell_graphs(growth, batches)
+                    self._tell_graphs(growth, growth.graphs, batches)
                 else:
                     watch.told.discard(where)  # losses of one step, perhaps: to be seen once more
                 continue
@@ -258,19 +261,22 @@ class ScansProbe(Probe):
         then = next((steps for seen, steps in self._steps if seen >= batches), self.watch.optimizer_steps)
         return self.watch.optimizer_steps - then
 
-    def _tell_graphs(self, growth: Growth, batches: int) -> None:
-        """What grows carries graphs that no forward's mark shows: of terms that depend on the weights alone."""
+    def _tell_graphs(self, growth: Growth, graphs: GraphsBelow, batches: int) -> None:
+        """What grows carries graphs that no forward's mark shows: of a part of the model, of its weights alone."""
         watch = self.watch
+        elements = growth.length if graphs.everywhere else growth.elements
+        passed = min(max(round(elements * batches / growth.elements), 1), watch.batch + 1)
         self.report(
             RetainedGraphs(
                 batch=watch.batch,
                 stage=watch.stage,
                 place=growth.place,
-                graphs=min(growth.elements, batches),
-                first_batch=max(watch.batch - batches, 0),
+                graphs=min(elements, passed),
+                first_batch=watch.batch - passed + 1,
                 last_batch=watch.batch,
                 optimizer_steps=0,
-                bytes=growth.bytes or None,
+                bytes=graphs.bytes * elements // growth.length or None,
+                backward=not graphs.saved,
             )
         )
 

@@ -8,7 +8,7 @@ from torch import nn
 from memguard.facts import KeptOutputs, RetainedGraphs
 from memguard.probes.graphs.old_graphs import GraphsProbe
 from memguard.probes.kept.scans import ScansProbe
-from tests.probes.loop import Loop
+from tests.probes.loop import Loop, sees_saved_tensors
 
 
 def test_terms_that_depend_on_the_weights_alone_are_told_as_graphs() -> None:
@@ -26,6 +26,7 @@ def test_terms_that_depend_on_the_weights_alone_are_told_as_graphs() -> None:
             norms.append(penalty)  # kept
     (fact,) = loop.of(RetainedGraphs)
     assert fact.place.holder == "norms" and fact.graphs >= 8
+    assert fact.backward and fact.bytes == 4 * fact.graphs  # the numbers; what was saved is gone
     assert "kept" in linecache.getline(str(fact.place.file), fact.place.line or 0)
     assert loop.of(KeptOutputs) == []
 
@@ -72,3 +73,22 @@ def test_a_statement_that_stores_numbers_is_not_blamed_for_graphs() -> None:
             runner.step()
     (fact,) = loop.of(RetainedGraphs)
     assert "kept" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+@sees_saved_tensors
+def test_graphs_of_a_part_of_the_model_are_told_with_what_they_saved() -> None:
+    """All that is in the list counts, from the first batch on; the input that all of the graphs share does not."""
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    norms: list[torch.Tensor] = []
+    x = torch.randn(16, 8)
+    with Loop(model, kinds=[GraphsProbe, ScansProbe]) as loop:
+        for _ in loop.batches(24):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+            norms.append(model[:2](x).norm())
+    (fact,) = loop.of(RetainedGraphs)
+    assert (fact.first_batch, fact.graphs) == (0, fact.last_batch + 1)
+    hidden = 16 * 64 * 4
+    assert fact.bytes == fact.graphs * (hidden + 4) and not fact.backward
