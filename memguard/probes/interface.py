@@ -120,6 +120,8 @@ class Watch:
     """Lines (file, line) that were told as evaluation with a graph: what is kept of it there goes with it."""
     doubted: set[int] = field(default_factory=set)
     """Models in training of which some graphs died unused: whether backwards enter their graphs is always asked."""
+    calling: set[tuple[str, int]] = field(default_factory=set)
+    """Functions (file, first line) that were seen to call a model while graphs piled up."""
     told: set[tuple[str | None, int | None]] = field(default_factory=set)
     """Lines (file, line) that were told as keeping tensors: another probe that comes upon them stays silent."""
     pinned: list[frozenset[int]] = field(default_factory=list)
@@ -247,6 +249,7 @@ class Probe(ABC):
             graph=graph,
             passes=passes,
             collector=collector,
+            calling=watch.calling,
         )
 
     def install(self) -> None:  # noqa: B027 - most probes install nothing

@@ -318,6 +318,8 @@ class Search:
         score -= 0.1 * sight.hops
         if (source.file, function.first_line) in hints.running:
             score += 1.0
+        elif (source.file, function.first_line) in hints.calling:
+            score += 0.25  # of statements that are alike, one that is known to run
         owner = next((outer.owner for outer in function.enclosing() if outer.owner is not None), None)
         if sought.attribute and owner in sought.classes:
             score += 1.5 - 0.1 * sought.classes.index(owner)

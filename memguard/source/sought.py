@@ -44,6 +44,8 @@ class Hints:
     """Whether plain values count as well."""
     running: frozenset[tuple[str, int]] = frozenset()
     """(file, first line) of the functions on the stack."""
+    calling: frozenset[tuple[str, int]] = frozenset()
+    """Those that were seen to call a model while graphs piled up."""
     cells: tuple[frozenset[str], ...] = ()
     """Files that share their globals, like the cells of a notebook."""
     names: frozenset[str] = frozenset()

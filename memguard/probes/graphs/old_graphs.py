@@ -24,7 +24,7 @@ from memguard.probes.graphs.together import GraphsTogether
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import KEY, Mark, Sentinel
 from memguard.probes.naming.holders import Holder
-from memguard.probes.objects.frames import user_frames
+from memguard.probes.objects.frames import function_key, user_frames
 from memguard.probes.objects.nested import tensors_in
 from memguard.probes.objects.sizes import owned_storages, walk
 from memguard.probes.reach import Reach
@@ -91,6 +91,7 @@ class GraphsProbe(Probe):
         self._last[mark.module] = mark  # in eval mode too: an input is optimized through a frozen model
         self._together.look(mark)
         if self.watch.ledger.oldest < mark.batch - 1 and not self._carried and self._has_enough(mark.training):
+            self.watch.calling.update(map(function_key, user_frames(sys._getframe(1))))
             self._carried = self._reaches_old(output)
 
     def on_stem_end(self, module: nn.Module, output: object) -> None:

@@ -152,7 +152,7 @@ class ScansProbe(Probe):
         for optimizer in watch.optimizers:
             owned.update(storages_of(state_of(optimizer)))
             wanted.update(used_state(optimizer))
-        survey = Survey(models=watch.models, extra=watch.roots())
+        survey = Survey(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
         if watch.stage is Stage.TRAIN:
             self._tell_copies(survey, owned)  # before what grows, for copies that pile up grow as well
         if grown:

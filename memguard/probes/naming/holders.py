@@ -25,7 +25,7 @@ from memguard.probes.naming.passing import passes_on
 from memguard.probes.naming.roots import roots_of
 from memguard.probes.naming.walk import MAX_OBJECTS, MAX_SECONDS, Budget, Link, Walk, innermost_newest
 from memguard.probes.objects import Contents, Via, container_of, length_of
-from memguard.probes.objects.frames import user_frames
+from memguard.probes.objects.frames import function_key, user_frames
 from memguard.source.sought import Hints, Statement
 from memguard.source.statements import find_collecting
 from memguard.source.syntax import Sources
@@ -82,6 +82,8 @@ class Survey:
         max_seconds: Bound in time of all that is asked of it: half for the walk, a quarter for the judge, the rest for
             reading sources. A net: each of them has a bound of its own, in objects, nodes and lines, which comes first.
         walk: Whether to walk from these roots at once; else `walk_from` tells others.
+        stage: The stage that is under way, where it matters to what grows.
+        calling: Functions that were seen to call a model while graphs piled up.
 
     Attributes:
         tensors: Every link to a tensor.
@@ -97,11 +99,14 @@ class Survey:
         max_objects: int = MAX_OBJECTS,
         max_seconds: float = MAX_SECONDS,
         walk: bool = True,
+        stage: Stage | None = None,
+        calling: Iterable[tuple[str, int]] = (),
     ) -> None:
         self.frames = list(user_frames(sys._getframe(1) if frame is None else frame))
         self.budget = Budget(max_seconds)
         self.sources = Sources(is_late=self.budget.is_spent)
         self.cells = cells_of(self.frames)
+        self._stage, self._calling = stage, frozenset(calling)
         self._bounds = (max_objects, max_seconds)
         self.tensors: list[Link] = []
         self.walk = self._walk(roots_of(self.frames, models, extra) if walk else (), Contents(self.frames))
@@ -144,8 +149,21 @@ class Survey:
         leaf = Link(None, Via.ITEM, None, innermost_newest(link)) if filled else link
         group = Group(innermost(link))
         group.leaves.append(leaf)
-        self._set_cause(group, leaf.trail(), Hints(graph=graph, numbers=filled and not tensors, cells=self.cells))
+        if graph:
+            hints = self._hints_of(self._stage)
+        else:
+            hints = Hints(graph=False, numbers=filled and not tensors, cells=self.cells)
+        self._set_cause(group, leaf.trail(), hints)
         return _holder(group).place
+
+    def _hints_of(self, stage: Stage | None) -> Hints:
+        """What is known of the run where tensors came to be in a stage."""
+        return Hints(
+            running=frozenset(map(function_key, self.frames)),
+            calling=self._calling,
+            cells=self.cells,
+            evaluates=None if stage is None or stage is Stage.OTHER else stage.evaluates,
+        )
 
     def _set_cause(self, group: Group, trail: list[Link], hints: Hints) -> None:
         files = [
@@ -198,9 +216,7 @@ class Survey:
             passes: Tells whether a tensor's graph goes through those of others.
         """
         groups = grouped(found)
-        running = frozenset((f.f_code.co_filename, f.f_code.co_firstlineno) for f in self.frames)
-        evaluates = None if stage is None or stage is Stage.OTHER else stage.evaluates
-        hints = Hints(graph, running=running, cells=self.cells, names=aliases_among(found, groups), evaluates=evaluates)
+        hints = replace(self._hints_of(stage), graph=graph, names=aliases_among(found, groups))
         for group in groups[:MAX_GROUPS]:
             self._set_cause(group, group.leaves[-1].trail(), hints)
         is_passing = functools.partial(passes_on, frames=self.frames, sources=self.sources)
@@ -221,6 +237,7 @@ def find_holders(
     max_objects: int = MAX_OBJECTS,
     max_seconds: float = MAX_SECONDS,
     collector: bool | None = True,
+    calling: Iterable[tuple[str, int]] = (),
 ) -> tuple[Holder, ...]:
     """Who holds the tensors a judge recognises, the likeliest cause first; empty if nothing in Python does.
 
@@ -238,6 +255,7 @@ def find_holders(
         max_objects: Bound of the walk.
         max_seconds: Bound of the whole in time.
         collector: Whether to ask the garbage collector for referrers when the walk finds nobody; None asks it alone.
+        calling: Functions that were seen to call a model while graphs piled up.
     """
     survey = Survey(
         models=models,
@@ -246,6 +264,7 @@ def find_holders(
         max_objects=max_objects,
         max_seconds=max_seconds,
         walk=collector is not None,
+        calling=calling,
     )
     found = survey.judged(judge)
     if not found:

@@ -76,6 +76,11 @@ def user_frames(frame: FrameType | None = None) -> Iterator[FrameType]:
             start = start.f_back
 
 
+def function_key(frame: FrameType) -> tuple[str, int]:
+    """File and first line of the function that a frame runs, as the syntax tree knows it too."""
+    return frame.f_code.co_filename, frame.f_code.co_firstlineno
+
+
 def read_locals(frame: FrameType) -> dict[str, object]:
     """The local variables of a frame, as a dict of the caller's own.
 

@@ -92,3 +92,31 @@ def test_graphs_of_a_part_of_the_model_are_told_with_what_they_saved() -> None:
     assert (fact.first_batch, fact.graphs) == (0, fact.last_batch + 1)
     hidden = 16 * 64 * 4
     assert fact.bytes == fact.graphs * (hidden + 4) and not fact.backward
+
+
+KEPT: list[torch.Tensor] = []
+
+
+def never_called(model: nn.Module) -> None:
+    """As the function below, and before it."""
+    KEPT.append(model(torch.randn(2, 8)).mean())
+
+
+def keep(model: nn.Module) -> None:
+    """The one that is called."""
+    KEPT.append(model(torch.randn(2, 8)).mean())  # kept
+
+
+def test_of_statements_that_are_alike_one_that_ran_is_told() -> None:
+    """Once: the second look comes to the same line."""
+    model = nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[GraphsProbe, ScansProbe]) as loop:
+        for _ in loop.batches(24):
+            optimizer.zero_grad()
+            model(torch.randn(2, 8)).sum().backward()
+            optimizer.step()
+            keep(model)
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.place.function == "keep"
+    KEPT.clear()
