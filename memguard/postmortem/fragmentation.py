@@ -25,12 +25,14 @@ def find_fragmentation(scene: Scene) -> Verdict | None:
         return None
     largest = request.largest_piece_bytes
     biggest = f"; the largest piece is {format_bytes(largest)}" if largest is not None else ""
+    alone = request.pieces_bytes >= request.requested_bytes
+    besides = "" if alone else f", with the {format_bytes(request.free_bytes)} that the device has left,"
     if largest is not None and largest >= request.requested_bytes:
         biggest += ", of a segment for requests of another size or stream"
     return Verdict(
         cause=Cause.FRAGMENTATION,
         text=f"Fragmentation: {format_bytes(request.pieces_bytes)} are free inside PyTorch's allocator, but in pieces "
-        f"between tensors in use{biggest}. In one place they would have been enough for "
+        f"between tensors in use{biggest}. In one place{besides} they would have been enough for "
         f"{format_bytes(request.requested_bytes)}.",
         bytes=request.pieces_bytes,
     )

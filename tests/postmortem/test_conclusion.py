@@ -75,6 +75,16 @@ def test_a_piece_that_is_large_enough_and_was_not_used_is_explained(largest: int
     assert ("of a segment for requests of another size or stream" in told.why) is says
 
 
+@pytest.mark.parametrize(
+    ("requested", "says"),
+    [(2, "In one place they would"), (10, "In one place, with the 1.00 GiB that the device has left, they would")],
+)
+def test_what_the_device_had_left_is_told_where_the_pieces_alone_were_not_enough(requested: int, says: str) -> None:
+    """What would have been enough is named in full."""
+    told = conclude(replace(SCENE, request=replace(BROKEN, requested_bytes=requested * GIB)))
+    assert says in told.why
+
+
 def test_a_batch_that_is_too_large_is_not_fragmentation() -> None:
     """Free pieces do not matter where the batch would not have fitted anyway."""
     scene = replace(SCENE, request=BROKEN, shapes=[["0", [512, 1024], "float32"]])
