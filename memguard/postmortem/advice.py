@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from memguard.facts import Place
 from memguard.postmortem.estimate import fit
 from memguard.postmortem.inputs import batch_shape, is_segment, share_first
-from memguard.postmortem.scene import Hoard, Replayed, Scene
+from memguard.postmortem.scene import Hoard, Replayed, Request, Scene
 from memguard.postmortem.verdict import Cause, Verdict
 from memguard.units import format_bytes
 
@@ -34,7 +34,7 @@ def advise(scene: Scene, verdict: Verdict) -> tuple[Advice, ...]:
     cause = verdict.cause
     found: list[Advice] = []
     if cause is Cause.FRAGMENTATION:
-        found += _against_fragmentation(scene, verdict)
+        found += _against_fragmentation(scene)
     elif cause is Cause.OTHER_PROCESS:
         found += _against_others(scene, verdict)
     elif cause is Cause.HOST_MEMORY:
@@ -91,26 +91,32 @@ def _cut_feedback(hoard: Hoard, holder: str, where: str, *, evaluates: bool) -> 
     return number
 
 
-def _against_fragmentation(scene: Scene, verdict: Verdict) -> Iterator[Advice]:
+def _against_fragmentation(scene: Scene) -> Iterator[Advice]:
     for replayed in scene.replays:
         if replayed.fits and scene.expandable is False and scene.expandable_supported and replayed.conf == EXPANDABLE:
             yield Advice(
                 text=f"start with PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}: replayed with it, {_stretch(replayed)} peak at "
                 f"{format_bytes(replayed.reserved_peak_bytes)} reserved and fit.",
-                gain_bytes=verdict.bytes,
+                gain_bytes=_saved(scene.request, replayed),
             )
     shape = batch_shape(scene)
     if shape is not None and len(shape) > 1:
         yield Advice(
             text="pad inputs to a few fixed lengths, or let the longest batch come first: blocks of the same sizes are "
-            "used again instead of being cut into pieces.",
-            gain_bytes=verdict.bytes,
+            "used again instead of being cut into pieces."
         )
     if not scene.traced and scene.expandable is False and scene.expandable_supported:
         yield Advice(
             text='run once more with history="always": then memguard replays the run with other settings of the '
             "allocator, and says which of them would have fitted."
         )
+
+
+def _saved(request: Request, replayed: Replayed) -> int | None:
+    """How much less is reserved than the failing moment needed without it."""
+    if request.reserved_bytes is None or request.requested_bytes is None:
+        return None
+    return max(request.reserved_bytes + request.requested_bytes - replayed.reserved_peak_bytes, 0) or None
 
 
 def _stretch(replayed: Replayed) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from memguard.postmortem.evidence import find_spike
 from memguard.postmortem.inputs import LARGE_SEGMENT_BYTES, batch_shape, elements, shape_of
-from memguard.postmortem.scene import Scene
+from memguard.postmortem.scene import Request, Scene
 
 MARGIN = 0.85
 """Share of the room that a proposed batch may take: workspaces and fragmentation take theirs too."""
@@ -79,9 +79,8 @@ def _in_flight(scene: Scene) -> tuple[int, int]:
     return fixed, whole
 
 
-def room_bytes(scene: Scene) -> int | None:
+def room_bytes(request: Request) -> int | None:
     """All that this process could have: what it had reserved and what the driver had left."""
-    request = scene.request
     if request.reserved_bytes is not None and request.free_bytes is not None:
         return request.reserved_bytes + request.free_bytes
     return request.limit_bytes
@@ -89,7 +88,7 @@ def room_bytes(scene: Scene) -> int | None:
 
 def _usable_bytes(scene: Scene) -> int | None:
     """The room without what the allocator needs for whole segments: on small devices no small part of it."""
-    room = room_bytes(scene)
+    room = room_bytes(scene.request)
     gaps = [
         record.reserved_peak_bytes - record.allocated_peak_bytes
         for record in scene.records

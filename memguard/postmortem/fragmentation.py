@@ -40,7 +40,7 @@ def find_fragmentation(scene: Scene) -> Verdict | None:
 
 def _fitted_before(scene: Scene) -> bool:
     """Whether the batch as such fits: by a replay, by the run's own slope, or since as much was allocated before."""
-    estimate, room = fit(scene), room_bytes(scene)
+    estimate, room = fit(scene), room_bytes(scene.request)
     exceeds = estimate is not None and room is not None and estimate.fixed_bytes + estimate.bytes_per_batch > room
     if exceeds and scene.objects.phase == "forward" and find_spike(scene) is not None:
         return False  # a replay ends where memory ran out, and the batch, larger than all before, had more to ask for

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from memguard.allocator.replay import what_if
@@ -9,6 +10,8 @@ from memguard.allocator.snapshot_reader import snapshot_of
 from memguard.postmortem.advice import EXPANDABLE
 from memguard.postmortem.scene import Replayed
 
+SPARE = 0.05
+"""Share of the room that must be left: the trace ends at the failed request, and its batch had more to ask for."""
 MOST_EVENTS = 10_000
 MOST_BLOCKS = 50_000
 """In all they would take a second to be laid out anew."""
@@ -20,6 +23,7 @@ def replay_with(
     confs: tuple[str, ...] = (EXPANDABLE,),
     *,
     batches: int | None = None,
+    room_bytes: int | None = None,
 ) -> tuple[Replayed, ...]:
     """The newest events of a snapshot's trace, replayed with each configuration.
 
@@ -28,7 +32,9 @@ def replay_with(
         device: Index of the device.
         confs: What would stand in ``PYTORCH_CUDA_ALLOC_CONF``.
         batches: How many batches the trace covers, the failing one included; None where that is not known.
+        room_bytes: All that this process could have; None where that is not known.
     """
+    most = math.inf if room_bytes is None else (1 - SPARE) * room_bytes
     if snapshot is None or len(snapshot["device_traces"]) <= device or not snapshot["device_traces"][device]:
         return ()
     events = snapshot["device_traces"][device][-MOST_EVENTS:]
@@ -47,7 +53,7 @@ def replay_with(
         found.append(
             Replayed(
                 conf=conf,
-                fits=other.num_ooms == 0,
+                fits=other.num_ooms == 0 and other.reserved_peak_bytes <= most,
                 reserved_peak_bytes=other.reserved_peak_bytes,
                 events=len(events),
                 batches=batches,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
 
 from memguard.allocator.snapshot_reader import read_snapshot
+from memguard.postmortem.replay import replay_with
 from tests.postmortem import scenarios
 
 WORDS = {
@@ -42,6 +44,16 @@ def test_eight_causes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert [each["fits"] for each in told["replay"]] == [True]
         monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     scenarios.pass_with(name, scenarios.fix_of(name, told), str(tmp_path / "fixed"))
+
+
+@pytest.mark.parametrize(("share", "fits"), [(1.0, False), (1.5, True)])
+def test_a_replay_that_takes_all_there_is_does_not_fit(share: float, fits: bool, tmp_path: Path) -> None:
+    """The trace ends at the failed request; its batch had more to ask for."""
+    scenarios.fail("fragmentation", str(tmp_path), history="always")
+    [path] = tmp_path.glob("memguard/*/snapshot.pickle")
+    snapshot = pickle.loads(path.read_bytes())
+    peak = replay_with(snapshot, 0)[0].reserved_peak_bytes
+    assert [each.fits for each in replay_with(snapshot, 0, room_bytes=round(share * peak))] == [fits]
 
 
 def test_no_expandable_segments_without_a_replay(tmp_path: Path) -> None:

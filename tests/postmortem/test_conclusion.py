@@ -65,6 +65,13 @@ def test_expandable_segments(scene: dict[str, bool], advised: bool, fits: bool) 
     if advised and fits:
         assert "replayed with it" in advice(told)
         assert "21.0 GiB" in advice(told)
+        assert told.advice[0].gain_bytes == (23 + 2 - 21) * GIB
+
+
+def test_no_gain_is_told_that_nothing_shows() -> None:
+    """Padding inputs may help; how much, no number of the run says."""
+    told = conclude(replace(SCENE, request=BROKEN, shapes=[["0", [8, 1024], "float32"]]))
+    assert [each.gain_bytes for each in told.advice if "pad inputs" in each.text] == [None]
 
 
 @pytest.mark.parametrize(("largest", "says"), [(4 * GIB, True), (GIB, False)])

@@ -20,6 +20,7 @@ from memguard.backends.oom_view import OomView, blocks_by_address
 from memguard.clocks import perf_counter
 from memguard.integrations.loop.forward_count import ForwardCount
 from memguard.postmortem import Scene
+from memguard.postmortem.estimate import room_bytes
 from memguard.postmortem.replay import replay_with
 from memguard.postmortem.scene import Objects, Replayed, Request, TopLine
 from memguard.probes.oom.errors import is_host_oom
@@ -151,7 +152,8 @@ def _with_history(
         index = int(view.device.partition(":")[2]) if view.device[5:].isdigit() else 0
         objects = replace(objects, lines=_lines(trace, index) or objects.lines)
         if view.expandable is False and (request.pieces_bytes or 0) > PIECES * (request.reserved_bytes or 0):
-            return objects, replay_with(trace, index, batches=batch - since + 1 if since is not None else None)
+            batches = batch - since + 1 if since is not None else None
+            return objects, replay_with(trace, index, batches=batches, room_bytes=room_bytes(request))
     except Exception as problem:
         logger.error("memguard: the allocator's trace could not be read: %r", problem)
     return objects, ()
