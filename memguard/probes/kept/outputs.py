@@ -102,7 +102,7 @@ class OutputsProbe(Probe):
             self.stop_hearing("on_forward_start")
         holders, held, gone = self._beside.look(watch, outputs)
         self._remarks -= held < much
-        if held >= least and not (held < much and holders and holders[0].grows):  # a memory, as of a contrastive loss
+        if held >= least and not (holders and holders[0].grows):  # what becomes more is not of the last batch alone
             self._times = max(self._times, held / size)  # what it adds to the peak must not hide it the next time
             place = holders[0].place if holders else None
             self._previous = PreviousLook(held, place, [output.ref for output in last], gone=gone)

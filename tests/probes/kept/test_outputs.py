@@ -183,11 +183,12 @@ def test_of_two_names_of_the_last_batch_the_one_that_holds_most_is_told() -> Non
     assert {fact.place.holder for fact in loop.of(PreviousOutputsAlive)} == {"weights"}
 
 
+@pytest.mark.parametrize("peak_mib", [18, 4])
 @pytest.mark.parametrize("wanted", ["given", "piled", "no"])
-def test_a_state_that_the_forward_is_given_and_a_small_memory_are_wanted(wanted: str) -> None:
-    """The one is read by the next forward, the other is kept for several batches."""
+def test_a_state_that_the_forward_is_given_and_a_memory_are_wanted(wanted: str, peak_mib: int) -> None:
+    """The one is read by the next forward, the other is kept for several batches, be it little of the peak or much."""
     model = nn.Linear(256, 256)
-    peak = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=18 * 1024**2)
+    peak = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=peak_mib * 1024**2)
     watch = {"device_total_bytes": 1024**3, "read": lambda: MemoryStats(allocated_peak_bytes=1024**2)}
     state, memory = torch.rand(1024, 256), deque[torch.Tensor](maxlen=4)
     with Loop(model, kinds=[OutputsProbe], **watch) as loop:
