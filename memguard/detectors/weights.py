@@ -20,8 +20,8 @@ NEARLY_FULL = 0.85
 """Share of the device above which the gradients' room decides whether a batch fits."""
 LARGE_SHARE = 0.2
 """Of the device, taken by copies of the weights."""
-MIN_PILE_SHARE = 0.01
-"""Of the device, taken by copies that pile up under one name: two of a small model matter to nobody."""
+MIN_SHARE = 0.01
+"""Of the device, taken by copies under one name, or by a checkpoint: those of a small model matter to nobody."""
 _REMEDY = "keep copies on the CPU (v.detach().cpu().clone()) or on disk."
 _REMEDY_OF_MODELS = "keep what is needed of each: its score, or model.cpu() once it is trained."
 
@@ -63,7 +63,7 @@ class ModelCopy(Detector):
         if not isinstance(fact, ModelCopies):
             return
         limit = limit_of(run)
-        piled = is_piled(fact) and (limit is None or fact.bytes >= MIN_PILE_SHARE * limit)
+        piled = is_piled(fact) and (limit is None or fact.bytes >= MIN_SHARE * limit)
         many = piled or (limit is not None and fact.bytes >= LARGE_SHARE * limit)
         if fact.earlier:
             yield self._earlier(fact, run, limit)
@@ -213,13 +213,16 @@ class CheckpointOnDevice(Detector):
         """Concludes from a checkpoint that outlived some batches."""
         if not isinstance(fact, CheckpointKept):
             return
+        limit, on_host = limit_of(run), is_on_host(run)
+        where = "into memory" if on_host else "onto the device"
+        how = "mmap=True" if on_host else 'map_location="cpu" (and mmap=True)'
         yield from_fact(
             self,
             fact,
             run,
-            Severity.WARNING,
-            f"{holder(fact.place, 'a checkpoint')} was loaded onto the device and still holds "
+            Severity.WARNING if limit is None or fact.bytes >= MIN_SHARE * limit else Severity.INFO,
+            f"{holder(fact.place, 'a checkpoint')} was loaded {where} and still holds "
             f"{format_bytes(fact.bytes)} after {plural(fact.batches, 'batch')}.",
-            'load it with map_location="cpu" (and mmap=True), and del it after load_state_dict.',
+            f"load it with {how}, and del it after load_state_dict.",
             nbytes=fact.bytes,
         )

@@ -9,6 +9,7 @@ import pytest
 from memguard.detectors import DETECTORS
 from memguard.facts import (
     AutocastOpen,
+    CheckpointKept,
     CompiledGraphs,
     EmptyCacheCalls,
     FreedByCollector,
@@ -153,6 +154,16 @@ def test_a_pile_of_copies_is_a_warning_where_it_matters() -> None:
         for nbytes, passing in ((2 * MIB, False), (GIB, False), (GIB, True), (8 * GIB, True))
     ]
     assert severities == [Severity.INFO, Severity.WARNING, Severity.INFO, Severity.WARNING]
+
+
+def test_a_checkpoint_is_a_warning_where_it_matters() -> None:
+    """From a hundredth of the device on; where the device is the host, nobody is told to load it there."""
+    small = CheckpointKept(**AT, bytes=2 * MIB, batches=6)
+    (little,) = judge(RULES["MG312"](), small)
+    (much,) = judge(RULES["MG312"](), replace(small, bytes=GIB))
+    assert (little.severity, much.severity) == (Severity.INFO, Severity.WARNING)
+    (on_host,) = judge(RULES["MG312"](), small, run=run_of(device="cpu"))
+    assert "loaded into memory" in on_host.message and "map_location" not in on_host.advice
 
 
 def test_a_guarded_evaluation_is_still_told() -> None:

@@ -166,12 +166,21 @@ def _alone(copy: Copy, found: Sequence[Copy]) -> Copy:
 
 def is_loaded(place: Place) -> bool:
     """Whether the statement at a place loads a checkpoint."""
-    return "load(" in (place.source or "")
+    return "load(" in _own_source(place)
 
 
 def is_mapped_to_host(place: Place) -> bool:
     """Whether it loads one into the host's memory, as it says itself."""
-    return re.search(r"""map_location\s*=\s*(torch\.device\()?["']cpu["']""", place.source or "") is not None
+    return re.search(r"""map_location\s*=\s*(torch\.device\()?["']cpu["']""", _own_source(place)) is not None
+
+
+def _own_source(place: Place) -> str:
+    """Of several statements on a line the one that sets the holder; the whole line where none does."""
+    source, name = (place.source or "").strip(), (place.holder or "").rpartition(".")[2]
+    tree = parse(source)
+    assigned = [node for node in (tree.body if tree is not None else ()) if isinstance(node, ast.Assign)]
+    own = [ast.unparse(node) for node in assigned if name in _names_in(*node.targets)]
+    return "\n".join(own) or source
 
 
 def _numbers_around(link: Link) -> frozenset[str]:

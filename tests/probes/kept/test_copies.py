@@ -149,6 +149,12 @@ def test_a_loaded_backbone_counts_with_half_the_weights(tmp_path: Path) -> None:
     assert find_copies(Survey(models=[model]), [model]) == () and half
 
 
+def test_of_several_statements_on_a_line_each_name_has_its_own() -> None:
+    """A deep copy before a checkpoint's load is not what was loaded."""
+    source = "best = deepcopy(model); self.last = torch.load(path)"
+    assert [is_loaded(Place(source=source, holder=holder)) for holder in ("best", "Run.last")] == [False, True]
+
+
 def test_what_is_mapped_to_the_host_says_so() -> None:
     """By the literal alone: a variable may be any device."""
     loads = ['x = torch.load(p, map_location="cpu")', "x = torch.load(p, map_location=torch.device('cpu'))"]
