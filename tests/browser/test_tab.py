@@ -198,6 +198,28 @@ def test_clicking_a_batch_explains_it(visit: Visit, url: str, demo: Path) -> Non
     assert "What differed from the median" in text
 
 
+def test_long_shapes_leave_room_for_what_their_table_is_about(visit: Visit, tmp_path: Path) -> None:
+    """At the width of a small screen each number of a batch and its name are in one line."""
+    writer = RecordingWriter(tmp_path, session())
+    shapes = [[f"input {number}", [8192, 256], "torch.float32"] for number in range(3)]
+    writer.line("shapes", {"id": 0, "shapes": shapes})
+    for batch in range(4):
+        sizes = {"allocated_start_bytes": GIB, "allocated_peak_bytes": 2 * GIB}
+        writer.record(BatchRecord(batch=batch, stage=Stage.TRAIN, time=1.0, seconds=0.1, shapes=0, **sizes))
+    owners = {"parameters_bytes": GIB, "other_bytes": GIB}
+    writer.line("owners", {"batch": 3, **owners})
+    writer.close()
+    visit.page.set_viewport_size({"width": 1200, "height": 900})
+    with serve(tmp_path) as url:
+        frame = visit.alone(url)
+        frame.wait_for_selector(".differences")
+        rows = frame.eval_on_selector_all(
+            ".differences tbody tr", "all => all.map(row => [row.cells[0].innerText, row.offsetHeight])"
+        )
+        assert {name: height for name, height in rows if name != "Input" and height > 35} == {}
+        visit.page.goto("about:blank")
+
+
 def test_a_finding_zooms_the_timeline(visit: Visit, url: str) -> None:
     """Show on the timeline narrows the chart to the finding's batches and explains its first."""
     frame = visit.alone(url)

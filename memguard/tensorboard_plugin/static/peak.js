@@ -95,7 +95,8 @@ function differences(page, row) {
     return [name, formatBytes(mine), formatBytes(usual), h("span", { className: level }, more === null ? "" : formatDifference(more))];
   });
   const shapes = page.details.shapes;
-  if (row.shapes !== null) rows.push(["Input", shapes[row.shapes] ?? `number ${row.shapes}`, shapes[median.shapes] ?? "", row.shapes === median.shapes ? h("span", { className: "muted" }, "same") : h("span", { className: "more" }, "other")]);
+  const input = (text) => h("span", { className: "shapes" }, text);
+  if (row.shapes !== null) rows.push(["Input", input(shapes[row.shapes] ?? `number ${row.shapes}`), input(shapes[median.shapes] ?? ""), row.shapes === median.shapes ? h("span", { className: "muted" }, "same") : h("span", { className: "more" }, "other")]);
   rows.push(["Duration", formatSeconds(row.seconds), formatSeconds(median.seconds), ""]);
   return h("div", null, h("h3", null, `What differed from the median ${row.stage} batch`), table(["", "This batch", "Median", "Difference"], rows, { numeric: [1, 2, 3], className: "differences" }));
 }
