@@ -291,14 +291,14 @@ class Recorder:
         self._shapes = self._number_of(shapes) if shapes is not None else None
 
     def shapes_once(self, describe: Callable[[Any], Any], inputs: Any) -> None:
-        """The input shapes of the open batch, where they come later than its start; the first ones count.
+        """The input shapes of the open batch, where they come later than its start; the first with a tensor count.
 
         Args:
             describe: Makes of the inputs what `batch_start` takes; not called where their shapes are known.
             inputs: What the batch, or its first forward, brings in.
         """
-        if self._is_in_batch and self._shapes is None:
-            self._shapes = self._number_of(describe(inputs))
+        if self._is_in_batch and self._shapes is None and (described := describe(inputs)):
+            self._shapes = self._number_of(described)
 
     def batch_end(self, *, at_once: bool = False) -> None:
         """The open batch ends; its record is made and judged, now or with those of the next batches.

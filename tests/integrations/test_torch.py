@@ -417,3 +417,15 @@ def test_a_writer_that_is_none_is_refused() -> None:
     """Before the run, not at its end."""
     with pytest.raises(TypeError, match=r"writer must be a SummaryWriter.*got 3"):
         memguard.watch(net(), writer=3)
+
+
+def test_where_the_loader_gives_no_tensors_the_forward_tells_the_shapes(tmp_path: Path) -> None:
+    """A loop over numbers that makes its inputs itself has batches of a size, too."""
+    model = net()
+    with memguard.watch(model, logdir=tmp_path, quiet=True) as guard:
+        for size in guard.batches(range(3, 6)):
+            x = next(iter(batches(1)))[0]
+            model(x[:1].repeat_interleave(size, 0)).sum().backward()
+    recording = Recording.open(find_recordings(tmp_path)[0])
+    shapes = [recording.shapes(recording.record(number).shapes) for number in range(3)]
+    assert [entry[1][0] for [entry] in shapes] == [3, 4, 5]

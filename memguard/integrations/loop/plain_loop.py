@@ -116,13 +116,11 @@ class PlainLoop:
         if self._forwards_open.enter():
             recorder = session.recorder
             try:
-                was_open = recorder.batch_is_open
                 training = model.training and torch.is_grad_enabled()
                 part = not training and self._is_part(model)
                 values = model.training and not training
                 self._inference.forward(id(model), training=training, part=part, values=values)
-                if not was_open or not self._inference.explicit:
-                    recorder.shapes_once(describe_shapes, args or kwargs)
+                recorder.shapes_once(describe_shapes, args or kwargs)
             except Exception as error:
                 recorder.failed("batch inference", error)
         if session.calm.is_on and session.calm.passes(model):
