@@ -83,9 +83,45 @@ def test_a_device_that_tells_nothing_is_shown_as_unknown(visit: Visit, tmp_path:
         assert frame.inner_text("#tile-peak") == "unknown"
         assert frame.inner_text("#tile-capacity") == "unknown"
         assert "does not tell" in frame.inner_text("#peak-lead")
+        page = frame.inner_text("main")
+        assert "in batch 19" not in page and "highest" not in page
+        assert frame.eval_on_selector(".plot canvas", "canvas => canvas.clientHeight") < 120
         assert ink(frame, ".host canvas") > 5
         go(frame, "overview")
         assert "unknown" in frame.inner_text("tr[data-run='.']")
+        visit.page.goto("about:blank")
+
+
+def test_a_reading_of_the_device_from_before_is_left_out(visit: Visit, tmp_path: Path) -> None:
+    """It is taken once a second: below what this process has reserved since, it tells nothing of the batch."""
+    writer = RecordingWriter(tmp_path, session())
+    for batch in range(20):
+        sizes = {"reserved_peak_bytes": (1 + batch) * GIB, "allocated_peak_bytes": GIB, "device_used_bytes": 3 * GIB}
+        writer.record(BatchRecord(batch=batch, stage=Stage.TRAIN, time=1.0, seconds=0.1, **sizes))
+    writer.close()
+    with serve(tmp_path) as url:
+        frame = visit.alone(url)
+        frame.focus(".plot")
+        told = []
+        for _ in range(3):
+            told.append(frame.inner_text(".key[data-column=device_used_bytes]").split("\n")[-1])
+            visit.page.keyboard.press("]")
+            frame.wait_for_function(f"document.querySelector('.readout').dataset.batch === '{len(told)}'")
+        told.append(frame.inner_text(".key[data-column=device_used_bytes]").split("\n")[-1])
+        assert told == ["3.00 GiB", "3.00 GiB", "3.00 GiB", "unknown"]
+        visit.page.goto("about:blank")
+
+
+@pytest.mark.parametrize(("ended", "says"), [(False, "still to come"), (True, "it had no batch")])
+def test_a_run_without_batches_says_if_one_is_to_come(visit: Visit, tmp_path: Path, ended: bool, says: str) -> None:
+    """One that has ended waits for nothing."""
+    writer = RecordingWriter(tmp_path, session())
+    if ended:
+        writer.line("end", {"reason": "closed"})
+    writer.close()
+    with serve(tmp_path) as url:
+        page = visit.alone(url).inner_text("main")
+        assert says in page and ("ended without a batch" in page) is ended
         visit.page.goto("about:blank")
 
 

@@ -61,7 +61,7 @@ export function memoryChart(container, options, columns) {
 
 // From zero to the capacity where the run comes near it; else to a little above what is drawn.
 function heights(capacity, low, high, floor) {
-  if (!Number.isFinite(high)) return [0, capacity || 1];
+  if (!Number.isFinite(high)) return [0, 1];
   if (floor === "fit") return [low - 0.08 * (high - low || 1), high + 0.12 * (high - low || 1)];
   if (capacity && high > 0.3 * capacity) return [0, Math.max(capacity, high) * 1.09];
   return [0, high * 1.15 || 1];
@@ -80,6 +80,7 @@ function niceSplits(low, high, height) {
 }
 
 function axisTexts(splits) {
+  if (Math.max(...splits) <= 1) return splits.map(() => ""); // nothing is drawn
   const { divisor, unit } = axisUnit(Math.max(...splits.map(Math.abs), 1));
   return splits.map((split) => (split === 0 ? "0" : `${Number((split / divisor).toFixed(3))} ${unit}`));
 }

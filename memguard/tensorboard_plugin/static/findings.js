@@ -36,11 +36,11 @@ function mostImportant(details) {
 
 // The one sentence a newcomer needs: what, which line, since when.
 export function headline(page) {
-  const { findings, ooms, peak } = page.details;
+  const { end, findings, ooms, peak } = page.details;
   const worst = mostImportant(page.details);
   if (!worst) {
     return h("section", { className: "headline" }, h("div", { className: "grow" }, h("h1", null, ooms.length ? `Out of memory in batch ${formatCount(ooms[ooms.length - 1].batch)}` : "Nothing to worry about"),
-      h("p", null, peak ? "memguard found no memory trouble in this run." : "No batch is recorded yet.")));
+      h("p", null, peak ? "memguard found no memory trouble in this run." : end ? "The run ended without a batch." : "No batch is recorded yet.")));
   }
   const oom = ooms[ooms.length - 1];
   return h("section", { className: `headline ${worst.severity === "critical" ? "critical" : "warning"}` },

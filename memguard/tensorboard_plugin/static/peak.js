@@ -23,10 +23,11 @@ export async function peakPanel(container, page, row, capacity, isHighest) {
   const ticket = (container.dataset.ticket = String(Number(container.dataset.ticket ?? 0) + 1));
   const owners = page.details.owners.length ? await page.source.owners(page.at, row.batch) : null;
   if (container.dataset.ticket !== ticket) return;
-  const title = isHighest ? "Explain the peak: the highest of the run" : "Explain the peak";
+  const known = page.details.peak?.allocated_peak_bytes !== null;
+  const title = !known ? "One batch" : isHighest ? "Explain the peak: the highest of the run" : "Explain the peak";
   replace(container,
     h("div", { className: "row" }, h("h2", null, title), h("span", { className: "grow" }),
-      isHighest ? h("span", { className: "muted" }, "Click a batch in the chart to explain that one") : h("button", { onclick: () => page.view.pin?.(null) }, "Back to the highest peak")),
+      isHighest ? h("span", { className: "muted" }, "Click a batch in the chart to explain that one") : h("button", { onclick: () => page.view.pin?.(null) }, known ? "Back to the highest peak" : "Back")),
     h("p", { className: "lead", id: "peak-lead" }, h("strong", null, `Batch ${formatCount(row.batch)}`), ` (${row.stage}) `, row.allocated_peak_bytes === null ? "has no allocated peak: this device does not tell it" : ["peaked at ", h("strong", { id: "peak-bytes" }, formatBytes(row.allocated_peak_bytes))],
       capacity && row.allocated_peak_bytes !== null ? `, ${formatShare(row.allocated_peak_bytes, capacity)} of ${formatBytes(capacity)}. ` : ". ", sentence(page, row)),
     h("div", { className: "columns" }, [owners ? h("div", null, ownersPart(owners, row)) : null, differences(page, row)]));

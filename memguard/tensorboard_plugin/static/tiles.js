@@ -12,7 +12,7 @@ export function tiles(details, capacity) {
   const meter = capacity && bytes !== null ? h("div", { className: "meter", title: "peak of capacity" }, h("div", { style: { width: `${Math.min(100, (100 * bytes) / capacity)}%` } })) : null;
   const stages = Object.entries(details.stage_batches).sort((a, b) => b[1] - a[1]).map(([stage, count]) => `${formatCount(count)} ${stage}`);
   return [
-    tile("Peak allocated", formatBytes(bytes), peak ? `in batch ${formatCount(peak.batch)}, ${peak.stage}` : "", "tile-peak", meter),
+    tile("Peak allocated", formatBytes(bytes), bytes !== null ? `in batch ${formatCount(peak.batch)}, ${peak.stage}` : "", "tile-peak", meter),
     tile("Capacity", formatBytes(capacity), [session.device_name, session.device].filter(Boolean).join(" \u00b7 "), "tile-capacity"),
     tile("Headroom", formatBytes(room), room === null ? "" : `capacity less the allocated peak, ${formatShare(room, capacity)}`, "tile-headroom"),
     tile("Batches", formatCount(details.count), stages.join(" \u00b7 "), "tile-batches"),

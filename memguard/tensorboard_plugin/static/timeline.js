@@ -7,12 +7,13 @@ import { chips, headline, isMarked } from "./findings.js";
 import { formatCount } from "./format.js";
 import { peakPanel } from "./peak.js";
 import { rankBand, rankNote } from "./ranks.js";
-import { drawable, nearestRow, rowAt } from "./rows.js";
+import { drawable, nearestRow, rowAt, withoutStale } from "./rows.js";
 import { overviewStrip } from "./strip.js";
 import { color } from "./theme.js";
 import { signs, tiles } from "./tiles.js";
 
 const HEIGHT = 330;
+const NOTHING_DRAWN = 96; // of a device that tells nothing: the marks of findings are all there is
 
 export async function timeline(page, container) {
   const view = new Timeline(page, container);
@@ -61,7 +62,7 @@ class Timeline {
   async open() {
     this.drawHead();
     if (!this.page.details.count) {
-      replace(this.panel, h("p", { className: "calm" }, "The run has begun; its first batch is still to come."));
+      replace(this.panel, h("p", { className: "calm" }, this.page.details.end ? "The run has ended; it had no batch." : "The run has begun; its first batch is still to come."));
       this.peak.hidden = true;
       return;
     }
@@ -90,7 +91,7 @@ class Timeline {
     const px = Math.max(200, Math.round((this.plot.clientWidth || 900) - LEFT - RIGHT));
     const series = await this.page.source.series(this.page.at, x0, x1, px);
     if (ticket !== this.wanted) return false;
-    this.series = series;
+    this.series = withoutStale(series);
     const { rows, total } = series;
     this.panel.dataset.rows = rows;
     this.panel.dataset.total = total;
@@ -106,6 +107,7 @@ class Timeline {
   makeCharts() {
     this.chart?.destroy();
     this.hostChart?.destroy();
+    const drawn = CURVES.some(([name]) => this.series.columns[name].some((value) => value > 0));
     const [peakAt, startAt] = ["allocated_peak_bytes", "allocated_start_bytes"].map((name) => CURVES.findIndex((curve) => curve[0] === name) + 1);
     const common = {
       width: this.plot.clientWidth,
@@ -117,7 +119,8 @@ class Timeline {
     };
     this.chart = memoryChart(this.plot, {
       ...common,
-      height: HEIGHT,
+      capacity: drawn ? this.capacity : null,
+      height: (this.height = drawn ? HEIGHT : NOTHING_DRAWN),
       labels: true,
       series: CURVES.map(([name, label, hue, , style]) => ({ ...style, label, color: color(hue), show: this.shown.has(name), fill: name === "allocated_start_bytes" ? color("start-fill") : undefined })),
       bands: [{ series: [peakAt, startAt], fill: color("peak-fill") }],
@@ -293,7 +296,7 @@ class Timeline {
   resize() {
     const width = this.plot.clientWidth;
     if (!width || window.innerHeight === 0 || width === this.chart.width) return;
-    this.chart.setSize({ width, height: HEIGHT });
+    this.chart.setSize({ width, height: this.height });
     this.hostChart?.setSize({ width, height: 96 });
     this.brush?.draw();
   }
