@@ -11,8 +11,8 @@ from memguard.probes.naming.walk import Link
 from memguard.probes.objects import length_of
 from memguard.probes.objects.sizes import saved_storages, storages_of
 
-MAX_SIZED = 64
-"""Graphs that are gone through."""
+MAX_SIZED = 16
+"""Graphs that are gone through, each of thousands of nodes at most; the rest is taken to be like them."""
 
 
 @final
