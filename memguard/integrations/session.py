@@ -132,11 +132,7 @@ class Session:
             rss=self._host.rss_bytes,
             silenced=codes_of(DETECTORS, options.left_out),
         )
-        self.watch = Watch(device=options.device, lightning=lightning, read=self.backend.read)
-        self.watch.differentiates = differentiates
-        if options.history == "auto":
-            self.watch.history = choose_history(options.device, self.backend)
-        self.watch.find_record = self._newest_record
+        self.watch = self._make_watch(lightning=lightning)
         self.probes = Probes(self.watch, PROBES)
         self.cache = CacheGuard(options.empty_cache, self.backend)
         self.validation = ValidationGuard(options.validation, self.recorder, self.watch)
@@ -459,6 +455,15 @@ class Session:
             raise  # what is there already does not fit the virtual device: the user's business
         except Exception as error:
             self.recorder.failed(name, error)
+
+    def _make_watch(self, *, lightning: bool) -> Watch:
+        options = self.options
+        watch = Watch(device=options.device, lightning=lightning, read=self.backend.read)
+        watch.differentiates = differentiates
+        if options.history == "auto":
+            watch.history = choose_history(options.device, self.backend)
+        watch.find_record = self._newest_record
+        return watch
 
     def _open_recorder(self) -> None:
         with self.recorder.part("host memory"):
