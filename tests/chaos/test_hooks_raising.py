@@ -57,7 +57,7 @@ TAKES_AWAY = {
     "_end",
 }
 # Run in a thread or by the collector, or while the object is made.
-ELSEWHERE = {"_run", "_on_collection", "_optimizer_gone", "_wire", "_use"}
+ELSEWHERE = {"_run", "_on_collection", "_optimizer_gone", "_wire", "_use", "_make_watch"}
 # Without the last line of defence, what fails may be told of more than once.
 DEFENCE = {"failed", "part", "_safely"}
 
