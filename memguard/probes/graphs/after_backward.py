@@ -220,14 +220,18 @@ def _is_backward(place: Place | None) -> bool:
 
 
 def tied_marks(marks: Collection[Mark]) -> list[Mark]:
-    """Those of some graphs that ``backward(create_graph=True)`` left behind, if one such call did most of them.
+    """Those of some graphs that ``backward(create_graph=True)`` left behind, if one such call did so in most batches.
 
-    A leaf (a weight, an input that requires grad) and its gradient hold each other there, in C++, where the garbage
+    What it was told not to run through, below its ``inputs``, hangs on them. A leaf (a weight, an input that requires grad) and its gradient hold each other there, in C++, where the garbage
     collector does not look.
     """
     place = _tied_by(marks)
     tied = [mark for mark in marks if place in mark.creators]
-    return tied if 2 * len(tied) > len(marks) else []
+    return tied if 2 * len(_batches(tied)) > len(_batches(marks)) else []
+
+
+def _batches(marks: Collection[Mark]) -> set[int]:
+    return {mark.batch for mark in marks}
 
 
 def tied_gradients(tied: Collection[Mark], watch: Watch) -> GradientsWithGraph | None:
@@ -241,7 +245,7 @@ def tied_gradients(tied: Collection[Mark], watch: Watch) -> GradientsWithGraph |
         place=replace(place, holder=_leaf_at(place)),
         parameters=0,
         bytes=0,
-        graphs=len({mark.batch for mark in tied}),
+        graphs=len(_batches(tied)),
     )
 
 

@@ -284,6 +284,27 @@ def test_gradients_with_a_graph_on_weights_that_are_thrown_away() -> None:
 
 @sees_saved_tensors
 @pytest.mark.filterwarnings("ignore:Using backward")
+def test_what_a_backward_with_create_graph_does_not_run_through_hangs_on_its_gradients() -> None:
+    """A fresh head is differentiated by its weights alone: the encoder's graph below stays with the head's."""
+    encoder, optimizer, x = make()
+    heads = [nn.Linear(4, 2) for _ in range(30)]
+    with Loop(encoder, *heads, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(14):
+            head = heads.pop()
+            head(encoder(x)).square().mean().backward(create_graph=True, inputs=list(head.parameters()))  # by the head
+            weights = [weight - 0.1 * weight.grad for weight in head.parameters() if weight.grad is not None]
+            loss = nn.functional.linear(encoder(x), *weights).square().mean()
+            loss.backward(inputs=list(encoder.parameters()))
+            optimizer.step()
+            optimizer.zero_grad()
+            del head, weights, loss
+    assert loop.of(RetainedGraphs) == []
+    (fact,) = loop.of(GradientsWithGraph)
+    assert fact.graphs >= 8 and fact.place.line == line_of("by the head")
+
+
+@sees_saved_tensors
+@pytest.mark.filterwarnings("ignore:Using backward")
 @pytest.mark.parametrize("taken_away", [False, True])
 def test_gradients_with_a_graph_on_an_input(taken_away: bool) -> None:
     """Its penalty's graph is told by the backward, not by the loss of another step; taken away it is healthy."""
