@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
 from types import CodeType
 
 from memguard.probes.naming.answering import function_of_code
 from memguard.source.chains import last_name
 from memguard.source.followed import FILLS, READIES, TRAINS, ends_unused
-from memguard.source.functions import Function, Site
+from memguard.source.functions import Function
 from memguard.source.graph_flow import flows, names_in
-from memguard.source.values import may_carry
 
 
 @functools.lru_cache(maxsize=1024)
@@ -43,7 +41,6 @@ def _keeps_graph(code: CodeType, line: int) -> bool:
         if store.line <= at <= store.end_line and not store.from_loop
         for name in names_in(store.target)
     }
-    held |= {name for site in function.calls if site.line <= at <= site.end_line for name in _filled(site, function)}
     before = -1
     while len(held) > before:
         before = len(held)
@@ -51,15 +48,6 @@ def _keeps_graph(code: CodeType, line: int) -> bool:
             return False
     outside = {*function.params, *function.outer} - {"self"}
     return bool(held) and not held & outside and not any(flows(value, function, held) for value in function.returns)
-
-
-def _filled(site: Site, function: Function) -> Iterator[str]:
-    """The container that a call on the line puts a graph into: ``outputs.append(model(x))``."""
-    method = site.node.func
-    if isinstance(method, ast.Attribute) and method.attr in FILLS and isinstance(method.value, ast.Name):
-        given = (arg for arg in site.arguments() if not isinstance(arg, (ast.Name, ast.Constant)))
-        if any(may_carry(arg, function, graph=True) for arg in given):
-            yield method.value.id
 
 
 def _spreads(function: Function, held: set[str]) -> bool:
