@@ -24,7 +24,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, final
 
 import torch
@@ -35,6 +35,7 @@ from memguard.backends.choose import choose_backend
 from memguard.integrations.guard import Guard
 from memguard.integrations.lightning_class import OPTIONS_VARIABLE
 from memguard.integrations.loop.backward_calls import BackwardCalls
+from memguard.integrations.main_program import run_file, without_ours
 from memguard.integrations.session import on_close, on_open, open_sessions
 from memguard.integrations.shield import shielded
 from memguard.module_parts import parameters_of
@@ -271,14 +272,15 @@ def _execute(target: str, arguments: Sequence[str], *, module: bool) -> tuple[in
             runpy.run_module(target, run_name="__main__", alter_sys=True)
         else:
             sys.path.insert(0, str(Path(target).resolve().parent))
-            runpy.run_path(target, run_name="__main__")
+            run_file(target)
     except SystemExit as leave:
         return _exit_code(leave.code), "finished" if not leave.code else f"exit code {_exit_code(leave.code)}"
     except KeyboardInterrupt:
         traceback.print_exc()
         return 128 + signal.SIGINT, "an exception: KeyboardInterrupt"
     except BaseException as error:
-        error.__traceback__ = _without_ours(error.__traceback__)
+        tb = error.__traceback__
+        error.__traceback__ = without_ours(tb.tb_next if tb is not None else None)  # the first frame is this one
         sys.excepthook(type(error), error, error.__traceback__)
         return 1, f"an exception: {type(error).__name__}"
     finally:
@@ -293,14 +295,6 @@ def _exit_code(code: object) -> int:
         return code
     print(code, file=sys.stderr)
     return 1
-
-
-def _without_ours(tb: TracebackType | None) -> TracebackType | None:
-    """The traceback from the script's own first frame on: the one that plain Python shows."""
-    ours = (__file__, runpy.__file__, "<frozen runpy>")
-    while tb is not None and tb.tb_frame.f_code.co_filename in ours and tb.tb_next is not None:
-        tb = tb.tb_next
-    return tb
 
 
 @contextlib.contextmanager

@@ -128,9 +128,12 @@ def python(*arguments: str, cwd: Path, **environment: str) -> subprocess.Complet
     return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
 
-def run(script: Path, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def run(
+    script: Path, *arguments: str, options: tuple[str, ...] = (), **environment: str
+) -> subprocess.CompletedProcess[str]:
     logdir = ("--logdir", str(script.parent / "log"))
-    return python("-m", "memguard", "run", *logdir, *options, script.name, *arguments, cwd=script.parent)
+    program = (*logdir, *options, script.name, *arguments)
+    return python("-m", "memguard", "run", *program, cwd=script.parent, **environment)
 
 
 @pytest.mark.parametrize(
@@ -369,3 +372,35 @@ def test_a_guard_of_the_scripts_own_is_the_only_one(device: str, tmp_path: Path)
     done = run(script, options=("--device", device, "--json", "report.json"))
     assert done.returncode == 0 and done.stdout.strip() == "5"
     assert json.loads((tmp_path / "report.json").read_text())["batches"] == {"train": 5}
+
+
+def test_a_script_sees_itself_as_in_plain_python(tmp_path: Path) -> None:
+    """Its path holds after it went to another folder; warnings and tracebacks name it as Python does."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import inspect, os, pickle, sys, torch, warnings\n"
+        "class Config: pass\n"
+        "print({name: type(value).__name__ for name, value in sorted(globals().items()) if name.startswith('__')})\n"
+        "print(__file__, sys.argv, sys.path[0], __loader__.path, sys.modules['__main__'].__file__)\n"
+        "print(type(pickle.loads(pickle.dumps(Config()))) is Config, inspect.getfile(inspect.currentframe()))\n"
+        "os.chdir('/')\n"
+        "print(inspect.getsource(Config), os.path.isfile(__file__))\n"
+        "torch.nn.Linear(2, 2)(torch.ones(2)).sum().backward()\n"
+        "warnings.warn('hello')\n"
+        "raise ValueError('x')\n"
+    )
+    alone = python(script.name, "1", cwd=tmp_path, PYTHONWARNINGS="default")
+    guarded = run(script, "1", PYTHONWARNINGS="default")
+    assert (guarded.stdout, guarded.returncode) == (alone.stdout, alone.returncode)
+    told = alone.stderr.splitlines()
+    assert "\n".join(told[-4:]) in guarded.stderr
+    assert next(line for line in told if "hello" in line) in guarded.stderr
+
+
+def test_a_script_that_does_not_compile_is_told_as_in_plain_python(tmp_path: Path) -> None:
+    """The line, without a frame of memguard's."""
+    script = tmp_path / "train.py"
+    script.write_text("def f(:\n    pass\n")
+    alone, guarded = python(script.name, cwd=tmp_path), run(script)
+    assert (guarded.stdout, guarded.returncode) == (alone.stdout, alone.returncode)
+    assert alone.stderr.strip() in guarded.stderr and "Traceback" not in guarded.stderr

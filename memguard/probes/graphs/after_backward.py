@@ -222,8 +222,8 @@ def _is_backward(place: Place | None) -> bool:
 def tied_marks(marks: Collection[Mark]) -> list[Mark]:
     """Those of some graphs that ``backward(create_graph=True)`` left behind, if one such call did so in most batches.
 
-    What it was told not to run through, below its ``inputs``, hangs on them. A leaf (a weight, an input that requires grad) and its gradient hold each other there, in C++, where the garbage
-    collector does not look.
+    What it was told not to run through, below its ``inputs``, hangs on them. A leaf (a weight, an input that requires
+    grad) and its gradient hold each other there, in C++, where the garbage collector does not look.
     """
     place = _tied_by(marks)
     tied = [mark for mark in marks if place in mark.creators]

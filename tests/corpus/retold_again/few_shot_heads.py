@@ -1,4 +1,5 @@
 """Meta-learns a time-series encoder: every task gets its own head, adapted by one gradient step on the support set."""
+
 import math
 from dataclasses import dataclass
 
@@ -35,7 +36,7 @@ class SeriesTask:
         t = start + torch.arange(self.cfg.window + self.cfg.horizon)
         wave = sum(a * torch.sin(2 * math.pi * t / p + ph) for a, p, ph in zip(self.amplitude, self.period, self.phase))
         wave = wave + 0.05 * torch.randn(wave.shape, generator=self.gen)
-        return wave[:, : self.cfg.window], wave[:, self.cfg.window:]
+        return wave[:, : self.cfg.window], wave[:, self.cfg.window :]
 
 
 class TaskSource:
