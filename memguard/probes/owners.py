@@ -13,6 +13,9 @@ from memguard.module_parts import buffers_of, gradients_of, parameters_of
 from memguard.probes.objects.nested import tensors_in
 from memguard.probes.objects.sizes import storage_key
 
+MAX_OF_ONE = 4096
+"""Tensors of the state of one parameter: LBFGS keeps two for each of its last hundred steps at the first one."""
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,4 +87,4 @@ def count_owners(
 def state_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     """The tensors of an optimizer's state."""
     for state in list(vars(optimizer).get("state", {}).values()):
-        yield from tensors_in(state, 3)
+        yield from tensors_in(state, 3, most=MAX_OF_ONE)

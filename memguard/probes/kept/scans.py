@@ -166,7 +166,8 @@ class ScansProbe(Probe):
     def _tell_growth(self, survey: Survey, before: Census, batches: int, owned: dict[int, int]) -> None:
         watch = self.watch
         least = MIN_HOST_BYTES * batches
-        trained = self._trained()
+        state = set(storages_of(tensor for one in watch.optimizers for tensor in state_of(one)))
+        trained = state | self._trained()
         pins: tuple[Pin, ...] | None = None
         kept: list[KeptOutputs] = []
         copied = functools.partial(copied_bytes, models=watch.models, trained=trained)
@@ -181,7 +182,8 @@ class ScansProbe(Probe):
             if where in watch.told and not self._outgrew_what_limited(growth):
                 continue
             if growth.newest and trained.issuperset(growth.newest):
-                self._tell_trained(growth, batches)
+                if not state.issuperset(growth.newest):  # an optimizer's own history has an end
+                    self._tell_trained(growth, batches)
                 continue
             watch.told.add(where)
             if growth.capacity is not None and not outgrew(growth.length, growth.capacity):
@@ -347,10 +349,9 @@ class ScansProbe(Probe):
         )
 
     def _trained(self) -> set[int]:
-        """Storages of what optimizers step on, and of their state: a program that makes more of those trains them."""
+        """Storages of what optimizers step on: a program that makes more of those trains them."""
         found: set[int] = set()
         for optimizer in self.watch.optimizers:
-            found.update(storages_of(state_of(optimizer)))
             found.update(storages_of(parameter for group in optimizer.param_groups for parameter in group["params"]))
         return found
 

@@ -15,9 +15,15 @@ MAX_ELEMENTS = 5_000
 """Elements of a nest that are looked at: a list may grow while it is, as that of a profile function does."""
 
 
-def tensors_in(value: Any, depth: int = 6) -> Iterable[torch.Tensor]:
-    """The tensors in a nest of tuples, lists, dicts and dataclasses, without running code of the user's."""
-    return (value,) if issubclass(type(value), torch.Tensor) else _walk(value, depth, [MAX_TENSORS, MAX_ELEMENTS])
+def tensors_in(value: Any, depth: int = 6, *, most: int = MAX_TENSORS) -> Iterable[torch.Tensor]:
+    """The tensors in a nest of tuples, lists, dicts and dataclasses, without running code of the user's.
+
+    Args:
+        value: The nest.
+        depth: Levels that are entered.
+        most: Tensors after which it ends.
+    """
+    return (value,) if issubclass(type(value), torch.Tensor) else _walk(value, depth, [most, MAX_ELEMENTS])
 
 
 def _walk(value: Any, depth: int, left: list[int]) -> Iterator[torch.Tensor]:

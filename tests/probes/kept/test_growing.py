@@ -8,6 +8,7 @@ from torch import nn
 from memguard.facts import GrowingParameters, KeptOutputs, ViewsPinStorage
 from memguard.probes.kept.outputs import OutputsProbe
 from memguard.probes.kept.scans import ScansProbe, is_told
+from memguard.probes.owners import state_of
 from memguard.stats import Stage
 from tests.probes.loop import Loop
 
@@ -166,3 +167,23 @@ def test_a_few_addresses_that_came_again_say_nothing_of_views() -> None:
     assert is_told(frozenset(range(80)), frozenset(range(8)))
     assert not is_told(frozenset({7}), frozenset(range(80)))
     assert not is_told(frozenset(range(76, 90)), frozenset(range(80)))
+
+
+def test_the_history_of_an_optimizer_is_its_own() -> None:
+    """LBFGS keeps the directions of a hundred steps, however many tensors that are."""
+    model, x = nn.Linear(16, 64), torch.randn(8, 16)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=5, tolerance_grad=0, tolerance_change=0, lr=1e-3)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(30):
+            optimizer.step(closure)
+    state = optimizer.state[model.weight]
+    assert len(state["old_dirs"]) == 100
+    assert sum(1 for _ in state_of(optimizer)) > 200
+    assert loop.facts == []
