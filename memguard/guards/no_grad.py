@@ -27,7 +27,7 @@ from memguard.module_parts import parameters_of
 from memguard.source.backward_ahead import Fate
 
 MOST_STORED = 4
-"""Graphs that are watched where outputs are put into attributes or containers, while the code could still use them."""
+"""Graphs that are watched at a place from where an output may go anywhere, while the program could still use them."""
 
 
 class Decision(enum.Enum):
@@ -134,10 +134,11 @@ class NoGradGuard:
     def _may_be_wanted(self, place: Place) -> bool:
         """Whether an output that is put somewhere may go to a backward from there, which only its graph's fate tells.
 
-        No longer if one from this place died unused, if nobody here could use it, or after a few that nobody used.
+        No longer if one from this place died unused, if nobody in this program could use it, or after a few that nobody
+        used.
         """
         seen = self._stored.get(place, 0)
-        if seen >= MOST_STORED or (seen and not somebody_differentiates()):
+        if seen >= MOST_STORED or (seen and not self._trained and not somebody_differentiates()):
             return False
         self._stored[place] = seen + 1
         return True

@@ -5,16 +5,23 @@ from __future__ import annotations
 import ast
 import enum
 import functools
-from collections.abc import Iterator, Sequence
+from typing import final
 
-from memguard.source.emptied.bounded import FUNCTIONS, around, last_part
+from memguard.source import plain_uses as uses
+from memguard.source.emptied.bounded import around, last_part
 from memguard.source.parsing import parse_file
-from memguard.source.values import CUT_ATTRIBUTES, CUTS
+from memguard.source.steps_ahead import Step, steps_from
 
-_ENGINE = frozenset({"backward", "manual_backward", "grad"})
-_SUITES = ("body", "orelse", "finalbody")
-_ADDS = frozenset({"append", "appendleft", "put", "insert", "extend", "setdefault"})
-_OUTPUTS = frozenset({"print"})
+_EXPRESSIONS: dict[str, type[ast.expr]] = {
+    "<lambda>": ast.Lambda,
+    "<genexpr>": ast.GeneratorExp,
+    "<listcomp>": ast.ListComp,
+    "<setcomp>": ast.SetComp,
+    "<dictcomp>": ast.DictComp,
+}
+
+_VALUES = ("body", "elt", "value")
+"""The parts of them that are their values."""
 
 
 class Fate(enum.Enum):
@@ -22,153 +29,116 @@ class Fate(enum.Enum):
 
     BACKWARD = "backward"
     RETURNED = "returned"
+    """Or yielded: whoever called the function has it now."""
     STORED = "stored"
-    """In an attribute, a container or a callback, from where it may go anywhere."""
+    """Where it may go anywhere from: an attribute, a container, a function without a name; or the source is unknown."""
+    BOTH = "stored and returned"
     NEITHER = "neither"
 
 
 @functools.lru_cache(maxsize=1024)
-def fate_of(file: str, line: int) -> Fate:
-    """What becomes of the values that the statement on a line computes, in the same turn of its loop.
+def fate_of(file: str, line: int, name: str = "") -> Fate:
+    """What becomes of the values that the statement on a line computes, until its function ends.
 
     Names are followed from assignment to assignment. ``logits = model(x)``, ``loss = ce(logits, y)``,
-    ``loss.backward()`` is a backward; so is ``loss_of(x).backward()``. A loop inside is not entered.
+    ``loss.backward()`` is a backward; so is ``loss_of(x).backward()``, and ``for out in outputs(): out.backward()``.
 
     Args:
         file: A source file.
         line: A line of a statement in it.
+        name: The name of the code that runs there: ``<lambda>`` and the like return the value of an expression.
     """
     tree = parse_file(file)
-    if tree is None:
-        return Fate.NEITHER
-    function, loops = around(tree, line)
-    turn: ast.AST = loops[-1] if loops else function
-    carried: set[str] = set()
-    end = Fate.NEITHER
-    for statement in _from(getattr(turn, "body", []), line):
-        is_here = statement.lineno <= line <= (statement.end_lineno or statement.lineno)
-        if any(_runs_engine(node, None if is_here else carried) for node in ast.walk(statement)):
-            return Fate.BACKWARD
-        if isinstance(statement, ast.Return) or _yields(statement):
-            if _goes_on(statement, carried, is_here=is_here):
-                return Fate.RETURNED
-            if isinstance(statement, ast.Return):
-                return end
-        if _stores(statement, carried, is_here=is_here):
-            end = Fate.STORED
-        _carry(statement, carried, is_here=is_here)
-    return end
+    if tree is None or not tree.body:
+        return Fate.STORED
+    engines = uses.engines_of(tree)
+    if name in _EXPRESSIONS:
+        return _of_expression(tree, line, _EXPRESSIONS[name], engines)
+    function, _ = around(tree, line)
+    reading = _Reading(function, engines)
+    steps = list(steps_from(getattr(function, "body", []), line))
+    if any(map(reading.leads_to_backward, steps)):
+        return Fate.BACKWARD
+    return _fate(stored=reading.stored or not steps, returned=reading.returned)
 
 
-def _from(suite: Sequence[ast.stmt], line: int) -> Iterator[ast.stmt]:
-    """The simple statements of a suite from a line on, those of conditions and contexts in their order."""
-    for position, statement in enumerate(suite):
-        if statement.lineno <= line <= (statement.end_lineno or statement.lineno):
-            inner = list(_inner(statement))
-            here = next((part for part in inner if part[0].lineno <= line <= (part[-1].end_lineno or 0)), None)
-            if here is not None:
-                yield from _from(here, line)
-            elif not inner:
-                yield statement
-            else:
-                yield from _simple([statement])
-            yield from _simple(suite[position + 1 :])
-            return
+def _fate(*, stored: bool, returned: bool) -> Fate:
+    if stored:
+        return Fate.BOTH if returned else Fate.STORED
+    return Fate.RETURNED if returned else Fate.NEITHER
 
 
-def _simple(suite: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    for statement in suite:
-        if isinstance(statement, (*FUNCTIONS, ast.ClassDef, ast.For, ast.AsyncFor, ast.While)):
-            continue
-        inner = list(_inner(statement))
-        if not inner:
-            yield statement
-        for part in inner:
-            yield from _simple(part)
+def _of_expression(tree: ast.Module, line: int, kind: type[ast.expr], engines: frozenset[str]) -> Fate:
+    """What an expression that runs as a function of its own does with a value: its own value is returned."""
+    found = [node for node in ast.walk(tree) if isinstance(node, kind) and _spans(node, line)]
+    bodies: list[ast.expr] = [getattr(node, part) for node in found for part in _VALUES if hasattr(node, part)]
+    if any(uses.runs_engine(node, None) for body in bodies for node in ast.walk(body)):
+        return Fate.BACKWARD
+    stored = any(uses.given_away(body, uses.computes, (), engines) for body in bodies)
+    return _fate(stored=stored, returned=not bodies or any(map(uses.goes_through, bodies)))
 
 
-def _inner(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
-    """The suites of a statement: none of a simple one."""
-    for name in _SUITES:
-        if suite := getattr(statement, name, None):
-            yield suite
-    for handler in getattr(statement, "handlers", ()):
-        yield handler.body
+def _spans(node: ast.expr, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
-def _runs_engine(node: ast.AST, carried: set[str] | None) -> bool:
-    """Whether a node calls the engine, with one of some names in it; None stands for any."""
-    if not isinstance(node, ast.Call) or last_part(node.func) not in _ENGINE:
-        return False
-    return carried is None or _mentions(node, carried)
+@final
+class _Reading:
+    """Which names have the value, while the statements of a function are read one after another."""
+
+    def __init__(self, function: ast.AST, engines: frozenset[str]) -> None:
+        self._names: set[str] = set()
+        self._engines = engines
+        self._captors = list(uses.captors_of(function))
+        lent = (node.names for node in ast.walk(function) if isinstance(node, (ast.Global, ast.Nonlocal)))
+        self._lent = {name for names in lent for name in names}
+        self.stored = self.returned = False
+
+    def leads_to_backward(self, step: Step) -> bool:
+        """Reads the next statement; whether it hands the value to the engine."""
+        names = None if step.here else self._names
+        if any(uses.runs_engine(node, names) for node in step.parts):
+            return True
+        before = frozenset(self._names)
+        for targets, value in step.pairs:
+            self._read(step, targets, value)
+        return any(self._captured(name) for name in self._names - before)
+
+    def _has(self, part: ast.AST, *, here: bool) -> bool:
+        return uses.mentions(part, self._names) or (here and uses.computes(part))
+
+    def _read(self, step: Step, targets: list[ast.expr], value: ast.expr) -> None:
+        has = functools.partial(self._has, here=step.here)
+        statement, within = step.statement, list(ast.walk(value))
+        goes_on = uses.goes_through(value) if step.here else uses.mentions(value, self._names)
+        yields = any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in within)
+        self.returned |= goes_on and (yields or isinstance(statement, ast.Return))
+        self.stored |= uses.given_away(value, has, self._names, self._engines)
+        self.stored |= isinstance(statement, ast.Expr) and uses.hands_on(value, has, self._names)
+        self._names |= {name for node in within if (name := _filled(node, has)) is not None}
+        kept = [node for target in targets for node in ast.walk(target) if _has_context(node, ast.Store)]
+        assigned = {name for node in kept if (name := last_part(node)) is not None}
+        if goes_on:
+            self.stored |= any(isinstance(node, (ast.Attribute, ast.Subscript)) for node in kept)
+            self.stored |= not self._lent.isdisjoint(assigned)
+            self._names |= assigned
+        elif not isinstance(statement, ast.AugAssign):
+            self._names -= assigned
+        self._names -= {node.id for node in within if isinstance(node, ast.Name) and _has_context(node, ast.Del)}
+
+    def _captured(self, name: str) -> bool:
+        """Whether a function inside takes a name to the engine; any that reads it may be called anywhere."""
+        readers = [node for node, names in self._captors if name in names]
+        self.stored = self.stored or bool(readers)
+        return any(uses.runs_engine(node, {name}) for reader in readers for node in ast.walk(reader))
 
 
-def _carry(statement: ast.stmt, carried: set[str], *, is_here: bool) -> None:
-    """Which names have what is followed after a statement, if they did before."""
-    if isinstance(statement, ast.Assign):
-        targets: list[ast.expr] = statement.targets
-    elif isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
-        targets = [statement.target]
-    else:
-        return
-    names = {name for target in targets for node in ast.walk(target) if (name := _stored(node)) is not None}
-    if _goes_on(statement, carried, is_here=is_here):
-        carried |= names
-    elif not isinstance(statement, ast.AugAssign):
-        carried -= names
+def _has_context(node: ast.AST, kind: type[ast.expr_context]) -> bool:
+    return isinstance(getattr(node, "ctx", None), kind)
 
 
-def _stored(node: ast.AST) -> str | None:
-    """The name under which a target stores; of ``parts["a"]`` it is ``parts``."""
-    return last_part(node) if isinstance(getattr(node, "ctx", None), ast.Store) else None
-
-
-def _goes_on(statement: ast.stmt, carried: set[str], *, is_here: bool) -> bool:
-    """Whether the value of a statement has what is followed: it is computed on its line, or is in one of the names."""
-    value = getattr(statement, "value", None)
-    if is_here:
-        return not (isinstance(value, ast.expr) and _is_cut(value))
-    return _mentions(statement, carried)
-
-
-def _stores(statement: ast.stmt, carried: set[str], *, is_here: bool) -> bool:
-    """Whether a statement puts it, as it is, where others can reach it."""
-    if not _goes_on(statement, carried, is_here=is_here):
-        return False
-    if isinstance(statement, ast.Assign):
-        return any(isinstance(target, (ast.Attribute, ast.Subscript)) for target in statement.targets)
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    if not isinstance(call, ast.Call):
-        return False
-    function = call.func
-    is_name = isinstance(function, ast.Name) and function.id not in _OUTPUTS
-    if not is_name and not (isinstance(function, ast.Attribute) and function.attr in _ADDS):
-        return False
-    given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    if is_here:
-        return any(isinstance(part, (ast.Call, ast.Tuple, ast.List, ast.Dict)) and not _is_cut(part) for part in given)
-    return any(_mentions(part, carried) for part in given)
-
-
-def _is_cut(node: ast.AST) -> bool:
-    """Whether an expression leaves the graph behind: ``x.detach()``, ``x.data``, ``loss.item()``."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return node.func.attr in CUTS or _is_cut(node.func.value)
-    return isinstance(node, ast.Attribute) and (node.attr in CUT_ATTRIBUTES or _is_cut(node.value))
-
-
-def _mentions(node: ast.AST, names: set[str]) -> bool:
-    """Whether one of the names is read, with its graph."""
-    if _is_cut(node):
-        return False
-    return _read(node) in names or any(_mentions(part, names) for part in ast.iter_child_nodes(node))
-
-
-def _read(node: ast.AST) -> str | None:
-    """The name that a node reads."""
-    is_name = isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
-    return last_part(node) if is_name else None
-
-
-def _yields(statement: ast.stmt) -> bool:
-    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(statement))
+def _filled(node: ast.AST, has: functools.partial[bool]) -> str | None:
+    """The name of the container that a call adds the value to."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in uses.ADDS:
+        return None
+    return last_part(node.func.value) if any(map(has, uses.given(node))) else None

@@ -13,7 +13,7 @@ _NUMBERS = frozenset({
     "monotonic",
 })
 """Methods whose result holds no tensor."""
-_NUMBER_FUNCTIONS = frozenset({
+NUMBER_FUNCTIONS = frozenset({
     "float", "int", "len", "str", "bool", "repr", "format", "range", "time", "perf_counter", "monotonic", "print",
     "isinstance", "id", "hash", "type", "ord", "open",
 })
@@ -90,7 +90,7 @@ def _call_may_carry(node: ast.Call, function: Function, *, graph: bool, depth: i
     name = last_name(node.func) or ""
     args = [*node.args, *(item.value for item in node.keywords)]
     if isinstance(node.func, ast.Name):
-        if name in _NUMBER_FUNCTIONS:
+        if name in NUMBER_FUNCTIONS:
             return False
         if name in _PLAIN:
             return any(may_carry(part, function, graph=graph, depth=depth + 1) for part in args)
