@@ -16,7 +16,12 @@ from torch import Tensor, nn
 
 def children_of(module: nn.Module) -> Iterator[nn.Module]:
     """The modules right inside a module, each once."""
-    return iter({id(child): child for _, child in _items(module, "_modules")}.values())
+    return (child for _, child in named_children_of(module))
+
+
+def named_children_of(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Likewise, with their names."""
+    return iter({id(child): (name, child) for name, child in _items(module, "_modules")}.values())
 
 
 def parts_of(module: nn.Module) -> Iterator[nn.Module]:

@@ -162,6 +162,7 @@ class Guard:
         with contextlib.ExitStack() as last:  # even an interrupt in here leaves nothing behind
             last.callback(self.session.close, reason)
             last.callback(self.loop.leave_losses)
+            last.callback(self.loop.leave_inner)
             for model in self.models:
                 last.callback(self.drop, model)
             self.loop.end()

@@ -139,7 +139,7 @@ class ScriptGuard:
             return
         self._backwards.remove()
         guard = self._begin()
-        if module in guard.models:
+        if guard.loop.hears(module):
             return
         if is_compiled(module):
             self._compiled = True

@@ -107,6 +107,11 @@ class ValidationGuard:
                 self.owes = True
                 _take_away(root)
 
+    def wraps(self, wrapper: nn.Module, inner: nn.Module) -> None:
+        """A root is a wrapper: what is known of it is known of the model inside."""
+        if self._acts and inner not in self._roots:
+            self._roots[inner] = _Root(self._root(wrapper).guard)
+
     def is_trained(self, model: nn.Module) -> bool:
         """Whether nothing is left to learn from a forward of this model in training mode; it stays so."""
         root = self._roots.get(model)

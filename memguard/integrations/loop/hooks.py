@@ -148,6 +148,12 @@ class OpenForwards:
         return True
 
 
+def is_outermost_call() -> bool:
+    """Whether the forward in whose hook this is asked was called by no other module's."""
+    call = _next_call(sys._getframe(1))
+    return call is None or _next_call(call.f_back) is None
+
+
 def _next_call(frame: FrameType | None) -> FrameType | None:
     """The nearest frame up the stack in which torch calls a module with hooks."""
     while frame is not None and frame.f_code is not _CALL:

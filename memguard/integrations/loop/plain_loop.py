@@ -15,6 +15,7 @@ from memguard.integrations.loop.compiled import compiled_wrappers
 from memguard.integrations.loop.express import Express
 from memguard.integrations.loop.hooks import OpenForwards, RootHooks
 from memguard.integrations.loop.inference import BatchInference
+from memguard.integrations.loop.inner import InnerHooks, inner_models
 from memguard.integrations.loop.row_hooks import ForwardEnd, ForwardStart
 from memguard.integrations.loop.steps import steps_under_way
 from memguard.integrations.progress import BatchLine
@@ -40,6 +41,9 @@ class PlainLoop:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._hooks: WeakIdentityDict[nn.Module, RootHooks] = WeakIdentityDict()
+        self._inner: WeakIdentityDict[nn.Module, InnerHooks] = WeakIdentityDict()
+        self._wholes: WeakIdentityDict[nn.Module, int] = WeakIdentityDict()
+        """Of models inside wrappers the wrapper's identity: which of the two is called, it is one model."""
         self._parts: set[int] | None = None
         self._forwards_open = OpenForwards()
         self._forwards = 0
@@ -70,9 +74,26 @@ class PlainLoop:
             return
         self._express.stop()
         self._parts = None
+        if (inside := self._inner.pop(model)) is not None:
+            inside.remove()
         hooks = ForwardStart(self._express, self.session.watch), ForwardEnd(self._express)
         self._hooks[model] = RootHooks(model, self._express, hooks)
         self.session.add_model(model)
+        for inner in inner_models(model):
+            self._wholes[inner] = self._number_of(model)
+            self.session.validation.wraps(model, inner)
+            if not self.hears(inner):
+                self._inner[inner] = InnerHooks(inner, self._express)
+
+    def hears(self, model: nn.Module) -> bool:
+        """Whether a model's forwards are told: a guarded one's, or those of one in a wrapper that is guarded."""
+        return model in self._hooks or model in self._inner
+
+    def leave_inner(self, wrapper: nn.Module | None = None) -> None:
+        """Takes the hooks off what a wrapper wraps; without one, off all that is wrapped."""
+        for inner in self._inner.keys() if wrapper is None else inner_models(wrapper):
+            if (hooks := self._inner.pop(inner)) is not None:
+                hooks.remove()
 
     def leave_losses(self) -> None:
         """Backwards are not listened to any more."""
@@ -88,6 +109,7 @@ class PlainLoop:
         self._express.stop()
         self._parts = None
         hooks.remove()
+        self.leave_inner(model)
         return True
 
     @shielded
@@ -119,7 +141,7 @@ class PlainLoop:
                 training = model.training and torch.is_grad_enabled()
                 part = not training and self._is_part(model)
                 values = model.training and not training
-                self._inference.forward(id(model), training=training, part=part, values=values)
+                self._inference.forward(self._number_of(model), training=training, part=part, values=values)
                 recorder.shapes_once(describe_shapes, args or kwargs)
             except Exception as error:
                 recorder.failed("batch inference", error)
@@ -148,6 +170,8 @@ class PlainLoop:
         """A hook of ours raised: all of them fall silent, and gradients are given back."""
         for hooks in self._hooks.values():
             hooks.stop()
+        for inner in self._inner.values():
+            inner.stop()
         self.session.validation.release()
         self.part_failed("module hooks", error)
 
@@ -256,8 +280,13 @@ class PlainLoop:
     def _losses_failed(self, error: Exception) -> None:
         self.part_failed("losses", error)
 
+    def _number_of(self, model: nn.Module) -> int:
+        return self._wholes.get(model, id(model))
+
     def _is_part(self, model: nn.Module) -> bool:
-        """Whether a root is a part of another one; asked of evaluated ones alone."""
+        """Whether a root is a part of another one, and not all of it; asked of evaluated ones alone."""
+        if model in self._wholes:
+            return False
         if self._parts is None:
             roots = self.models
             self._parts = {id(part) for root in roots for part in submodules_of(root, set()) if part is not root}
