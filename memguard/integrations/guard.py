@@ -19,7 +19,7 @@ from memguard.integrations.loop.plain_loop import PlainLoop
 from memguard.integrations.session import UNOPENED, Session
 from memguard.integrations.shield import shielded
 from memguard.integrations.trainers.trackers import Scalars
-from memguard.options import Options, disabled
+from memguard.options import Options, disabled, given_logdir
 from memguard.report.text import render
 from memguard.sinks.console import print_text
 from memguard.stats import BatchRecord
@@ -50,7 +50,7 @@ class Guard:
         quiet: bool = False,
     ) -> None:
         self._disabled = disabled()
-        self._quiet = quiet
+        self._quiet, self._writer = quiet, writer
         self._pid = os.getpid()
         self._closed = False
         self._scalars: Scalars | None = None
@@ -153,6 +153,22 @@ class Guard:
     def is_of_this_process(self) -> bool:
         """Whether it was made here; in a forked child it does nothing."""
         return os.getpid() == self._pid
+
+    def differs_in(self, options: Options, given: Iterable[str], *, writer: Any, quiet: bool) -> str | None:
+        """What somebody asks for that this guard does not do, in words; None where it does all of it.
+
+        Args:
+            options: What is asked for.
+            given: The names of those options that were given; the others are nobody's wish.
+            writer: As a guard takes it, likewise None where it was not given.
+            quiet: Likewise False.
+        """
+        wishes = [(name, getattr(options, name), getattr(self.session.options, name)) for name in given]
+        wishes += [("quiet", quiet, self._quiet)] * quiet
+        for name, wish, has in wishes:
+            if wish != has and (name != "logdir" or given_logdir(options) != given_logdir(self.session.options)):
+                return f"{name}={wish!r} (there it is {has!r})"
+        return "another writer" if writer is not None and writer is not self._writer else None
 
     def close(self, reason: str = "finished") -> Summary:
         """The run is over: hooks are taken away, the recording is closed, the summary printed (to stderr)."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import sys
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import torch
 from torch import nn
@@ -54,8 +55,9 @@ def watch(
 def wrap(model: ModelT, *, writer: Any = None, quiet: bool = False, **options: Any) -> ModelT:
     """Guards a model in a loop that stays as it is; the same object comes back, with hooks attached.
 
-    Several models wrapped in one process share one guard; the options of the first count. The summary is printed when
-    the last one is unwrapped or the process ends.
+    Several models wrapped in one process share one guard, and its options: a further one joins it without any, or with
+    the same. With others it begins a new run where the models before it are gone (or there is just this one), and is
+    refused where they are not. The summary is printed when the last model is unwrapped or the process ends.
 
     Args:
         model: The root model, as the loop calls it (wrap it after torch.compile and DistributedDataParallel, if used).
@@ -66,6 +68,7 @@ def wrap(model: ModelT, *, writer: Any = None, quiet: bool = False, **options: A
     Raises:
         TypeError: Not a torch.nn.Module, or an unknown option.
         ValueError: An option is not valid.
+        MemGuardError: Other models are wrapped, with other options.
     """
     check_model(model)
     checked = Options.make("writer", "quiet", **options)
@@ -74,8 +77,11 @@ def wrap(model: ModelT, *, writer: Any = None, quiet: bool = False, **options: A
     if _wrapped and not _wrapped[0].is_of_this_process:
         _wrapped.clear()  # a forked child: the parent's guard is not ours
     if _wrapped:
-        _wrapped[0].add(model)
-        return model
+        differs = _wrapped[0].differs_in(checked, options, writer=writer, quiet=quiet)
+        if differs is None:
+            _wrapped[0].add(model)
+            return model
+        _make_room(_wrapped[0], model, differs)
     guard = Guard([model], [], checked, writer=writer, quiet=quiet)
     guard.__enter__()
     _wrapped.append(guard)
@@ -83,12 +89,19 @@ def wrap(model: ModelT, *, writer: Any = None, quiet: bool = False, **options: A
     return model
 
 
-def unwrap(model: ModelT) -> ModelT:
-    """Takes memguard's hooks off a model; the last model unwrapped ends the run.
+@overload
+def unwrap(model: ModelT) -> ModelT: ...
+@overload
+def unwrap(model: None = None) -> None: ...
+def unwrap(model: ModelT | None = None) -> ModelT | None:
+    """Takes memguard's hooks off a model; the last model unwrapped ends the run. Without a model: off all of them.
 
     Raises:
         MemGuardError: The model is not wrapped.
     """
+    if model is None:
+        _close_wrapped()
+        return None
     for guard in _wrapped:
         if guard.drop(model):
             if not guard.models:
@@ -97,6 +110,19 @@ def unwrap(model: ModelT) -> ModelT:
     if disabled():
         return model
     raise MemGuardError(f"this {type(model).__name__} is not wrapped by memguard: unwrap takes what wrap was given")
+
+
+def _make_room(guard: Guard, model: nn.Module, differs: str) -> None:
+    """Ends the open run where no other model is in it, for one with other options to begin."""
+    if any(other is not model for other in guard.models):
+        gc.collect()  # one that nobody can reach is gone
+    others = [type(other).__name__ for other in guard.models if other is not model]
+    if others:
+        raise MemGuardError(
+            f"{', '.join(others)} is wrapped already, and wrapped models share one run with one set of options; wrap "
+            f"was given {differs}. End that run with memguard.unwrap(), or leave the options out to join it"
+        )
+    _close_wrapped()
 
 
 def _program_ends() -> None:

@@ -3,6 +3,7 @@ import copy
 import io
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -88,6 +89,57 @@ def test_several_models_share_one_guard(tmp_path: Path) -> None:
     recordings = find_recordings(tmp_path)
     assert len(recordings) == 1
     assert Recording.open(recordings[0]).end is not None
+
+
+def test_a_further_model_joins_with_the_options_of_the_first_or_none(tmp_path: Path) -> None:
+    """Whatever way the same directory is given."""
+    models = [net(), net(), net()]
+    memguard.wrap(models[0], device="virtual:8MiB", logdir=tmp_path, ignore=["MG101"], quiet=True)
+    memguard.wrap(models[1], device="virtual:8MiB", logdir=str(tmp_path), ignore="MG101")
+    memguard.wrap(models[2])
+    assert len(open_sessions()) == 1
+    memguard.unwrap()
+    assert open_sessions() == [] and [traces_of(model) for model in models] == [[], [], []]
+    assert memguard.unwrap() is None
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"device": "virtual:4MiB"}, r"device='virtual:4MiB' \(there it is 'virtual:8MiB'\)"),
+        ({"logdir": "elsewhere"}, "logdir='elsewhere'"),
+        ({"ignore": ["MG101"]}, r"ignore=\('MG101',\)"),
+        ({"device": "auto"}, "device='auto'"),
+        ({"quiet": True}, "quiet=True"),
+    ],
+)
+def test_a_further_model_with_other_options_is_refused(options: dict[str, Any], told: str, tmp_path: Path) -> None:
+    """The error names the option and both ways on; the open run goes on."""
+    first, second = net(), nn.Linear(2, 2)
+    memguard.wrap(first, device="virtual:8MiB", logdir=tmp_path)
+    with pytest.raises(memguard.MemGuardError, match=rf"Sequential is wrapped already.* {told}.*memguard.unwrap\(\)"):
+        memguard.wrap(second, **options)
+    assert len(open_sessions()) == 1 and traces_of(first) and not traces_of(second)
+    memguard.unwrap(first)
+
+
+@pytest.mark.parametrize("model", ["another", "unreachable", "the same"])
+def test_other_options_begin_a_new_run_where_no_other_model_is_left(model: str, tmp_path: Path) -> None:
+    """As in a notebook, where a cell is run again with a smaller device: the first run is closed as ever."""
+    wrapped = memguard.wrap(net(), device="virtual:8MiB", logdir=tmp_path / "a", quiet=True)
+    if model != "the same":
+        if model == "unreachable":
+            wrapped.itself = [wrapped]  # type: ignore[assignment]
+        wrapped = net()
+    memguard.wrap(wrapped, device="virtual:4MiB", logdir=tmp_path / "b", quiet=True)
+    steps(wrapped, torch.optim.SGD(wrapped.parameters(), lr=0.1), 2)
+    (session,) = open_sessions()
+    assert session.options.device == "virtual:4MiB"
+    memguard.unwrap(wrapped)
+    assert traces_of(wrapped) == []
+    ended = [Recording.open(find_recordings(tmp_path / name)[0]) for name in ("a", "b")]
+    assert [len(recording) for recording in ended] == [0, 2]
+    assert all(recording.end is not None for recording in ended)
 
 
 def test_copies_and_pickles_carry_no_live_hook(tmp_path: Path) -> None:
