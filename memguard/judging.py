@@ -172,7 +172,9 @@ class Judging:
         for finding in self.summary.findings:
             if finding.count > 1:
                 self.line("finding", finding.to_json())
-        told = {"reason": reason, "batches": batches, "overhead": overhead, "notes": self.summary.notes}
+        told: dict[str, Any] = {"reason": reason, "batches": batches, "overhead": overhead, "notes": self.summary.notes}
+        if self.summary.misses_training:
+            told["misses_training"] = True
         self.line("end", told)
 
     def close(self) -> None:

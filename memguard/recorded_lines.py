@@ -29,7 +29,7 @@ _BY_NAME: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("text", "device", "device_name", "host", "message", "run", "torch", "python", "file"), (str,)),
     **dict.fromkeys(("phase", "snapshot", "script", "integration", "precision", "memguard", "cause_kind"), (str,)),
     **dict.fromkeys(("shapes", "modules", "lines", "tensors", "input_shapes", "replay", "findings"), (list,)),
-    **dict.fromkeys(("caught", "measures_peaks"), (bool,)),
+    **dict.fromkeys(("caught", "measures_peaks", "misses_training"), (bool,)),
 }
 """Names mean the same wherever they stand, but for these:"""
 _BY_KIND: dict[str, dict[str, tuple[type, ...]]] = {

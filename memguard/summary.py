@@ -81,6 +81,8 @@ class Summary:
     """The further devices of the process, each with what it comes to by itself."""
     starts: int = 1
     """Recordings of one rank, one after the other, that are told together."""
+    misses_training: bool = False
+    """Whether a model was trained where memguard does not look: on another thread."""
     notes: list[str] = field(default_factory=list)
     """What was switched off or left out, in words."""
 

@@ -40,6 +40,7 @@ from memguard.integrations.session import on_close, on_open, open_sessions
 from memguard.integrations.shield import shielded
 from memguard.module_parts import parameters_of
 from memguard.options import Options, disabled
+from memguard.probes.elsewhere import Elsewhere
 from memguard.probes.graphs.stem import is_compiled
 from memguard.probes.host.cache_calls import hear_calls, stop_hearing_calls
 from memguard.probes.transforms import in_transform
@@ -66,6 +67,7 @@ class ScriptGuard:
         self._handles: list[Any] = []
         self._thread, self._pid = threading.get_ident(), os.getpid()
         self._depth = 0
+        self._elsewhere = Elsewhere()
         self._calls = self._again = 0
         self._compiled = self._is_aside = False
         self._backwards = BackwardCalls(self._backward, self._backward_failed)
@@ -91,6 +93,8 @@ class ScriptGuard:
         self._backwards.remove()
         self._strange.remove()
         self._disarm()
+        if self._elsewhere.trained is not None:
+            self._begin()  # where nothing else was called: its summary tells of the thread
         guard, self._guard = self._guard, None
         return guard.close(reason) if guard is not None else None
 
@@ -98,6 +102,7 @@ class ScriptGuard:
         if self._guard is None:
             self._guard = Guard([], [], self._options, quiet=True)
             self._guard.__enter__()
+            self._guard.session.watch.elsewhere = self._elsewhere
             self._guard.session.on_batch = self._after_batch
             self._guard.session.on_optimizer = self._look_again
         return self._guard
@@ -130,7 +135,10 @@ class ScriptGuard:
 
     @shielded
     def _before(self, module: nn.Module, args: Any) -> None:
-        if in_transform() or threading.get_ident() != self._thread or os.getpid() != self._pid:
+        if in_transform() or os.getpid() != self._pid:
+            return
+        if threading.get_ident() != self._thread:
+            self._elsewhere.start()
             return
         self._depth += 1
         if self._depth > 1 or self._is_guarded() or (self._guard is not None and self._guard.loop.is_in_forward):
@@ -149,7 +157,12 @@ class ScriptGuard:
 
     @shielded
     def _after(self, module: nn.Module, args: Any, output: object) -> None:
-        if in_transform() or threading.get_ident() != self._thread or os.getpid() != self._pid:
+        if in_transform() or os.getpid() != self._pid:
+            return
+        if threading.get_ident() != self._thread:
+            is_whole = self._elsewhere.leave() and not self._depth  # else a part of what the guarded thread calls
+            if is_whole and module.training and torch.is_grad_enabled() and not self._is_guarded():
+                self._elsewhere.follow(module, output)
             return
         self._depth = max(self._depth - 1, 0)
 

@@ -200,6 +200,7 @@ class Session:
                 ("further devices", functools.partial(self.devices.close, reason)),
                 ("cache policy", self._account_for_cache),
                 ("pace", self._account_for_pace),
+                ("other threads", self._account_for_threads),
                 ("out-of-memory report", self.oom.remove),
                 ("validation guard", self.validation.remove),
                 ("optimizer hooks", self._unhook_optimizers),
@@ -216,6 +217,7 @@ class Session:
             overhead = self.recorder.overhead()
             summary.overhead_seconds, summary.overhead_share = overhead["seconds"], overhead["share"]
             summary.findings = list(self.recorder.findings.values())
+            self._account_for_threads()
         return summary
 
     def plan(self, *, num_epochs: int | None = None, max_steps: int | None = None) -> None:
@@ -511,6 +513,12 @@ class Session:
         account = self.probes.pace.account()
         if account is not None:
             self.recorder.summary.notes.append(account)
+
+    def _account_for_threads(self) -> None:
+        summary, trained = self.recorder.summary, self.watch.elsewhere.trained
+        if trained is not None and not summary.misses_training:
+            summary.misses_training = True
+            summary.notes.append(trained)
 
     def _settle(self) -> None:
         """What the probes took joins the run's own time; what the recorder took is paid from their purse."""

@@ -1,4 +1,6 @@
-"""Graphs of evaluation that guarded models build on other threads: counted there, told by the guarded thread.
+"""What guarded models do on other threads: graphs of evaluation are counted there, and that one is trained is noted.
+
+The guarded thread tells of the graphs, the session of the training: it sees nothing of that.
 
 Nothing here is shared with the ledger of the loop. What several threads touch are a dict of models, numbers in them and
 a queue, each changed by one step that needs no lock; a count lost between two threads is no matter.
@@ -6,6 +8,7 @@ a queue, each changed by one step that needs no lock; a count lost between two t
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import weakref
@@ -28,8 +31,14 @@ from memguard.probes.returned import graph_bytes
 from memguard.probes.transforms import in_transform
 
 KEY = "memguard.elsewhere"
+logger = logging.getLogger("memguard")
+
 MOST_FORWARDS, MOST_MODELS, MOST_OUTPUTS = 64, 64, 8
 """Of each model, of all, and of one answer that are followed."""
+TRAINED = (
+    "{} was trained on another thread than the one on which this guard was opened, and memguard does not see what "
+    "happens there; open the guard (watch, wrap) on the thread that trains"
+)
 SIZED = 2
 """The forward whose graph is sized, and whose caller is noted."""
 
@@ -77,11 +86,28 @@ class _Used:
 
 
 @final
+class _Trains:
+    """The prehook of a node that a model in training mode gave out."""
+
+    def __init__(self, elsewhere: Elsewhere, name: str) -> None:
+        self._elsewhere, self._name = elsewhere, name
+
+    def __call__(self, grads: object) -> None:
+        if self._elsewhere.trained is None:
+            self._elsewhere.trained = text = TRAINED.format(self._name)
+            logger.warning("memguard: %s.", text)
+
+    def __deepcopy__(self, memo: object) -> _Trains:
+        return self
+
+
+@final
 class Elsewhere:
     """Hears the forwards of guarded models on threads other than the one that made it.
 
     Attributes:
         dead: The models of graphs that died since `unused` was asked; hardly ever any.
+        trained: That a backward ran through a forward in training mode, in words; None while none did.
     """
 
     def __init__(self) -> None:
@@ -89,6 +115,8 @@ class Elsewhere:
         self._inside = threading.local()
         self._models: dict[int, EvaluatedElsewhere] = {}
         self.dead: deque[EvaluatedElsewhere] = deque(maxlen=1024)
+        self.trained: str | None = None
+        self._followed = 0
         self._is_off = False
 
     def start(self) -> None:
@@ -98,17 +126,36 @@ class Elsewhere:
 
     def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """It has answered; never raises, for torch calls this in a hook."""
-        if get_ident() == self._thread:
-            return
-        depth = self._inside.depth = max(getattr(self._inside, "depth", 0) - 1, 0)
-        if depth or module.training or self._is_off or output is None or not torch.is_grad_enabled():
+        if not self.leave() or self._is_off or output is None or not torch.is_grad_enabled():
             return
         if process.pid != self._pid or in_transform() or in_backward():
             return
         try:
-            self._mark(module, args, output)
+            if module.training:
+                self.follow(module, output)
+            else:
+                self._mark(module, args, output)
         except Exception:
             self._is_off = True  # a rare sight less; the guarded thread is told of nothing
+
+    def leave(self) -> bool:
+        """Likewise; whether it is another thread's outermost call."""
+        if get_ident() == self._thread:
+            return False
+        depth = self._inside.depth = max(getattr(self._inside, "depth", 0) - 1, 0)
+        return not depth
+
+    def follow(self, module: nn.Module, output: object) -> None:
+        """A model in training mode has answered on another thread: notes a backward through that."""
+        if self.trained is not None or self._followed >= MOST_FORWARDS or in_backward():
+            return
+        if "_is_replica" in object.__getattribute__(module, "__dict__"):  # DataParallel's: a part of its own forward
+            return
+        for tensor in list(tensors_in(output, 3))[:MOST_OUTPUTS]:
+            if tensor.grad_fn is not None:
+                self._followed += 1
+                tensor.grad_fn.register_prehook(_Trains(self, type(module).__name__))
+                return
 
     def unused(self, least: int) -> list[EvaluatedElsewhere]:
         """Models of which enough graphs died and none was ever used, where any died since the guarded thread asked."""

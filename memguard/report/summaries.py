@@ -29,6 +29,7 @@ def summarize(recording: Recording) -> Summary:
         overhead_seconds=float(overhead.get("seconds") or 0.0),
         overhead_share=float(overhead.get("share") or 0.0),
         recording=str(recording.path),
+        misses_training=bool((end or {}).get("misses_training")),
         notes=[*recording.told, *recording.notes],
     )
     _count_stages(recording, summary)
@@ -57,6 +58,7 @@ def merge(summaries: list[Summary]) -> Summary:
         overhead_seconds=sum(summary.overhead_seconds for summary in summaries),
         overhead_share=max(summary.overhead_share for summary in summaries),
         starts=max(summary.starts for summary in summaries),
+        misses_training=any(summary.misses_training for summary in summaries),
     )
     findings: dict[Any, Finding] = {}
     for summary in summaries:

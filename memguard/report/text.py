@@ -60,8 +60,11 @@ def _headline(summary: Summary, ranks: int) -> str:
     if worst in (Severity.CRITICAL, Severity.WARNING):
         count = sum(finding.severity is not Severity.INFO for finding in summary.findings)
         verdict = f"{count} finding{'s' * (count != 1)} to look at"
+    elif not summary.batches:
+        verdict = "nothing was recorded"
     else:
-        verdict = "nothing to worry about" if summary.ended == "finished" else "no findings to look at"
+        is_sound = summary.ended == "finished" and not summary.misses_training
+        verdict = "nothing to worry about" if is_sound else "no findings to look at"
     if summary.ended is None:
         verdict += "; the run ended without a word (killed?) or still runs"
     elif summary.ended != "finished":

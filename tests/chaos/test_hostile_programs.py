@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,11 @@ def looked_after(guarding: Guarding, *, finds: set[str] | None = None) -> Guardi
     return looks
 
 
+def failures(records: list[logging.LogRecord]) -> list[str]:
+    """What memguard logged, but for what a program does itself."""
+    return [line for line in first_lines(records) if "was trained on another thread" not in line]
+
+
 @pytest.mark.parametrize("run", PROGRAMS, ids=lambda run: run.__name__)
 @pytest.mark.parametrize("device", ["cpu", "virtual:1GiB"])
 def test_a_program_behaves_as_without_memguard(
@@ -45,7 +51,7 @@ def test_a_program_behaves_as_without_memguard(
     truth = [*run(unguarded), *random_state()]
     numbers = [*run(looked_after(watched(tmp_path, device=device))), *random_state()]
     assert_same(numbers, truth)
-    assert first_lines(caplog.records) == []
+    assert failures(caplog.records) == []
 
 
 @pytest.mark.parametrize("run", PROGRAMS, ids=lambda run: run.__name__)
@@ -68,7 +74,7 @@ def test_a_program_behaves_under_two_guards(
                 guard.__exit__(*error)
 
     assert_same(run(looked_after(Two)), run(unguarded))
-    assert first_lines(caplog.records) == []
+    assert failures(caplog.records) == []
 
 
 def test_a_leak_among_hostile_variables_is_found_all_the_same(tmp_path: Path) -> None:

@@ -224,6 +224,39 @@ def test_a_traceback_shows_the_script_and_nothing_of_ours(tmp_path: Path) -> Non
     assert "script.py" not in done.stderr and "runpy" not in done.stderr
 
 
+THREAD = """
+import sys, threading, torch
+from torch import nn
+def train():
+    net, own = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)), sys.argv[1:] == ["own"]
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    if own:
+        import memguard
+        memguard.wrap(net, quiet=True)
+    for _ in range(5):
+        net(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+    if own:
+        memguard.unwrap()
+thread = threading.Thread(target=train)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.parametrize("device", ["cpu", "virtual:8MiB"])
+def test_a_training_in_a_thread_of_the_script_is_told(device: str, tmp_path: Path) -> None:
+    """The program did call a model; a guard that it opens there records it."""
+    script = tmp_path / "train.py"
+    script.write_text(THREAD)
+    done = run(script, options=("--device", device))
+    assert done.returncode == 0, done.stderr
+    assert "0 batches, nothing was recorded." in done.stderr and "called no model" not in done.stderr
+    assert "Note: Sequential was trained on another thread" in done.stderr
+    done = run(script, "own", options=("--device", device))
+    assert "5 batches, nothing to worry about." in done.stderr and "another thread" not in done.stderr
+
+
 def test_a_module_runs_with_m(tmp_path: Path) -> None:
     """As python -m does."""
     (tmp_path / "package").mkdir()

@@ -2,6 +2,7 @@ import contextlib
 import copy
 import io
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -342,6 +343,24 @@ def test_the_report_says_what_the_summary_said(tmp_path: Path) -> None:
     assert live == report
     assert [line.split()[0] for line in live[live.index("") + 2 :][:2]] == ["train", "other"]
     assert any(line.startswith("Note: memguard's fireworks failed") for line in live)
+
+
+def test_a_training_on_another_thread_is_no_silence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is told as it happens, and by summary and report, which do not call that nothing to worry about."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with memguard.watch(model, optimizer, logdir=tmp_path, quiet=True, device="cpu") as guard:
+        for _ in range(2):
+            thread = threading.Thread(target=steps, args=(model, optimizer, 3))
+            thread.start()
+            thread.join()
+        assert "Note: Sequential was trained on another thread" in guard.summary()
+    assert [record.getMessage() for record in caplog.records] == [f"memguard: {guard.result().notes[-1]}."]
+    report = render(load_run([str(tmp_path)]).summary)
+    for text in (guard.summary(), report):
+        assert "0 batches, nothing was recorded." in text and "Note: Sequential was trained on another" in text
+        assert text.count("another thread") == 1
+    assert load_run([str(tmp_path)]).summary.misses_training
 
 
 def test_the_second_run_in_a_directory_goes_on_counting(tmp_path: Path) -> None:

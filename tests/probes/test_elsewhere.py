@@ -76,6 +76,38 @@ def test_what_is_no_evaluation_elsewhere_is_not_counted(case: str) -> None:
     assert elsewhere.unused(3) == []
 
 
+def test_a_backward_through_a_forward_on_another_thread_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Of a model in training mode: nobody records that."""
+    elsewhere, model = Elsewhere(), nn.Sequential(nn.Linear(8, 8))
+    hear(elsewhere, model)
+    on_thread(evaluate, model, differentiate)
+    assert elsewhere.trained is not None and elsewhere.trained.startswith("Sequential was trained on another thread")
+    assert [record.getMessage() for record in caplog.records] == [f"memguard: {elsewhere.trained}."]
+
+
+@pytest.mark.parametrize(
+    "case", ["unused", "evaluation", "without gradients", "this thread", "computed again", "replica"]
+)
+def test_what_is_no_training_elsewhere_is_not_told(case: str, caplog: pytest.LogCaptureFixture) -> None:
+    """No backward, eval mode, no graph, the guarded thread, a checkpoint's second forward, DataParallel's copies."""
+    elsewhere, model = Elsewhere(), nn.Linear(8, 8)
+    model.train(case != "evaluation")
+    hear(elsewhere, model)
+    if case == "this thread":
+        evaluate(model, differentiate)
+    elif case == "without gradients":
+        on_thread(torch.no_grad()(evaluate), model, forget)
+    elif case == "computed again":
+        loss = torch.ones(1, requires_grad=True).sum()
+        loss.register_hook(lambda grad: torch.enable_grad()(evaluate)(model, differentiate))
+        on_thread(differentiate, loss)
+    else:
+        if case == "replica":
+            model._is_replica = True  # type: ignore[assignment]  # as torch.nn.parallel.replicate marks it
+        on_thread(evaluate, model, forget if case == "unused" else differentiate)
+    assert elsewhere.trained is None and not caplog.records
+
+
 @sees_saved_tensors
 def test_a_model_that_is_trained_is_told_a_frozen_one_is_not() -> None:
     """By the guarded thread, at the end of its batch, and once."""
