@@ -75,6 +75,12 @@ class RootHooks:
             self._handles.pop().remove()
 
 
+def can_be_called(model: nn.Module) -> bool:
+    """Whether a module has a forward; a ModuleList has none, its parts are called."""
+    own = object.__getattribute__(model, "__dict__")
+    return type(model).forward is not nn.Module.forward or "forward" in own
+
+
 _CALL = nn.Module._call_impl.__code__  # checked in torch 2.13
 
 

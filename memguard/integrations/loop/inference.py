@@ -8,7 +8,8 @@ open. A forward in eval mode is a batch of evaluation, unless it is another mode
 frozen encoder): then it is part of that batch. So is one in training mode without gradients, between a forward and its
 backward: a target of the loss. So is what a method of a model asks its parts for, word after word, until what began the
 batch is called again. Where optimizers step and no forward is known for long (copies of the model are trained, and it
-gets their gradients), each step is a batch. `guard.batches(loader)` says it exactly, and then nothing is inferred.
+gets their gradients), each step is a batch; from the first on where no root can be called at all.
+`guard.batches(loader)` says it exactly, and then nothing is inferred.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ class BatchInference:
         """Forwards of the open training batch that no backward came to, less those for values between them."""
         self._served = False
         """Whether an ordinary backward, or a step, ended a batch so far."""
+        self.hears_forwards = True
+        """Whether any root can be called; no forward is told of a ModuleList."""
         self.explicit = 0
         """Open `guard.batches` loops: while there is one, nothing is inferred."""
 
@@ -251,7 +254,7 @@ class BatchInference:
             return
         if not self._open and alone:
             self._bare += 1
-            if self._bare > MOST_BARE:
+            if self._bare > MOST_BARE or not self.hears_forwards:
                 self._begin_in(Stage.TRAIN)
         if self._open and self._stage is Stage.TRAIN:
             self._served = True

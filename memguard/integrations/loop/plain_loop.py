@@ -13,7 +13,7 @@ from memguard.guards.no_grad import tensors_of
 from memguard.integrations.loop.backward_calls import BackwardCalls
 from memguard.integrations.loop.compiled import compiled_wrappers
 from memguard.integrations.loop.express import Express
-from memguard.integrations.loop.hooks import OpenForwards, RootHooks
+from memguard.integrations.loop.hooks import OpenForwards, RootHooks, can_be_called
 from memguard.integrations.loop.inference import BatchInference
 from memguard.integrations.loop.inner import InnerHooks, inner_models
 from memguard.integrations.loop.row_hooks import ForwardEnd, ForwardStart
@@ -78,6 +78,7 @@ class PlainLoop:
             inside.remove()
         hooks = ForwardStart(self._express, self.session.watch), ForwardEnd(self._express)
         self._hooks[model] = RootHooks(model, self._express, hooks)
+        self._inference.hears_forwards = any(map(can_be_called, self.models))
         self.session.add_model(model)
         for inner in inner_models(model):
             self._wholes[inner] = self._number_of(model)

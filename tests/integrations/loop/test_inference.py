@@ -88,6 +88,19 @@ def test_steps_without_any_forward_are_batches_after_a_while() -> None:
     assert infer("Tb[]" + "[]" * MOST_BARE + "[] [] Tb[] []") == "train ( ) ( ) ( ) ( )"
 
 
+@pytest.mark.parametrize(("beside", "batches"), [(0, MOST_BARE), (1, 0)])
+def test_each_step_of_a_root_that_cannot_be_called_is_a_batch(beside: int, batches: int, tmp_path: Path) -> None:
+    """Of a ModuleList the parts are called; a forward of a root beside it is waited for as ever."""
+    parts = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 1)])
+    optimizer = torch.optim.SGD(parts.parameters(), lr=0.1)
+    roots = [parts, *(nn.Linear(1, 1) for _ in range(beside))]
+    with memguard.watch(roots, logdir=tmp_path, quiet=True, device="cpu") as guard:
+        for _ in range(MOST_BARE):
+            parts[1](parts[0](torch.ones(2, 8))).sum().backward()
+            optimizer.step()
+        assert [record.stage for record in guard.records] == [Stage.TRAIN] * batches
+
+
 @pytest.mark.parametrize(("others", "batches"), [(0, 12), (1, 0)])
 def test_steps_without_forwards_are_batches_of_who_is_alone(others: int, batches: int, tmp_path: Path) -> None:
     """A Trainer's callback knows what a step belongs to; the session of the script around it leaves it alone."""
