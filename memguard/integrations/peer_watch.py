@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, final
 
 from memguard.clocks import monotonic, sleep
@@ -18,6 +19,8 @@ _REPORT_SECONDS = 3.0
 """How long a rank that dies waits for the report of one that fell before it."""
 _DYING_SECONDS = 0.25
 """How long it waits where the error may come from another process that is dying."""
+_CONNECTION = re.compile(r"connection|peer|gloo|nccl|socket|broken pipe|timed? ?out", re.IGNORECASE)
+"""What is said where a rank has lost another one."""
 
 
 @final
@@ -53,7 +56,7 @@ class PeerWatch:
         if batch != self._batch:
             self._batch, self._since = batch, now
         elif now - self._since > IDLE_SECONDS:
-            fresh = self._tell(self._peers.fallen())
+            fresh = self._tell(self._fallen(self._peers.failed(dead=True)))
             if fresh and not self._launch.local_rank:  # one of each node speaks
                 text = one_line(f"memguard: {'; '.join(fresh)}. Rank {self._launch.rank} waits in vain.")
                 print_text(text)
@@ -65,10 +68,13 @@ class PeerWatch:
         began = monotonic()
         while not self._peers.reports_are_there() and monotonic() < began + _REPORT_SECONDS:
             sleep(0.05)
-        fallen = self._peers.fallen()
+        lost = isinstance(error, RuntimeError) and _CONNECTION.search(str(error)) is not None
+        fallen = self._before(lost)
         while not fallen and isinstance(error, RuntimeError) and monotonic() < began + _DYING_SECONDS:
             sleep(0.05)  # a connection is closed somewhat earlier than its process is gone
-            fallen = self._peers.fallen()
+            fallen = self._before(lost)
+        if lost and not fallen:
+            fallen = self._peers.finished()
         self._tell(fallen)
         if not fallen:
             return
@@ -77,6 +83,14 @@ class PeerWatch:
             print_text(text)
         elif text not in getattr(error, "__notes__", ()):
             error.add_note(text)
+
+    def _before(self, lost: bool) -> list[Fallen]:
+        """Who fell before this rank's error: by an error of its own only where this rank has lost a connection."""
+        return self._fallen(self._peers.failed() if lost else [])
+
+    def _fallen(self, failed: list[Fallen]) -> list[Fallen]:
+        """The nearest cause: whoever failed draws those along that are merely gone."""
+        return self._peers.out_of_memory() or failed or self._peers.killed()
 
     def _tell(self, fallen: list[Fallen]) -> list[str]:
         """Writes what is new into the recording; the same in words."""

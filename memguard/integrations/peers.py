@@ -1,8 +1,8 @@
 """Which other rank of the run fell: told by what it left in the run's directory, never by asking it.
 
-A rank that runs out of memory makes its post-mortem's folder before the error leaves the allocator, and one of this
-node that is gone without an end in its recording was killed. Who is left waits in a collective until a timeout, and is
-told here meanwhile, or when its own error comes.
+A rank that runs out of memory makes its post-mortem's folder before the error leaves the allocator, one of this node
+that is gone without an end in its recording was killed, and one that failed or finished says so in that end. Who is
+left waits in a collective until a timeout, and is told here meanwhile, or when its own error comes.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import contextlib
 import json
 import os
 import re
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-import psutil
-
+from memguard.integrations.peer_recordings import end_of, lives, pid_in
 from memguard.recording_format import FOLDER, place_of
 
+_FAILURES = ("an exception: ", "exit code ")
+"""How the reason of an end begins that was a failure of this rank's own."""
 _OOM = re.compile(r"oom-rank(\d+)-batch(\d+)")
 
 
@@ -36,8 +36,14 @@ class Fallen:
     """Path of that post-mortem."""
     pid: int | None = None
     """Its process, where it is gone without a word."""
+    ended: str | None = None
+    """How it ended, where that was its own doing: by an exception, or it finished."""
 
     def __str__(self) -> str:
+        if self.ended == "finished":
+            return f"rank {self.rank} finished after batch {self.batch} (have all ranks as many batches?)"
+        if self.ended is not None:
+            return f"rank {self.rank} ended with {self.ended} after batch {self.batch}"
         if self.pid is not None:
             return f"rank {self.rank} (process {self.pid}) is gone without a word: it was killed from outside"
         cause = f": {self.cause}" if self.cause else ""
@@ -46,7 +52,7 @@ class Fallen:
 
     def to_json(self) -> dict[str, Any]:
         """For a recording's ``peer`` line."""
-        what = "killed" if self.pid is not None else "out of memory"
+        what = self.ended or ("killed" if self.pid is not None else "out of memory")
         return {"rank": self.rank, "what": what, "batch": self.batch, "cause": self.cause, "report": self.report}
 
 
@@ -68,7 +74,8 @@ class Peers:
 
     def begin(self) -> None:
         """What lies there already is of earlier runs and starts."""
-        self._known = {name for name in self._list() if _OOM.fullmatch(name) or self._gone(name) is not None}
+        self._known = {name for name in self._list() if _OOM.fullmatch(name) or self._is_over(name)}
+        self._pids.clear()  # of those that begin at this moment nothing could be read yet
 
     def announce(self, batch: int) -> None:
         """This rank's allocator is about to fail: the others may die of that before its report is written."""
@@ -83,14 +90,40 @@ class Peers:
     def _own(self, batch: int) -> Path:
         return self._folder / f"oom-rank{self._rank:05d}-batch{batch}"
 
-    def fallen(self) -> list[Fallen]:
-        """The ranks that fell since `begin`: those out of memory, else those of this node that were killed."""
+    def out_of_memory(self) -> list[Fallen]:
+        """The ranks that ran out of memory since `begin`."""
         fresh = [name for name in self._list() if name not in self._known]
-        failed = [self._failed(name, match) for name in fresh if (match := _OOM.fullmatch(name)) is not None]
-        if failed := [each for each in failed if each.rank != self._rank]:
-            return sorted(failed, key=lambda each: each.rank)
-        gone = [(place_of(name), self._gone(name)) for name in fresh]
+        failed = [self._full(name, match) for name in fresh if (match := _OOM.fullmatch(name)) is not None]
+        return sorted((each for each in failed if each.rank != self._rank), key=lambda each: each.rank)
+
+    def killed(self) -> list[Fallen]:
+        """The ranks of this node whose processes are gone since `begin`, without a word."""
+        gone = [(place_of(name), self._gone(name)) for name in self._list() if name not in self._known]
         return [Fallen(rank=place[0], pid=pid) for place, pid in gone if place is not None and pid is not None]
+
+    def failed(self, *, dead: bool = False) -> list[Fallen]:
+        """The ranks that failed since `begin` by an error of their own.
+
+        Args:
+            dead: Whether to name only those of this node whose processes are gone, which asks for few files.
+        """
+        return [each for each in self._ended(dead=dead) if str(each.ended).startswith(_FAILURES)]
+
+    def finished(self) -> list[Fallen]:
+        """The ranks that finished since `begin`."""
+        return [each for each in self._ended() if each.ended == "finished"]
+
+    def _ended(self, *, dead: bool = False) -> list[Fallen]:
+        """Of the newest recording of each rank those that ended since `begin`, and not because of another rank."""
+        newest = {place[0]: name for name in self._list() if (place := self._place(name)) is not None}
+        ended = []
+        for rank, name in newest.items():
+            if name in self._known or (dead and not self._is_dead(name)):
+                continue
+            end = end_of(self._lines_of(name))
+            if end is not None and end.reason and not end.followed:
+                ended.append(Fallen(rank=rank, batch=max(end.batches - 1, 0), ended=end.reason))
+        return ended
 
     def reports_are_there(self) -> bool:
         """Whether every rank that ran out of memory has written its report."""
@@ -109,7 +142,7 @@ class Peers:
             pass  # not there yet, or a network disk that is away: what was seen last stands
         return self._names
 
-    def _failed(self, name: str, match: re.Match[str]) -> Fallen:
+    def _full(self, name: str, match: re.Match[str]) -> Fallen:
         rank, batch = int(match[1]), int(match[2])
         path = self._folder / name / "report.json"
         try:
@@ -119,41 +152,30 @@ class Peers:
             return Fallen(rank=rank, batch=batch)
         return Fallen(rank=rank, batch=batch, cause=cause, report=str(path.with_suffix(".md")))
 
+    def _place(self, name: str) -> tuple[int, int] | None:
+        """What the name of another rank's recording of its first device says; None for any other file."""
+        place = place_of(name)
+        return place if place is not None and place[0] != self._rank and not place[1] else None
+
+    def _lines_of(self, name: str) -> Path:
+        return (self._folder / name).with_suffix(".jsonl")
+
+    def _is_dead(self, name: str) -> bool:
+        """Whether the process that a recording is of ran on this node, and is no more."""
+        if name not in self._pids:
+            self._pids[name] = pid_in(self._lines_of(name))
+        pid = self._pids[name]
+        return pid is not None and not lives(pid)
+
     def _gone(self, name: str) -> int | None:
         """The process that a recording is of, if it ran on this node, is no more, and left no word."""
-        place = place_of(name)
-        if place is None or place[0] == self._rank or place[1]:
+        if self._place(name) is None or not self._is_dead(name) or end_of(self._lines_of(name)) is not None:
             return None
-        path = self._folder / name
-        if name not in self._pids:
-            self._pids[name] = _pid_in(path.with_suffix(".jsonl"))
-        pid = self._pids[name]
-        return pid if pid is not None and not _lives(pid) and not _has_end(path.with_suffix(".jsonl")) else None
+        return self._pids[name]
 
-
-def _pid_in(path: Path) -> int | None:
-    """The process of a recording, if it ran on this host."""
-    try:
-        with open(path, "rb") as file:
-            session = json.loads(file.readline())
-        return int(session["pid"]) if session["host"] == socket.gethostname() else None
-    except (OSError, ValueError, KeyError, TypeError):  # just begun, or damaged: nothing is known of it
-        return None
-
-
-def _lives(pid: int) -> bool:
-    """Whether a process runs; one that is dead and not yet collected by its parent does not."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except OSError:  # it is gone, or this system has no /proc
-        return not os.path.isdir("/proc/self") and psutil.pid_exists(pid)
-
-
-def _has_end(path: Path) -> bool:
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
-            return b'"kind": "end"' in file.read()
-    except OSError:  # cannot be read: nobody is declared dead for that
-        return True
+    def _is_over(self, name: str) -> bool:
+        """Whether a recording has its end, or will never have one."""
+        if self._place(name) is None:
+            return False
+        end = end_of(self._lines_of(name))
+        return self._is_dead(name) if end is None else bool(end.reason)

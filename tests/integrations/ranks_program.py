@@ -50,6 +50,8 @@ def step(kind: str, model: nn.Module, optimizer: torch.optim.Optimizer, number: 
         kept.append(torch.ones(256 if kind == "heavy" else 1024, 1024) * loss)
     if kind == "killed" and RANK == 1 and number == 9:
         os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "failed" and RANK == 1 and number == 9:
+        raise ValueError("this rank's data is broken")
     if kind == "oom" and RANK == 2 and number == 9:  # unguarded: there is no virtual GPU to be full
         raise torch.OutOfMemoryError("CUDA out of memory.")
     return loss.item()

@@ -26,6 +26,17 @@ def report(logdir: Path, rank: int, batch: int) -> None:
     (folder / "report.json").write_text(json.dumps({"cause": "the activations do not fit.", "rank": rank}))
 
 
+def recording(logdir: Path, rank: int, reason: str | None, *, pid: int | None = None, after: int | None = None) -> None:
+    """Another rank's, of 16 batches, with its end; `after` is a rank that fell before."""
+    told = {"rank": rank, "world_size": 4, "host": socket.gethostname(), "pid": pid or os.getpid()}
+    writer = RecordingWriter(logdir, told)
+    if after is not None:
+        writer.line("peer", {"rank": after, "what": "killed"})
+    if reason is not None:
+        writer.line("end", {"reason": reason, "batches": 16})
+    writer.close()
+
+
 def gone() -> int:
     """The number of a process that is no more."""
     process = subprocess.Popen([sys.executable, "-c", ""])
@@ -57,10 +68,10 @@ def test_a_rank_out_of_memory_is_seen_by_what_it_left(tmp_path: Path) -> None:
     report(tmp_path, 3, 8)
     peers = Peers(tmp_path, 0)
     peers.begin()
-    assert peers.fallen() == []
+    assert peers.out_of_memory() == []
     peers.announce(9)
     report(tmp_path, 2, 17)
-    (fallen,) = peers.fallen()
+    (fallen,) = peers.out_of_memory()
     assert (fallen.rank, fallen.batch, fallen.cause) == (2, 17, "the activations do not fit.")
     assert fallen.report == str(tmp_path / "memguard" / "oom-rank00002-batch17" / "report.md")
     peers.withdraw(9)
@@ -77,10 +88,10 @@ def test_a_killed_rank_of_this_node_is_seen_by_its_process(tmp_path: Path) -> No
         if rank == 2:
             writer.line("end", {"reason": "finished"})
         writer.close()
-    assert [(each.rank, each.pid is not None) for each in peers.fallen()] == [(1, True)]
+    assert [(each.rank, each.pid is not None) for each in peers.killed()] == [(1, True)]
     later = Peers(tmp_path, 3)
     later.begin()
-    assert later.fallen() == []
+    assert later.killed() == []
 
 
 def test_a_rank_that_waits_says_for_whom(
@@ -117,6 +128,60 @@ def test_an_error_that_comes_from_another_rank_says_so(tmp_path: Path, capsys: p
     told = "".join(getattr(error, "__notes__", ())) or capsys.readouterr().err
     assert told.count("before rank 0 failed, rank 2 ran out of memory in batch 17") == 1
     assert [(kind, line["rank"], line["what"]) for kind, line in heard.lines] == [("peer", 2, "out of memory")]
+
+
+def note_of(made: PeerWatch, error: Exception, capsys: pytest.CaptureFixture[str]) -> str:
+    """What stands under an error's traceback."""
+    made.failed(error)
+    return "".join(getattr(error, "__notes__", ())) or capsys.readouterr().err
+
+
+def test_a_rank_that_failed_by_itself_is_named_where_a_connection_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not the rank it drew along, nor one that the launcher ended; an error of this rank's own is not blamed on it."""
+    recording(tmp_path, 3, "an exception: KeyError")
+    made, heard = watch(tmp_path)
+    recording(tmp_path, 1, "an exception: ValueError")
+    recording(tmp_path, 2, "an exception: RuntimeError", after=1)
+    assert note_of(made, ValueError("expected 3 channels"), capsys) == ""
+    recording(tmp_path, 3, None, pid=gone())
+    told = note_of(made, RuntimeError("[pair.cc] Connection closed by peer"), capsys)
+    assert "before rank 0 failed, rank 1 ended with an exception: ValueError after batch 15." in told
+    assert [(line["rank"], line["what"]) for _, line in heard.lines] == [(1, "an exception: ValueError")]
+
+
+def test_a_rank_that_ran_out_of_batches_is_named_where_a_connection_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It finished while this one went on; one that began anew since is not taken for it."""
+    made, heard = watch(tmp_path)
+    recording(tmp_path, 2, "finished")
+    recording(tmp_path, 2, None)
+    assert note_of(made, RuntimeError("Connection closed by peer"), capsys) == ""
+    recording(tmp_path, 1, "finished")
+    told = note_of(made, RuntimeError("Connection closed by peer"), capsys)
+    assert "before rank 0 failed, rank 1 finished after batch 15 (have all ranks as many batches?)." in told
+    assert [(line["rank"], line["what"]) for _, line in heard.lines] == [(1, "finished")]
+
+
+def test_a_rank_that_waits_names_the_one_that_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once its process is gone; one that finished is waited for by nobody."""
+    now = [100.0]
+    monkeypatch.setattr("memguard.integrations.peer_watch.monotonic", lambda: now[0])
+    made, _ = watch(tmp_path)
+    recording(tmp_path, 1, "finished", pid=gone())
+    recording(tmp_path, 2, "an exception: ValueError")
+    made.look()
+    now[0] += 2 * IDLE_SECONDS
+    made.look()
+    assert capsys.readouterr().err == ""
+    recording(tmp_path, 3, "an exception: ValueError", pid=gone())
+    made.look()
+    said = capsys.readouterr().err
+    assert said == "memguard: rank 3 ended with an exception: ValueError after batch 15. Rank 0 waits in vain.\n"
 
 
 def test_a_session_of_several_ranks_watches_its_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -68,6 +69,25 @@ def test_one_rank_out_of_memory_is_named_by_all(tmp_path: Path) -> None:
     assert "Rank 2 ran out of memory in train batch" in "\n".join(rank_lines(run))
     # torchrun sends SIGTERM as soon as the first rank is gone: those that had the time to speak all say the same.
     assert {peer["rank"] for each in run.ranks.values() for peer in each.peers} <= {2}
+
+
+@pytest.mark.slow
+def test_a_rank_that_failed_by_itself_is_named_by_the_others(tmp_path: Path) -> None:
+    """Started by hand, so that nobody ends the others: their error says who failed before."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    place |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "ignore", str(PROGRAM), "failed", str(tmp_path)]
+    ranks = [
+        subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **place, "RANK": str(rank)})
+        for rank in range(3)
+    ]
+    said = [rank.communicate(timeout=300)[1] for rank in ranks]
+    for rank in (0, 2):
+        assert f"memguard: before rank {rank} failed, rank 1 ended with an exception: ValueError" in said[rank]
+    run = load_run([str(tmp_path)])
+    assert [[peer["rank"] for peer in run.ranks[rank].peers] for rank in range(3)] == [[1], [], [1]]
 
 
 @pytest.mark.slow
