@@ -72,9 +72,9 @@ class Summary:
     """The post-mortem, if the run ran out of memory."""
     ended: str | None = None
     """How the run ended; None: without a word, or it still runs."""
-    overhead_seconds: float = 0.0
-    overhead_share: float = 0.0
-    """Part of the wall time that memguard spent in the loop."""
+    overhead_seconds: float | None = None
+    overhead_share: float | None = None
+    """Part of the wall time that memguard spent in the loop; None: unknown, for a run tells it at its end."""
     recording: str | None = None
     """The recording's path; None if nothing could be written."""
     devices: list[Summary] = field(default_factory=list)
@@ -164,7 +164,7 @@ class Summary:
             "findings": [finding.to_json() for finding in self.findings],
             "oom": self.oom,
             "ended": self.ended,
-            "overhead": {"seconds": round(self.overhead_seconds, 6), "share": round(self.overhead_share, 6)},
+            "overhead": {"seconds": _rounded(self.overhead_seconds), "share": _rounded(self.overhead_share)},
             "recording": self.recording,
             "devices": [
                 {"device": each.device, "device_total_bytes": each.device_total_bytes, "peak": each.peak.to_json()}
@@ -173,6 +173,17 @@ class Summary:
             "notes": self.notes,
             "rank": self.rank,
         }
+
+
+def most(values: Iterable[float | None]) -> float | None:
+    """The highest of some figures; None, unknown, where one of them is."""
+    listed = list(values)
+    known = [value for value in listed if value is not None]
+    return max(known) if known and len(known) == len(listed) else None
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
 
 
 def peak_height(peak: Peak) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from typing import Any, final
 
 from memguard.findings import Finding
 from memguard.recorded_lines import MOST_FILE_BYTES, parse_line
+from memguard.report.summaries import fallen_in
 
 _MOST_SHAPES = 4000
 
@@ -78,8 +79,7 @@ class LineIndex:
         elif kind == "oom":
             self.ooms.append(line)
         elif kind == "peer":
-            if isinstance(line.get("rank"), int):
-                self.peers.add(line["rank"])
+            self.peers.update(fallen_in([line]))
         elif kind == "end":
             self.end = line
         return True

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from memguard.findings import Severity
 from memguard.report.rank_causes import WorstRank
+from memguard.report.rank_endings import ending_lines
 from memguard.report.runs import RankOnDisk, RunOnDisk
-from memguard.report.text import columns, describe_peak, ranks_text
+from memguard.report.text import columns, describe_peak
 from memguard.summary import peak_height
 from memguard.units import format_bytes
 
@@ -21,22 +23,27 @@ def rank_lines(run: RunOnDisk) -> list[str]:
         return []
     ranks = [run.ranks[rank] for rank in sorted(run.ranks)]
     lines = ["", *_worst(run.worst, ranks)]
-    stretches = run.spread.stretches(_STRETCHES)
-    if stretches:
-        rows = [("batches", "lowest", "median", "highest")]
-        rows += [
-            (
-                f"{each['first_batch']}-{each['last_batch']}",
-                f"{format_bytes(each['min_bytes'])} (rank {each['min_rank']})",
-                format_bytes(each["median_bytes"]),
-                f"{format_bytes(each['max_bytes'])} (rank {each['max_rank']})",
-            )
-            for each in stretches
-        ]
+    rows = _by_batch(run.spread.stretches(_STRETCHES))
+    if rows:
         lines += ["", "Peaks over the ranks by batch:", *(f"  {line}" for line in columns(rows))]
     lines += ["", *(f"  {line}" for line in columns(_table(ranks, run.worst)))]
     lines += ending_lines(ranks)
     return lines
+
+
+def _by_batch(stretches: list[dict[str, int]]) -> list[tuple[str, ...]]:
+    """The table of stretches; none where all ranks stood alike in each of them."""
+    rows = [
+        (
+            f"{each['first_batch']}-{each['last_batch']}",
+            f"{format_bytes(each['min_bytes'])} (rank {each['min_rank']})",
+            format_bytes(each["median_bytes"]),
+            f"{format_bytes(each['max_bytes'])} (rank {each['max_rank']})",
+        )
+        for each in stretches
+    ]
+    differ = any(format_bytes(each["min_bytes"]) != format_bytes(each["max_bytes"]) for each in stretches)
+    return [("batches", "lowest", "median", "highest"), *rows] if differ else []
 
 
 def worst_lines(run: RunOnDisk) -> list[str]:
@@ -54,15 +61,25 @@ def _worst(worst: WorstRank | None, ranks: list[RankOnDisk]) -> list[str]:
     if worst is None:
         return [f"{head}."]
     low, high = format_bytes(worst.lowest_bytes), format_bytes(worst.peak_bytes)
+    if low == high:
+        return [f"{head}: all peak at {high}."]
     lines = [
         f"{head}: peaks from {low} (rank {worst.lowest_rank}) to {high}; the highest is rank {worst.rank}, at "
-        f"{worst.stage.value} batch {worst.batch}, where the median rank stood at {format_bytes(worst.median_bytes)}."
+        f"{_place(worst, ranks)}, where the median rank stood at {format_bytes(worst.median_bytes)}."
     ]
     if worst.finding is None:  # else MG603 tells it
         lines += [f"  why: {cause}" for cause in worst.causes]
     if not worst.causes and worst.peak_bytes > 1.05 * worst.median_bytes:
         lines.append("  why: not in its inputs and findings; look for what only this rank does (logging, sampling)")
     return lines
+
+
+def _place(worst: WorstRank, ranks: list[RankOnDisk]) -> str:
+    """Where that peak stood, in the words in which the summary tells it."""
+    peak = next(each.summary.peak for each in ranks if each.rank == worst.rank)
+    if worst.peak_bytes in peak_height(peak):
+        return describe_peak(replace(peak, shapes=None))
+    return f"{worst.stage.value} batch {worst.batch}"
 
 
 def _table(ranks: list[RankOnDisk], worst: WorstRank | None) -> list[tuple[str, ...]]:
@@ -105,31 +122,3 @@ def _ended(each: RankOnDisk) -> str:
     if each.summary.oom is not None:
         return "out of memory"
     return each.summary.ended or "without a word"
-
-
-def ending_lines(ranks: list[RankOnDisk]) -> list[str]:
-    """Who fell first, and who stopped because of that; nothing where all finished."""
-    lines = []
-    failed = [each for each in ranks if each.summary.oom is not None]
-    silent = [each for each in ranks if each.summary.ended is None and each.summary.oom is None]
-    told = {peer["rank"] for each in ranks for peer in each.peers if isinstance(peer.get("rank"), int)}
-    for each in sorted(failed, key=lambda each: (each.summary.oom or {}).get("time") or 0):
-        oom = each.summary.oom or {}
-        lines.append(
-            f"Rank {each.rank} ran out of memory in {oom.get('stage', 'batch')} batch {oom.get('batch', '?')}: "
-            f"{oom.get('cause', 'see its report')}"
-        )
-    if silent and len(silent) < len(ranks):
-        timed = [each.last_time for each in ranks if each.last_time is not None]
-        for each in sorted(silent, key=lambda each: each.last_time or 0)[:4]:
-            before = f", {max(timed) - each.last_time:.1f} s before the last record of all" if each.last_time else ""
-            after = max(each.summary.batches - 1, 0)
-            lines.append(f"Rank {each.rank} ended without a word after batch {after}{before}.")
-        if len(silent) > 4:
-            lines.append(f"So did {ranks_text([each.rank for each in silent[4:]])}.")
-    elif len(silent) == len(ranks):
-        lines.append("All ranks ended without a word: killed from outside, or they still run.")
-    if told:
-        by = [each.rank for each in ranks if each.peers]
-        lines.append(f"{ranks_text(by).capitalize()} stopped because {ranks_text(sorted(told))} fell.")
-    return ["", *lines] if lines else []

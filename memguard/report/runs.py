@@ -14,11 +14,12 @@ from memguard.recording import Recording, find_recordings
 from memguard.recording_format import place_of
 from memguard.report.html_rows import normalise
 from memguard.report.rank_causes import WorstRank, worst_rank
+from memguard.report.rank_endings import ending_of
 from memguard.report.ranks import Heights, Spread, heights_of, spread
 from memguard.report.starts import Start, start_of
-from memguard.report.summaries import merge, summarize
+from memguard.report.summaries import fallen_in, merge, summarize
 from memguard.report.text import ranks_text
-from memguard.summary import Summary
+from memguard.summary import Summary, most
 
 _POINTS = 200
 """Stretches of the run in JSON."""
@@ -37,10 +38,17 @@ class RankOnDisk:
     session: dict[str, Any] = field(default_factory=dict)
     last_time: float | None = None
     """When its last record was made; seconds since 1970."""
+    end_time: float | None = None
+    """When it said how it ended; likewise."""
     starts: list[Start] = field(default_factory=list)
     """Oldest first; where the device changed between them, those before it did are not told."""
     peers: list[dict[str, Any]] = field(default_factory=list)
-    """What it saw of other ranks that fell."""
+    """What it saw of other ranks that fell, or finished while it went on."""
+
+    @property
+    def fallen_peers(self) -> list[int]:
+        """The ranks that it saw fall."""
+        return fallen_in(self.peers)
 
     def to_json(self) -> dict[str, Any]:
         """The rank under the keys of the report's JSON contract."""
@@ -61,7 +69,7 @@ class RankOnDisk:
             "last_time": self.last_time,
             "findings": len(summary.findings),
             "oom": summary.oom is not None,
-            "fallen_peers": sorted({peer["rank"] for peer in self.peers if isinstance(peer.get("rank"), int)}),
+            "fallen_peers": self.fallen_peers,
             "devices": summary.to_json()["devices"],
         }
 
@@ -167,18 +175,20 @@ def _add(run: RunOnDisk, recording: Recording) -> None:
         session=recording.session,
         last_time=recording.record(len(recording) - 1).time if len(recording) else None,
         starts=starts,
+        end_time=(recording.end or {}).get("time"),
         peers=recording.of_kind("peer"),
     )
 
 
 def _compare(run: RunOnDisk, ranks: list[RankOnDisk]) -> None:
     summary = run.summary
+    summary.ended = ending_of(ranks)
     noted: dict[str, list[int]] = {}
     for each in ranks:
         for note in each.summary.notes:
             noted.setdefault(note, []).append(each.rank)
     summary.notes = [f"{ranks_text(of)}: {note}" for note, of in noted.items()]
-    summary.overhead_seconds = max(each.summary.overhead_seconds for each in ranks)
+    summary.overhead_seconds = most(each.summary.overhead_seconds for each in ranks)
     failed = [each for each in ranks if each.summary.oom is not None]
     if failed:
         summary.oom = min(failed, key=lambda each: (each.summary.oom or {}).get("time") or 0).summary.oom

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from memguard.findings import Finding
 from memguard.recording import Recording
+from memguard.report.text import ranks_text
 from memguard.stats import STAGES
-from memguard.summary import Peak, StageSummary, Summary, peak_height
+from memguard.summary import Peak, StageSummary, Summary, most, peak_height
 from memguard.units import format_bytes
+
+_SHORT = 0.25
+"""Of a limit, the part below which all ranks together leave RAM to spare, loader processes included."""
 
 
 def summarize(recording: Recording) -> Summary:
@@ -26,8 +31,8 @@ def summarize(recording: Recording) -> Summary:
         findings=recording.findings,
         oom=ooms[-1] if ooms else None,
         ended=str(end["reason"]) if end and "reason" in end else None,
-        overhead_seconds=float(overhead.get("seconds") or 0.0),
-        overhead_share=float(overhead.get("share") or 0.0),
+        overhead_seconds=overhead.get("seconds"),
+        overhead_share=overhead.get("share"),
         recording=str(recording.path),
         misses_training=bool((end or {}).get("misses_training")),
         notes=[*recording.told, *recording.notes],
@@ -46,6 +51,7 @@ def merge(summaries: list[Summary]) -> Summary:
     if len(summaries) == 1:
         return summaries[0]
     first, last = summaries[0], summaries[-1]
+    seconds = [summary.overhead_seconds for summary in summaries if summary.overhead_seconds is not None]
     merged = Summary(
         device=first.device,
         device_name=first.device_name,
@@ -55,8 +61,8 @@ def merge(summaries: list[Summary]) -> Summary:
         world_size=max(summary.world_size for summary in summaries),
         ended=last.ended,
         recording=last.recording,
-        overhead_seconds=sum(summary.overhead_seconds for summary in summaries),
-        overhead_share=max(summary.overhead_share for summary in summaries),
+        overhead_seconds=sum(seconds) if len(seconds) == len(summaries) else None,
+        overhead_share=most(summary.overhead_share for summary in summaries),
         starts=max(summary.starts for summary in summaries),
         misses_training=any(summary.misses_training for summary in summaries),
     )
@@ -118,13 +124,22 @@ def _count_stages(recording: Recording, summary: Summary) -> None:
     summary.reserved_peak_bytes = None if np.isnan(reserved).all() else int(np.nanmax(reserved))
 
 
+def fallen_in(peers: Iterable[dict[str, Any]]) -> list[int]:
+    """The ranks that a recording's ``peer`` lines tell of as fallen; one that finished did not fall."""
+    told = (peer.get("rank") for peer in peers if peer.get("what") != "finished")
+    return sorted({rank for rank in told if isinstance(rank, int)})
+
+
 def _last_words(recording: Recording) -> str:
-    """What is known of a run that ended without a word: killed from outside, or still running."""
+    """What is known of a run that ended without a word: another rank fell, or it was killed, or it still runs."""
     last = recording.record(len(recording) - 1)
-    limit = recording.session.get("host_limit_bytes")
-    ram = f" with RAM at {format_bytes(last.host_rss_bytes)}" if last.host_rss_bytes is not None else ""
+    at = f"at batch {last.batch} ({last.stage.value})"
+    if fallen := fallen_in(recording.of_kind("peer")):
+        return f"the run stopped {at}: {ranks_text(fallen)} fell before"
+    limit, rss = recording.session.get("host_limit_bytes"), last.host_rss_bytes
+    ram = f" with RAM at {format_bytes(rss)}" if rss is not None else ""
     of = f" of a limit of {format_bytes(limit)}" if ram and isinstance(limit, int) else ""
-    return (
-        f"the run ended without a word at batch {last.batch} ({last.stage.value}){ram}{of}: it was killed from outside "
-        "(the kernel does that when RAM runs out), or it still runs"
-    )
+    ranks = max(int(recording.session.get("world_size") or 1), 1)
+    plenty = rss is not None and isinstance(limit, int) and rss * ranks < _SHORT * limit
+    why = "" if plenty else " (the kernel does that when RAM runs out)"
+    return f"the run ended without a word {at}{ram}{of}: it was killed from outside{why}, or it still runs"

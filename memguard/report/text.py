@@ -33,14 +33,19 @@ def render(summary: Summary, *, ranks: int = 1) -> str:
         on = f" on rank {summary.oom.get('rank', '?')}" if ranks > 1 else ""
         batch, cause = summary.oom.get("batch", "?"), summary.oom.get("cause", "see the report")
         lines += ["", f"Out of memory{on} at batch {batch}: {cause}"]
-    most = ", on no rank more" if ranks > 1 else ""
-    share = f"{summary.overhead_share:.2%} of the run's time"
-    lines += ["", f"memguard took {summary.overhead_seconds:.2f} s, {share}{most}."]
+    lines += ["", _cost(summary, ranks)]
     lines += [f"Note: {note}" for note in _few(summary.notes)]
     if summary.recording is not None:
         where = Path(summary.recording).parent if ranks > 1 else summary.recording
         lines.append(f"Recording{'s' * (ranks > 1)}: {where}")
     return "\n".join(one_line(each) for each in lines)
+
+
+def _cost(summary: Summary, ranks: int) -> str:
+    if summary.overhead_seconds is None or summary.overhead_share is None:
+        return "What memguard took is unknown: a run tells it at its end."
+    share = f"{summary.overhead_share:.2%} of the run's time" + (", on no rank more" if ranks > 1 else "")
+    return f"memguard took {summary.overhead_seconds:.2f} s, {share}."
 
 
 def describe_peak(peak: Peak) -> str:
@@ -66,7 +71,7 @@ def _headline(summary: Summary, ranks: int) -> str:
         is_sound = summary.ended == "finished" and not summary.misses_training
         verdict = "nothing to worry about" if is_sound else "no findings to look at"
     if summary.ended is None:
-        verdict += "; the run ended without a word (killed?) or still runs"
+        verdict += f"; {'the run' if ranks == 1 else 'a rank'} ended without a word (killed?) or still runs"
     elif summary.ended != "finished":
         verdict += f"; it ended with {summary.ended}"
     batches = f"{summary.batches} batch{'es' * (summary.batches != 1)}" + (" in all" if ranks > 1 else "")

@@ -153,6 +153,15 @@ def test_a_run_without_a_last_word_says_so(tmp_path: Path, capsys: pytest.Captur
     assert "ended without a word at batch 2 (train) with RAM at 3.00 GiB of a limit of 4.00 GiB" in text
 
 
+def test_what_memguard_took_is_unknown_without_an_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is not told as nothing, in words or as JSON; one rank without an end makes that of all unknown."""
+    write(tmp_path)
+    write(tmp_path, rank=1, end=False)
+    _, text, _ = report(capsys, str(tmp_path))
+    assert "What memguard took is unknown" in text and "memguard took 0" not in text
+    assert json.loads(report(capsys, str(tmp_path), "--json")[1])["overhead"] == {"seconds": None, "share": None}
+
+
 def test_a_torn_recording_is_read_up_to_the_break(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And says so."""
     path = write(tmp_path)

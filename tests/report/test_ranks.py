@@ -56,7 +56,7 @@ def test_the_heavy_rank_is_named_with_its_causes_and_the_line(tmp_path: Path) ->
     inputs, held, finding = worst["why"]
     assert inputs == "its inputs are 2.0 times as large: x [8, 768], in the same step elsewhere x [8, 384]"
     assert "more than the others before the batch begins" in held
-    assert "/home/user/train.py:41 (losses, 6.00 GiB)" in finding
+    assert "/home/user/train.py:41 (losses, 6.00 GiB when told)" in finding
     (imbalance,) = (each for each in run.summary.findings if each.code == "MG603")
     assert (imbalance.rank, imbalance.file, imbalance.line) == (5, "/home/user/train.py", 41)
     assert "fix MG101 in /home/user/train.py:41 first" in imbalance.advice
@@ -166,6 +166,71 @@ def test_who_fell_is_told_first(tmp_path: Path) -> None:
     assert run.worst is not None and "it ran out of memory: activations do not fit" not in run.worst.causes
     assert "Ranks 0, 3 stopped because rank 2 fell." in told
     assert [each["fallen_peers"] for each in run.to_json()["ranks"]] == [[2], [], [], [2]]
+
+
+def headline(run: RunOnDisk) -> str:
+    return text(run).splitlines()[0]
+
+
+def test_a_run_that_failed_begins_with_the_rank_that_failed(tmp_path: Path) -> None:
+    """The first rank that failed by itself, whichever number it has; not the last rank's end."""
+    end = {"reason": "an exception: RuntimeError"}
+    write(tmp_path, 0, [{}] * 3, ("peer", {"rank": 2, "what": "an exception: ValueError"}), ("end", end))
+    write(tmp_path, 1, [{}] * 3)
+    write(tmp_path, 2, [{}] * 2, ("end", {"reason": "an exception: ValueError"}))
+    write(tmp_path, 3, [{}] * 3, ("end", {"reason": "finished"}))
+    run = load_run([str(tmp_path)])
+    assert headline(run).endswith("no findings to look at; it ended with an exception: ValueError on rank 2.")
+    told = text(run)
+    assert "Rank 2 ended with an exception: ValueError after batch 1." in told
+    assert "Rank 0 stopped because rank 2 fell." in told
+    assert "Rank 0 ended with" not in told
+    assert run.to_json()["ended"] == "an exception: ValueError on rank 2"
+
+
+def test_ranks_with_unequal_numbers_of_batches_are_told(tmp_path: Path) -> None:
+    """One that finished with fewer, before the other failed; it did not fall."""
+    write(tmp_path, 1, [{}] * 2, ("end", {"reason": "finished"}))
+    end = {"reason": "an exception: RuntimeError"}
+    write(tmp_path, 0, [{}] * 3, ("peer", {"rank": 1, "what": "finished"}), ("end", end))
+    run = load_run([str(tmp_path)])
+    assert "it ended with an exception: RuntimeError on rank 0." in headline(run)
+    told = text(run)
+    assert "Rank 1 had finished by then, after 2 training batches; rank 0 had 3. Give every rank as many" in told
+    assert "fell" not in told
+    assert [each["fallen_peers"] for each in run.to_json()["ranks"]] == [[], []]
+
+
+def test_a_rank_that_saw_another_one_fall_is_not_told_as_silent(tmp_path: Path) -> None:
+    """The launcher killed it after its word; RAM is blamed where it may have been short."""
+    for rank, peers in ((0, [("peer", {"rank": 1, "what": "killed"})]), (1, [])):
+        few = {"host_rss_bytes": GIB // 2}
+        write(tmp_path, rank, [few, few], *peers, world_size=2, host_limit_bytes=24 * GIB)
+    told = text(load_run([str(tmp_path)]))
+    assert "a rank ended without a word (killed?) or still runs" in told.splitlines()[0]
+    assert "Rank 1 ended without a word after batch 1" in told and "All ranks" not in told
+    assert "Rank 0 ended without a word" not in told and "Rank 0 stopped because rank 1 fell." in told
+    assert "rank 0: the run stopped at batch 1 (train): rank 1 fell before" in told
+    assert "of a limit of 24.0 GiB: it was killed from outside, or it still runs" in told
+
+
+def test_equal_ranks_are_told_in_a_line(tmp_path: Path) -> None:
+    """No highest rank among them, and no table of equal rows."""
+    for rank in range(4):
+        write(tmp_path, rank, [{}] * 12, ("end", {"reason": "finished"}))
+    told = text(load_run([str(tmp_path)]))
+    assert "4 ranks: all peak at 3.00 GiB." in told
+    assert "the highest is" not in told and "Peaks over the ranks by batch" not in told
+
+
+def test_a_peak_has_one_name(tmp_path: Path) -> None:
+    """That of the summary: the batch within its epoch, not the number of the record."""
+    for rank in range(2):
+        place = {"epoch": 2, "index": 1, "allocated_peak_bytes": (4 + rank) * GIB}
+        write(tmp_path, rank, [{}, {}, place])
+    told = text(load_run([str(tmp_path)]))
+    assert "Peak: 5.00 GiB allocated of 24.0 GiB (21%), at train batch 1 (epoch 2, input x [8, 128])." in told
+    assert "the highest is rank 1, at train batch 1 (epoch 2), where" in told
 
 
 def test_directories_of_several_nodes_are_one_run(tmp_path: Path) -> None:
