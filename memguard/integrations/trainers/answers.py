@@ -7,9 +7,16 @@ import sys
 from memguard.findings import Finding
 from memguard.integrations.closing import closing_text
 from memguard.integrations.session import Session
+from memguard.options import disabled
 from memguard.report.text import render
 from memguard.stats import BatchRecord
 from memguard.summary import Summary
+
+_ELSEWHERE = (
+    "nothing was recorded in this process. Ranks that ran as other processes (ddp_fork, ddp_spawn, ddp_notebook, "
+    "notebook_launcher) left their own recordings: `memguard report DIR` reads them, with the directory that was given "
+    "as logdir=, else the one that rank 0 named at its end"
+)
 
 
 class Answers:
@@ -22,7 +29,7 @@ class Answers:
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._session: Session | None = None
-        self._summary = Summary()
+        self._summary = Summary(notes=[_ELSEWHERE])
         self._records: list[BatchRecord] = []
 
     @property
@@ -41,7 +48,9 @@ class Answers:
         return list(self.result.findings)
 
     def summary(self) -> str:
-        """The run so far, or the last one, in plain words."""
+        """The run so far, or the last one, in plain words; without any in this process, where else to look."""
+        if self._session is None and self._summary.ended is None:
+            return "memguard is disabled (MEMGUARD_DISABLE)." if disabled() else f"memguard: {_ELSEWHERE}."
         return render(self.result)
 
     def _conclude(self, session: Session) -> None:
