@@ -6,7 +6,7 @@ from memguard.facts import NOWHERE
 from memguard.postmortem.evidence import find_spike, floors_of
 from memguard.postmortem.fragmentation import find_fragmentation
 from memguard.postmortem.inputs import batch_shape, is_segment
-from memguard.postmortem.leaks import FEW, find_kept_forwards, find_leak, find_young_leak
+from memguard.postmortem.leaks import FEW, find_kept_forwards, find_leak, find_pile, find_young_leak
 from memguard.postmortem.scene import Scene
 from memguard.postmortem.verdict import SUBSTANTIAL, Cause, Verdict, matters, strongest_finding
 from memguard.stats import SlowStats, Stage
@@ -25,6 +25,7 @@ def find_cause(scene: Scene) -> Verdict:
         find_leak,
         find_young_leak,
         find_kept_forwards,
+        find_pile,
         find_fragmentation,
     ):
         found = find(scene)

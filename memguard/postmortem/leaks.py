@@ -14,6 +14,10 @@ LEAKS = ("MG101", "MG102", "MG103", "MG104", "MG105", "MG301", "MG302", "MG306",
 """Rules whose finding explains a floor that rose."""
 FEW, ENOUGH = 3, 6
 """Finished batches: from the first on equal rises are worth a thought, from the second on they speak for themselves."""
+MOST_OF_IT = 0.5
+"""Share of the allocated bytes from which one container is what filled the device."""
+SOON = 0.5
+"""What is free, as a share of such a container: less would only have put the end off, in whatever pieces it lies."""
 MANY_FORWARDS = 4
 """Times the forwards of a usual batch, from which their number is remarkable."""
 
@@ -93,6 +97,35 @@ def find_kept_forwards(scene: Scene) -> Verdict | None:
         hoard=hoard,
         evidence={"forwards": scene.forwards, "usual_forwards": usual},
     )
+
+
+def find_pile(scene: Scene) -> Verdict | None:
+    """A container without graphs that holds most of what is allocated, and grew to that in this run or in this loop.
+
+    It has grown where a batch ended with less allocated than it alone holds now; or the program stands in the loop that
+    adds to it. A data set that lay there before the first batch has not, nor has what a forward holds for a moment.
+    """
+    request, ends = scene.request, [record.allocated_end_bytes for record in scene.records]
+    allocated, free = request.allocated_bytes or 0, (request.free_bytes or 0) + (request.pieces_bytes or 0)
+    floor = min((end for end in ends if end is not None), default=None)
+    for hoard in scene.objects.hoards:
+        held = min(hoard.bytes, scene.objects.owners.get("outputs", 0))
+        if hoard.graph or hoard.tensors < FEW or held < MOST_OF_IT * allocated or free > SOON * held:
+            continue
+        grew = hoard.filling or (floor is not None and held - floor >= held / 2)
+        if not grew or _is_bounded(scene, hoard) or not matters(scene, held):
+            continue
+        found = strongest_finding(scene, LEAKS)
+        return Verdict(
+            cause=Cause.LEAK,
+            text=f"A pile: {_said_of(hoard)} That is {held / allocated:.0%} of what is allocated.",
+            bytes=held,
+            place=hoard.place,
+            finding=found if found is not None and found.holder == hoard.place.holder else None,
+            hoard=hoard,
+            evidence={"share": held / allocated},
+        )
+    return None
 
 
 def _said_of(hoard: Hoard) -> str:

@@ -102,6 +102,8 @@ class Hoard:
     """``"carried"`` where its last value goes into the next (a recurrent state), ``"added"`` where it is a total."""
     most: int | None = None
     """How many it will ever hold (a deque's maxlen)."""
+    filling: bool = False
+    """Whether the program stood in the loop that adds to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

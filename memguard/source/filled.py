@@ -10,8 +10,8 @@ from memguard.source.read_again import loops_around
 _ADDS = frozenset({"append", "appendleft", "extend", "add", "insert", "update", "setdefault"})
 
 
-def is_filled_by_loop(function: Function, name: str, line: int) -> bool:
-    """Whether the innermost loop around a line adds to a local variable that it does not make anew.
+def filled_at(function: Function, name: str, line: int) -> int | None:
+    """The first line at which the innermost loop around a line adds to a local variable that it does not make anew.
 
     Args:
         function: Where the variable is.
@@ -20,18 +20,20 @@ def is_filled_by_loop(function: Function, name: str, line: int) -> bool:
     """
     loop = max(loops_around(function.node, line), key=lambda each: each.lineno, default=None)
     if loop is None:
-        return False
+        return None
     inside = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
     stores = [store for store in function.stores if store.line in inside and _root(store.target) == name]
     if any(isinstance(store.target, ast.Name) and not store.augmented for store in stores):
-        return False
-    return bool(stores) or any(
-        isinstance(site.node.func, ast.Attribute)
-        and site.node.func.attr in _ADDS
-        and _root(site.node.func.value) == name
+        return None
+    calls = [
+        site.line
         for site in function.calls
         if site.line in inside
-    )
+        and isinstance(site.node.func, ast.Attribute)
+        and site.node.func.attr in _ADDS
+        and _root(site.node.func.value) == name
+    ]
+    return min([*(store.line for store in stores), *calls], default=None)
 
 
 def _root(expression: ast.expr) -> str | None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import linecache
 import pickle
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
+import memguard
 from memguard.allocator.snapshot_reader import read_snapshot
 from memguard.postmortem.replay import replay_with
 from tests.postmortem import scenarios
@@ -73,3 +77,20 @@ def test_the_batch_that_is_proposed_is_no_wild_guess(tmp_path: Path) -> None:
     scenarios.pass_with("size", proposed, str(tmp_path / "fits"))
     with pytest.raises(scenarios.torch.OutOfMemoryError):
         scenarios.pass_with("size", 3 * proposed // 2, str(tmp_path / "fails"))
+
+
+def test_features_of_a_data_set_are_a_pile_though_the_free_pieces_would_have_been_enough(tmp_path: Path) -> None:
+    """Only a part of the model is asked, so no batch ends meanwhile; the list is named at the line that fills it."""
+    model = nn.Sequential(nn.Linear(64, 2048), nn.ReLU(), nn.Linear(2048, 8))
+    features = []
+    guard = memguard.watch(model, device="virtual:256MiB", logdir=str(tmp_path), quiet=True)
+    with pytest.raises(torch.OutOfMemoryError), guard, torch.no_grad():
+        for _ in range(60):
+            found = model[0](torch.zeros(1024, 64))
+            features.append(found)
+    told = guard.result().oom
+    assert told is not None
+    assert told["cause_kind"] == "leak"
+    assert "`features` holds" in told["cause"]
+    assert "features.append" in linecache.getline(__file__, told["place"]["line"])
+    assert [finding.code for finding in guard.findings] == ["MG501"]

@@ -247,3 +247,43 @@ def test_a_segment_larger_than_the_device_is_not_called_a_tensor() -> None:
     told = conclude(replace(SCENE, request=Request(requested_bytes=2 << 20, limit_bytes=1 << 20, allocated_bytes=0)))
     assert "a segment of 2.00 MiB, which PyTorch takes for smaller tensors too, is larger than the device" in told.why
     assert advice(told) == "take a device of 2.00 MiB at the very least."
+
+
+def pile(floors: tuple[int, ...] = (2, 2), **hoard: object) -> PostMortem:
+    """What is told where the pieces would have been enough, and a list holds most of what is allocated."""
+    records = tuple(
+        BatchRecord(batch=n, stage=Stage.TRAIN, time=0.0, seconds=0.1, allocated_end_bytes=floor * GIB)
+        for n, floor in enumerate(floors)
+    )
+    kept = {"tensors": 24, "bytes": 18 * GIB, "graph": False, **hoard}
+    objects = Objects(
+        owners={"parameters": GIB, "outputs": 18 * GIB},
+        hoards=(Hoard(place=Place(holder="feats"), **kept),),  # type: ignore[arg-type]
+    )
+    request = replace(FULL, allocated_bytes=19 * GIB, pieces_bytes=3 * GIB)
+    return conclude(replace(SCENE, request=request, records=records, objects=objects))
+
+
+@pytest.mark.parametrize(
+    ("floors", "hoard"), [((2, 2), {}), ((), {"filling": True}), ((19, 2, 10), {}), ((2, 2), {"attached": True})]
+)
+def test_a_list_that_filled_the_device_is_the_cause_in_whatever_pieces_the_rest_lies(
+    floors: tuple[int, ...], hoard: dict[str, object]
+) -> None:
+    """It holds more than was allocated after a batch, or the program stands in the loop that fills it."""
+    told = pile(floors, **hoard)
+    assert told.cause is Cause.LEAK
+    assert "`feats` holds 24 tensors (18.0 GiB)" in told.why
+    assert told.why.endswith("That is 95% of what is allocated.")
+    assert "do not let `feats` keep tensors" in told.advice[0].text
+
+
+@pytest.mark.parametrize(
+    ("floors", "hoard"),
+    [((), {}), ((19, 19), {}), ((2, 2), {"tensors": 2}), ((2, 2), {"bytes": 8 * GIB}), ((2, 2), {"most": 25})],
+)
+def test_a_list_that_did_not_fill_the_device_leaves_the_pieces_the_cause(
+    floors: tuple[int, ...], hoard: dict[str, object]
+) -> None:
+    """It may have been there from the beginning, is a small part, or grows no more."""
+    assert pile(floors, **hoard).cause is Cause.FRAGMENTATION

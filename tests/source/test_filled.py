@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from memguard.source.filled import is_filled_by_loop
+from memguard.source.filled import filled_at
 from memguard.source.function_index import functions_of
 
 BEFORE = "def train(loader):\n    kept = {}\n    for epoch in range(2):\n        for batch in loader:\n            "
@@ -28,11 +28,11 @@ BEFORE = "def train(loader):\n    kept = {}\n    for epoch in range(2):\n       
 def test_a_container_that_a_loop_fills_is_made_before_it_and_added_to_in_it(statement: str, filled: bool) -> None:
     """What is made anew in each round, or only read there, holds nothing of the rounds before."""
     function = functions_of(ast.parse(BEFORE + statement))[1]
-    assert is_filled_by_loop(function, "kept", 5) is filled
-    assert not is_filled_by_loop(function, "kept", 2)
+    assert filled_at(function, "kept", 5) == (5 if filled else None)
+    assert filled_at(function, "kept", 2) is None
 
 
 def test_a_list_of_each_epoch_is_filled_by_the_loop_over_its_batches() -> None:
     """The innermost loop counts."""
     text = "for epoch in range(2):\n    kept = []\n    for batch in loader:\n        kept.append(batch)\n"
-    assert is_filled_by_loop(functions_of(ast.parse(text))[0], "kept", 4)
+    assert filled_at(functions_of(ast.parse(text))[0], "kept", 4) == 4

@@ -56,10 +56,20 @@ def _hoard(census: Census, variable: Variable, tensors: list[torch.Tensor], feed
     direct = sum(size for key, size in keys.items() if key in own)
     graph = total > 2 * direct
     feeds, line = feedback.of(variable) if graph and len(tensors) == 1 else (None, None)
-    place = replace(variable.place, holder=variable.name, line=line or variable.place.line)
+    filling = feedback.filled_at(variable)
+    place = replace(variable.place, holder=variable.name, line=line or filling or variable.place.line)
     most = variable.value.maxlen if issubclass(type(variable.value), deque) else None  # type: ignore[attr-defined]
     attached = any(tensor.grad_fn is not None for tensor in tensors)
-    return Hoard(place=place, tensors=len(tensors), bytes=total, graph=graph, attached=attached, feeds=feeds, most=most)
+    return Hoard(
+        place=place,
+        tensors=len(tensors),
+        bytes=total,
+        graph=graph,
+        attached=attached,
+        feeds=feeds,
+        most=most,
+        filling=filling is not None,
+    )
 
 
 def find_exceptions(census: Census, stack: Stack) -> tuple[HeldException, ...]:

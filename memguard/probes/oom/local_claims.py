@@ -14,7 +14,7 @@ from memguard.probes.objects.sites import place_of
 from memguard.probes.oom.census import TOP, Census
 from memguard.probes.oom.stack import Stack
 from memguard.probes.oom.variables import CONTAINERS, items_of
-from memguard.source.filled import is_filled_by_loop
+from memguard.source.filled import filled_at
 from memguard.source.syntax import Sources
 
 
@@ -53,7 +53,7 @@ def _is_piled(frame: FrameType, name: str, value: object, sources: Sources) -> b
         return False
     source = sources.get(frame.f_code.co_filename)
     function = source.function_at(frame.f_code.co_firstlineno, frame.f_code.co_name) if source is not None else None
-    return function is not None and is_filled_by_loop(function, name, frame.f_lineno)
+    return function is not None and filled_at(function, name, frame.f_lineno) is not None
 
 
 def _each_in(value: object) -> Iterator[torch.Tensor]:

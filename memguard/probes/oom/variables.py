@@ -16,6 +16,8 @@ from memguard.facts import NOWHERE, Place
 from memguard.probes.objects.frames import is_user_frame, read_locals
 from memguard.probes.objects.sites import place_of
 from memguard.probes.oom.stack import Stack
+from memguard.source.filled import filled_at
+from memguard.source.functions import Function
 from memguard.source.syntax import Sources
 
 MOST_ITEMS = 4096
@@ -90,7 +92,7 @@ def _parts(item: object) -> list[Any]:
 
 @final
 class Feedback:
-    """Which local variables take of their last value into the next: ``x, h = f(x, h)``, ``total += loss``."""
+    """Which local variables take of their last value into the next (``x, h = f(x, h)``, ``total += loss``), or fill."""
 
     def __init__(self) -> None:
         self._sources = Sources()
@@ -101,9 +103,7 @@ class Feedback:
         Args:
             variable: A local variable.
         """
-        code = variable.code
-        source = self._sources.get(code.co_filename) if code is not None else None
-        function = source.function_at(code.co_firstlineno, code.co_name) if source is not None and code else None
+        function = self._function_of(variable)
         if function is None:
             return None, None
         for store in function.stores:
@@ -116,6 +116,20 @@ class Feedback:
             if inside:
                 return "carried", store.line
         return None, None
+
+    def filled_at(self, variable: Variable) -> int | None:
+        """The line at which the loop where its function stands adds to a local container; None without one.
+
+        Args:
+            variable: A local variable.
+        """
+        function, line = self._function_of(variable), variable.place.line
+        return filled_at(function, variable.name, line) if function is not None and line is not None else None
+
+    def _function_of(self, variable: Variable) -> Function | None:
+        code = variable.code
+        source = self._sources.get(code.co_filename) if code is not None else None
+        return source.function_at(code.co_firstlineno, code.co_name) if source is not None and code else None
 
 
 def _attributes(name: str, value: object, place: Place) -> Iterator[Variable]:

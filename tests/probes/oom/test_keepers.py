@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 
 import torch
@@ -31,3 +32,15 @@ def test_tensors_whose_graph_is_used_up_are_not_detached() -> None:
     kept = [tensor.detach() for tensor in kept]
     del tensor
     assert not heaviest().attached
+
+
+def test_a_list_is_seen_to_be_filling_where_the_program_stands_in_its_loop() -> None:
+    """Its place is the line that adds to it, not the one that failed."""
+    kept = []
+    for _ in range(4):
+        kept.append(torch.ones(64))
+        hoard = heaviest() if len(kept) == 4 else None
+    assert hoard is not None
+    assert hoard.filling
+    assert "kept.append" in linecache.getline(__file__, hoard.place.line or 0)
+    assert not heaviest().filling
