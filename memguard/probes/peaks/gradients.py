@@ -47,7 +47,9 @@ class GradientsProbe(Probe):
         self._stepped = False
         self._looks = 0
         self._one: tuple[int, int] | None = None
-        """Id and version of the gradient that the last look met."""
+        """Id and version of the gradient that the first look met."""
+        self._zeroed = False
+        """Whether a step used that same gradient again: between the two it was written to, and not let go."""
         self._graphs_told = self._with_graph = self._plain = 0
         self._first: dict[int, list[ParameterAt]] = {}
 
@@ -92,10 +94,8 @@ class GradientsProbe(Probe):
             self._looks, self._one = 0, None
             return
         self._looks += 1
-        # One that was zeroed is the same and was written to; a new one at its address begins anew.
-        same = self._one is not None and self._one[0] == id(one) and self._one[1] < one._version
-        self._one = (id(one), one._version)
         if self._looks < LOOKS:
+            self._one, self._zeroed = (id(one), one._version), False
             return
         self.stop_hearing("on_forward_end")
         held = sum(storages_of([*_gradients(module), *self._beside(one)]).values())
@@ -108,7 +108,7 @@ class GradientsProbe(Probe):
                 stage=self.watch.stage,
                 place=find_call(site, "zero_grad") or site,
                 bytes=held,
-                zeroed=same,
+                zeroed=self._zeroed,
                 lightning=self.watch.lightning and not any(map(_is_optimized_by_hand, self.watch.models)),
                 peak_bytes=self.watch.read().allocated_peak_bytes,
             )
@@ -139,6 +139,11 @@ class GradientsProbe(Probe):
     def on_optimizer_step_end(self, optimizer: torch.optim.Optimizer) -> None:
         """The gradients have served; with a graph they hold it until somebody takes them away."""
         self._stepped = True
+        if self._one is not None and self._looks < LOOKS:
+            known, version = self._one
+            gradients = gradients_of(parameter for group in optimizer.param_groups for parameter in group["params"])
+            # A new one at its address begins anew; the backward of another model may add to it, but steps on it never.
+            self._zeroed = any(id(gradient) == known and gradient._version > version for gradient in gradients)
         if self._graphs_told >= LOOKS or self._with_graph >= GRAPHS or self._plain >= PLAIN:
             return
         if not any(gradient.grad_fn is not None for gradient in _some_gradients(optimizer)):

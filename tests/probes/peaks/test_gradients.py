@@ -54,6 +54,22 @@ def test_gradients_alive_at_the_end_of_the_forward_are_told(set_to_none: bool, z
     assert fact.place.line == line_of("late")
 
 
+def test_what_the_backward_of_another_model_adds_to_gradients_does_not_zero_them() -> None:
+    """The critic's own zero_grad comes after its forward; the generator's loss reached its gradients before."""
+    (critic, x), (generator, _) = make(), make()
+    optimizer, others = torch.optim.SGD(critic.parameters()), torch.optim.SGD(generator.parameters())
+    with Loop(critic, kinds=[GradientsProbe]) as loop:
+        for _ in loop.batches(4):
+            loss = critic(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            critic(generator(x)).mean().backward()
+            others.step()
+    (fact,) = loop.of(StaleGradients)
+    assert not fact.zeroed
+
+
 def test_gradients_of_a_loss_with_weights_of_its_own_count_as_well() -> None:
     """What the same optimizer steps on is zeroed with the model's; another's gradients are no matter of this one."""
     (model, x), (head, _), (other, _) = make(), make(), make()
