@@ -31,8 +31,9 @@ class ModelCopy(Detector):
     """Further copies of the model's weights lie on the device.
 
     What: besides the model, tensors of the same shapes are kept: a deep copy, a ``best_state`` dictionary, an average
-    of the weights. Or a search keeps each model that it trained, in its list of results, or each client of a simulation
-    the copy of its last turn.
+    of the weights. Perturbations and fast weights have these shapes too: where the statement that makes them copies no
+    weights, only the shapes are told. Or a search keeps each model that it trained, in its list of results, or each
+    client of a simulation the copy of its last turn.
 
     Why it matters: each costs as much as the parameters. One average (EMA, SWA) is usually wanted; best states pile up.
 
@@ -69,7 +70,9 @@ class ModelCopy(Detector):
             yield self._earlier(fact, run, limit)
             return
         where = ", ".join(fact.holders[:4]) or holder(fact.place)
-        what, apart, remedy = f"{plural(fact.copies, 'copy')} of the model's weights", "", _remedy_of_copies(run)
+        what, apart, remedy = _what(fact), "", _remedy_of_copies(run)
+        if fact.alike:
+            remedy = f"nothing to do if each step computes with them (perturbations, fast weights); else {remedy}"
         if fact.trained:
             what = f"{plural(fact.copies, 'model')} of the same shapes"
             apart = f", with gradients of {'its' if fact.copies == 1 else 'their'} own,"
@@ -80,7 +83,7 @@ class ModelCopy(Detector):
             run,
             Severity.WARNING if many and not fact.averaged else Severity.INFO,
             f"{what} ({format_bytes(fact.bytes)}){apart} {_lie(fact, run)}, in {where}"
-            f"{': an average of the weights, usually wanted' if fact.averaged else ''}.",
+            f"{_wanted(fact) if fact.averaged else ''}.",
             remedy,
             nbytes=fact.bytes,
         )
@@ -121,8 +124,19 @@ def _piled_up(pile: ModelCopies, run: Run) -> str:
     if pile.earlier:
         models = plural(pile.copies, "model")
         return f"{holder(pile.place)} keeps {models} that were trained before this one ({format_bytes(pile.bytes)})"
-    copies = f"{plural(pile.copies, 'copy')} of the model's weights ({format_bytes(pile.bytes)})"
-    return f"{copies} {_lie(pile, run)}, in {holder(pile.place)}"
+    return f"{_what(pile)} ({format_bytes(pile.bytes)}) {_lie(pile, run)}, in {holder(pile.place)}"
+
+
+def _what(copies: ModelCopies) -> str:
+    if copies.alike:
+        return f"{plural(copies.copies, 'set')} of tensors of the shapes of the model's weights"
+    return f"{plural(copies.copies, 'copy')} of the model's weights"
+
+
+def _wanted(averages: ModelCopies) -> str:
+    if averages.changing:
+        return ": an average of the weights, usually wanted"
+    return ": by its name an average of the weights, a teacher or a target, usually wanted"
 
 
 def _lie(copies: ModelCopies, run: Run) -> str:

@@ -108,6 +108,10 @@ class ModelCopies(Fact):
     """Whether each is a model that is trained beside the watched one: no copy, but as large."""
     replaced: bool = False
     """Whether each is replaced when its turn comes again: there are at most as many as turns."""
+    alike: bool = False
+    """Whether some may be no copies: tensors of the weights' shapes, as perturbations and fast weights are too."""
+    changing: bool = True
+    """Whether the averages among them are known to change, as one does, and not by their names alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,3 +86,15 @@ def test_one_copy_is_told_in_the_singular() -> None:
     for copies, words in ((1, "1 copy of the model's weights (1.00 MiB) lies"), (2, "weights (1.00 MiB) lie ")):
         (told,) = judge(RULES["MG308"](), ModelCopies(**AT, copies=copies, bytes=MIB, holders=("best",)))
         assert words in told.message
+
+
+def test_only_what_is_known_to_be_a_copy_or_an_average_is_called_one() -> None:
+    """Else it has the shapes of the weights, or the name of an average."""
+    one = replace(PILE, copies=1)
+    (alike,) = judge(RULES["MG308"](), replace(one, alike=True), run=LONG)
+    assert alike.message.startswith("1 set of tensors of the shapes of the model's weights (48.0 MiB) lies")
+    assert (alike.advice or "").startswith("nothing to do if each step computes with them")
+    (average,) = judge(RULES["MG308"](), replace(one, averaged=True), run=LONG)
+    assert average.message.endswith(": an average of the weights, usually wanted.")
+    (named,) = judge(RULES["MG308"](), replace(one, averaged=True, changing=False), run=LONG)
+    assert ": by its name an average" in named.message

@@ -32,6 +32,9 @@ MAX_PARTS = 16
 MIN_WRITES = 3
 """Times that each tensor of a copy must have been written to, to be an average that goes on."""
 _NUMBERS = (int, float, bool, str, type(None))
+_COPIES = re.compile(r"\b(clone|copy|deepcopy|state_dict)\(")
+_COMPUTES = re.compile(r"grad\b|_like\(|[-+*/@]")
+"""In the statement that makes them: what copies weights, and what makes something else of them."""
 _AVERAGES = ("ema", "swa", "average", "teacher", "momentum", "target", "polyak")
 
 
@@ -48,6 +51,8 @@ class Copy:
     """Whether it goes on changing, as an average does."""
     trained: bool = False
     """Whether it is a model with gradients of its own: beside the watched one, and no copy of it."""
+    alike: bool = False
+    """Whether nothing shows that these tensors, of the weights' shapes, were ever weights."""
 
 
 def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Collection[int] = ()) -> tuple[Copy, ...]:
@@ -91,6 +96,7 @@ def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Co
                     continue
                 taken.update(fresh)
                 is_module = issubclass(type(link.value), torch.nn.Module)
+                source = _own_source(place)
                 found.append(
                     Copy(
                         place,
@@ -98,6 +104,7 @@ def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Co
                         averaged=_is_average(link, place),
                         written=_is_written(tensors, place),
                         trained=is_module and bool(gradients_of(tensors)),
+                        alike=not is_module and (not _COPIES.search(source) or bool(_COMPUTES.search(source))),
                     )
                 )
                 break

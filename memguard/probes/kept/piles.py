@@ -67,4 +67,6 @@ class Piles:
                 averaged=group is averaged,
                 passing=group is passing,
                 trained=all(copy.trained for copy in group),
+                alike=group is not averaged and any(copy.alike for copy in group),
+                changing=all(copy.written for copy in group),
             )

@@ -89,6 +89,29 @@ def test_average_of_weights_is_marked_as_wanted() -> None:
     assert ema_model is not model
 
 
+def test_tensors_of_the_weights_shapes_are_copies_only_where_their_statement_copies_weights() -> None:
+    """Perturbations, fast weights and what is scaled by gradients are as large, and no copies."""
+    model = make()
+    model(torch.ones(1, 8)).sum().backward()
+    parameters = list(model.parameters())
+    best = [parameter.detach().clone() for parameter in parameters]
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    noise = [torch.randn_like(parameter) for parameter in parameters]
+    fast = [parameter - 0.1 * parameter.grad for parameter in parameters]  # type: ignore[operator]
+    grads = [parameter.grad.clone() for parameter in parameters]  # type: ignore[union-attr]
+    delta = {name: value - state[name].clone() for name, value in model.state_dict().items()}
+    copies = find_copies(Survey(models=[model]), [model])
+    assert {found.place.holder: found.alike for found in copies} == {
+        "best": False,
+        "state": False,
+        "noise": True,
+        "fast": True,
+        "grads": True,
+        "delta": True,
+    }
+    assert len(best) == len(noise) == len(fast) == len(grads) == len(delta)
+
+
 class EmaWeights:
     """Averages, and keeps the weights of before to put them back."""
 

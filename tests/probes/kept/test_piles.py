@@ -1,6 +1,7 @@
 """What is told of copies of the weights."""
 
 import sys
+from dataclasses import replace
 from types import FrameType
 
 from memguard.facts import CheckpointKept, Fact, ModelCopies, Place
@@ -56,6 +57,18 @@ def test_the_weights_of_many_epochs_are_no_average() -> None:
     (many,) = told(Piles(), [kept("emas", 3, averaged=True)] * 5)
     assert isinstance(few, ModelCopies) and isinstance(many, ModelCopies)
     assert (few.averaged, many.averaged) == (True, False)
+
+
+def test_what_nothing_shows_to_be_copies_is_marked_and_so_is_an_average_that_does_not_change() -> None:
+    """One of a pile is enough; an average is one by its name, until it was written to."""
+    copy, other = kept("best", 3), replace(kept("SAM.e", 4), alike=True)
+    for found, alike in (([copy], False), ([copy, other], True)):
+        (fact,) = told(Piles(), found)
+        assert isinstance(fact, ModelCopies) and fact.alike is alike
+    for written in (True, False):
+        (fact,) = told(Piles(), [replace(kept("ema", 3, averaged=True), written=written, alike=True)])
+        assert isinstance(fact, ModelCopies)
+        assert (fact.changing, fact.alike) == (written, False)
 
 
 def federated(rounds: int) -> list[bool]:
