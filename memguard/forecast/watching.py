@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from memguard.forecast.histories import fill_history
 from memguard.forecast.tracer import Tracer
 from memguard.module_parts import named_parts_of
 
@@ -42,8 +43,9 @@ def watch(tracer: Tracer, model: nn.Module | None, optimizers: list[Optimizer]) 
                             _own(tracer, "optimizer states", value)
 
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        own()
         tracer.sites.optimizer_depth += 1
+        fill_history(tracer, optimizer)
+        own()
 
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         tracer.sites.optimizer_depth -= 1

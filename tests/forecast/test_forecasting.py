@@ -400,3 +400,30 @@ def test_autocast_takes_inputs_that_are_on_the_host_for_those_of_the_gpu(inside)
         return model, None, step
 
     assert forecast_of(build, device="24GiB", steps=1).fits
+
+
+@pytest.mark.parametrize(("max_iter", "line_search"), [(1, None), (4, None), (4, "strong_wolfe")])
+def test_the_history_of_lbfgs_is_full_from_the_second_step_on(max_iter, line_search):
+    """No step of few would fill it; each direction and each step is as large as all parameters."""
+
+    def of(history_size):
+        model, _, _ = make()
+        inputs = torch.randn(32, 256)
+        optimizer = torch.optim.LBFGS(
+            model.parameters(), history_size=history_size, max_iter=max_iter, line_search_fn=line_search
+        )
+
+        def closure():
+            optimizer.zero_grad()
+            loss = model(inputs).pow(2).mean()
+            loss.backward()
+            return loss
+
+        return forecast(lambda: optimizer.step(closure), model=model, optimizer=optimizer, device="1GiB")
+
+    few, more = of(10), of(30)
+    assert few.first_step.allocated_peak_bytes == more.first_step.allocated_peak_bytes
+    rise = more.allocated_peak_bytes - few.allocated_peak_bytes
+    assert 2 * 20 * PARAMETERS <= rise < 2 * 21 * PARAMETERS
+    assert {share.name: share.bytes for share in more.owners}["optimizer states"] >= 58 * PARAMETERS
+    assert any("LBFGS's history is counted as full" in note and "(history_size=30)" in note for note in more.notes)
