@@ -8,7 +8,7 @@ from typing import NamedTuple, final
 
 from memguard.errors import MemGuardError
 from memguard.forecast.cards import Card
-from memguard.forecast.child import in_child, in_children
+from memguard.forecast.child import StepError, describe, in_child, in_children
 from memguard.forecast.session import Made, trace
 from memguard.forecast.setting import Setting
 from memguard.forecast.trace import Trace
@@ -86,4 +86,20 @@ class Variants:
         made_for = batch if self._takes_batch else None
         if self._takes_batch:
             setting = replace(setting, batch=made_for, traced_batch=None)
-        return lambda: trace(lambda: self._make(made_for), setting)
+        return lambda: _traced(lambda: self._make(made_for), setting)
+
+
+def _traced(make: Callable[[], Made], setting: Setting) -> Trace:
+    """The trace; where a step fails with inputs of another size, the error says who gave them that, and the way out."""
+    try:
+        return trace(make, setting)
+    except MemGuardError:
+        raise
+    except Exception as error:
+        if setting.traced_batch in (None, setting.batch):
+            raise
+        raise StepError(
+            f"{describe(error)} (to try batch {setting.traced_batch}, memguard gave the step's tensors whose first "
+            f"dimension is {setting.batch} that size; where one of them is not of the batch, let the function or the "
+            "step take a parameter named batch, and make its inputs from that)"
+        ) from error

@@ -237,6 +237,27 @@ def test_inputs_are_resized_where_the_step_takes_no_batch():
     assert {row.batch for row in found.table} == {8, 16, 32, 64, 128}
 
 
+def test_a_step_that_fails_with_resized_tensors_is_told_who_resized_them():
+    """Weights of as many classes as the batch has samples look like an input; a parameter `batch` is the way out."""
+    model, weights = nn.Linear(32, 8), torch.ones(8)
+    optimizer = torch.optim.SGD(model.parameters())
+
+    def run(inputs, classes):
+        nn.functional.cross_entropy(model(inputs), classes, weight=weights).backward()
+        optimizer.step()
+
+    def step(inputs=torch.randn(8, 32), classes=torch.zeros(8, dtype=torch.long)):  # noqa: B008
+        run(inputs, classes)
+        return weights
+
+    def step_of(batch=8):
+        run(torch.randn(batch, 32), torch.zeros(batch, dtype=torch.long))
+
+    with pytest.raises(MemGuardError, match=r"whose first dimension is 8 that size.*parameter named batch"):
+        forecast(step, model=model, optimizer=optimizer, device="64MiB", batch=8, steps=1)
+    assert forecast(step_of, model=model, optimizer=optimizer, device="64MiB", batch=8, steps=1).largest_batch > 8
+
+
 def test_library_workspaces_follow_the_version():
     """Until 2.14 cuBLAS (in backward) and cuBLASLt (in forward) keep a workspace each; from 2.15 they return it."""
     model, optimizer, step = make()
