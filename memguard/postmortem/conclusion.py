@@ -37,6 +37,8 @@ class PostMortem:
     request: Request = field(default_factory=Request)
     owners: dict[str, int] = field(default_factory=dict)
     lines: tuple[TopLine, ...] = ()
+    lines_allocated: bool = False
+    """Whether the lines are those that allocated; else functions stood there whose variables hold it."""
     tensors: tuple[TopTensor, ...] = ()
     shapes: list[Any] | None = None
     advice: tuple[Advice, ...] = ()
@@ -88,6 +90,7 @@ class PostMortem:
             "request": asdict(self.request),
             "owners": self.owners,
             "lines": [[line.file or "", line.line or 0, line.function or "", line.bytes] for line in self.lines],
+            "lines_allocated": self.lines_allocated,
             "tensors": [asdict(tensor) for tensor in self.tensors],
             "input_shapes": self.shapes,
             "advice": [asdict(advice) for advice in self.advice],
@@ -125,6 +128,7 @@ def conclude(scene: Scene, *, name: str | None = None, seconds: float = 0.0) -> 
         request=scene.request,
         owners=dict(objects.owners),
         lines=objects.lines,
+        lines_allocated=objects.lines_allocated,
         tensors=objects.tensors,
         shapes=scene.shapes,
         advice=advise(scene, verdict),

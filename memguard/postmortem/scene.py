@@ -142,6 +142,8 @@ class Objects:
     """Bytes by owner; together they are the allocated bytes."""
     tensors: tuple[TopTensor, ...] = ()
     lines: tuple[TopLine, ...] = ()
+    lines_allocated: bool = False
+    """Whether the lines are those that allocated, by a recorded history; else functions stood there that hold it."""
     models: tuple[HeldModel, ...] = ()
     hoards: tuple[Hoard, ...] = ()
     exceptions: tuple[HeldException, ...] = ()

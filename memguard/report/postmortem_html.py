@@ -14,6 +14,7 @@ from memguard.report.postmortem_words import (
     OWNER_NAMES,
     advice_text,
     asked,
+    lines_title,
     owners_of,
     replayed_text,
     rest_of_lines,
@@ -58,7 +59,7 @@ def _sections(told: PostMortem, title: str) -> Iterator[str]:
         rows = [(escape(top_line_text(line)), format_bytes(line.bytes)) for line in told.lines]
         rest = rest_of_lines(told, len(told.lines))
         rows += [(ELSEWHERE, format_bytes(rest))] if rest else []
-        yield _table("By line", ("line", "size"), rows)
+        yield _table(lines_title(told), ("line", "size"), rows)
     if told.tensors:
         yield _table(
             "Largest tensors",

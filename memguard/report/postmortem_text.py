@@ -13,9 +13,11 @@ from memguard.printable import printable
 from memguard.report.postmortem_words import (
     ELSEWHERE,
     OWNER_NAMES,
+    STOOD,
     advice_text,
     headline,
     line_text,
+    lines_title,
     owners_of,
     replayed_text,
     rest_of_lines,
@@ -46,7 +48,8 @@ def render_short(told: PostMortem, report: str | None = None, *, width: int | No
         lines = [f"{line_text(line.file, line.line)} {format_bytes(line.bytes)}" for line in told.lines[:2]]
         rest = rest_of_lines(told, len(lines))
         lines += [f"{ELSEWHERE} {format_bytes(rest)}"] if rest else []
-        parts.append(("  By line: ", f"{', '.join(lines)}."))
+        known = "" if told.lines_allocated else f" (the lines {STOOD}: no history tells which ones allocated it)"
+        parts.append(("  By line: ", f"{', '.join(lines)}{known}."))
     parts.append(("  Why:     ", told.why))
     parts += [
         (f"  Change:  {number}. " if number == 1 else f"           {number}. ", advice_text(advice))
@@ -95,7 +98,7 @@ def _markdown(told: PostMortem) -> Iterator[str]:
     yield from _table("What held the memory", ("owner", "bytes"), held)
     rest = rest_of_lines(told, len(told.lines))
     rows = [(top_line_text(line), line.bytes) for line in told.lines]
-    yield from _table("By line", ("line", "bytes"), rows + ([(ELSEWHERE, rest)] if rest else []))
+    yield from _table(lines_title(told), ("line", "bytes"), rows + ([(ELSEWHERE, rest)] if rest else []))
     if told.tensors:
         yield ""
         yield "## Largest tensors"

@@ -14,6 +14,8 @@ from memguard.units import format_bytes
 LITTLE = 0.01
 ELSEWHERE: Final = "elsewhere"
 """What no line tells of: libraries' and objects' own, or allocated before stacks were recorded."""
+STOOD: Final = "at which the functions stood that hold it"
+"""What the lines are where no history tells which ones allocated."""
 OWNER_NAMES: Final = {
     "parameters": "parameters",
     "buffers": "buffers",
@@ -65,6 +67,11 @@ def rest_of_lines(told: PostMortem, shown: int) -> int:
     allocated = told.request.allocated_bytes or 0
     rest = allocated - sum(line.bytes for line in told.lines[:shown])
     return rest if told.lines and rest > LITTLE * allocated else 0
+
+
+def lines_title(told: PostMortem) -> str:
+    """What a table of the lines is called."""
+    return "By line" if told.lines_allocated else f"By line {STOOD}"
 
 
 def replayed_text(replayed: Replayed) -> str:

@@ -37,6 +37,7 @@ def test_eight_causes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     allocated = told["request"]["allocated_bytes"]
     assert abs(sum(told["owners"].values()) - allocated) <= 0.01 * allocated
     assert told["owners"]["other"] <= 0.05 * allocated
+    assert told["lines_allocated"] is (name in ("fragmentation", "leak"))  # the others have no history
     assert told["seconds"] > 0
     assert not told["caught"]
     assert WORDS[name] in told["text"]

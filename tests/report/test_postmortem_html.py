@@ -84,7 +84,9 @@ def test_the_whole_story() -> None:
 def test_lines_that_do_not_tell_of_all_say_so(allocated: int | None, rest: str | None) -> None:
     """In every form what lies elsewhere follows them, unless that is nothing or not known."""
     request = Request(allocated_bytes=allocated and allocated * MIB)
-    case = told(request=request, lines=(TopLine(file="train.py", line=3, function="f", bytes=MIB),))
+    case = told(
+        request=request, lines_allocated=True, lines=(TopLine(file="train.py", line=3, function="f", bytes=MIB),)
+    )
     page = re.sub(r"<[^>]+>", " ", render_html(case))
     assert (f"train.py:3 1.00 MiB, elsewhere {rest}." in render_short(case)) is bool(rest)
     assert (f"| elsewhere | {rest} |" in render_markdown(case)) is bool(rest)
@@ -105,3 +107,12 @@ def test_the_short_form_fits_the_terminal(width: int) -> None:
     assert not any(re.search(r"\d$", line) for line in lines[1:-1])
     heads = [line[:10].strip() for line in lines if line[:10].strip()]
     assert heads == ["memguard:", "Held by:", "By line:", "Why:", "Change:"]
+
+
+@pytest.mark.parametrize("allocated", [False, True])
+def test_lines_that_did_not_allocate_are_not_taken_for_those_that_did(allocated: bool) -> None:
+    """Without a history of allocations every form says that functions stood there whose variables hold it."""
+    case = told(lines_allocated=allocated)
+    for text in (render_short(case, width=240), render_markdown(case), render_html(case)):
+        assert ("at which the functions stood that hold it" not in text) is allocated
+    assert case.to_json()["lines_allocated"] is allocated

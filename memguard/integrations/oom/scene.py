@@ -150,7 +150,8 @@ def _with_history(
         return objects, ()
     try:
         index = int(view.device.partition(":")[2]) if view.device[5:].isdigit() else 0
-        objects = replace(objects, lines=_lines(trace, index) or objects.lines)
+        if lines := _lines(trace, index):
+            objects = replace(objects, lines=lines, lines_allocated=True)
         if view.expandable is False and (request.pieces_bytes or 0) > PIECES * (request.reserved_bytes or 0):
             batches = batch - since + 1 if since is not None else None
             return objects, replay_with(trace, index, batches=batches, room_bytes=room_bytes(request))
