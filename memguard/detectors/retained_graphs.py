@@ -166,6 +166,6 @@ def _since(fact: RetainedGraphs) -> str:
 
 def _cost(fact: RetainedGraphs) -> str:
     size = f": {format_bytes(fact.bytes)} so far" if fact.bytes else ""
-    if fact.backward and fact.retained_by.line is None:
+    if fact.backward and not fact.saves and fact.retained_by.line is None:
         return f"{size}, and the graphs' nodes in host memory"
     return f"{size}, every saved activation included"

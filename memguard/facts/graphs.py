@@ -21,6 +21,8 @@ class RetainedGraphs(Fact):
     """What the graphs hold on the device: saved tensors and the kept tensors themselves."""
     backward: bool = True
     """Whether a backward ran through them (then their saved tensors are gone, and what is left is mostly host RAM)."""
+    saves: bool = False
+    """Whether most of the bytes are saved tensors all the same: it ran through another part of the batch."""
     carried: bool = False
     """Whether each new graph reaches the older ones: a state goes from batch to batch."""
     rolled_out: bool = False

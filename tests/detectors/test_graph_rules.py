@@ -145,3 +145,14 @@ def test_the_rate_of_what_is_kept_once_in_some_batches_is_by_the_batch() -> None
     fact = RetainedGraphs(**AT, graphs=3, first_batch=0, last_batch=10, optimizer_steps=3, bytes=15 * MIB)
     (finding,) = judge(RetainedGraph(), fact)
     assert finding.bytes_per_batch == MIB
+
+
+@pytest.mark.parametrize(("backward", "saves"), [(True, False), (True, True), (False, True)])
+def test_saved_activations_are_spoken_of_where_graphs_still_have_them(backward: bool, saves: bool) -> None:
+    """A backward through another part of the batch freed nothing of what is kept."""
+    fact = RetainedGraphs(
+        **AT, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3, bytes=MIB, backward=backward, saves=saves
+    )
+    (told,) = judge(RetainedGraph(), fact)
+    assert ("every saved activation included" in told.message) is saves
+    assert ("nodes in host memory" in told.message) is not saves

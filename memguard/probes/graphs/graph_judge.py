@@ -25,6 +25,7 @@ class GraphJudge:
     def __init__(self, reach: Reach, owned: dict[int, int], *, dates: bool = False) -> None:
         self._reach, self._owned = reach, owned
         self._held: dict[int, int] = {}
+        self._own: set[int] = set()
         self._sized: deque[int] = deque(maxlen=64)
         self._spoilt = dates
 
@@ -33,6 +34,7 @@ class GraphJudge:
         if self._reach(tensor) is None:
             return None
         held = storages_of([tensor])
+        self._own.update(held)
         if len(self._sized) < 64 and tensor.grad_fn is not None:
             self._sized.append(1)
             held.update(saved_storages(tensor.grad_fn))
@@ -44,6 +46,12 @@ class GraphJudge:
     def total(self) -> int:
         """Bytes held by all of them together."""
         return sum(self._held.values())
+
+    @property
+    def saves(self) -> bool:
+        """Whether most of it is still saved for a backward, so that none has run through most of it."""
+        saved = sum(size for key, size in self._held.items() if key not in self._own)
+        return 2 * saved > self.total()
 
     @property
     def spoilt(self) -> bool:

@@ -9,7 +9,7 @@ import functools
 import gc
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, NamedTuple, final
 
 from torch import nn
 
@@ -39,6 +39,15 @@ AGAIN = 4
 """A cause is looked at again when so many times more graphs are alive."""
 RUNS = 16
 """Of the collector at most, each of which finds something more."""
+
+
+class _Kept(NamedTuple):
+    """Who holds some graphs, and what these hold; see `GraphJudge`."""
+
+    holders: tuple[Holder, ...]
+    bytes: int
+    saves: bool
+    spoilt: bool
 
 
 @final
@@ -236,11 +245,8 @@ class GraphsProbe(Probe):
                     return True
         return False
 
-    def _who_keeps(self, old: list[Mark], *, ask_collector: bool, dates: bool) -> tuple[tuple[Holder, ...], int, bool]:
-        """Who holds some graphs, the bytes that they hold, and whether they are spoilt (`GraphJudge`).
-
-        Looks further down where graphs were too large.
-        """
+    def _who_keeps(self, old: list[Mark], *, ask_collector: bool, dates: bool) -> _Kept:
+        """Who holds some graphs, and what these hold. Looks further down where graphs were too large."""
         keys, how = {id(mark) for mark in old}, None if ask_collector else False
         for deep in (False, True):
             reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys, deep=deep)
@@ -248,7 +254,7 @@ class GraphsProbe(Probe):
             holders = self.holders(judge, graph=True, passes=reach.passes, stage=old[0].stage, collector=how)
             if holders or not reach.gave_up:
                 break
-        return holders, judge.total(), judge.spoilt
+        return _Kept(holders, judge.total(), judge.saves, judge.spoilt)
 
     def _diagnose(
         self,
@@ -280,13 +286,14 @@ class GraphsProbe(Probe):
         self._unnamed.discard(training)
         used = old[0].used
         dates = asks is not None and not used
-        holders, held, spoilt = self._who_keeps(old, ask_collector=ask_collector, dates=dates)
+        kept = self._who_keeps(old, ask_collector=ask_collector, dates=dates)
+        holders = kept.holders
         # What only collects is a bystander of the state that is made from itself.
         carriers = [h for h in holders if h.grows and h.length < MIN_BATCHES] if self._carried else []
         named, holders = holders, tuple(carriers[:1]) or holders
         least = MIN_BATCHES
         if asks is not None:
-            spent = used or spoilt
+            spent = used or kept.spoilt
             needed, least = asks(holders[0], spent) if holders else None, len(batches)
             if needed is None or needed > least or (not self._carried and 1 < holders[0].length < needed):
                 return needed
@@ -306,7 +313,8 @@ class GraphsProbe(Probe):
         if told is not None:
             self.report(told)
             return None
-        self._tell(old, batches, training, holders, held, least=min(least, MIN_BATCHES), is_local=_is_local(named))
+        kept = kept._replace(holders=holders)
+        self._tell(old, batches, training, kept, least=min(least, MIN_BATCHES), is_local=_is_local(named))
         return None
 
     def _tell(
@@ -314,14 +322,13 @@ class GraphsProbe(Probe):
         old: list[Mark],
         batches: set[int],
         training: bool,
-        holders: tuple[Holder, ...],
-        held: int,
+        kept: _Kept,
         *,
         least: int,
         is_local: bool,
     ) -> None:
         """Reports each holder of some graphs, and what they have in common."""
-        watch, stage = self.watch, old[0].stage
+        watch, stage, holders = self.watch, old[0].stage, kept.holders
         steps = watch.optimizer_steps - max(mark.steps for mark in old)
         used = sum(mark.used for mark in old) * 2 > len(old)
         # Where later backwards ran through the oldest graph too, a state goes from batch to batch outside the model.
@@ -359,8 +366,9 @@ class GraphsProbe(Probe):
                     first_batch=min(batches),
                     last_batch=max(batches),
                     optimizer_steps=max(steps, 0),
-                    bytes=held,
+                    bytes=kept.bytes,
                     backward=used,
+                    saves=kept.saves,
                     carried=carried,
                     rolled_out=rolled_out,
                     together=together,

@@ -57,6 +57,33 @@ def test_a_summed_loss_is_found_with_its_line_by_batch_12() -> None:
     assert float(total.detach()) > 0
 
 
+class AskedTwice(nn.Module):
+    """Its step asks a part twice, and keeps a value of the graph that no backward runs through."""
+
+    def __init__(self, *, apart: bool) -> None:
+        super().__init__()
+        self.net, _, _ = make()
+        self.apart, self.kept = apart, list[torch.Tensor]()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.net(x)
+        self.kept.append(self.net(x).sum() if self.apart else out.sum())
+        return out
+
+
+@sees_saved_tensors
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_graph_beside_the_one_that_was_used_still_saves_all_that_it_did(apart: bool) -> None:
+    """A backward ran through the batch, and not through what is kept of it."""
+    model = AskedTwice(apart=apart)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(12):
+            step(optimizer, model(torch.zeros(8, 16)).square().mean())
+    (fact,) = loop.of(RetainedGraphs)
+    assert (fact.place.holder, fact.backward, fact.saves) == ("AskedTwice.kept", True, apart)
+
+
 @sees_saved_tensors
 def test_appended_outputs_are_sized() -> None:
     """Outputs kept without a backward count with all that their graphs saved, parameters left out."""
