@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import final
 
 from memguard.detectors.interface import Detector
 from memguard.facts import Fact, Place, RanOutOfMemory
 from memguard.findings import Finding, Severity
+from memguard.places import place_text
 from memguard.stats import BatchRecord, Run
 
 SOME_OF_PEAK, LEAST_REMARK = 0.05, 256 * 1024
@@ -18,7 +18,7 @@ def at(place: Place) -> str:
     """A place in words: ``train.py:41 in main()``, or an empty text."""
     if place.file is None:
         return ""
-    where = os.path.basename(place.file) + (f":{place.line}" if place.line else "")
+    where = place_text(place.file, place.line)
     named = place.function and not place.function.startswith("<")
     return f"{where} in {place.function}()" if named else where
 

@@ -12,6 +12,7 @@ from torch.optim.optimizer import Optimizer
 from memguard.facts import UnusedGraphs
 from memguard.findings import Finding, Severity
 from memguard.guards.no_grad import Decision, Lookout, NoGradGuard, watch_graph
+from memguard.places import place_text
 from memguard.probes.graphs.stem import is_compiled
 from memguard.probes.interface import Watch
 from memguard.probes.objects.by_identity import WeakIdentityDict
@@ -169,7 +170,9 @@ class ValidationGuard:
         """Adds a note to torch's complaint that there is no graph, where that may be the guard's doing."""
         if type(error) is not RuntimeError or _NO_GRAPH not in str(error) or not hasattr(error, "add_note"):
             return
-        guarded = [f"{file}:{line}" for root in self._roots.values() for file, line in root.told if file]
+        guarded = [
+            place_text(file, line, whole=True) for root in self._roots.values() for file, line in root.told if file
+        ]
         if guarded:
             error.add_note(
                 "memguard: forwards in eval mode, after which nobody seemed to call a backward, ran without a graph at "
@@ -202,7 +205,7 @@ class ValidationGuard:
         if self._noticed:
             return
         self._noticed = True
-        at = f" (first at {place.file}:{place.line})" if place.file else ""
+        at = f" (first at {place_text(place.file, place.line, whole=True)})" if place.file else ""
         self._recorder.add(
             Finding(
                 code=CODE,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from memguard.facts import Place
+from memguard.places import place_text
 from memguard.postmortem.estimate import fit
 from memguard.postmortem.inputs import batch_shape, is_segment, share_first
 from memguard.postmortem.scene import Hoard, Replayed, Request, Scene
@@ -248,4 +248,4 @@ def _smaller(scene: Scene) -> Iterator[Advice]:
 def _at(place: Place) -> str:
     if place.file is None:
         return ""
-    return f" at {os.path.basename(place.file)}" + (f":{place.line}" if place.line else "")
+    return f" at {place_text(place.file, place.line)}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
+from memguard import places
 from memguard.units import format_bytes
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def place_text(line: Line) -> str:
     """File, line and source."""
     if line.file is None:
         return "set up before the steps"
-    text = f"{os.path.basename(line.file)}:{line.line}"
+    text = places.place_text(line.file, line.line)
     return f"{text}  {line.source}" if line.source else text
 
 

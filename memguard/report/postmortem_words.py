@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
+from memguard import places
 from memguard.facts import Place
 from memguard.postmortem import PostMortem
 from memguard.postmortem.advice import Advice
@@ -93,7 +93,7 @@ def line_text(file: str | None, line: int | None) -> str:
     """Like ``"train.py:86"``."""
     if not file:
         return "unknown"
-    return os.path.basename(file) + (f":{line}" if line else "")
+    return places.place_text(file, line)
 
 
 def top_line_text(line: TopLine) -> str:

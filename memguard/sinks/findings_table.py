@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memguard.findings import Finding
+from memguard.places import place_text
 from memguard.printable import one_line
 
 
@@ -10,7 +11,7 @@ def as_markdown(findings: list[Finding]) -> str:
     """One row a finding."""
     rows = ["| rule | severity | what | where | first batch | times |", "|---|---|---|---|---|---|"]
     for finding in findings:
-        where = _cell(f"`{finding.file}:{finding.line}`") if finding.file else "-"
+        where = _cell(f"`{place_text(finding.file, finding.line, whole=True)}`") if finding.file else "-"
         what = _cell(f"{finding.message} **{finding.advice}**")
         rows.append(
             f"| {finding.code} {finding.name} | {finding.severity.value} | {what} | {where} "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import final
 
+from memguard.places import place_text
 from memguard.source.chains import chains_of, last_name
 from memguard.source.functions import Function, Site
 from memguard.source.sought import Statement
@@ -31,7 +31,7 @@ class Feeding:
     """Where the loop makes the first of them."""
 
     def __str__(self) -> str:
-        return f"{os.path.basename(self.file)}:{self.line}"
+        return place_text(self.file, self.line)
 
 
 def find_caller(

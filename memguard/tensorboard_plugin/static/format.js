@@ -56,6 +56,8 @@ export function formatAgo(time, now) {
 // A place in code: the file's last two parts and the line.
 export function formatPlace(file, line) {
   if (!file) return "";
+  const cell = /^<ipython-input-(\d+)-\w+>$/.exec(String(file));
+  if (cell) return `Cell In[${cell[1]}], line ${line ?? "?"}`;
   const parts = String(file).split(/[\\/]/);
   return `${parts[parts.length - 1]}:${line ?? "?"}`;
 }
