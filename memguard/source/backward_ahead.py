@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import enum
 import functools
+import os
 from typing import final
 
 from memguard.source import plain_uses as uses
@@ -59,7 +60,8 @@ def fate_of(file: str, line: int, name: str = "") -> Fate:
     steps = list(steps_from(getattr(function, "body", []), line))
     if any(map(reading.leads_to_backward, steps)):
         return Fate.BACKWARD
-    return _fate(stored=reading.stored or not steps, returned=reading.returned)
+    goes_on = function is tree and reading.has_names and not os.path.isfile(file)  # a cell's names are the next one's
+    return _fate(stored=reading.stored or not steps or goes_on, returned=reading.returned)
 
 
 def _fate(*, stored: bool, returned: bool) -> Fate:
@@ -103,6 +105,11 @@ class _Reading:
         for targets, value in step.pairs:
             self._read(step, targets, value)
         return any(self._captured(name) for name in self._names - before)
+
+    @property
+    def has_names(self) -> bool:
+        """Whether names have the value in the end."""
+        return bool(self._names)
 
     def _has(self, part: ast.AST, *, here: bool) -> bool:
         return uses.mentions(part, self._names) or (here and uses.computes(part))

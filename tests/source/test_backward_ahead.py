@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,17 @@ def test_an_expression_that_runs_as_a_function_returns_its_value(text: str, tmp_
 def test_what_has_no_file_may_go_anywhere() -> None:
     """Text that was typed in or executed cannot be read."""
     assert fate_of("<stdin>", 1) is STORED
+
+
+@pytest.mark.parametrize(
+    ("text", "fate"),
+    [("out = model(x)\nprint(out.mean())\n", STORED), ("labels = model(x).argmax(1)\n", NEITHER)],
+)
+def test_what_a_cell_leaves_in_a_name_may_go_to_the_next_cells_backward(
+    text: str, fate: Fate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cell is no file: it has no end after which its names are read by nobody; a script has one."""
+    cell, script = f"<ipython-input-{len(text)}-0f>", tmp_path / "script.py"
+    monkeypatch.setitem(linecache.cache, cell, (len(text), None, text.splitlines(keepends=True), cell))
+    script.write_text(text)
+    assert (fate_of(cell, 1), fate_of(str(script), 1)) == (fate, NEITHER)
