@@ -45,7 +45,8 @@ def _cost(summary: Summary, ranks: int) -> str:
     if summary.overhead_seconds is None or summary.overhead_share is None:
         return "What memguard took is unknown: a run tells it at its end."
     share = f"{summary.overhead_share:.2%} of the run's time" + (", on no rank more" if ranks > 1 else "")
-    return f"memguard took {summary.overhead_seconds:.2f} s, {share}."
+    simulated = "; what the virtual device takes is not in it" if summary.device.startswith("virtual") else ""
+    return f"memguard took {summary.overhead_seconds:.2f} s, {share}{simulated}."
 
 
 def describe_peak(peak: Peak) -> str:

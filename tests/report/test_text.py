@@ -27,3 +27,11 @@ def test_only_a_run_that_finished_is_nothing_to_worry_about(
     stages = {Stage.TRAIN: StageSummary(batches=batches)}
     summary = Summary(device="cpu", stages=stages, ended=ended, misses_training=misses)
     assert render(summary).splitlines()[0] == f"memguard on cpu: {says}"
+
+
+def test_the_cost_of_a_virtual_device_is_not_passed_over() -> None:
+    """The time of memguard's own is told; that a virtual device takes more is said where there is one."""
+    took = "memguard took 0.50 s, 10.00% of the run's time"
+    on = {name: Summary(device=name, overhead_seconds=0.5, overhead_share=0.1) for name in ("cpu", "virtual:1GiB")}
+    assert f"{took}.\n" in render(on["cpu"]) + "\n"
+    assert f"{took}; what the virtual device takes is not in it.\n" in render(on["virtual:1GiB"]) + "\n"
