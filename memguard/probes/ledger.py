@@ -63,6 +63,7 @@ class Mark:
         "creators",
         "fed",
         "kept",
+        "line",
         "module",
         "node",
         "outer",
@@ -116,6 +117,8 @@ class Mark:
         """Where the model was called."""
         self.asked: Place | None = None
         """Where the method of the model was called that gave back its answer with the graph; else the same place."""
+        self.line: tuple[str, int] | None = None
+        """File and line of the user's code that called the model, where older graphs were alive then."""
         self.outer: Mark | None = None
         """The forward that this one is a part of."""
         self.output: weakref.ref[torch.Tensor] | None = None

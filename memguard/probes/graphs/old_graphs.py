@@ -16,6 +16,7 @@ from torch import nn
 from memguard.facts import NOWHERE, Fact, Place, RetainedGraphs
 from memguard.probes.graphs.after_backward import SavedTensors, tied_gradients, tied_marks
 from memguard.probes.graphs.carrying import MIN_CHAIN, SHORT_CHAIN, carried_needed, chain_needed, find_chain, is_chained
+from memguard.probes.graphs.causes import AGAIN, Cause, Causes, calling_line
 from memguard.probes.graphs.fed_back import is_fed_back
 from memguard.probes.graphs.graph_judge import GraphJudge
 from memguard.probes.graphs.own_memory import is_own_memory
@@ -35,8 +36,6 @@ from memguard.stats import Stage
 
 MIN_STEPS = 3
 """Optimizer steps that each must have survived."""
-AGAIN = 4
-"""A cause is looked at again when so many times more graphs are alive."""
 RUNS = 16
 """Of the collector at most, each of which finds something more."""
 
@@ -62,8 +61,9 @@ class GraphsProbe(Probe):
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._again: dict[bool, int] = {}
-        self._unnamed: set[bool] = set()
+        self._causes = {True: Causes(), False: Causes()}
+        """In training, and in evaluation."""
+        self._unnamed: dict[bool, Cause] = {}
         """Training (or not): whose holder only the collector may know; it is asked in the next batch."""
         self._carried = False
         self._needed = {True: FEWEST, False: FEWEST}
@@ -99,15 +99,16 @@ class GraphsProbe(Probe):
             return
         self._last[mark.module] = mark  # in eval mode too: an input is optimized through a frozen model
         self._together.look(mark)
-        if self.watch.ledger.oldest < mark.batch - 1 and not self._carried and self._has_enough(mark.training):
-            self.watch.calling.update(map(function_key, user_frames(sys._getframe(1))))
-            self._carried = self._reaches_old(output)
+        if self.watch.ledger.oldest < mark.batch - 1:
+            mark.line = calling_line()
+            if self._is_about_to_tell(mark.training, output):
+                self.watch.calling.update(map(function_key, user_frames(sys._getframe(1))))
 
     def on_stem_end(self, module: nn.Module, output: object) -> None:
         """Likewise for a state that only the inside of the model carries."""
         watch = self.watch
-        if watch.ledger.oldest < watch.batch - 1 and not self._carried and self._has_enough(module.training):
-            self._carried = self._reaches_old(output)
+        if watch.ledger.oldest < watch.batch - 1:
+            self._is_about_to_tell(module.training, output)
 
     def on_batch_end(self) -> None:
         """Concludes."""
@@ -131,22 +132,25 @@ class GraphsProbe(Probe):
             batches = {mark.batch for mark in old}
             if training and len(batches) >= 2:
                 self.watch.look_closely(4 * MIN_BATCHES)
-            if len(batches) >= self._again.get(training, MIN_BATCHES) and self._certain(training):
-                self._diagnose(old, batches, training)
+            for cause, marks in self._causes[training].sorted(old):
+                cause.alive = len({mark.batch for mark in marks})
+                if cause.alive >= cause.again and self._certain(training):
+                    self._look(cause, marks, training)
         self._look_for_tied()
         for used, needed in tuple(self._needed.items()):
             if len(self.watch.ledger.live) >= needed:
                 self._look_for_few(used, needed)
-        if len(self.watch.ledger.live) >= self._again.get(True, self._shortest):
+        first = self._causes[True].first
+        if len(self.watch.ledger.live) >= (first.again if first is not None else self._shortest):
             self._look_for_chain()
 
     def on_stage_end(self, stage: Stage) -> None:
         """What was to be asked in the next batch is asked now."""
         self._saved.conclude()
-        for training in tuple(self._unnamed):
-            old = self._old(training)
+        for training, cause in tuple(self._unnamed.items()):
+            old = [mark for mark in self._old(training) if self._causes[training].of(mark) is cause]
             if old:
-                self._diagnose(old, {mark.batch for mark in old}, training)
+                self._look(cause, old, training)
 
     def remove(self) -> None:
         """Forgets the last graphs."""
@@ -155,9 +159,24 @@ class GraphsProbe(Probe):
 
     # Old graphs
 
-    def _has_enough(self, training: bool) -> bool:
-        """Whether all but one of the graphs that make a finding are there."""
-        return len(self._old(training)) >= MIN_BATCHES - 1
+    def _look(self, cause: Cause, old: list[Mark], training: bool) -> None:
+        """Of graphs that count to one cause; whether a later one is carried does not depend on the first."""
+        first, carried = self._causes[training].first, self._carried
+        if first is not None and cause is not first:
+            self._carried = cause.carried
+        self._diagnose(old, {mark.batch for mark in old}, training)
+        self._carried = carried
+
+    def _is_about_to_tell(self, training: bool, output: object) -> bool:
+        """Whether all but one of the graphs that make a finding are there; asks then whether this one reaches them."""
+        causes, enough = self._causes[training], MIN_BATCHES - 1
+        later, is_enough = causes.next, False
+        if not self._carried and len(old := self._old(training)) >= enough:
+            is_enough, self._carried = True, _reaches(output, [*old, *self._old(not training)])
+        if causes.first is not None and later.alive >= enough and not later.carried:
+            old = [mark for mark in self._old(training) if causes.of(mark) is later]
+            is_enough, later.carried = True, _reaches(output, old)
+        return is_enough
 
     def _old(self, training: bool) -> list[Mark]:
         """The marks of graphs that should be gone; those of evaluation count from the next batch on."""
@@ -192,7 +211,9 @@ class GraphsProbe(Probe):
     def _look_for_few(self, used: bool, needed: int) -> None:
         """Of what is kept once in some batches: waiting for as many as of what is kept in each would take long."""
         watch = self.watch
-        if watch.stage is not Stage.TRAIN or True in self._again or True in self._unnamed or (self._carried and used):
+        if watch.stage is not Stage.TRAIN or self._causes[True].first or True in self._unnamed:
+            return
+        if self._carried and used:
             return
         live, steps = list(watch.ledger.live.values()), watch.optimizer_steps
         found = find_regular(live, used=used, batch=watch.batch, steps=steps, unseen=self._unseen)
@@ -209,7 +230,7 @@ class GraphsProbe(Probe):
         """Of tensors whose gradients carry a graph, which nobody steps: a fit that is thrown away with its grad."""
         watch = self.watch
         marks = [mark for mark in list(watch.ledger.live.values()) if mark.created and mark.batch < watch.batch - 1]
-        if len({mark.batch for mark in marks}) < self._tied_at or True in self._again or True in self._unnamed:
+        if len({mark.batch for mark in marks}) < self._tied_at or self._causes[True].first or True in self._unnamed:
             return
         self._tied_at *= AGAIN
         if watch.optimizer_steps >= MIN_STEPS:
@@ -231,19 +252,8 @@ class GraphsProbe(Probe):
             batches, carried = {mark.batch for mark in chain}, self._carried
             self._carried = True
             self._diagnose(chain, batches, True, asks=chain_needed if len(batches) < MIN_CHAIN else None)
-            if True not in self._again:
+            if self._causes[True].first is None:
                 self._shortest, self._carried = MIN_CHAIN, carried
-
-    def _reaches_old(self, output: object) -> bool:
-        old = {id(mark) for training in (True, False) for mark in self._old(training)}
-        for tensor in tensors_in(output):
-            if tensor.grad_fn is None:
-                continue
-            for node in walk(tensor.grad_fn):
-                sentinel = node.metadata.get(KEY)
-                if type(sentinel) is Sentinel and id(sentinel.mark) in old:
-                    return True
-        return False
 
     def _who_keeps(self, old: list[Mark], *, ask_collector: bool, dates: bool) -> _Kept:
         """Who holds some graphs, and what these hold. Looks further down where graphs were too large."""
@@ -276,14 +286,14 @@ class GraphsProbe(Probe):
         Returns:
             What was asked for the first holder.
         """
-        watch = self.watch
+        watch, causes, marks = self.watch, self._causes[training], old
+        cause = causes.of(old[-1])
         tied = tied_marks(old) if asks is None else []
         if tied:  # a variable that holds one of the others would be blamed for all
             old, batches = tied, {mark.batch for mark in tied}
             if len(batches) < MIN_BATCHES:
                 return None
-        ask_collector = training in self._unnamed
-        self._unnamed.discard(training)
+        ask_collector = self._unnamed.pop(training, None) is cause
         used = old[0].used
         dates = asks is not None and not used
         kept = self._who_keeps(old, ask_collector=ask_collector, dates=dates)
@@ -300,12 +310,12 @@ class GraphsProbe(Probe):
             holders = (holders[0], *(h for h in holders[1:] if (asks(h, spent) or MIN_BATCHES) <= least))
         if not any(holder.tensors for holder in holders) and not ask_collector:  # none, or nothing but a comprehension
             if _are_garbage(old, min(least, MIN_BATCHES)):
-                self._again[training] = AGAIN * len(batches)
+                causes.looked(cause, marks, len(batches))
                 return None  # they were garbage: the cycles probe tells that
             if not holders:
-                self._unnamed.add(training)  # to ask the collector costs as much again: in the next batch
+                self._unnamed[training] = cause  # to ask the collector costs as much again: in the next batch
                 return None
-        self._again[training] = AGAIN * len(batches)
+        causes.looked(cause, marks, len(batches))
         one_loss = not training and bool(holders) and _are_one_loss(holders[0].place)
         if one_loss or (holders and all(holder.exception for holder in holders)):
             return None  # kept errors and their tracebacks are another rule's
@@ -313,8 +323,8 @@ class GraphsProbe(Probe):
         if told is not None:
             self.report(told)
             return None
-        kept = kept._replace(holders=holders)
-        self._tell(old, batches, training, kept, least=min(least, MIN_BATCHES), is_local=_is_local(named))
+        kept, least = kept._replace(holders=holders), min(least, MIN_BATCHES)
+        self._tell(old, batches, training, kept, cause, least=least, is_local=_is_local(named))
         return None
 
     def _tell(
@@ -323,6 +333,7 @@ class GraphsProbe(Probe):
         batches: set[int],
         training: bool,
         kept: _Kept,
+        cause: Cause,
         *,
         least: int,
         is_local: bool,
@@ -351,6 +362,9 @@ class GraphsProbe(Probe):
             line = place.file, place.line
             if hands_on(place, self._filled) or (answers and line in watch.evaluated_at):
                 continue
+            if self._causes[training].is_told_elsewhere(cause, line):
+                continue
+            cause.lines.add(line)
             self._filled.append(place)
             watch.told.add(line)
             if rolled_out or (carried and evaluated):
@@ -387,6 +401,19 @@ class GraphsProbe(Probe):
             watch.carried.update(models if carried else ())
         elif self._carried:
             watch.chained.update(models)
+
+
+def _reaches(output: object, old: list[Mark]) -> bool:
+    """Whether the graph of what a forward gave goes through one of some forwards' graphs."""
+    keys = {id(mark) for mark in old}
+    for tensor in tensors_in(output):
+        if tensor.grad_fn is None:
+            continue
+        for node in walk(tensor.grad_fn):
+            sentinel = node.metadata.get(KEY)
+            if type(sentinel) is Sentinel and id(sentinel.mark) in keys:
+                return True
+    return False
 
 
 def _are_garbage(marks: list[Mark], least: int) -> bool:

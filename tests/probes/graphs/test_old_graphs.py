@@ -85,6 +85,66 @@ def test_a_graph_beside_the_one_that_was_used_still_saves_all_that_it_did(apart:
 
 
 @sees_saved_tensors
+def test_a_second_list_is_told_as_soon_as_the_first_with_its_own_batches_and_size() -> None:
+    """What was told of is set aside: a few kept losses do not hide the whole graphs that another line keeps later."""
+    model, optimizer, x = make()
+    history, outputs = [], []
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(40):
+            loss = model(x).square().mean()
+            step(optimizer, loss)
+            if index < 20:
+                history.append(loss)  # the first
+            else:
+                outputs.append(model(x).norm())  # the second
+    facts = [fact for fact in loop.of(RetainedGraphs) if fact.place.line == line_of("the second")]
+    assert loop.of(RetainedGraphs)[0].place.line == line_of("the first")
+    assert facts and facts[0].batch <= 20 + 12
+    assert (facts[0].graphs, facts[0].first_batch) == (8, 20)
+    # Per batch: what relu saved (8 x 16), the output (8 x 4) and its norm.
+    assert facts[0].bytes // facts[0].graphs < 2 * (8 * 16 + 8 * 4 + 1) * 4
+    assert not facts[0].backward
+
+
+def test_a_list_that_another_call_fills_too_is_no_second_cause() -> None:
+    """Graphs of another line lead to the same statement: nothing is told anew."""
+    model, optimizer, x = make()
+    history: list[torch.Tensor] = []
+
+    def note(loss: torch.Tensor) -> None:
+        step(optimizer, loss)
+        history.append(loss)  # of both
+
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(40):
+            if index < 16:
+                note(model(x).square().mean())
+            else:
+                note(model(x + 1).mean())
+    assert [(fact.first_batch, fact.place.line) for fact in loop.of(RetainedGraphs)] == [(0, line_of("of both"))]
+
+
+def test_a_list_beside_a_state_that_was_told_is_not_carried() -> None:
+    """Whether new graphs reach the old ones is asked anew for those of another line."""
+    torch.manual_seed(0)
+    cell, x = nn.RNN(4, 4), torch.randn(3, 2, 4)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    hidden, kept = torch.zeros(1, 2, 4), []
+    with Loop(cell, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(16):
+            hidden = cell(x, hidden)[1]  # a state
+            optimizer.step()
+        for _ in loop.batches(16):
+            kept.append(cell(x)[0].norm())  # beside it
+            optimizer.step()
+    facts = loop.of(RetainedGraphs)
+    assert [(fact.place.line, fact.carried) for fact in facts] == [
+        (line_of("a state"), True),
+        (line_of("beside it"), False),
+    ]
+
+
+@sees_saved_tensors
 def test_appended_outputs_are_sized() -> None:
     """Outputs kept without a backward count with all that their graphs saved, parameters left out."""
     model, optimizer, x = make()

@@ -1,0 +1,93 @@
+"""Old graphs by where they come from: what was told is set aside, so that no second cause hides behind it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias, final
+
+from memguard.probes.graphs.regular import MIN_BATCHES
+from memguard.probes.ledger import Mark
+from memguard.probes.objects.frames import user_frames
+
+AGAIN = 4
+"""A cause is looked at again when so many times more graphs are alive."""
+MAX_CAUSES = 8
+"""So many origins are looked at by themselves; what else comes counts to the last."""
+
+Line: TypeAlias = tuple[str | None, int | None]
+Origin: TypeAlias = tuple[int, bool, tuple[str, int] | None]
+"""What the graphs that one statement keeps have in common: the model, whether a backward came, the line of the call."""
+
+
+def calling_line() -> tuple[str, int] | None:
+    """File and line of the user's code that runs now."""
+    for frame in user_frames(sys._getframe(1)):
+        return frame.f_code.co_filename, frame.f_lineno
+    return None
+
+
+@final
+class Cause:
+    """Old graphs that are looked at together.
+
+    Attributes:
+        origins: Where they come from; empty until the first look that had a result.
+        alive: Batches of which they were alive at the end of the last one that was looked at and had any.
+        again: Batches of which they must be alive for the next look.
+        lines: Where they were told.
+        carried: Whether a new graph reaches them, though it did not reach those that were looked at before.
+    """
+
+    def __init__(self) -> None:
+        self.origins: set[Origin] = set()
+        self.alive = 0
+        self.again = MIN_BATCHES
+        self.lines: set[Line] = set()
+        self.carried = False
+
+
+@final
+class Causes:
+    """Those of training, or those of evaluation."""
+
+    def __init__(self) -> None:
+        self._looked: list[Cause] = []
+        self.next = Cause()
+        """That of the graphs which come from elsewhere than all that were looked at."""
+
+    @property
+    def first(self) -> Cause | None:
+        """The one that was looked at first."""
+        return self._looked[0] if self._looked else None
+
+    def of(self, mark: Mark) -> Cause:
+        """The cause that a graph counts to."""
+        if not self._looked:
+            return self.next
+        origin = mark.module, mark.used, mark.line
+        for cause in self._looked:
+            if origin in cause.origins:
+                return cause
+        return self.next if len(self._looked) < MAX_CAUSES else self._looked[-1]
+
+    def sorted(self, marks: Sequence[Mark]) -> list[tuple[Cause, list[Mark]]]:
+        """Graphs by their cause."""
+        if not self._looked:
+            return [(self.next, list(marks))] if marks else []
+        found: dict[Cause, list[Mark]] = {}
+        for mark in marks:
+            found.setdefault(self.of(mark), []).append(mark)
+        return list(found.items())
+
+    def looked(self, cause: Cause, marks: Iterable[Mark], batches: int) -> None:
+        """A look at graphs of a cause had a result, or is not to be repeated soon."""
+        cause.again = AGAIN * batches
+        cause.origins.update((mark.module, mark.used, mark.line) for mark in marks)
+        if cause is self.next:
+            self._looked.append(cause)
+            self.next = Cause()
+
+    def is_told_elsewhere(self, cause: Cause, line: Line) -> bool:
+        """Whether another cause was told at a line: then this is the same one, of another model or call."""
+        return any(line in other.lines for other in self._looked if other is not cause)
