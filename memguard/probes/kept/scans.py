@@ -206,14 +206,15 @@ class ScansProbe(Probe):
             if pin is not None and not growth.numbers:
                 self._report_pin(pin, grows=not self._is_bounded(growth))
                 continue
+            elements, passed = _all_of(growth, batches, watch)
             kept.append(
                 KeptOutputs(
                     batch=watch.batch,
                     stage=watch.stage,
                     place=place,
-                    tensors=growth.elements,
-                    first_batch=max(watch.batch - batches, 0),
-                    bytes=growth.bytes,
+                    tensors=elements,
+                    first_batch=max(watch.batch - passed, 0),
+                    bytes=growth.bytes * elements // growth.elements,
                     bytes_per_batch=growth.bytes / batches,
                     bounded=self._is_bounded(growth),
                     numbers=growth.numbers,
@@ -378,6 +379,17 @@ class ScansProbe(Probe):
                     bytes=held.bytes,
                 )
             )
+
+
+def _all_of(growth: Growth, batches: int, watch: Watch) -> tuple[int, int]:
+    """The elements that came as those did which were seen to come, and in how many batches.
+
+    All that it has, where so many can have come in training until now; else it may have been filled before.
+    """
+    passed = round(growth.length * batches / growth.elements)
+    if watch.stage is Stage.TRAIN and batches <= passed <= watch.batch + 1:
+        return growth.length, passed
+    return growth.elements, batches
 
 
 def _is_of(pin: Pin, growth: Growth) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -139,6 +140,20 @@ def test_states_that_are_filled_side_by_side_are_told_as_one() -> None:
     assert (first.place.holder, first.beside) == ("Metric.preds", ("Metric.target",))
     assert first.bytes_per_batch == 64 * (512 + 128) * 4
     assert (second.place.holder, second.beside) == ("Metric.weights", ())
+
+
+@pytest.mark.parametrize("before", [0, 100])
+def test_what_grows_is_counted_from_its_beginning(before: int) -> None:
+    """Not from the first look on; but what lay in it before is left out where the batches cannot have brought it."""
+    model = nn.Linear(2, 2)
+    kept = [torch.zeros(512) for _ in range(before)]
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(40):
+            kept.append(torch.zeros(512))  # noqa: PERF401 # as users write it
+    (fact,) = loop.of(KeptOutputs)
+    assert fact.bytes == fact.tensors * 512 * 4 and fact.bytes_per_batch == 512 * 4
+    assert (fact.tensors == fact.batch + 1 and fact.first_batch == 0) is (before == 0)
+    assert fact.tensors <= fact.batch + 1
 
 
 @torch.no_grad()
