@@ -114,7 +114,8 @@ class HistoryProbe(Probe):
         finally:
             history.record_history(False, MAX_ENTRIES)
         batches, times = BATCHES[self._looks - 1], TIMES[self._looks - 1]
-        found = surviving(trace, at_least=times) or swelling(trace, at_least=times)
+        newest = len(trace) // batches
+        found = surviving(trace, at_least=times, newest=newest) or swelling(trace, at_least=times)
         for place, count, nbytes in found[:3]:
             self.report(
                 SurvivingAllocations(
@@ -128,18 +129,21 @@ class HistoryProbe(Probe):
             )
 
 
-def surviving(trace: list[dict[str, Any]], *, at_least: int) -> list[tuple[Place, int, int]]:
+def surviving(trace: list[dict[str, Any]], *, at_least: int, newest: int = 0) -> list[tuple[Place, int, int]]:
     """The user's lines whose allocations outlive the trace, most bytes first.
 
     Args:
         trace: Allocator events in PyTorch's snapshot format, oldest first.
         at_least: Surviving allocations of a line that make it worth telling: about one a batch.
+        newest: Events of the last batch: what it allocated, its gradients say, has survived nothing yet.
     """
     alive: dict[int, dict[str, Any]] = {}
-    for event in trace:
+    for number, event in enumerate(trace):
         action = event.get("action")
         if action == "alloc":
-            alive[event["addr"]] = event
+            alive.pop(event["addr"], None)
+            if number < len(trace) - newest:
+                alive[event["addr"]] = event
         elif action in ("free_requested", "free_completed", "free"):
             alive.pop(event["addr"], None)
     counts: Counter[Place] = Counter()

@@ -70,6 +70,28 @@ def test_growth_switches_the_history_on_for_a_few_batches_and_names_the_line() -
     assert {fact.place.line for fact in loop.of(SurvivingAllocations)} == {41}
 
 
+class BeforeZeroGrad(FakeHistory):
+    """Ends where the gradients of the last backward are still there: more of one line than of the one that keeps."""
+
+    def snapshot(self) -> dict[str, Any]:
+        trace = []
+        for batch in range(8):
+            trace.append(event("alloc", batch, line=41))
+            trace += [event("alloc", 100 * batch + 50 + i, line=42, size=1 << 20) for i in range(6)]
+            if batch < 7:
+                trace += [event("free_completed", 100 * batch + 50 + i, line=42) for i in range(6)]
+        return {"device_traces": [trace if len(self.calls) == 1 else []]}
+
+
+def test_what_the_last_batch_made_has_survived_nothing() -> None:
+    """The gradients that lie there between backward and `zero_grad` are not told as what survives."""
+    history = BeforeZeroGrad()
+    with Loop(nn.Linear(2, 2), kinds=[HistoryProbe], history=history, device_total_bytes=10_000) as loop:
+        for index in loop.batches(100):
+            loop.record = record(1000 + 10 * index)
+    assert {fact.place.line for fact in loop.of(SurvivingAllocations)} == {41}
+
+
 def test_a_level_floor_never_switches_it_on() -> None:
     """Constant memory and a saw-tooth are no suspicion."""
     history, _ = run([1000 + 10 * (i % 20) for i in range(200)])
