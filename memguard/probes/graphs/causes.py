@@ -16,8 +16,10 @@ MAX_CAUSES = 8
 """So many origins are looked at by themselves; what else comes counts to the last."""
 
 Line: TypeAlias = tuple[str | None, int | None]
-Origin: TypeAlias = tuple[int, bool, tuple[str, int] | None]
-"""What the graphs that one statement keeps have in common: the model, whether a backward came, the line of the call."""
+Origin: TypeAlias = tuple[bool, tuple[str, int] | None]
+"""What the graphs that one statement keeps have in common: whether a backward came, and the line that called the model.
+
+Not the model, which may be a new one in every batch."""
 
 
 def calling_line() -> tuple[str, int] | None:
@@ -65,7 +67,7 @@ class Causes:
         """The cause that a graph counts to."""
         if not self._looked:
             return self.next
-        origin = mark.module, mark.used, mark.line
+        origin = mark.used, mark.line
         for cause in self._looked:
             if origin in cause.origins:
                 return cause
@@ -83,7 +85,7 @@ class Causes:
     def looked(self, cause: Cause, marks: Iterable[Mark], batches: int) -> None:
         """A look at graphs of a cause had a result, or is not to be repeated soon."""
         cause.again = AGAIN * batches
-        cause.origins.update((mark.module, mark.used, mark.line) for mark in marks)
+        cause.origins.update((mark.used, mark.line) for mark in marks)
         if cause is self.next:
             self._looked.append(cause)
             self.next = Cause()

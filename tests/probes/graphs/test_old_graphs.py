@@ -124,6 +124,21 @@ def test_a_list_that_another_call_fills_too_is_no_second_cause() -> None:
     assert [(fact.first_batch, fact.place.line) for fact in loop.of(RetainedGraphs)] == [(0, line_of("of both"))]
 
 
+def test_models_that_are_new_in_every_batch_are_no_causes_of_their_own() -> None:
+    """A list of what fresh heads give is one cause: it is told at its first look, and again at four times as many."""
+    model, optimizer, x = make()
+    outputs = []
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(40):
+            head = nn.Linear(4, 2)
+            loop.add(head)
+            out = head(model(x)).norm()
+            step(optimizer, out)
+            outputs.append(out)  # of fresh heads
+    facts = loop.of(RetainedGraphs)
+    assert [(fact.graphs, fact.place.line) for fact in facts] == [(n, line_of("of fresh heads")) for n in (8, 32)]
+
+
 def test_a_list_beside_a_state_that_was_told_is_not_carried() -> None:
     """Whether new graphs reach the old ones is asked anew for those of another line."""
     torch.manual_seed(0)
