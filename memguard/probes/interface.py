@@ -238,6 +238,7 @@ class Probe(ABC):
         passes: Callable[[torch.Tensor, Collection[torch.Tensor]], bool] | None = None,
         collector: bool | None = True,
         stage: Stage | None = None,
+        rest: Callable[[Iterable[torch.Tensor]], None] | None = None,
     ) -> tuple[Holder, ...]:
         """Who holds the tensors that a judge recognises, likeliest cause first (`memguard.probes.naming.holders`)."""
         watch = self.watch
@@ -250,6 +251,7 @@ class Probe(ABC):
             passes=passes,
             collector=collector,
             calling=watch.calling,
+            rest=rest,
         )
 
     def install(self) -> None:  # noqa: B027 - most probes install nothing

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter
+from collections.abc import Iterable
 from typing import final
 
 import torch
 
 from memguard.probes.graphs.changed import needs_changed
-from memguard.probes.objects.sizes import saved_storages, storages_of
+from memguard.probes.objects.sizes import leaf_storages, saved_tensors, storages_of, walk
 from memguard.probes.reach import Reach
+
+MOST_SIZED = 64
+"""Graphs that are gone through, however large they are."""
+MOST_NODES = 30_000
+"""Nodes of graphs: further ones are gone through until there were so many."""
 
 
 @final
@@ -26,26 +32,56 @@ class GraphJudge:
         self._reach, self._owned = reach, owned
         self._held: dict[int, int] = {}
         self._own: set[int] = set()
-        self._sized: deque[int] = deque(maxlen=64)
+        self._leaves: dict[int, int] = {}
+        self._reached: Counter[int] = Counter()
+        """By how many graphs each leaf is: what all of them go back to lives without them, like a weight."""
+        self._sized, self._nodes, self._more = 0, MOST_NODES, 0
         self._spoilt = dates
 
     def __call__(self, tensor: torch.Tensor) -> int | None:
-        """Bytes that a tensor holds if it carries such a graph, else None; of the first 64 with all that they saved."""
+        """Bytes that a tensor holds if it carries such a graph, else None; of the first ones with all that they saved.
+
+        A backward takes away what was saved, not the leaves: an input made to require a gradient, and that gradient.
+        """
         if self._reach(tensor) is None:
             return None
         held = storages_of([tensor])
         self._own.update(held)
-        if len(self._sized) < 64 and tensor.grad_fn is not None:
-            self._sized.append(1)
-            held.update(saved_storages(tensor.grad_fn))
-            self._spoilt = self._spoilt and needs_changed(tensor.grad_fn, self._owned)
+        leaves: dict[int, int] = {}
+        if tensor.grad_fn is not None and (self._sized < MOST_SIZED or self._nodes > 0):
+            for node in walk(tensor.grad_fn):
+                self._nodes -= 1
+                held.update(storages_of(saved_tensors(node)))
+                leaves.update(leaf_storages(node))
+            if self._spoilt and self._sized < MOST_SIZED:
+                self._spoilt = needs_changed(tensor.grad_fn, self._owned)
+            self._sized += 1
         held = {key: size for key, size in held.items() if key not in self._owned}
+        leaves = {key: size for key, size in leaves.items() if key not in self._owned}
         self._held.update(held)
-        return sum(held.values())
+        self._leaves.update(leaves)
+        self._reached.update(leaves.keys())
+        return sum((leaves | held).values())
+
+    def count(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Adds what others hold that nobody looked at so far; where they are many, the last are taken to be alike."""
+        before, looked, rest = self._total(), 0, 0
+        for tensor in tensors:
+            if self._nodes > 0:
+                self(tensor)
+                looked += 1
+            else:
+                rest += 1
+        self._more += (self._total() - before) * rest // max(looked, 1)
 
     def total(self) -> int:
         """Bytes held by all of them together."""
-        return sum(self._held.values())
+        return self._total() + self._more
+
+    def _total(self) -> int:
+        shared = self._sized if self._sized > 1 else 0
+        own = {key: size for key, size in self._leaves.items() if self._reached[key] != shared}
+        return sum((own | self._held).values())
 
     @property
     def saves(self) -> bool:
@@ -55,5 +91,5 @@ class GraphJudge:
 
     @property
     def spoilt(self) -> bool:
-        """Whether they were, for each of the first 64 tensors: no backward can run through any of them."""
-        return self._spoilt and bool(self._sized)
+        """Whether they were, for each of the first tensors: no backward can run through any of them."""
+        return self._spoilt and self._sized > 0

@@ -261,7 +261,9 @@ class GraphsProbe(Probe):
         for deep in (False, True):
             reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys, deep=deep)
             judge = GraphJudge(reach, owned_storages(self.watch.models), dates=dates)
-            holders = self.holders(judge, graph=True, passes=reach.passes, stage=old[0].stage, collector=how)
+            holders = self.holders(
+                judge, graph=True, passes=reach.passes, stage=old[0].stage, collector=how, rest=judge.count
+            )
             if holders or not reach.gave_up:
                 break
         return _Kept(holders, judge.total(), judge.saves, judge.spoilt)

@@ -21,6 +21,7 @@ from memguard.probes.naming.causes import find_cause
 from memguard.probes.naming.collector import roots_by_collector
 from memguard.probes.naming.groups import Group, aliases_among, grouped, ranked
 from memguard.probes.naming.names import NAMES, cells_of, innermost, place_of, text_of
+from memguard.probes.naming.passed_over import passed_over
 from memguard.probes.naming.passing import passes_on
 from memguard.probes.naming.roots import roots_of
 from memguard.probes.naming.walk import MAX_OBJECTS, MAX_SECONDS, Budget, Link, Walk, innermost_newest
@@ -238,6 +239,7 @@ def find_holders(
     max_seconds: float = MAX_SECONDS,
     collector: bool | None = True,
     calling: Iterable[tuple[str, int]] = (),
+    rest: Callable[[Iterable[torch.Tensor]], None] | None = None,
 ) -> tuple[Holder, ...]:
     """Who holds the tensors a judge recognises, the likeliest cause first; empty if nothing in Python does.
 
@@ -256,6 +258,8 @@ def find_holders(
         max_seconds: Bound of the whole in time.
         collector: Whether to ask the garbage collector for referrers when the walk finds nobody; None asks it alone.
         calling: Functions that were seen to call a model while graphs piled up.
+        rest: Told the tensors of which no holder is needed, and the judge was not asked: of long containers the walk
+            reads a sample.
     """
     survey = Survey(
         models=models,
@@ -277,6 +281,8 @@ def find_holders(
         if collector is not False:
             survey.walk_from(roots_by_collector(judge, functools.partial(survey.budget.is_spent, max_seconds / 2)))
             found = survey.judged(judge)
+    if rest is not None:
+        rest(passed_over(link for link, _ in found))
     return survey.holders(found, stage=stage, graph=graph, passes=passes)
 
 

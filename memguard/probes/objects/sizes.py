@@ -70,6 +70,14 @@ def saved_tensors(node: Any) -> Iterator[torch.Tensor]:
         yield data
 
 
+def leaf_storages(node: Any) -> dict[int, int]:
+    """The storages of a plain leaf where a graph ends, and of its gradient. A weight is none: its module holds it."""
+    variable = getattr(node, "variable", None)
+    if type(variable) is not torch.Tensor or not variable.is_leaf:  # a subclass would run code of its own
+        return {}
+    return storages_of([variable] if type(variable.grad) is not torch.Tensor else [variable, variable.grad])
+
+
 def raw_saved(node: Any) -> Iterator[tuple[Any, torch.Tensor]]:
     """What one node saved, without what a hook of the user's would unpack: torch's own wrapper, and the tensor."""
     kind: Any = type(node)
