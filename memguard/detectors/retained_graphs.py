@@ -57,7 +57,10 @@ class RetainedGraph(Detector):
         if self._cycle and fact.place.holder is None and fact.place.line is None:
             return
         per_batch = _per_batch(fact)
-        message = f"{_who(fact)} keeps the graphs of {_of_what(fact)} alive{_since(fact)}{_cost(fact)}."
+        what = f"a graph that got longer over {_of_what(fact)}"
+        if not fact.deepened:
+            what = f"the graphs of {_of_what(fact)} alive"
+        message = f"{_who(fact)} keeps {what}{_since(fact)}{_cost(fact)}."
         name = fact.place.holder or "it"
         advice = (
             f"store the value without its graph: detach what goes into {name} (x.detach(), or x.item() for a number)"
@@ -72,7 +75,7 @@ class RetainedGraph(Detector):
         elif not fact.backward:
             advice += "; if it is evaluation, run it under torch.no_grad()"
         # The mean and the variance of one update: a graph that is known by its depth alone is no second warning.
-        known = fact.bytes is None and any(fact.place.is_beside(told) for told in self._told)
+        known = fact.deepened and any(fact.place.is_beside(told) for told in self._told)
         if not known:
             self._told.append(fact.place)
         yield from_fact(
@@ -165,7 +168,10 @@ def _since(fact: RetainedGraphs) -> str:
 
 
 def _cost(fact: RetainedGraphs) -> str:
+    """What it takes; of a graph that is known by its depth alone, nobody knows that."""
+    if fact.deepened:
+        return ""
     size = f": {format_bytes(fact.bytes)} so far" if fact.bytes else ""
     if fact.backward and not fact.saves and fact.retained_by.line is None:
-        return f"{size}, and the graphs' nodes in host memory"
+        return f"{size}, and the graphs' nodes in host memory" if size else ": at least their nodes, in host memory"
     return f"{size}, every saved activation included"

@@ -31,6 +31,8 @@ class RetainedGraphs(Fact):
     """Name of a graph node where they were found; all that is known of something held from C++."""
     together: bool = False
     """Whether they are forwards of one phase without a step, of whose graphs one at a time would do, or none."""
+    deepened: bool = False
+    """Whether it is one graph, met twice, of which is known only that it got deeper in between."""
     retained_by: Place = NOWHERE
     """The backward with ``retain_graph=True`` that a carried state made necessary."""
 

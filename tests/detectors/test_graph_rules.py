@@ -58,10 +58,27 @@ def test_of_two_running_values_that_one_method_updates_one_is_a_warning() -> Non
         **{**AT, "place": mean}, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3, bytes=MIB, backward=True
     )
     variance = replace(first, place=replace(mean, line=23, holder="Codes.variance"), optimizer_steps=0, bytes=None)
+    variance = replace(variance, deepened=True)
     told = judge(RetainedGraph(), first, variance, first)
     assert [finding.severity for finding in told] == [Severity.WARNING, Severity.INFO, Severity.WARNING]
     told = judge(RetainedGraph(), first, replace(variance, place=replace(variance.place, function="Codes.other")))
     assert [finding.severity for finding in told] == [Severity.WARNING] * 2
+
+
+def test_of_a_graph_known_by_its_depth_alone_no_size_is_told() -> None:
+    """It got longer between two looks: how many batches are in it, and whether a backward ran through it, is open."""
+    fact = RetainedGraphs(**AT, graphs=12, first_batch=5, last_batch=17, optimizer_steps=0, deepened=True)
+    (told,) = judge(RetainedGraph(), fact)
+    assert told.message.endswith("keeps a graph that got longer over 12 batches (batches 5 to 17).")
+    (told,) = judge(CarriedState(), replace(fact, carried=True))
+    assert told.message.endswith("over 12 batches.")
+
+
+def test_where_no_size_is_known_of_graphs_behind_their_backward_the_nodes_are_told() -> None:
+    """Without a size it is whole too, and claims no more than that."""
+    fact = RetainedGraphs(**AT, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3)
+    (told,) = judge(RetainedGraph(), fact)
+    assert told.message.endswith("after the last of them was built: at least their nodes, in host memory.")
 
 
 def test_graphs_of_one_phase_are_counted_by_forwards_and_want_no_more_than_one_at_a_time() -> None:

@@ -96,6 +96,7 @@ def _of_tensor(watch: Watch, place: Place, found: Swelling) -> Fact | None:
             last_batch=watch.batch,
             optimizer_steps=0,
             carried=carried,
+            deepened=True,
         )
     if is_on_host(place):
         return None

@@ -51,6 +51,7 @@ def test_an_average_with_a_graph_is_told_as_one() -> None:
                 shadow[name] = 0.9 * shadow[name] + 0.1 * parameter  # averaged
     (fact,) = loop.of(RetainedGraphs)
     assert fact.place.holder == "shadow" and fact.graphs >= 8
+    assert fact.deepened and fact.bytes is None
     assert "# averaged" in line_of(fact)
 
 
