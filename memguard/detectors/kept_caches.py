@@ -46,9 +46,10 @@ class KeptCaches:
             fact,
             run,
             Severity.WARNING if never_stops(fact, run) else Severity.INFO,
-            f"{who_keeps(fact)} {plural(fact.tensors, 'tensor')} since batch {fact.first_batch} {in_memory(run)}, and "
-            f"is a cache: {format_bytes(fact.bytes)} so far, {format_bytes(fact.bytes_per_batch)} more with every "
-            "batch. If its keys hardly ever come twice, it never stops growing.",
+            f"{who_keeps(fact)} {fact.what or plural(fact.tensors, 'tensor')} since batch {fact.first_batch} "
+            f"{in_memory(run)}, and is a cache: {format_bytes(fact.bytes)} so far, "
+            f"{format_bytes(fact.bytes_per_batch)} more with every batch. If its keys hardly ever come twice, it never "
+            "stops growing.",
             remedy_of(fact),
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,

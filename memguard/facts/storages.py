@@ -12,6 +12,7 @@ class KeptOutputs(Fact):
     """Detached outputs or derived tensors of many batches are alive."""
 
     tensors: int
+    """Elements, or batches, that have come; of each there may be several tensors, and then `what` says so."""
     first_batch: int
     bytes: int
     bytes_per_batch: float
@@ -24,7 +25,7 @@ class KeptOutputs(Fact):
     bounded: bool = True
     """Whether the source empties or limits what holds them, as far as it shows."""
     what: str | None = None
-    """What they are, where a library keeps them: in words."""
+    """What they are, in words, where they are no plain number of tensors or a library keeps them."""
     remedy: str | None = None
     """How to have the library keep them elsewhere."""
     numbers: bool = False

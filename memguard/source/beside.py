@@ -23,6 +23,7 @@ def as_one(kept: Iterable[KeptOutputs]) -> list[KeptOutputs]:
             first_batch=min(one.first_batch, other.first_batch),
             bytes=one.bytes + other.bytes,
             bytes_per_batch=one.bytes_per_batch + other.bytes_per_batch,
+            what=one.what or other.what,
             beside=(*one.beside, other.place.holder or "", *other.beside),
         )
     return joined

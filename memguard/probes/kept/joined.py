@@ -109,6 +109,7 @@ def _of_tensor(watch: Watch, place: Place, found: Swelling) -> Fact | None:
         bytes=found.bytes,
         bytes_per_batch=found.bytes / found.batches,
         bounded=is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates),
+        what=f"tensors of {found.batches} batches",
     )
 
 

@@ -223,6 +223,7 @@ class OutputsProbe(Probe):
                 bytes_per_batch=held / len(batches),
                 bounded=bounded,
                 cached=is_cache(place.file, place.line, place.holder),
+                what=f"tensors of {len(batches)} batches",
                 remedy=_PREDICTIONS if (place.holder or "").endswith("._trainer") else None,
             )
         )

@@ -217,6 +217,7 @@ class ScansProbe(Probe):
                     bytes=growth.bytes * elements // growth.elements,
                     bytes_per_batch=growth.bytes / batches,
                     bounded=self._is_bounded(growth),
+                    what="elements of several tensors" if len(growth.newest) > 1 else None,
                     numbers=growth.numbers,
                     cached=is_cache(place.file, place.line, place.holder),
                 )

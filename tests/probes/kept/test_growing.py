@@ -156,6 +156,17 @@ def test_what_grows_is_counted_from_its_beginning(before: int) -> None:
     assert fact.tensors <= fact.batch + 1
 
 
+def test_elements_of_several_tensors_are_not_counted_as_tensors() -> None:
+    """A replay of pairs: half of its tensors would be told."""
+    replay: list[tuple[torch.Tensor, torch.Tensor]] = []
+    with Loop(nn.Linear(2, 2), kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(40):
+            replay.append((torch.zeros(64, 64), torch.zeros(64, 64)))  # noqa: PERF401 # as users write it
+    (fact,) = loop.of(KeptOutputs)
+    assert fact.place.holder == "replay"
+    assert fact.what == "elements of several tensors"
+
+
 @torch.no_grad()
 def collected(loop: Loop, model: nn.Module, count: int) -> list[torch.Tensor]:
     """A row of each answer."""

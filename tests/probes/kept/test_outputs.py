@@ -44,6 +44,18 @@ def test_detached_outputs_that_nothing_empties_are_told() -> None:
     assert fact.tensors >= 8 and not fact.bounded
 
 
+def test_of_outputs_with_several_tensors_the_batches_are_counted() -> None:
+    """A pair a batch is sixteen tensors of eight batches: the words are of batches."""
+    model, x = make()
+    pairs = []
+    with Loop(model, kinds=[OutputsProbe]) as loop:
+        for _ in loop.batches(14):
+            y = model(x).detach()
+            pairs.append((y, y))
+    fact = loop.of(KeptOutputs)[0]
+    assert fact.what == f"tensors of {fact.tensors} batches"
+
+
 def test_predictions_of_one_validation_are_bounded() -> None:
     """A local list that ends with its pass is told as bounded."""
     model, x = make()
