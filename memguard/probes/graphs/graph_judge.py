@@ -14,8 +14,8 @@ from memguard.probes.reach import Reach
 
 MOST_SIZED = 64
 """Graphs that are gone through, however large they are."""
-MOST_NODES = 30_000
-"""Nodes of graphs: further ones are gone through until there were so many."""
+MOST_NODES = 10_000
+"""Nodes of graphs: further ones are gone through until there were so many, in a fifth of a second."""
 
 
 @final
