@@ -68,9 +68,8 @@ class GraphJudge:
         before, looked, rest = self._total(), 0, 0
         for tensor in tensors:
             if self._nodes > 0:
-                self(tensor)
-                looked += 1
-            else:
+                looked += self(tensor) is not None
+            elif tensor.grad_fn is not None and (self._reach.gave_up or self._reach(tensor) is not None):
                 rest += 1
         self._more += (self._total() - before) * rest // max(looked, 1)
 

@@ -49,11 +49,11 @@ def test_a_leaf_of_every_graph_is_not_what_they_hold() -> None:
 
 
 def test_those_beyond_the_bound_are_taken_to_be_alike(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    """Of a list of a thousand graphs some are gone through, and the size is that of all."""
+    """Of a long list of graphs some are gone through, and the size is that of all; young ones do not count."""
     monkeypatch.setattr(graph_judge, "MOST_NODES", 10)
     losses = [used() for _ in range(20)]
     judge = judge_of(*losses)
-    judge.count(losses)
+    judge.count([*losses, *(used() for _ in range(5))])
     assert judge.total() == 20 * 804
 
 
