@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import nn
 
-from memguard.facts import Fact
+from memguard.facts import Fact, Place
 from memguard.module_parts import parameters_of
 from memguard.probes.elsewhere import Elsewhere
 from memguard.probes.ledger import Ledger
@@ -110,6 +110,8 @@ class Watch:
     """Models whose graphs of evaluation were told as kept alive: nobody will use them, though they do not die."""
     carried: set[int] = field(default_factory=set)
     """Those of them whose graphs a carried state keeps: told as that, and not as an evaluation besides."""
+    retained_at: set[Place] = field(default_factory=set)
+    """Lines of evaluation whose graphs were told as kept over steps: told as that, and not as evaluation besides."""
     chained: set[int] = field(default_factory=set)
     """Models in training mode whose graphs a carried state keeps: told as that, and not as a frozen model besides."""
     rolled_out: set[tuple[str | None, str | None]] = field(default_factory=set)

@@ -371,6 +371,8 @@ class GraphsProbe(Probe):
             cause.lines.add(line)
             self._filled.append(place)
             watch.told.add(line)
+            if training:
+                watch.retained_at.update(mark.asked for mark in old if mark.asked is not None and not mark.training)
             if rolled_out or (carried and evaluated):
                 watch.rolled_out.add((place.file, place.function))
             if carried and evaluated:
