@@ -26,7 +26,7 @@ _ONE_TENSOR = frozenset(
 )
 """What a tensor gives back as one other."""
 _SHAPED = frozenset({"squeeze", "unsqueeze", "view", "reshape", "flatten", "transpose", "permute", "t"})
-_BACKWARDS = frozenset({"backward", "manual_backward"})
+_BACKWARDS = frozenset({"backward", "grad", "manual_backward"})
 
 
 @final
@@ -78,12 +78,12 @@ class Body:
         return names
 
     def is_set_between(self, name: str, made: ast.stmt, until: ast.stmt) -> bool:
-        """Whether the variable gets another value before the statement that runs."""
+        """Whether the variable gets another value, or is deleted, before the statement that runs."""
         return any(
             made.lineno < statement.lineno < until.lineno
             and any(
                 isinstance(part, ast.Name) and part.id == name
-                for target in _targets(statement)
+                for target in (statement.targets if isinstance(statement, ast.Delete) else _targets(statement))
                 for part in _flat(target)
             )
             for statement in self._statements

@@ -206,7 +206,7 @@ class _Look:
         if block.freed is None or block.freed > over or body.goes_back(line):
             return None  # something else holds it as well, or the graph may
         names = names_set(making)
-        name = self._which(names, block, depth) if names is not None and len(names) > 1 else names[0] if names else None
+        name = self._which(names, making, block, depth) if names else None
         if name is None or body.is_set_between(name, making, running):
             return None
 
@@ -220,12 +220,15 @@ class _Look:
         place = Place(file=file, line=making.lineno, function=body.path, holder=name, source=body.text(making))
         return _Found(block, place, name, line)
 
-    def _which(self, names: list[str], block: _Block, depth: int) -> str | None:
-        """Into which of several variables a block went: the function that was called returns it at that place.
+    def _which(self, names: list[str], making: Any, block: _Block, depth: int) -> str | None:
+        """Into which of a statement's variables a block went: the function that was called returns it at that place.
 
-        Where one statement makes and returns all, they are made in their order.
+        Where one statement makes and returns all, they are made in their order. What else a statement with one variable
+        leaves is the graph's, or an object's: the variable's own is made last.
         """
         made = self._stack(block.made)
+        if len(names) == 1:
+            return names[0] if self._left_by(making, block.made, depth)[-1:] == [block] else None
         for inner, (file, line, _) in enumerate(made[depth + 1 :], depth + 1):
             if not is_user_file(file):
                 continue

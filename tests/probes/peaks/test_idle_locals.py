@@ -23,6 +23,9 @@ def both(x):
     return x.mean(), x.repeat(1, 64)
 def one_of_them_twice(x):
     return x, (x.repeat(1, 64), kept.append(x + 1))[0]
+hidden, head = nn.Linear(16, 900), nn.Linear(900, 4)
+def score(x):
+    return head(hidden(x))
 def best(x):
     return x.repeat(1, 64).topk(900, 1), x.size(0)
 """
@@ -73,6 +76,18 @@ HEALTHY = {
     ),
     "one part of a tuple is a number, another two tensors": (
         "    most, rows = best(x)\n    after = torch.zeros(400_000)\n    return most[0].sum() + after.sum() + rows\n"
+    ),
+    "deleted, and the graph is held": (
+        "    with torch.enable_grad():\n        y = score(x)\n        small = y.mean()\n        del y\n"
+        "    after = torch.zeros(500_000)\n    return small.detach() + after.sum()\n"
+    ),
+    "small, and the graph behind it is held": (
+        "    with torch.enable_grad():\n        y = score(x)\n        small = y.mean()\n"
+        "    after = torch.zeros(500_000)\n    return small.detach() + after.sum()\n"
+    ),
+    "a gradient runs through its graph": (
+        "    x = x.clone().requires_grad_()\n    with torch.enable_grad():\n        y = hidden(x).exp_()\n"
+        "        small = y.mean()\n    return torch.autograd.grad(small, [x])[0].mean()\n"
     ),
     "little": "    wide = x.repeat(1, 4)\n    small = wide.mean()\n" + NEXT,
     "as much was there while it was read": (
