@@ -27,6 +27,7 @@ APART = 3
 KEPT = 3
 """Older ones that are still there, before it is asked who keeps them."""
 TRIES = 3
+"""Looks at names for models that are worth it; what is too small so far may become more."""
 _COLLECTS = re.compile(r"\.(append|appendleft|add|extend|insert|setdefault|update)\(|\]\s*=[^=]|\+=")
 
 
@@ -66,8 +67,8 @@ class ModelSeriesProbe(Probe):
         made = self._made.get(kind or "", [])
         if len(made) < MADE or kind is None:
             return
-        self._tries += 1
-        older = [model for ref, _, _ in made[:-1] if (model := ref()) is not None]
+        there = [(model, size) for ref, _, size in made[:-1] if (model := ref()) is not None]
+        older = [(model, size or weights_bytes(model)) for model, size in there]
         newest = made[-1][0]()
         if newest is None:
             return
@@ -83,13 +84,14 @@ class ModelSeriesProbe(Probe):
         """Forgets all models."""
         self._made.clear()
 
-    def _kept(self, older: list[nn.Module]) -> Fact | None:
-        """Who collects models that had their time."""
-        nbytes = sum(map(weights_bytes, older))
+    def _kept(self, older: list[tuple[nn.Module, int]]) -> Fact | None:
+        """Who collects models that had their time, of these sizes."""
+        nbytes = sum(size for _, size in older)
         if nbytes < least_of_series(self.watch):
             return None
+        self._tries += 1
         survey = Survey(extra=self.watch.roots(), frame=sys._getframe(1))
-        numbers = {id(model) for model in older}
+        numbers = {id(model) for model, _ in older}
         places = [survey.cause(link) for link in survey.walk.links if id(link.value) in numbers][: len(older)]
         collecting = [place for place in places if _COLLECTS.search(place.source or "")]
         if len(collecting) < KEPT:
@@ -107,6 +109,7 @@ class ModelSeriesProbe(Probe):
         """Whether a name of the newest was that of the one before, which nothing dropped."""
         if size < least_of_series(self.watch):
             return None
+        self._tries += 1
         place = _remade(newest)
         if place is None:
             return None

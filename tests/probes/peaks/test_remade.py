@@ -160,6 +160,20 @@ def test_models_of_a_search_that_something_collects_are_told_at_its_statement() 
     assert (fact.copies, fact.earlier) == (3, True)
 
 
+def test_small_models_of_a_search_take_no_look_from_the_large_ones() -> None:
+    """A search may begin with those that are worth no word."""
+    trained: dict[int, nn.Module] = {}
+    with Loop(kinds=[ModelSeriesProbe]) as loop:
+        for number in range(9):
+            model = nn.Linear(1024, 8 if number < 7 else 1024)
+            loop.probes.add_model(model)
+            for _ in loop.batches(6):
+                model(torch.ones(1, 1024))
+            trained[number] = model  # goes in
+    (fact,) = loop.of(ModelCopies)
+    assert (fact.place.holder, fact.place.line, fact.copies) == ("trained", line_of("goes in"), 8)
+
+
 def test_models_that_are_trained_side_by_side_are_no_series() -> None:
     """Critics of one class are first called in the same batch."""
     critics = [nn.Linear(1024, 1024) for _ in range(4)]
