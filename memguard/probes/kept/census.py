@@ -16,7 +16,7 @@ from memguard.probes.naming.holders import Survey
 from memguard.probes.naming.names import NAMES, innermost, text_of
 from memguard.probes.naming.walk import Link
 from memguard.probes.objects import container_of, length_of
-from memguard.probes.objects.host_sizes import is_from_worker, is_unknown, newest_of, size_of
+from memguard.probes.objects.host_sizes import is_from_worker, is_unknown, latest_of, newest_of, size_of
 from memguard.probes.objects.nested import tensors_in
 from memguard.probes.objects.sizes import storage_key, storages_of
 
@@ -54,9 +54,9 @@ class Growth:
     shared: bool = False
     """Whether all its tensors do."""
     newest: tuple[int, ...] = ()
-    """Storages of the tensors in its newest element."""
+    """Storages of the tensors in its newest elements."""
     graphs: GraphsBelow | None = None
-    """What the graphs hold, where a tensor in its newest element carries one."""
+    """What the graphs hold, where a tensor in its newest elements carries one."""
     numbers: bool = False
     """Whether each of its tensors is one number, whatever the storage behind it takes."""
     on_cpu: bool = False
@@ -146,7 +146,7 @@ def _growth_of(
     owned: Collection[int],
 ) -> Growth:
     of_newest, from_worker = newest
-    tensors = list(tensors_in(newest_of(link.value), 3))
+    tensors = [tensor for element in latest_of(link.value) for tensor in tensors_in(element, 3)]
     graph = any(tensor.grad_fn is not None for tensor in tensors)
     place = survey.cause(link, graph=graph, tensors=bool(tensors))
     return Growth(

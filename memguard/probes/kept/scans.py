@@ -175,7 +175,8 @@ class ScansProbe(Probe):
             survey, before, elements=MIN_ELEMENTS, nbytes=1, host_bytes=least, copied=copied, owned=owned
         )
         for growth in found:
-            if growth.elements < PER_BATCH * batches and growth.bytes < MIN_BYTES_PER_BATCH * batches:
+            is_light = growth.elements < PER_BATCH * batches and growth.bytes < MIN_BYTES_PER_BATCH * batches
+            if is_light and growth.graphs is None:
                 continue
             place = growth.place
             where = (place.file, place.line)

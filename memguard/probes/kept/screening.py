@@ -18,7 +18,7 @@ from memguard.probes.kept.slices import Position
 from memguard.probes.kept.swelling import Measure, Swelling, Swellings
 from memguard.probes.naming.walk import Link
 from memguard.probes.objects import Via, attributes_of, container_of, length_of, unwrapped
-from memguard.probes.objects.host_sizes import block_of, is_from_worker, newest_of, size_of
+from memguard.probes.objects.host_sizes import block_of, is_from_worker, latest_of, size_of
 from memguard.probes.objects.sizes import storage_key
 
 PER_BATCH = 0.9
@@ -71,7 +71,7 @@ class Screening:
         rates: Likewise the elements a batch by which containers had grown (`rates`).
 
     Attributes:
-        lengths: (elements, batch) of each container, by its position.
+        lengths: (elements, batch) of each container, by its position; of one that grew by a few, as they were before.
         newest: What was added to it last, weakly. If that is gone at the next screening, the container did not grow: it
             is another one under the same name, like the list of this episode's losses, or was emptied and filled again.
     """
@@ -165,11 +165,12 @@ class Screening:
         if not length:
             return
         then = self._before.get(position.number)
-        self.lengths[position.number] = (length, self.batch)
-        newest = newest_of(value)
+        newest = _telling_of(value)
         last = self._newest_before.get(position.number)
         if last is not None and last() is None:
             then = None
+        is_young = then is not None and 0 < length - then[0] < MIN_GROWTH
+        self.lengths[position.number] = then if then is not None and is_young else (length, self.batch)
         if then is not None and self._goes_on(position.number, length, then) and self._counts(position.number, newest):
             self._grown[outer] = then
         if self._is_much(length, then, newest) and is_from_worker(newest):
@@ -236,6 +237,12 @@ def _is_state(value: Any) -> bool:
         return False
     keys = islice(dict.__iter__(value), 4)
     return any(type(key) is str and key.endswith(("weight", "bias")) for key in keys)
+
+
+def _telling_of(container: Any) -> Any:
+    """What was added last, or a little before where that is plain: a loss between the numbers of a log."""
+    latest = latest_of(container)
+    return next((element for element in latest if not _is_plain(element)), latest[0] if latest else None)
 
 
 def _is_plain(value: Any, depth: int = 2) -> bool:

@@ -25,6 +25,9 @@ SAMPLE = 32
 """Elements of a container that stand for all of them; half as many at each level below."""
 MAX_DEPTH, MAX_COUNT_DEPTH = 5, 12
 
+LATEST = 4
+"""Elements at the end of a container that are looked at: a log may get a number between two tensors."""
+
 MIN_TEXT = 64 * 1024
 """Characters of a text that may be one to which every batch adds."""
 
@@ -53,16 +56,22 @@ def is_unknown(value: object) -> bool:
 
 def newest_of(container: object) -> object:
     """What was added to a container last; None where its order does not tell."""
+    return next(iter(latest_of(container)), None)
+
+
+def latest_of(container: object) -> tuple[object, ...]:
+    """The last few that were added to a container, the newest first; none where its order does not tell."""
     kind = type(container)
+    elements: Iterable[object] = ()
     if issubclass(kind, list):
-        return next(list.__reversed__(container), None)  # type: ignore[arg-type]
-    if issubclass(kind, tuple):
-        return next(iter(tuple.__getitem__(container, slice(-1, None))), None)  # type: ignore[call-overload]
-    if issubclass(kind, collections.deque):
-        return next(collections.deque.__reversed__(container), None)  # type: ignore[arg-type]
-    if issubclass(kind, dict):
-        return next(reversed(dict.values(container)), None)  # type: ignore[arg-type]
-    return None
+        elements = list.__reversed__(container)  # type: ignore[arg-type]
+    elif issubclass(kind, tuple):
+        elements = reversed(tuple.__getitem__(container, slice(-LATEST, None)))  # type: ignore[call-overload]
+    elif issubclass(kind, collections.deque):
+        elements = collections.deque.__reversed__(container)  # type: ignore[arg-type]
+    elif issubclass(kind, dict):
+        elements = reversed(dict.values(container))  # type: ignore[arg-type]
+    return tuple(islice(elements, LATEST))
 
 
 def block_of(value: object) -> int:

@@ -2,6 +2,7 @@
 
 import linecache
 
+import pytest
 import torch
 from torch import nn
 
@@ -29,6 +30,45 @@ def test_terms_that_depend_on_the_weights_alone_are_told_as_graphs() -> None:
     assert fact.backward and fact.bytes == 4 * fact.graphs  # the numbers; what was saved is gone
     assert "kept" in linecache.getline(str(fact.place.file), fact.place.line or 0)
     assert loop.of(KeptOutputs) == []
+
+
+@pytest.mark.parametrize(("every", "numbers"), [(1, 1), (1, 3), (5, 0), (5, 1)])
+def test_graphs_are_told_in_a_log_that_gets_numbers_too_or_is_filled_every_few_batches(
+    every: int, numbers: int
+) -> None:
+    """The newest element may be a number, and few of the others come between two rounds."""
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    log: list[torch.Tensor | float] = []
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for index in loop.batches(60):
+            penalty = model.weight.pow(2).sum()
+            optimizer.zero_grad()
+            (model(torch.randn(2, 8)).sum() + penalty).backward()
+            optimizer.step()
+            if index % every == 0:
+                log.append(penalty)  # kept
+                log.extend([float(index)] * numbers)
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.place.holder == "log" and fact.graphs >= 8
+    assert "kept" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+@pytest.mark.parametrize("window", [4, 20])
+def test_a_mixed_log_with_an_end_is_silent(window: int) -> None:
+    """It is cut to its last few elements."""
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    log: list[torch.Tensor | float] = []
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(60):
+            penalty = model.weight.pow(2).sum()
+            optimizer.zero_grad()
+            (model(torch.randn(2, 8)).sum() + penalty).backward()
+            optimizer.step()
+            log.extend((penalty, 1.0))
+            del log[:-window]
+    assert loop.facts == []
 
 
 def test_losses_gathered_for_one_step_are_silent() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from memguard.probes.objects.host_sizes import is_from_worker, newest_of, objects_of, size_of
+from memguard.probes.objects.host_sizes import is_from_worker, latest_of, newest_of, objects_of, size_of
 
 
 class Sample:
@@ -55,6 +55,7 @@ def test_the_newest_element_is_the_last_one() -> None:
     """Of lists, dictionaries and queues; a set has none."""
     assert newest_of([1, 2]) == newest_of({"a": 1, "b": 2}) == newest_of(collections.deque([1, 2])) == 2
     assert newest_of([]) is newest_of({}) is newest_of({1, 2}) is None
+    assert latest_of([1, 2, 3, 4, 5]) == latest_of((1, 2, 3, 4, 5)) == (5, 4, 3, 2)
 
 
 def test_tensors_in_shared_memory_are_those_of_workers() -> None:
