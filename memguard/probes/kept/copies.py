@@ -46,7 +46,7 @@ class Copy:
     place: Place
     bytes: int
     averaged: bool
-    """Whether its name says that it is wanted: an average of weights, a teacher, a target network."""
+    """Whether its name says that it is wanted: an average of weights, a teacher, a target network. Without graphs."""
     written: bool = False
     """Whether it goes on changing, as an average does."""
     trained: bool = False
@@ -101,7 +101,7 @@ def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Co
                     Copy(
                         place,
                         sum(fresh.values()),
-                        averaged=_is_average(link, place),
+                        averaged=_is_average(link, place) and not any(tensor.grad_fn is not None for tensor in tensors),
                         written=_is_written(tensors, place),
                         trained=is_module and bool(gradients_of(tensors)),
                         alike=not is_module and (not _COPIES.search(source) or bool(_COMPUTES.search(source))),

@@ -78,7 +78,7 @@ def _is_new(watch: Watch, holder: Holder) -> bool:
 
 
 def _of_tensor(watch: Watch, place: Place, found: Swelling) -> Fact | None:
-    first = max(watch.batch - found.batches, 0)
+    first = max(watch.batch - found.since, 0)
     if found.nodes:
         carried = is_fed_back(place, user_frames()) or is_own_memory(place, watch.models, user_frames())
         if watch.stage.evaluates and (

@@ -31,6 +31,7 @@ class Rounds:
 
     Attributes:
         count: Batches that were looked at.
+        batches: Batches of this stage: those since the last look count as of the stage in which the next one is taken.
         is_open: Whether a round is under way.
         lengths: What the last complete round counted.
         has_looked: Whether something that this round suspects was looked at; what comes later waits for its end.
@@ -39,7 +40,7 @@ class Rounds:
     """
 
     def __init__(self, *, rests: bool = False, before: Rounds | None = None, away: int = 0) -> None:
-        self.count = 0
+        self.count = self.batches = 0
         self.lengths: dict[int, tuple[int, int]] = {}
         self._measures: dict[int, Measure] = {}
         self._rates: dict[int, float] = {}
@@ -111,7 +112,7 @@ class Rounds:
         walk, screening = self._walk, self._screening
         if walk is None:
             return None
-        screening.batch = watch.batches
+        screening.batch, screening.count = watch.batches, self.batches
         left = steps
 
         def visit(link: Link, position: Position) -> None:

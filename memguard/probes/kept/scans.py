@@ -75,6 +75,8 @@ class ScansProbe(Probe):
         self._passes: dict[Stage, int] = {}
         self._ended: dict[Stage, tuple[Rounds, int]] = {}
         """Of each stage that evaluates, the last pass's rounds, and the batches that had been at its end."""
+        self._counted = 0
+        """Batches that had been at the last look."""
         self._explained: set[int] = set()
         self._steps: deque[tuple[int, int]] = deque(maxlen=256)
         """Batches and optimizer steps so far, at the slices of the last rounds."""
@@ -90,6 +92,8 @@ class ScansProbe(Probe):
         if rounds is None:
             rounds = self._stages[watch.stage] = self._next_pass(watch.stage)
         rounds.count += 1
+        rounds.batches += watch.batches - self._counted
+        self._counted = watch.batches
         if rounds.is_due():
             rounds.begin(watch, MIN_HOST_BYTES)
         if rounds.is_open:

@@ -85,7 +85,7 @@ class Screening:
     ) -> None:
         self.lengths: dict[int, tuple[int, int]] = {}
         self.newest: dict[int, weakref.ref[Any]] = {}
-        self.batch = 0
+        self.batch = self.count = 0
         self._before = before or {}
         self._newest_before = newest or {}
         self._rates_before = rates or {}
@@ -116,7 +116,7 @@ class Screening:
         elif container_of(kind) is not None:
             self._meet_container(value, position)
         elif size := block_of(value):
-            self.swellings.meet_block(value, size, position.number, self.batch)
+            self.swellings.meet_block(value, size, position.number, self.batch, self.count)
 
     def conclude(self) -> Suspicions:
         """What is suspect so far; of pinned storages that can only be told once the walk is complete."""
@@ -139,7 +139,7 @@ class Screening:
         key = storage_key(tensor)
         if key is None or issubclass(type(tensor), nn.Parameter):
             return
-        self.swellings.meet(tensor, key[1], position.number, self.batch)
+        self.swellings.meet(tensor, key[1], position.number, self.batch, self.count)
         if key[1] < MIN_PIN_BYTES:
             return
         self._sizes[key[0]] = key[1]

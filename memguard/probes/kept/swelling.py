@@ -32,6 +32,8 @@ class Measure:
     nodes: int
     """Depths of its graph on both sides: that of ``total + x`` goes back to the first total, however wide ``x`` is."""
     batch: int
+    count: int
+    """Batches of its stage until then."""
     graph: weakref.ref[Attached] | None = None
     """Lives as long as the graph that was measured."""
 
@@ -45,6 +47,9 @@ class Swelling:
     """By which its storage is larger; 0 where it is its graph that is."""
     nodes: int
     batches: int
+    """Of the stage, meanwhile."""
+    since: int
+    """The same with those of other stages: of a validation, of samples that are drawn after each epoch."""
 
 
 @final
@@ -64,7 +69,7 @@ class Swellings:
         self._found: dict[int, Swelling] = {}
         self._graphs = 0
 
-    def meet(self, tensor: Any, nbytes: int, number: int, batch: int) -> None:
+    def meet(self, tensor: Any, nbytes: int, number: int, batch: int, count: int) -> None:
         """One tensor at a position."""
         node, nodes, graph = tensor.grad_fn, 0, None
         if node is not None and self._graphs < MAX_GRAPHS:
@@ -73,28 +78,30 @@ class Swellings:
             graph = weakref.ref(node.metadata.setdefault(_KEY, Attached()))
         elif node is not None or nbytes < MIN_BYTES:
             return
-        self.measures[number] = Measure(nbytes, nodes, batch, graph)
+        self.measures[number] = Measure(nbytes, nodes, batch, count, graph)
         then = self._before.get(number)
         if then is None or (then.nodes > 0) != (nodes > 0) or then.nodes >= 2 * MAX_DEPTH:
             return
-        batches = max(batch - then.batch, 1)
+        batches, since = max(count - then.count, 1), max(batch - then.batch, 1)
         if nodes:
             if then.graph is None or then.graph() is None:
                 return  # the larger graph is another one, like that of a longer sequence's loss
             if nodes - then.nodes >= max(PER_BATCH * batches, MIN_NODES):
-                self._found[id(tensor)] = Swelling(0, nodes - then.nodes, batches)
+                self._found[id(tensor)] = Swelling(0, nodes - then.nodes, batches, since)
         elif nbytes - then.bytes >= MIN_BYTES_PER_BATCH * batches:
-            self._found[id(tensor)] = Swelling(nbytes - then.bytes, 0, batches)
+            self._found[id(tensor)] = Swelling(nbytes - then.bytes, 0, batches, since)
 
-    def meet_block(self, value: object, nbytes: int, number: int, batch: int) -> None:
+    def meet_block(self, value: object, nbytes: int, number: int, batch: int, count: int) -> None:
         """One array or text at a position."""
         if nbytes < MIN_BYTES:
             return
-        self.measures[number] = Measure(nbytes, 0, batch)
+        self.measures[number] = Measure(nbytes, 0, batch, count)
         then = self._before.get(number)
-        batches = max(batch - then.batch, 1) if then is not None else 1
-        if then is not None and not then.nodes and nbytes - then.bytes >= MIN_BYTES_PER_BATCH * batches:
-            self._found[id(value)] = Swelling(nbytes - then.bytes, 0, batches)
+        if then is None or then.nodes:
+            return
+        batches, since = max(count - then.count, 1), max(batch - then.batch, 1)
+        if nbytes - then.bytes >= MIN_BYTES_PER_BATCH * batches:
+            self._found[id(value)] = Swelling(nbytes - then.bytes, 0, batches, since)
 
     def take(self) -> dict[int, Swelling]:
         """What was found since the last call, by the object's id: to be used at once."""

@@ -112,6 +112,15 @@ def test_tensors_of_the_weights_shapes_are_copies_only_where_their_statement_cop
     assert len(best) == len(noise) == len(fast) == len(grads) == len(delta)
 
 
+def test_an_average_with_graphs_is_none_that_is_wanted() -> None:
+    """Each step's graph hangs on the last one's."""
+    model = make()
+    ema = {name: parameter * 0.9 for name, parameter in model.named_parameters()}
+    (found,) = find_copies(Survey(models=[model]), [model])
+    assert found.place.holder == "ema" and not found.averaged
+    assert len(ema) > 0
+
+
 class EmaWeights:
     """Averages, and keeps the weights of before to put them back."""
 

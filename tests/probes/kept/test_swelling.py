@@ -55,6 +55,27 @@ def test_an_average_with_a_graph_is_told_as_one() -> None:
     assert "# averaged" in line_of(fact)
 
 
+def test_batches_of_other_stages_do_not_hide_an_average_with_a_graph() -> None:
+    """Samples are drawn between the epochs, in more batches than these have."""
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    shadow = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in range(3):
+            for _ in loop.batches(12):
+                optimizer.zero_grad()
+                model(torch.randn(4, 8)).sum().backward()
+                optimizer.step()
+                for name, parameter in model.named_parameters():
+                    shadow[name] = 0.9 * shadow[name] + 0.1 * parameter  # averaged
+            with torch.no_grad():
+                for _ in loop.batches(40, Stage.VALIDATION):
+                    model(torch.randn(4, 8))
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.place.holder == "shadow" and "# averaged" in line_of(fact)
+    assert 8 <= fact.graphs <= 36 and fact.last_batch - fact.first_batch > 40
+
+
 def test_a_graph_is_told_where_one_is_kept() -> None:
     """Not at the statement that begins the average with a value alone."""
     model = nn.Linear(8, 8)
