@@ -50,10 +50,11 @@ def find_regular(marks: Iterable[Mark], *, used: bool, batch: int, steps: int, u
         steps: Optimizer steps so far.
         unseen: The last batch that was not looked at; -1 without one.
     """
-    by_model: dict[int, list[Mark]] = defaultdict(list)
+    by_model: dict[tuple[int, bool], list[Mark]] = defaultdict(list)
     for mark in marks:
-        if mark.training and mark.used is used and mark.kept is None and mark.batch < batch - 1:
-            by_model[mark.module].append(mark)
+        is_meant = mark.used is used and (mark.training or not used)  # in evaluation: a look at the end of each epoch
+        if is_meant and mark.kept is None and mark.batch < batch - 1:
+            by_model[mark.module, mark.training].append(mark)
     for kept in by_model.values():
         if len(kept) < FEWEST or batch - kept[0].batch < SPAN:
             continue

@@ -89,6 +89,44 @@ def test_outputs_whose_weights_were_changed_are_told_at_the_third(period: int, b
     assert training.told(60, keep)[0].batch == batch
 
 
+def snapshots_of_all_epochs() -> Callable[[torch.Tensor], None]:
+    snapshots: list[torch.Tensor] = []
+
+    def keep(output: torch.Tensor) -> None:
+        snapshots.append(output)
+
+    return keep
+
+
+def snapshots_of_two_epochs() -> Callable[[torch.Tensor], None]:
+    snapshots: list[torch.Tensor] = []
+
+    def keep(output: torch.Tensor) -> None:
+        snapshots.append(output)
+        del snapshots[:-2]
+
+    return keep
+
+
+@sees_saved_tensors
+@pytest.mark.parametrize(("make", "batch"), [(snapshots_of_all_epochs, 32), (snapshots_of_two_epochs, None)])
+def test_a_look_in_eval_mode_that_is_kept_at_each_epochs_end_is_told_at_the_third(
+    make: Callable[[], Callable[[torch.Tensor], None]], batch: int | None
+) -> None:
+    """An epoch may take an hour: eight of them are too many to wait for."""
+    training, keep = Training(), make()
+    with Loop(training.model, kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(60):
+            training.batch()
+            if index % 10 == 9:
+                training.model.eval()
+                keep(training.model(torch.randn(8, 16)).softmax(-1))
+                training.model.train()
+    facts = loop.of(RetainedGraphs)
+    assert next((fact.batch for fact in facts), None) == batch
+    assert all(fact.place.holder == "snapshots" for fact in facts)
+
+
 @pytest.mark.parametrize(("period", "batch"), [(2, 11), (4, 19)])
 def test_outputs_that_a_backward_might_still_reach_take_five(period: int, batch: int) -> None:
     """Other weights were changed three times since, not those that these graphs need; there are more and more."""
