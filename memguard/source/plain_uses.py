@@ -21,6 +21,8 @@ _PLAIN = frozenset({
 })
 # fmt: on
 """What a statement calls to show, measure or store numbers; `update` as well, but for a dict's."""
+_TORCH = frozenset({"torch", "nn", "functional", "F"})
+"""Names by which torch's own functions are called: whose answer nobody takes has gone to no backward."""
 
 
 def is_cut(node: ast.AST) -> bool:
@@ -128,7 +130,11 @@ def is_plain(call: ast.Call) -> bool:
     name = last_part(call.func)
     if name == "update":  # a metric's; a dict's gets a dict or keywords
         return bool(call.args) and not isinstance(call.args[0], ast.Dict)
-    return name is not None and (name in _PLAIN or name.startswith("assert"))
+    base = call.func
+    while isinstance(base, ast.Attribute):
+        base = base.value
+    is_torchs = base is not call.func and isinstance(base, ast.Name) and base.id in _TORCH
+    return is_torchs or (name is not None and (name in _PLAIN or name.startswith("assert")))
 
 
 def given(call: ast.Call) -> list[ast.expr]:

@@ -39,6 +39,8 @@ PROGRAMS = {
     "def f():\n    return here(x).sum().item()": NEITHER,
     "def f():\n    a = here(x)\n    kept.append(a.requires_grad)\n    return model(x) + a.detach()": NEITHER,
     "metric.update(here(x), y)": NEITHER,
+    "functional.mse_loss(here(x), y)": NEITHER,
+    "torch.autograd.backward(here(x).sum())": BACKWARD,
     "self.clean = here(x)": STORED,
     "def f(self):\n    out = here(x)\n    self.out['clean'] = out": STORED,
     "outs.append(here(x))": STORED,
