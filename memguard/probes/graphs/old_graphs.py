@@ -9,6 +9,7 @@ import functools
 import gc
 import sys
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import Any, ClassVar, NamedTuple, final
 
 from torch import nn
@@ -297,8 +298,7 @@ class GraphsProbe(Probe):
                 return None
         ask_collector = self._unnamed.pop(training, None) is cause
         used = old[0].used
-        dates = asks is not None and not used
-        kept = self._who_keeps(old, ask_collector=ask_collector, dates=dates)
+        kept = self._who_keeps(old, ask_collector=ask_collector, dates=asks is not None and not used)
         holders = kept.holders
         # What only collects is a bystander of the state that is made from itself.
         carriers = [h for h in holders if h.grows and h.length < MIN_BATCHES] if self._carried else []
@@ -357,22 +357,12 @@ class GraphsProbe(Probe):
         frames = list(user_frames(sys._getframe(1)))
         evaluated = all(not mark.training and mark.module in watch.evaluated for mark in old)
         for place in _places(holders, least=least):
-            carried = (
-                self._carried
-                or (chained and "+=" not in (place.source or ""))
-                or is_fed_back(place, frames)
-                or is_own_memory(place, watch.models, frames)
-            )
-            line = place.file, place.line
+            carried, line = self._is_carried(place, frames, chained=chained), (place.file, place.line)
             if hands_on(place, self._filled) or (answers and line in watch.evaluated_at):
                 continue
             if self._causes[training].is_told_elsewhere(cause, line):
                 continue
-            cause.lines.add(line)
-            self._filled.append(place)
-            watch.told.add(line)
-            if training:
-                watch.retained_at.update(mark.asked for mark in old if mark.asked is not None and not mark.training)
+            self._note_place(place, cause, old if training else [])
             if rolled_out or (carried and evaluated):
                 watch.rolled_out.add((place.file, place.function))
             if carried and evaluated:
@@ -398,6 +388,24 @@ class GraphsProbe(Probe):
             )
             if carried and chained:
                 self._saved.tell_passed(old)
+
+    def _is_carried(self, place: Place, frames: list[FrameType], *, chained: bool) -> bool:
+        """Whether what a statement keeps goes from batch to batch: a state, not a collection."""
+        return (
+            self._carried
+            or (chained and "+=" not in (place.source or ""))
+            or is_fed_back(place, frames)
+            or is_own_memory(place, self.watch.models, frames)
+        )
+
+    def _note_place(self, place: Place, cause: Cause, kept_over_steps: list[Mark]) -> None:
+        """What is to be known of a statement that keeps graphs: who told it, and who asked for those of evaluation."""
+        line = place.file, place.line
+        cause.lines.add(line)
+        self._filled.append(place)
+        self.watch.told.add(line)
+        asked = (mark.asked for mark in kept_over_steps if not mark.training)
+        self.watch.retained_at.update(place for place in asked if place is not None)
 
     def _note_models(self, models: set[int], training: bool, carried: bool) -> None:
         """What other probes are to know of the models whose graphs are kept."""

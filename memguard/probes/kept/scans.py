@@ -211,24 +211,26 @@ class ScansProbe(Probe):
             if pin is not None and not growth.numbers:
                 self._report_pin(pin, grows=not self._is_bounded(growth))
                 continue
-            elements, passed = _all_of(growth, batches, watch)
-            kept.append(
-                KeptOutputs(
-                    batch=watch.batch,
-                    stage=watch.stage,
-                    place=place,
-                    tensors=elements,
-                    first_batch=max(watch.batch - passed, 0),
-                    bytes=growth.bytes * elements // growth.elements,
-                    bytes_per_batch=growth.bytes / batches,
-                    bounded=self._is_bounded(growth),
-                    what="elements of several tensors" if len(growth.newest) > 1 else None,
-                    numbers=growth.numbers,
-                    cached=is_cache(place.file, place.line, place.holder),
-                )
-            )
+            kept.append(self._kept_outputs(growth, batches))
         for fact in as_one(kept):
             self.report(fact)
+
+    def _kept_outputs(self, growth: Growth, batches: int) -> KeptOutputs:
+        watch, place = self.watch, growth.place
+        elements, passed = _all_of(growth, batches, watch)
+        return KeptOutputs(
+            batch=watch.batch,
+            stage=watch.stage,
+            place=place,
+            tensors=elements,
+            first_batch=max(watch.batch - passed, 0),
+            bytes=growth.bytes * elements // growth.elements,
+            bytes_per_batch=growth.bytes / batches,
+            bounded=self._is_bounded(growth),
+            what="elements of several tensors" if len(growth.newest) > 1 else None,
+            numbers=growth.numbers,
+            cached=is_cache(place.file, place.line, place.holder),
+        )
 
     def _tell_trained(self, growth: Growth, batches: int) -> None:
         """No warning by itself: a network may grow on purpose, and MG501 says so where it will not fit."""
