@@ -29,6 +29,7 @@ from memguard.forecast.cards import Card
 from memguard.forecast.child import in_child
 from memguard.forecast.fakes.without_dynamo import warm_up
 from memguard.forecast.judging import judge
+from memguard.forecast.kernels.workspaces import version_of
 from memguard.forecast.session import trace
 from memguard.forecast.setting import Setting
 
@@ -109,7 +110,12 @@ def predict(case: Case, steps: int, torch_version: str) -> tuple[int, int, float
         compute_capability=(capability[0], capability[1]),
         multiprocessors=_MULTIPROCESSORS,
     )
-    setting = Setting(steps=steps, compute_capability=card.compute_capability, multiprocessors=card.multiprocessors)
+    setting = Setting(
+        steps=steps,
+        compute_capability=card.compute_capability,
+        multiprocessors=card.multiprocessors,
+        torch_version=version_of(torch_version),
+    )
     started = _processor_seconds()
     traced = in_child(lambda: trace(lambda: build(case), setting))
     found = judge(traced, card=card, torch_version=torch_version, alloc_conf=case.conf)

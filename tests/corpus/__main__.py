@@ -7,9 +7,13 @@ its own, so that what one leaves behind is no matter of the next.
 from __future__ import annotations
 
 import argparse
+import functools
+import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # programs so small only wait for more threads
@@ -22,21 +26,31 @@ def main(arguments: list[str]) -> int:
     """Runs the programs given as paths, or those of the corpus whose names contain one of the texts, or all of them."""
     parser = argparse.ArgumentParser(prog="python -m tests.corpus")
     parser.add_argument("names", nargs="*", help="paths of programs, or parts of the names of the corpus's own")
-    parser.add_argument("--device", choices=["virtual", "cpu", "auto"], help="virtual and cpu without it")
+    parser.add_argument("--device", choices=["virtual", "cpu", "auto", "cuda"], help="virtual and cpu without it")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many programs side by side (1)")
     options = parser.parse_args(arguments)
     given = [Path(name).resolve() for name in options.names if Path(name).exists()]
     paths = given or [p for p in programs() if not options.names or any(name in p.name for name in options.names)]
     for device in [options.device] if options.device else ["virtual", "cpu"]:
-        _table(paths, device)
+        _table(paths, device, options.jobs)
     return 0
 
 
-def _table(paths: list[Path], device: str) -> None:
+def _outcomes(paths: list[Path], device: str, jobs: int) -> Iterator[Outcome | str]:
+    """Of each program, in their order."""
+    run_one = functools.partial(run_forked, device=None if device == "virtual" else device)
+    if jobs == 1:
+        yield from map(run_one, paths)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool:
+        yield from pool.map(run_one, paths)
+
+
+def _table(paths: list[Path], device: str, jobs: int) -> None:
     counts = {"faults": 0, "found": 0, "right line": 0, "right holder": 0, "healthy": 0, "false alarms": 0}
     delays: dict[str, list[tuple[int, str]]] = {}
     began = time.monotonic()
-    for path in paths:
-        outcome = run_forked(path, device=None if device == "virtual" else device)
+    for path, outcome in zip(paths, _outcomes(paths, device, jobs), strict=True):
         name = f"{path.parent.name}/{path.name}"
         if isinstance(outcome, str):
             print(f"{name}: no outcome: {outcome}", flush=True)

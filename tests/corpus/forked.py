@@ -10,7 +10,8 @@ import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tests.corpus.runner import Outcome, run
+from memguard.units import parse_bytes
+from tests.corpus.runner import Outcome, run, virtual_of
 
 SECONDS = 300
 """A program that takes longer is ended."""
@@ -22,7 +23,7 @@ def run_forked(path: Path, *, device: str | None = None) -> Outcome | str:
 
     Args:
         path: The program: a file, or a folder with a main.py.
-        device: As in `tests.corpus.runner.run`.
+        device: As in `tests.corpus.runner.run`; "cuda" puts the whole program onto the GPU.
     """
     for name in _IMPORTED_ONCE:
         importlib.import_module(name)
@@ -44,6 +45,26 @@ def _run(path: Path, device: str | None, answer: Connection) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])  # its workers'
     with tempfile.TemporaryDirectory() as folder:
         try:
+            if device == "cuda":
+                put_on_the_gpu(virtual_of(path))
             answer.send(run(path, Path(folder), device=device))
         except BaseException:
             answer.send(traceback.format_exc())
+
+
+def put_on_the_gpu(virtual: str) -> None:
+    """Lets all that this process makes from now on be made on the GPU, of which it gets as much as it thinks to have.
+
+    The programs say nothing of devices. Nothing of this is undone: the process ends with its program.
+
+    Args:
+        virtual: The device that the program is written for, like "virtual:1GiB".
+    """
+    import torch
+
+    generator = torch.Generator
+    setattr(torch, "Generator", lambda device="cuda": generator(device))  # noqa: B010 - as DataLoader makes its own
+    torch.set_default_device("cuda")
+    if virtual.startswith("virtual:"):
+        size = parse_bytes(virtual.removeprefix("virtual:").split(",")[0])
+        torch.cuda.set_per_process_memory_fraction(min(1.0, size / torch.cuda.get_device_properties(0).total_memory))

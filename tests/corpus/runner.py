@@ -113,6 +113,12 @@ def marks_of(path: Path) -> list[Mark]:
     return marks
 
 
+def virtual_of(path: Path) -> str:
+    """The virtual device that a program names, or one of 1 GiB."""
+    named = _DEVICE.search((path / "main.py" if path.is_dir() else path).read_text())
+    return named[1] if named else "virtual:1GiB"
+
+
 def exit_code_of(path: Path, device: str | None) -> int:
     """How a program ends: some run out of memory and do not catch it, where there is a device to fill."""
     return int(path.is_file() and device is None and bool(_RUNS_OUT.search(path.read_text())))
@@ -140,13 +146,11 @@ def run(path: Path, logdir: Path, *, device: str | None = None) -> Outcome:
     Args:
         path: The program: a file, or a folder with a main.py.
         logdir: Where the recording goes.
-        device: The device to watch; None is the virtual one that the program names, or one of 1 GiB. On any other,
-            faults that only an allocator's numbers show are not expected.
+        device: The device to watch; None is the virtual one that the program names, or one of 1 GiB. On any other
+            than "cuda", faults that only an allocator's numbers show are not expected.
     """
     script = path / "main.py" if path.is_dir() else path
-    named = _DEVICE.search(script.read_text())
-    virtual = named[1] if named else "virtual:1GiB"
-    options = {"device": device or virtual, "logdir": str(logdir), "validation": "warn"}
+    options = {"device": device or virtual_of(path), "logdir": str(logdir), "validation": "warn"}
     bounds = {**TOLD_BY, **{code: int(number) for code, number in _TOLD_BY.findall(script.read_text())}}
     gc.collect()
     gc.freeze()  # what the program before left behind is none of this one's memory, and not looked at again
@@ -156,8 +160,9 @@ def run(path: Path, logdir: Path, *, device: str | None = None) -> Outcome:
     for name in [n for n in set(sys.modules) - loaded if _belongs_to(sys.modules[n], path)]:
         del sys.modules[name]
     marked = marks_of(path)
-    needs = device is not None and _ALLOCATOR.search(script.read_text())
-    marks = [mark for mark in marked if device is None or not (needs or mark.code in ALLOCATOR_RULES)]
+    needs = _ALLOCATOR.search(script.read_text())
+    tells = device in (None, "cuda")
+    marks = [mark for mark in marked if tells or not (needs or mark.code in ALLOCATOR_RULES)]
     unexpected = {(m.code, m.file, m.line) for m in marked if device == "cpu" and m not in marks}
     # The process that runs this has code of its own loaded, which is not the program's.
     tests = str(FOLDER.parent) + os.sep

@@ -2,7 +2,8 @@
 
 From CublasHandlePool.cpp. Until 2.14 a cuBLAS workspace is taken once for each thread that multiplies (forward, and
 the autograd engine's) and stream, and kept; from 2.15 each call takes one and gives it back. cuBLASLt has one of its
-own in 2.9.1; in 2.12.1 it shares the one that cuBLAS keeps. The environment's settings of them are followed.
+own until 2.11, and cuBLAS's beside it, since its handle is cuBLAS's own; from 2.12 it shares the one that cuBLAS keeps.
+The environment's settings of them are followed.
 """
 
 from __future__ import annotations
@@ -79,27 +80,32 @@ def expand(events: Iterable[Event], torch_version: str, workspaces: Workspaces) 
     """The events with every library call's workspace as an allocation; the new blocks have negative numbers."""
     version = version_of(torch_version)
     transient = version >= _TRANSIENT_SINCE and not workspaces.kept
-    shared = _SHARED_SINCE <= version < _TRANSIENT_SINCE
     block = 0
     kept: set[tuple[int, int, int]] = set()
     for event in events:
-        if event.kind == Kind.GEMM or (shared and event.kind == Kind.EPILOGUE_GEMM):
-            nbytes = workspaces.cublas_bytes
-        elif event.kind == Kind.EPILOGUE_GEMM:
-            nbytes = workspaces.cublaslt_bytes
-        elif event.kind in UNKNOWN:
-            nbytes = int(event.nbytes * workspaces.unknown_share)
+        if event.kind in UNKNOWN:
+            taken: dict[int, int] = {event.kind: int(event.nbytes * workspaces.unknown_share)}
+        elif event.kind in (Kind.GEMM, Kind.EPILOGUE_GEMM):
+            taken = _of_product(event.kind, version, workspaces)
         else:
             yield event
             continue
         returned = transient or event.kind in UNKNOWN
-        if not returned:
-            key = (Kind.GEMM if shared else event.kind, event.stream, event.block)
-            if key in kept:
+        for kind, nbytes in taken.items():
+            key = (kind, event.stream, event.block)
+            if not nbytes or (not returned and key in kept):
                 continue
             kept.add(key)
-        if nbytes:
             block -= 1
             yield Event(Kind.ALLOC, block, nbytes, event.stream, event.site)
             if returned:
                 yield Event(Kind.FREE, block, 0, event.stream, event.site)
+
+
+def _of_product(kind: int, version: tuple[int, int], workspaces: Workspaces) -> dict[int, int]:
+    """The workspaces that a product needs, by the library whose they are, in the order in which they are taken."""
+    if kind == Kind.GEMM or _SHARED_SINCE <= version < _TRANSIENT_SINCE:
+        return {Kind.GEMM: workspaces.cublas_bytes}
+    taken: dict[int, int] = {} if version >= _TRANSIENT_SINCE else {Kind.GEMM: workspaces.cublas_bytes}
+    taken[Kind.EPILOGUE_GEMM] = workspaces.cublaslt_bytes
+    return taken

@@ -30,6 +30,14 @@ def test_a_cached_workspace_is_taken_once_and_kept(said, freed):
     assert [event.kind for event in events].count(Kind.FREE) == freed
 
 
+@pytest.mark.parametrize(("version", "kibibytes"), [("2.11", [32768, 1024]), ("2.12", [32768]), ("2.15", [1024])])
+def test_a_product_with_its_bias_takes_what_its_version_shares(version, kibibytes):
+    """Until 2.11 cuBLASLt's handle brings cuBLAS's workspace along with its own; as measured on 2.11.0 and 2.12.1."""
+    product = [Event(Kind.EPILOGUE_GEMM, 0, 0, 0, 0)]
+    events = list(expand(product, version, workspaces_for((9, 0), version, {})))
+    assert [event.nbytes >> 10 for event in events if event.kind == Kind.ALLOC] == kibibytes
+
+
 def test_calls_of_cudnn_take_nothing_unless_asked():
     """Their workspaces are zero in the figure, and what the event says at most."""
     call = [Event(Kind.ATTENTION, 0, 1000, 0, 0)]
