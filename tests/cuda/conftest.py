@@ -43,6 +43,7 @@ def _clean() -> None:
     gc.collect()
     torch.cuda.memory._record_memory_history(enabled=None)
     torch.cuda.set_per_process_memory_fraction(1.0)
+    torch._C._cuda_clearCublasWorkspaces()  # until torch 2.14 they stay allocated for each thread and stream
     torch.cuda.empty_cache()
     torch.cuda.reset_accumulated_memory_stats()
     torch.cuda.reset_peak_memory_stats()
