@@ -13,10 +13,13 @@ import pytest
 import torch
 
 from memguard.backends import oom_observer
+from memguard.forecast.kernels.workspaces import version_of
 from tests.postmortem import scenarios
 
 SCALE = 64
 REPLAYED = "fragmentation"
+WORKSPACES = 0 if version_of(torch.__version__) >= (2, 15) else 2 * 33 << 20
+"""Of cuBLAS and cuBLASLt, one for each thread that multiplies, which torch keeps until 2.14."""
 CHILD = """
 import sys, torch
 from tests.postmortem import scenarios
@@ -44,7 +47,7 @@ def test_eight_causes(name: str, tmp_path: Path) -> None:
     assert told["cause_kind"] == name
     allocated = told["request"]["allocated_bytes"]
     assert abs(sum(told["owners"].values()) - allocated) <= 0.01 * allocated
-    assert told["owners"]["other"] <= 0.1 * allocated
+    assert told["owners"]["other"] <= 0.1 * allocated + WORKSPACES
     assert told["seconds"] > 0
     gc.collect()
     torch.cuda.empty_cache()

@@ -150,7 +150,7 @@ def training(batch: Callable[[int], None], epochs: int = 12) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 8)).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
     for index in range(epochs):
-        model(torch.randn(64 * (1 + index % 5), 512, device="cuda")).sum().backward()
+        model(torch.randn(1024 * (1 + index % 5), 512, device="cuda")).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
         batch(index)
