@@ -19,6 +19,8 @@ from memguard.source.compile_sites import compile_site
 EVERY, RARELY = 16, 128
 FIRST, SETTLING = 8, 64
 MIN_OTHER_BYTES = 1024**2
+_SHARED = (0, 0)
+"""Number of the pool that is nobody's own."""
 
 
 @final
@@ -34,6 +36,7 @@ class CompilationsProbe(Probe):
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._last = (0, 0)
+        self._private = PrivatePools()
         self._pools, self._ask_pools = (0, 0), FIRST
         self._next = FIRST
 
@@ -45,7 +48,7 @@ class CompilationsProbe(Probe):
         self._next = watch.batches + (FIRST if watch.batches < SETTLING else EVERY)
         graphs = unique_graphs()
         if watch.batches >= self._ask_pools and watch.device.startswith("cuda"):
-            before, self._pools = self._pools, private_pools()
+            before, self._pools = self._pools, self._private.read()
             settled = watch.batches > SETTLING and self._pools[0] <= before[0]
             self._ask_pools = watch.batches + (RARELY if settled else FIRST)
         pools, nbytes = self._pools
@@ -60,16 +63,50 @@ class CompilationsProbe(Probe):
         )
 
 
-def private_pools() -> tuple[int, int]:
-    """Private pools of the CUDA allocator that hold memory, and their bytes: one for each graph that was captured.
+@final
+class PrivatePools:
+    """Private pools of the CUDA allocator that hold memory: one for each graph that was captured."""
 
-    From ``memory_stats_as_nested_dict``; older versions of torch do not tell. Checked in torch 2.15.
-    """
-    if not torch.cuda.is_initialized():
-        return 0, 0
-    pools = torch.cuda.memory_stats_as_nested_dict().get("reserved_bytes_by_private_pools", {})
-    sizes = [int(pool["all"]["current"]) for pool in pools.values()]
-    return sum(size > 0 for size in sizes), sum(sizes)
+    def __init__(self) -> None:
+        self._known = (0, 0)
+        self._allocated = 0
+        """Segments that the driver gave so far; without a new one there is no new pool."""
+
+    def read(self) -> tuple[int, int]:
+        """How many there are, and their bytes.
+
+        From ``memory_stats_as_nested_dict``; versions of torch that do not tell (2.11 does not, 2.15 does) have them in
+        the snapshot's segments, which is read where the driver gave new ones.
+        """
+        if not torch.cuda.is_initialized():
+            return 0, 0
+        stats = torch.cuda.memory_stats_as_nested_dict()
+        told = stats.get("reserved_bytes_by_private_pools")
+        if told is not None:
+            sizes = [int(pool["all"]["current"]) for pool in told.values()]
+            return sum(size > 0 for size in sizes), sum(sizes)
+        allocated = int(stats.get("segment", {}).get("all", {}).get("allocated", 0))
+        if allocated != self._allocated:
+            self._known = _pools_in_segments() or self._known
+            self._allocated = allocated
+        return self._known
+
+
+def _pools_in_segments() -> tuple[int, int] | None:
+    """Private pools of the current device that hold memory, and their bytes; None where a long trace would come too."""
+    try:
+        segments = torch.cuda.memory.memory_snapshot(include_traces=False)
+    except TypeError:  # before 2.11
+        is_on = getattr(torch._C, "_cuda_isHistoryEnabled", None)
+        if is_on is not None and is_on():
+            return None
+        segments = torch.cuda.memory.memory_snapshot()
+    device, sizes = torch.cuda.current_device(), dict[tuple[int, int], int]()
+    for segment in segments:
+        pool = tuple(segment.get("segment_pool_id") or _SHARED)
+        if pool != _SHARED and segment["device"] == device:
+            sizes[pool] = sizes.get(pool, 0) + int(segment["total_size"])
+    return len(sizes), sum(sizes.values())
 
 
 def unique_graphs() -> int:

@@ -98,3 +98,29 @@ def test_private_pools_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
             pass
     first, *_, last = loop.of(CompiledGraphs)
     assert (last.pools - first.pools, last.pool_bytes - first.pool_bytes) == (16, 48 * MIB)
+
+
+def test_private_pools_are_counted_where_the_statistics_do_not_tell_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on torch 2.11: from the snapshot's segments, which is read only where the driver gave new ones."""
+    read: list[int] = []
+
+    def snapshot(**options: bool) -> list[dict[str, Any]]:
+        read.append(loop.watch.batches)
+        count = min(loop.watch.batches, 20)
+        pools = [(0, 0), *((0, number) for number in range(1, count))]
+        return [{"device": device, "segment_pool_id": pool, "total_size": MIB} for device in (0, 1) for pool in pools]
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda.memory, "memory_snapshot", snapshot)
+    segments = {"all": {"allocated": 0}}
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda: {"segment": segments})
+    with Loop(nn.Linear(2, 2), kinds=[CompilationsProbe], device="cuda:0") as loop:
+        for batch in loop.batches(60):
+            segments["all"]["allocated"] = min(batch, 20)
+    assert [(fact.pools, fact.pool_bytes) for fact in loop.of(CompiledGraphs)] == [
+        (7, 7 * MIB),
+        (15, 15 * MIB),
+        (19, 19 * MIB),
+    ]
+    assert len(read) == 3, "not again once nothing grows"
