@@ -7,7 +7,7 @@ Private names of torch (checked with 2.13 and 2.15): ``torch.cuda.memory._record
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import TYPE_CHECKING, Any, ClassVar, cast, final
 
 import torch
 
@@ -21,7 +21,12 @@ class CudaHistory:
 
     Whoever else calls torch's function while ours is on, to begin a recording or to end any, takes it over: it is
     theirs from then on, and not ours to end.
+
+    A recording of ours without stacks, kept in reserve while memory is scarce, gives way to one of ours with stacks.
     """
+
+    _in_reserve: ClassVar[CudaHistory | None] = None
+    """Who records without stacks now."""
 
     def __init__(self) -> None:
         self._original: Any = None
@@ -30,9 +35,11 @@ class CudaHistory:
 
     @property
     def records_history(self) -> bool:
-        """Whether a history is recorded now, by anybody."""
+        """Whether a history is recorded now, by anybody but another of ours that gives way to this one."""
         is_on = getattr(torch._C, "_cuda_isHistoryEnabled", None)
-        return bool(is_on()) if is_on is not None else False
+        reserve = CudaHistory._in_reserve
+        gives_way = reserve is not None and reserve is not self and not reserve._taken
+        return bool(is_on()) and not gives_way if is_on is not None else False
 
     def record_history(self, enabled: bool, max_entries: int = 0, *, context: str | None = "alloc") -> None:
         """Switches it on with Python stacks, or off what was switched on here; nothing happens without CUDA in use.
@@ -45,6 +52,9 @@ class CudaHistory:
         if not enabled:
             self._end()
         elif torch.cuda.is_initialized() and not self.records_history and self._standin is None:
+            reserve, CudaHistory._in_reserve = CudaHistory._in_reserve, None if context else self
+            if reserve is not None:
+                reserve._end()
             memory: Any = torch.cuda.memory
             record = memory._record_memory_history
             record(enabled="all", context=context, stacks="python", max_entries=max_entries)
@@ -66,6 +76,8 @@ class CudaHistory:
         return _record_memory_history
 
     def _end(self) -> None:
+        if CudaHistory._in_reserve is self:
+            CudaHistory._in_reserve = None
         record, self._original = self._original, None
         standin, self._standin = self._standin, None
         if record is None:

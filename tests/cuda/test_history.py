@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import memguard
+from memguard.backends.cuda_history import CudaHistory
 from memguard.facts import Fact, SurvivingAllocations
 from memguard.probes.peaks.history import HistoryProbe
 from memguard.units import MIB
@@ -155,3 +156,36 @@ def test_the_growth_is_told_with_the_line(tmp_path: Path) -> None:
     told = [json.loads(line) for path in tmp_path.rglob("*.jsonl") for line in path.read_text().splitlines()]
     findings = [each for each in told if str(each.get("code", "")).startswith("MG")]
     assert any(each.get("line") == here() and each.get("file") == __file__ for each in findings), findings
+
+
+def test_a_recording_kept_in_reserve_gives_way_to_one_with_stacks() -> None:
+    """Where memory is scarce both are wanted: the one without stacks begins again when the other has ended."""
+    torch.cuda.init()
+    function = torch.cuda.memory._record_memory_history
+    reserve, probe, other = CudaHistory(), CudaHistory(), CudaHistory()
+    reserve.record_history(True, 1000, context=None)
+    assert reserve.records_history and not probe.records_history
+    probe.record_history(True, 1000)
+    block = torch.empty(3 * MIB, dtype=torch.uint8, device="cuda")
+    reserve.record_history(True, 1000, context=None)
+    assert other.records_history, "the one with stacks gives way to nobody"
+    assert [event["size"] for event in entries() if event["action"] == "alloc" and event["frames"]] == [block.nbytes]
+    probe.record_history(False)
+    assert not is_on()
+    reserve.record_history(True, 1000, context=None)
+    assert is_on()
+    reserve.record_history(False)
+    assert not is_on() and torch.cuda.memory._record_memory_history is function
+
+
+def test_a_recording_in_reserve_that_the_user_took_over_is_left_alone() -> None:
+    """It is theirs, with or without stacks, and gives way to nobody."""
+    torch.cuda.init()
+    reserve, probe = CudaHistory(), CudaHistory()
+    reserve.record_history(True, 1000, context=None)
+    torch.cuda.memory._record_memory_history(enabled="all", stacks="python")
+    assert probe.records_history
+    probe.record_history(True, 1000)
+    probe.record_history(False)
+    reserve.record_history(False)
+    assert is_on()
