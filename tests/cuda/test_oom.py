@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
+import memguard
 from memguard.backends import oom_observer
 from memguard.forecast.kernels.workspaces import version_of
 from tests.postmortem import scenarios
@@ -61,6 +64,29 @@ def test_eight_causes(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", CHILD, str(share), str(tmp_path / "fixed"), str(SCALE)]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-800:]
+
+
+def test_cudnn_that_finds_no_algorithm_because_memory_ran_out(tmp_path: Path) -> None:
+    """Its error says nothing of memory; that the allocator refused a workspace just before does."""
+
+    class Net(nn.Linear):
+        """Asks for too much where no exception of it comes through, as cuDNN does."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with contextlib.suppress(torch.OutOfMemoryError):
+                torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+            raise RuntimeError("GET was unable to find an engine to execute this computation")
+
+    net = Net(4, 4).cuda()
+    with (
+        pytest.raises(RuntimeError, match="unable to find") as raised,
+        memguard.watch(net, device="cuda:0", logdir=tmp_path, quiet=True) as guard,
+    ):
+        net(torch.zeros(1, 4, device="cuda"))
+    told = guard.result().oom
+    assert told is not None and told["request"]["requested_bytes"] == 1 << 50 and not told["caught"]
+    if hasattr(raised.value, "__notes__"):
+        assert "out of memory on cuda:0" in raised.value.__notes__[0]
 
 
 def test_a_listener_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:

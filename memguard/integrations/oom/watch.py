@@ -25,7 +25,7 @@ from memguard.integrations.oom.last_exits import LastExits
 from memguard.integrations.oom.scene import Seen, draw
 from memguard.integrations.trace_window import TraceWindow
 from memguard.postmortem import PostMortem, conclude
-from memguard.probes.oom.errors import oom_in, requested_bytes
+from memguard.probes.oom.errors import no_engine_in, oom_in, requested_bytes
 from memguard.report.postmortem_text import render_markdown, render_short
 from memguard.stats import BatchRecord
 
@@ -149,6 +149,8 @@ class OomWatch:
         if not self._installed or getattr(self._busy, "now", False):
             return
         failing = oom_in(error)
+        if failing is None and self._pending is not None:
+            failing = no_engine_in(error)
         if failing is None:
             self._blame(error)
         if failing is None or _was_told(failing):

@@ -23,6 +23,8 @@ _TEXTS = re.compile(
 """What the allocators and libraries write; "can't allocate" of files, ports and the like is not among it."""
 _CUBLAS_CREATE = re.compile(r"CUBLAS_STATUS_NOT_INITIALIZED[^\n]*cublasCreate|cublasCreate[^\n]*CUBLAS_STATUS_NOT_INIT")
 """cuBLAS cannot make its handle, nearly always because it finds no memory for it."""
+_NO_ENGINE = re.compile(r"unable to find an engine to execute this computation|Unable to find a valid cuDNN algorithm")
+"""cuDNN has tried its algorithms one after another: of each the workspace was refused, or it cannot do it at all."""
 _WORKER = re.compile(r"DataLoader worker \(pid[^:]*\) is killed by signal: (Killed|Bus error)")
 _HOST = re.compile(r"DefaultCPUAllocator|DataLoader worker|CPU out of memory|OUT_OF_HOST_MEMORY")
 _REQUESTED = re.compile(
@@ -53,6 +55,14 @@ def oom_in(exception: BaseException) -> BaseException | None:
         del exception
 
 
+def no_engine_in(exception: BaseException) -> BaseException | None:
+    """The error in a chain by which cuDNN found no algorithm: of memory, where the allocator has just refused some."""
+    try:
+        return next((error for error in _chain(exception) if _NO_ENGINE.search(_text(error))), None)
+    finally:
+        del exception
+
+
 def is_host_oom(exception: BaseException) -> bool:
     """Whether an out-of-memory error is about the host's memory."""
     return issubclass(type(exception), MemoryError) or _HOST.search(str(exception)) is not None
@@ -72,13 +82,18 @@ def _says_so(error: BaseException) -> bool:
     kind = type(error)
     if issubclass(kind, (torch.OutOfMemoryError, MemoryError)):
         return True
-    if not issubclass(kind, (RuntimeError, OSError)):
-        return False
-    try:
-        text = str(error)
-    except Exception:  # an error of the user's own class that cannot even be printed
-        return False
+    text = _text(error)
     return any(pattern.search(text) for pattern in (_TEXTS, _CUBLAS_CREATE, _WORKER))
+
+
+def _text(error: BaseException) -> str:
+    """What an error of the kinds that libraries raise says; of others nothing."""
+    if not issubclass(type(error), (RuntimeError, OSError)):
+        return ""
+    try:
+        return str(error)
+    except Exception:  # an error of the user's own class that cannot even be printed
+        return ""
 
 
 def _chain(exception: BaseException) -> Iterator[BaseException]:

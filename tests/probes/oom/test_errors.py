@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import memguard
-from memguard.probes.oom.errors import oom_in, requested_bytes
+from memguard.probes.oom.errors import no_engine_in, oom_in, requested_bytes
 
 YES = [
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 24.00 GiB",
@@ -50,6 +50,16 @@ def test_every_disguise(text: str) -> None:
 def test_other_errors(text: str) -> None:
     """Errors that merely fail near memory are not taken for it."""
     assert not memguard.is_oom(RuntimeError(text))
+
+
+def test_cudnn_without_an_algorithm_is_told_apart() -> None:
+    """It says nothing of memory, and is of memory only where the allocator has just refused some."""
+    error = RuntimeError("GET was unable to find an engine to execute this computation")
+    assert not memguard.is_oom(error) and no_engine_in(error) is error
+    outer = ValueError("batch 3")
+    outer.__cause__ = error
+    assert no_engine_in(outer) is error
+    assert no_engine_in(RuntimeError("mat1 and mat2 shapes cannot be multiplied")) is None
 
 
 def test_by_class() -> None:
