@@ -7,7 +7,7 @@ from memguard.postmortem.evidence import find_spike, floors_of
 from memguard.postmortem.fragmentation import find_fragmentation
 from memguard.postmortem.inputs import batch_shape, is_segment
 from memguard.postmortem.leaks import FEW, find_kept_forwards, find_leak, find_pile, find_young_leak
-from memguard.postmortem.scene import Scene
+from memguard.postmortem.scene import Request, Scene
 from memguard.postmortem.verdict import SUBSTANTIAL, Cause, Verdict, matters, strongest_finding
 from memguard.stats import SlowStats, Stage
 from memguard.units import format_bytes
@@ -73,7 +73,7 @@ def _kept_exception(scene: Scene) -> Verdict | None:
 def _other_process(scene: Scene) -> Verdict | None:
     request = scene.request
     held = request.others_bytes or 0
-    if not held or held < request.shortage_bytes or held < 0.2 * (request.limit_bytes or 0):
+    if not held or _kept_back(request) < request.shortage_bytes or held < 0.2 * (request.limit_bytes or 0):
         return None
     if held < (request.allocated_bytes or 0) / 2:
         return None
@@ -85,6 +85,14 @@ def _other_process(scene: Scene) -> Verdict | None:
         f"{format_bytes(request.allocated_bytes)} allocated.",
         bytes=held,
     )
+
+
+def _kept_back(request: Request) -> int:
+    """What this process could have besides, were there no others: a limit of its own may stand in the way too."""
+    held = request.others_bytes or 0
+    if request.limit_bytes is None or request.reserved_bytes is None or request.free_bytes is None:
+        return held
+    return min(held, max(request.limit_bytes - request.reserved_bytes - request.free_bytes, 0))
 
 
 def _validation_graph(scene: Scene) -> Verdict | None:

@@ -46,6 +46,12 @@ def test_a_small_neighbour_is_not_the_cause() -> None:
     assert conclude(replace(SCENE, request=request)).cause is Cause.SIZE
 
 
+def test_a_large_neighbour_is_not_the_cause_where_a_share_of_the_device_is_used_up() -> None:
+    """With `set_per_process_memory_fraction` the process may take no more, whoever else ends."""
+    request = replace(FULL, others=((4242, 50 * GIB),), others_bytes=50 * GIB)
+    assert conclude(replace(SCENE, request=request)).cause is Cause.SIZE
+
+
 @pytest.mark.parametrize(
     ("scene", "advised"),
     [
