@@ -1,8 +1,8 @@
 """CUDA and ROCm devices: the caching allocator's own statistics, read once per boundary.
 
 Nothing here touches the device before the user does: until ``torch.cuda.is_initialized()`` every number is unknown.
-Private names of torch (checked with 2.13 and 2.15): ``_cuda_memoryStats``, ``_cuda_resetPeakMemoryStats``,
-``_accelerator_getDeviceStats``, ``_accelerator_resetPeakStats``, ``_accelerator_getAllocatorSettings``,
+Private names of torch (checked with 2.11, 2.13 and 2.15): ``_cuda_memoryStats``, ``_cuda_resetPeakMemoryStats``,
+``_accelerator_getDeviceStats``, ``_accelerator_resetPeakStats``, ``_accelerator_getAllocatorSettings`` (not in 2.11),
 ``_cuda_getMemoryFraction``, ``_cuda_hostMemoryStats``.
 """
 

@@ -1,6 +1,6 @@
 """The allocation history of torch's CUDA allocator: switched on and off for us, while the user's own is left alone.
 
-Private names of torch (checked with 2.13 and 2.15): ``torch.cuda.memory._record_memory_history``, ``_snapshot``,
+Private names of torch (checked with 2.11, 2.13 and 2.15): ``torch.cuda.memory._record_memory_history``, ``_snapshot``,
 ``torch._C._cuda_isHistoryEnabled``.
 """
 

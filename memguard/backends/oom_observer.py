@@ -1,8 +1,8 @@
 """Hears from CUDA's allocator that it is about to raise: attached once a process, never raising, silent unless asked.
 
-Private name of torch: ``_cuda_attach_out_of_memory_observer`` (checked with 2.13 and 2.15). What is attached can never
-be detached, an exception in it would replace the out-of-memory error, and attaching before CUDA is initialised has
-crashed: hence one function for the whole process, and a list of who wants to know.
+Private name of torch: ``_cuda_attach_out_of_memory_observer`` (checked with 2.11, 2.13 and 2.15). What is attached can
+never be detached, an exception in it would replace the out-of-memory error, and attaching before CUDA is initialised
+has crashed: hence one function for the whole process, and a list of who wants to know.
 """
 
 from __future__ import annotations
