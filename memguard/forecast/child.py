@@ -132,6 +132,7 @@ def _run(work: Callable[[], Any], writer: int, quiet: bool) -> None:
     """The child's whole life; it never returns."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY) if quiet else 2, 1)
+        _renew_thread_pool()
         try:
             answer = pickle.dumps((True, work()))
         except MemGuardError as error:
@@ -162,3 +163,13 @@ def describe(error: BaseException) -> str:
 
 def _of_a_library(file: str) -> bool:
     return "site-packages" in file or file.startswith(("<frozen ", _OWN, _PYTHON))
+
+
+def _renew_thread_pool() -> None:
+    """Lets torch replace the thread pool of the parent, which no fork survives, while there is one thread only.
+
+    Where there are GPUs autograd starts a thread for each, and two that come to the pool at once end the process
+    ("Invalid thread pool", pthreadpool-cpp.cc).
+    """
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(torch.get_num_threads())
