@@ -30,11 +30,13 @@ def block(nbytes: int) -> torch.Tensor:
 
 
 def clean() -> None:
-    """The allocator as a new process has it, but for the workspaces of libraries."""
+    """The allocator as a new process has it."""
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.memory._record_memory_history(enabled=None)
     torch.cuda.set_per_process_memory_fraction(1.0)
+    if hasattr(torch._C, "_cuda_clearCublasWorkspaces"):
+        torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
     torch.cuda.reset_accumulated_memory_stats()
     torch.cuda.reset_peak_memory_stats()

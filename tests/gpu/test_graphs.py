@@ -80,7 +80,7 @@ def compiles(logdir: Path, monkeypatch: pytest.MonkeyPatch, *, lengths: int, ste
 @pytest.mark.skipif(not IS_REAL or not shutil.which("gcc"), reason="inductor needs a GPU and a compiler")
 def test_a_compilation_for_each_length_is_told_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Inductor's own graphs, made again for ten lengths."""
-    guard = compiles(tmp_path, monkeypatch, lengths=16, steps=25)
+    guard = compiles(tmp_path, monkeypatch, lengths=10, steps=26)
     found = [finding for finding in guard.findings if finding.code == "MG405"]
     assert found, (guard.findings, dict(torch._dynamo.utils.counters["stats"]))
     assert (found[0].file, found[0].line) == (__file__, line_of(__file__, "COMPILE"))
@@ -89,5 +89,5 @@ def test_a_compilation_for_each_length_is_told_with_its_line(tmp_path: Path, mon
 @pytest.mark.skipif(not IS_REAL or not shutil.which("gcc"), reason="inductor needs a GPU and a compiler")
 def test_one_compilation_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replayed in each batch from private pools of its own."""
-    guard = compiles(tmp_path, monkeypatch, lengths=1, steps=25)
+    guard = compiles(tmp_path, monkeypatch, lengths=1, steps=26)
     assert [finding for finding in guard.findings if finding.code == "MG405"] == []
