@@ -65,6 +65,16 @@ def test_growth_is_told_before_it_reaches_the_limit(room: int, tmp_path: Path) -
     assert any("kept" in (each.holder or "") for each in found), found
 
 
+def test_a_peak_at_the_edge_of_the_room_is_told(room: int, tmp_path: Path) -> None:
+    """Though the card itself has plenty."""
+    with memguard.watch(device="cuda:0", logdir=tmp_path, quiet=True) as guard:
+        for _ in guard.batches(range(20)):
+            block(int(0.985 * room))
+    (found, *_) = of(guard, "MG504") or [None]
+    assert found is not None, guard.findings
+    assert found.bytes is not None and found.bytes <= 0.03 * room
+
+
 def test_a_level_loop_in_a_small_room_is_told_nothing(room: int, tmp_path: Path) -> None:
     """Half of what it may take, again and again."""
     with memguard.watch(device="cuda:0", logdir=tmp_path, quiet=True) as guard:
