@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import os
 
 import torch
+
+from tests.cuda import conftest
 
 IS_REAL = torch.cuda.is_available() and torch.cuda.get_device_name() != "Null GPU"
 REHEARSES = os.environ.get("MEMGUARD_GPU_REHEARSAL") == "1"
@@ -31,15 +32,8 @@ def block(nbytes: int) -> torch.Tensor:
 
 def clean() -> None:
     """The allocator as a new process has it."""
-    gc.collect()
     torch.cuda.synchronize()
-    torch.cuda.memory._record_memory_history(enabled=None)
-    torch.cuda.set_per_process_memory_fraction(1.0)
-    if hasattr(torch._C, "_cuda_clearCublasWorkspaces"):
-        torch._C._cuda_clearCublasWorkspaces()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_accumulated_memory_stats()
-    torch.cuda.reset_peak_memory_stats()
+    conftest.clean()
 
 
 def line_of(file: str, mark: str) -> int:
