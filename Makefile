@@ -39,8 +39,10 @@ test-oldest: # the core of the suite with the oldest packages that are accepted;
 test-cuda: null-gpu
 	$(BIN)/python -m tests.nullgpu.run --total 24GiB --devices 2 -- python -m pytest tests/cuda -m cuda
 
-test-gpu: $(READY)
-	$(BIN)/python -m pytest tests/gpu -m gpu
+test-gpu: $(READY) # on a machine with a GPU; what takes the whole card runs alone, after the rest
+	$(BIN)/python -m pytest tests/gpu tests/cuda -m "gpu or cuda" -n 8 --ignore tests/gpu/alone \
+		--deselect tests/cuda/test_oom.py::test_eight_causes
+	$(BIN)/python -m pytest tests/gpu/alone -m gpu
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench

@@ -52,7 +52,7 @@ class Hearing:
             told |= READINGS
         if record.num_alloc_retries:
             told |= RETRIES
-        crowded = _is_crowded(record, run.device_total_bytes)
+        crowded = _is_crowded(record, run)
         if crowded or self._was_crowded:
             self._was_crowded = crowded
             told |= CROWDED
@@ -64,11 +64,14 @@ class Hearing:
         return observers
 
 
-def _is_crowded(record: BatchRecord, total_bytes: int | None) -> bool:
-    """Whether what was reserved at the peak, and what others held, nearly fill the device."""
+def _is_crowded(record: BatchRecord, run: Run) -> bool:
+    """Whether what was reserved at the peak, and what others held, nearly fill the device, or this process's share."""
+    total_bytes, limit = run.device_total_bytes, run.limit_bytes
     if not total_bytes:
         return False
     held, used = record.reserved_peak_bytes or record.allocated_peak_bytes or 0, record.device_used_bytes
+    if limit is not None and held > FULL * limit:
+        return True
     if used is not None and record.reserved_bytes is not None and used > record.reserved_bytes:
         held += used - record.reserved_bytes
     return held > FULL * total_bytes

@@ -167,7 +167,7 @@ class LowHeadroom(Detector):
     """Less than 3 % of the device is left at the peak.
 
     What: the peak of allocated memory, with what others and the libraries hold, comes within 3 % of the device's
-    capacity.
+    capacity; or by itself of the share that ``set_per_process_memory_fraction`` leaves to the process.
 
     Why it matters: fragmentation, a slightly larger batch or a library's workspace is enough for an out-of-memory
     error.
@@ -191,7 +191,9 @@ class LowHeadroom(Detector):
         if self._told or not total or peak is None or run.device == "cpu":
             return
         outside = max((record.device_used_bytes or 0) - (record.reserved_bytes or 0), 0) if record.reserved_bytes else 0
-        needed = peak + outside
+        needed, limit = peak + outside, limit_of(run) or total
+        if limit - peak < total - needed:  # the process's own share ends before the device does
+            needed, total, outside = peak, limit, 0
         if needed <= LOW_SHARE * total:
             return
         self._high += 1

@@ -10,7 +10,7 @@ from memguard.detectors.allocator_state import AllocatorThrash, Fragmentation, S
 from memguard.detectors.cache_emptied import EmptyCacheInLoop, GraphPoolsGrow
 from memguard.detectors.device_share import ForeignMemory
 from memguard.detectors.host_growth import HostGrowth
-from memguard.detectors.outlooks import LongestBatch
+from memguard.detectors.outlooks import LongestBatch, LowHeadroom
 from memguard.detectors.pinned_growth import PinnedGrowth
 from memguard.detectors.shared_memory import SharedMemory
 from memguard.detectors.worker_growth import WorkerGrowth
@@ -273,3 +273,12 @@ def test_a_cache_that_goes_on_to_the_end_is_told_sooner_and_beside_a_virtual_gpu
     assert judge(HostGrowth(), kept, *full, run=run_of(device=device)) == []
     tensors = [record(i, host_rss_bytes=GIB + 4 * i * MIB, allocated_end_bytes=4 * i * MIB + 1) for i in range(100)]
     assert judge(HostGrowth(), kept, *tensors, run=run_of(device="virtual:1GiB")) == []
+
+
+def test_a_share_of_the_device_has_an_edge_of_its_own() -> None:
+    """A process that may take a quarter of the device, and takes nearly all of that, is told what is left of it."""
+    run = run_of(limit_bytes=6 * GIB)
+    near = {"allocated_peak_bytes": 6 * GIB - 64 * MIB, "device_used_bytes": 20 * GIB}
+    (found,) = judge(LowHeadroom(), *(record(i, **near) for i in range(10)), run=run)
+    assert found.bytes == 64 * MIB and "64.0 MiB of 6.00 GiB are left" in found.message
+    assert judge(LowHeadroom(), *(record(i, allocated_peak_bytes=5 * GIB) for i in range(10)), run=run) == []

@@ -73,6 +73,12 @@ def test_what_others_hold_crowds_a_device() -> None:
     assert heard(records, Run(device="cuda:0", device_total_bytes=TOTAL), CROWDED) == [0, 1]
 
 
+def test_a_process_may_crowd_its_own_share() -> None:
+    """Where set_per_process_memory_fraction leaves it only a part of the device."""
+    run = Run(device="cuda:0", device_total_bytes=TOTAL, limit_bytes=TOTAL // 10)
+    assert heard(batches(90, 10, 10), run, CROWDED) == [0, 1]
+
+
 def test_a_rule_of_retries_hears_of_nothing_else() -> None:
     """A batch in which the allocator tried again."""
     records = [replace(record, num_alloc_retries=int(record.batch == 1)) for record in batches(5, 5, 5)]

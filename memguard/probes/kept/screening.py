@@ -39,6 +39,9 @@ MIN_HANDED_BYTES = 16 * 1024**2
 MANY, MIN_PLAIN_BYTES = 64, 16 * 1024
 """Numbers and short texts a batch, and what they take on the host: a row for each sample, not for each batch."""
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
+_DANGLING: tuple[type, ...] = tuple(getattr(torch, name) for name in ("Stream", "Event") if hasattr(torch, name))
+"""Of a stream or event that is gone a weak reference is not told (torch.cuda's in 2.11; not so in 2.15): when it is
+dropped itself, the process crashes."""
 
 
 @final
@@ -215,7 +218,7 @@ def _tensors_in(registered: object) -> list[torch.Tensor]:
 def _reference(value: Any, depth: int = 3) -> weakref.ref[Any] | None:
     """A weak reference to an element, or to a part of one that is a tuple, list or dictionary.
 
-    None to parameters: `torch.utils.swap_tensors` refuses tensors to which there is one.
+    None to parameters: `torch.utils.swap_tensors` refuses tensors to which there is one. None to streams and events.
     """
     kind = type(value)
     if issubclass(kind, (tuple, list, dict)):
@@ -223,7 +226,7 @@ def _reference(value: Any, depth: int = 3) -> weakref.ref[Any] | None:
         parts = islice(values(value), 8) if depth else ()
         found = (_reference(part, depth - 1) for part in parts)
         return next((reference for reference in found if reference is not None), None)
-    if issubclass(kind, (*_PLAIN, nn.Parameter, type)):
+    if issubclass(kind, (*_PLAIN, *_DANGLING, nn.Parameter, type)):
         return None
     try:
         return weakref.ref(value)
