@@ -6,6 +6,7 @@ On a real device where memory is tight enough for it to matter, and only there: 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, final
@@ -42,6 +43,9 @@ LARGE = 0.2
 
 AS_HIGH = 0.99
 """Of the highest level of some batches: the peaks of the others."""
+
+_DEFAULT_DEVICE = os.path.join("torch", "utils", "_device.py")
+"""Runs between a user's line and the operator where `torch.set_default_device` or ``with torch.device(...)`` is on."""
 
 Site = tuple[str, int, str]
 """File, line, function."""
@@ -264,7 +268,7 @@ def _direct_line(frames: Any) -> Site | None:
     """The line that called the operator, if that is the user's own and not a library's."""
     for frame in frames:
         name = str(frame.get("filename", ""))
-        if not name or name.startswith("??"):
+        if not name or name.startswith("??") or name.endswith(_DEFAULT_DEVICE):
             continue
         site = (name, int(frame.get("line", 0)), str(frame.get("name", "")))
         return site if is_user_file(name) else None

@@ -23,7 +23,8 @@ ALIKE = 0.75
 AS_HIGH = 0.99
 """Of the highest level of some batches: the peaks."""
 
-_WRAPPERS = tuple(os.path.join("torch", *path) for path in (("functional.py",), ("nn", "functional.py")))
+_BETWEEN = (("functional.py",), ("nn", "functional.py"), ("utils", "_device.py"))
+_WRAPPERS = tuple(os.path.join("torch", *path) for path in _BETWEEN)
 """What runs between a user's line and the operator that it calls."""
 
 Site = tuple[str, int, str]

@@ -35,6 +35,14 @@ def test_a_tensor_freed_by_its_successor_is_told() -> None:
     assert rebound(trace, min_bytes=10 * MIB) == {(HERE, 1, "step"): 50 * MIB}
 
 
+def test_a_default_device_stands_between_no_line_and_its_operator() -> None:
+    """Under `torch.set_default_device` torch's own frame comes before the user's, which is told all the same."""
+    frame = {"filename": "/usr/lib/python3/site-packages/torch/utils/_device.py", "line": 122, "name": "wrapped"}
+    trace = [event("alloc", 1, 50), *other(7), event("alloc", 2, 50), event("free_requested", 1, 50)]
+    below = [{**each, "frames": [frame, *each["frames"]]} for each in trace]
+    assert rebound(below, min_bytes=10 * MIB) == {(HERE, 1, "step"): 50 * MIB}
+
+
 @pytest.mark.parametrize(
     "trace",
     [
