@@ -8,6 +8,7 @@ card. A library that is missing takes its entries along.
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,8 @@ from torch import Tensor, nn
 
 Build = Callable[[], tuple[nn.Module, torch.optim.Optimizer, Callable[[], None]]]
 CUDA = "cuda"
-CLASSES = 1000
+HEADS: set[tuple[str, str]] = set()
+"""Configurations and models of transformers that the programs use."""
 
 
 def _optimizer(name: str, model: nn.Module) -> torch.optim.Optimizer:
@@ -74,7 +76,8 @@ def _images(
         if isinstance(out, dict):  # torchvision's segmentation
             target = torch.randint(0, 21, (batch, side, side), device=CUDA)
             return F.cross_entropy(out["out"], target)
-        return F.cross_entropy(out, torch.randint(0, CLASSES, (batch,), device=CUDA), label_smoothing=0.1)
+        target = torch.randint(0, out.shape[1], (batch,), device=CUDA)  # a model may have no head of its own
+        return F.cross_entropy(out, target, label_smoothing=0.1)
 
     return _stepped(model, loss_of, optimizer=optimizer, amp=amp)
 
@@ -120,6 +123,8 @@ def _language(
     lora: bool = False,
     **sizes: Any,
 ) -> Build:
+    HEADS.add((config, head))
+
     def build() -> Any:
         import transformers
 
@@ -270,3 +275,15 @@ _ALL: dict[str, tuple[str, Build]] = {
 def programs() -> dict[str, Build]:
     """Those whose library is installed, by name."""
     return {name: build for name, (library, build) in _ALL.items() if importlib.util.find_spec(library) is not None}
+
+
+def load() -> None:
+    """Imports all that the programs need, once for every process that is forked afterwards."""
+    for library in ("torchvision", "timm", "peft"):
+        if importlib.util.find_spec(library) is not None:
+            importlib.import_module(library)
+    if importlib.util.find_spec("transformers") is not None:
+        transformers = importlib.import_module("transformers")
+        for config, head in sorted(HEADS):
+            getattr(transformers, config)
+            getattr(transformers, head)

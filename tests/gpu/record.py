@@ -13,9 +13,9 @@ import gzip
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
@@ -35,7 +35,7 @@ CASES = 190
 CAPABILITY = "9.0"
 """Of the card that is recorded: the grid's other capabilities are left out. CUDA must not be asked before the forks."""
 STEPS = 3
-TOGETHER = {"cases": 12, "library": 7, "steps": 12, "operators": 6}
+TOGETHER = {"cases": 12, "library": 10, "steps": 12, "operators": 6}
 """Processes side by side: those of a family fit a card of 80 GB, with 0.5 GiB of context each."""
 OPERATORS_AT_A_TIME = 40
 MOST_EVENTS = 400_000
@@ -146,6 +146,8 @@ def tasks(family: str, conf: str) -> list[str]:
 
 def serve(family: str, names: list[str], parts: Path) -> None:
     """Runs programs in forked processes, so many at a time; each leaves a file with its line of JSON."""
+    if family == "library":
+        library_models.load()
     size = OPERATORS_AT_A_TIME if family == "operators" else 1
     groups = [names[begin : begin + size] for begin in range(0, len(names), size)]
     running = 0
@@ -178,7 +180,7 @@ def record(folder: Path, families: list[str]) -> None:
     for family in families:
         began = time.monotonic()
         confs = sorted({case.conf for case in grid(CASES)}) if family == "cases" else [""]
-        answers = _measured(family, confs)
+        answers = _measured(family, confs, folder / family)
         with gzip.open(folder / f"{family}.jsonl.gz", "wt") as file:
             file.writelines(f"{json.dumps(answer)}\n" for answer in answers)
         failed = [answer for answer in answers if "error" in answer]
@@ -187,15 +189,17 @@ def record(folder: Path, families: list[str]) -> None:
             print("  ", answer.get("name") or answer["case"], answer["error"], flush=True)
 
 
-def _measured(family: str, confs: list[str]) -> list[Answer]:
-    with tempfile.TemporaryDirectory() as parts:
-        command = [sys.executable, "-W", "ignore", "-m", "tests.gpu.record", "--serve", parts, family]
-        children = [
-            subprocess.Popen([*command, conf], env={**os.environ, "PYTORCH_CUDA_ALLOC_CONF": conf}) for conf in confs
-        ]
-        for child in children:
-            child.wait()
-        lines = [line for part in sorted(Path(parts).iterdir()) for line in part.read_text().splitlines()]
+def _measured(family: str, confs: list[str], parts: Path) -> list[Answer]:
+    """The answers, which lie in the folder of parts one by one as long as not all are there."""
+    parts.mkdir(exist_ok=True)
+    command = [sys.executable, "-W", "ignore", "-m", "tests.gpu.record", "--serve", str(parts), family]
+    children = [
+        subprocess.Popen([*command, conf], env={**os.environ, "PYTORCH_CUDA_ALLOC_CONF": conf}) for conf in confs
+    ]
+    for child in children:
+        child.wait()
+    lines = [line for part in sorted(parts.iterdir()) for line in part.read_text().splitlines()]
+    shutil.rmtree(parts)
     return [json.loads(line) for line in lines]
 
 
