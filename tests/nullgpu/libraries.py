@@ -30,6 +30,11 @@ UNSUPPORTED = (
 )
 """Functions that answer with an error, since success would be a lie; 3000 is cuDNN's "not supported"."""
 
+NEEDS_DRIVER = re.compile(r"cuda(?!Get(Last)?Error)|cu[A-Z](?!etError)")
+"""Functions that fail in a fork of a process that had used CUDA; those that register kernels begin with `__cuda`."""
+
+INITIALIZATION_ERROR = 3
+
 VERSIONS = (
     ("CUDA", "cuda-toolkit", (1000, 10, 0)),
     ("CUDNN", "nvidia-cudnn", (10000, 100, 1)),
@@ -59,7 +64,7 @@ def build(torch_files: Path, requirements: str, into: Path) -> int:
     wanted = _imported_symbols(binaries)
     generated = sorted(set(wanted) - written)
     stubs, versions = into / "stubs.c", into / "versions.map"
-    stubs.write_text("\n".join(["void *fresh_handle(void);", *map(_stub, generated), ""]))
+    stubs.write_text("\n".join(["void *fresh_handle(void); int is_lost(void), fail(int);", *map(_stub, generated), ""]))
     versions.write_text(_version_script(wanted))
     library = into / "libnullgpu.so"
     linking = ("-shared", *objects, stubs, "-o", library, "-ldl", "-lpthread", f"-Wl,--version-script={versions}")
@@ -100,9 +105,10 @@ def _linked_libraries(binaries: Iterable[Path]) -> set[str]:
 
 
 def _stub(name: str) -> str:
+    lost = f"if (is_lost()) return fail({INITIALIZATION_ERROR}); " if NEEDS_DRIVER.match(name) else ""
     if RETURNS_HANDLE.match(name):
-        return f"int {name}(void **handle) {{ *handle = fresh_handle(); return 0; }}"
-    return f"int {name}() {{ return {next((error for names, error in UNSUPPORTED if names.match(name)), 0)}; }}"
+        return f"int {name}(void **handle) {{ {lost}*handle = fresh_handle(); return 0; }}"
+    return f"int {name}() {{ {lost}return {next((error for names, error in UNSUPPORTED if names.match(name)), 0)}; }}"
 
 
 def _version_script(wanted: dict[str, str]) -> str:

@@ -1,8 +1,19 @@
 // Errors, devices and their properties (layout of cudaDeviceProp: CUDA 13).
 #include "nullgpu.h"
+#include <pthread.h>
 
 static __thread int last_error, current;
 static int awake[MAX_DEVICES];
+
+static int in_use, lost;
+
+static void after_fork(void) { lost = in_use; }
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, after_fork); }
+
+int is_lost(void) {
+    in_use = 1;  // even the number of devices is asked of the driver, which does not survive a fork
+    return lost;
+}
 
 int fail(int error) { return last_error = error; }
 
@@ -27,6 +38,7 @@ const char *cudaGetErrorString(int error) {
     switch (error) {
         case 0: return "no error";
         case OUT_OF_MEMORY: return "out of memory";
+        case INITIALIZATION_ERROR: return "initialization error";
         case NO_DEVICE: return "no CUDA-capable device is detected";
         case INVALID_DEVICE: return "invalid device ordinal";
         case NOT_READY: return "device not ready";
@@ -44,16 +56,19 @@ int cuGetErrorString(int error, const char **text) {
 }
 
 int cudaGetDeviceCount(int *count) {
+    NEEDS_CUDA
     *count = settings()->count;
     return *count ? 0 : fail(NO_DEVICE);
 }
 
 int cudaGetDevice(int *device) {
+    NEEDS_CUDA
     *device = current;
     return settings()->count ? 0 : fail(NO_DEVICE);
 }
 
 int cudaSetDevice(int device) {
+    NEEDS_CUDA
     int count = settings()->count;
     if (device < 0 || device >= count) return fail(count ? INVALID_DEVICE : NO_DEVICE);
     wake_device(current = device);
@@ -61,11 +76,13 @@ int cudaSetDevice(int device) {
 }
 
 int cuDeviceGet(int *device, int ordinal) {
+    NEEDS_CUDA
     *device = ordinal;
     return 0;
 }
 
 int cuDevicePrimaryCtxGetState(int device, u32 *flags, int *active) {
+    NEEDS_CUDA
     *flags = 0;
     *active = awake[device];
     return 0;
@@ -78,17 +95,20 @@ int cudaDriverGetVersion(int *version) {
 ALSO(cudaRuntimeGetVersion, cudaDriverGetVersion)
 
 int cudaDeviceGetPCIBusId(char *text, int room, int device) {
+    NEEDS_CUDA
     snprintf(text, room, "0000:%02x:00.0", settings()->visible[device] + 1);
     return 0;
 }
 
 int cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+    NEEDS_CUDA
     *least = 0;
     *greatest = -5;
     return 0;
 }
 
 int cudaDeviceCanAccessPeer(int *can, int device, int peer) {
+    NEEDS_CUDA
     *can = device != peer;
     return 0;
 }
@@ -123,6 +143,7 @@ static const struct { int attribute, offset, size; u64 value; } PROPERTIES[] = {
 enum { NUM_PROPERTIES = sizeof PROPERTIES / sizeof *PROPERTIES };
 
 int cudaGetDeviceProperties(char *properties, int device) {
+    NEEDS_CUDA
     const Settings *s = settings();
     memset(properties, 0, 1008);
     strcpy(properties, "Null GPU");
@@ -136,6 +157,7 @@ int cudaGetDeviceProperties(char *properties, int device) {
 }
 
 int cudaDeviceGetAttribute(int *value, int attribute) {
+    NEEDS_CUDA
     enum { MAJOR = 75, MINOR = 76 };
     *value = attribute == MAJOR ? settings()->major : attribute == MINOR ? settings()->minor : 0;
     for (int i = 0; i < NUM_PROPERTIES; i++)

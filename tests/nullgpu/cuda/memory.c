@@ -70,6 +70,7 @@ static int charge(int device, u64 nbytes) {
 }
 
 int cudaMalloc(void **address, size_t nbytes) {
+    NEEDS_CUDA
     *address = NULL;
     if (!settings()->count) return fail(NO_DEVICE);
     if (!nbytes) return 0;
@@ -84,6 +85,7 @@ int cudaMalloc(void **address, size_t nbytes) {
 ALSO(cudaMallocAsync, cudaMalloc)
 
 int cudaFree(void *address) {
+    NEEDS_CUDA
     int device = device_of(address);
     if (device < 0) return 0;
     lock();
@@ -93,11 +95,13 @@ int cudaFree(void *address) {
 ALSO(cudaFreeAsync, cudaFree)
 
 int cudaMemPoolGetAttribute(void *pool, int attribute, u64 *value) {
+    NEEDS_CUDA
     *value = books[current_device()].charged;
     return 0;
 }
 
 int cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
+    NEEDS_CUDA
     int device = current_device();
     wake_device(device);
     *total_bytes = settings()->total;
@@ -110,18 +114,21 @@ int cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
 enum { HANDLE_DEVICE_SHIFT = 48, FABRIC_HANDLE = 8 };
 
 int cuMemAddressReserve(void **address, size_t nbytes) {
+    NEEDS_CUDA
     lock();
     *address = take_range(current_device(), pages_for(nbytes));
     return unlock(*address ? 0 : OUT_OF_MEMORY);
 }
 
 int cuMemAddressFree(void *address) {
+    NEEDS_CUDA
     lock();
     give_range(device_of(address), address);
     return unlock(0);
 }
 
 int cuMemCreate(u64 *handle, size_t nbytes, const int *properties) {  // type, handle type, location type, location
+    NEEDS_CUDA
     if (properties[1] == FABRIC_HANDLE) return NOT_SUPPORTED;
     int device = properties[3];
     *handle = (u64)(device + 1) << HANDLE_DEVICE_SHIFT | nbytes;
@@ -130,12 +137,14 @@ int cuMemCreate(u64 *handle, size_t nbytes, const int *properties) {  // type, h
 }
 
 int cuMemRelease(u64 handle) {
+    NEEDS_CUDA
     lock();
     books[(handle >> HANDLE_DEVICE_SHIFT) - 1].charged -= handle & ((1ULL << HANDLE_DEVICE_SHIFT) - 1);
     return unlock(0);
 }
 
 int cuMemGetAllocationGranularity(size_t *nbytes) {
+    NEEDS_CUDA
     *nbytes = PAGE;
     return 0;
 }
@@ -145,6 +154,7 @@ static struct { char *start; size_t nbytes; } *pinned;
 static int num_pinned;
 
 int cudaHostRegister(void *start, size_t nbytes) {
+    NEEDS_CUDA
     lock();
     int i = 0;
     while (i < num_pinned && pinned[i].start) i++;
@@ -155,6 +165,7 @@ int cudaHostRegister(void *start, size_t nbytes) {
 }
 
 int cudaHostUnregister(void *start) {
+    NEEDS_CUDA
     lock();
     for (int i = 0; i < num_pinned; i++)
         if (pinned[i].start == start) pinned[i].start = NULL;
@@ -162,11 +173,13 @@ int cudaHostUnregister(void *start) {
 }
 
 int cudaHostAlloc(void **start, size_t nbytes) {
+    NEEDS_CUDA
     return posix_memalign(start, 4096, nbytes) ? fail(OUT_OF_MEMORY) : cudaHostRegister(*start, nbytes);
 }
 ALSO(cudaMallocHost, cudaHostAlloc)
 
 int cudaFreeHost(void *start) {
+    NEEDS_CUDA
     cudaHostUnregister(start);
     free(start);
     return 0;
@@ -175,6 +188,7 @@ int cudaFreeHost(void *start) {
 typedef struct { int type, device; const void *device_pointer, *host_pointer; u64 reserved[8]; } PointerAttributes;
 
 int cudaPointerGetAttributes(PointerAttributes *attributes, const char *address) {
+    NEEDS_CUDA
     enum { HOST_PINNED = 1, DEVICE = 2 };
     memset(attributes, 0, sizeof *attributes);
     attributes->device_pointer = address;
@@ -191,6 +205,7 @@ int cudaPointerGetAttributes(PointerAttributes *attributes, const char *address)
 }
 
 int cudaMemcpy(void *to, const void *from, size_t nbytes) {
+    NEEDS_CUDA
     if (device_of(to) >= 0) return 0;
     if (device_of(from) >= 0) memset(to, 0, nbytes);
     else memmove(to, from, nbytes);
