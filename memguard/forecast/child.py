@@ -23,6 +23,7 @@ Result = TypeVar("Result")
 _MOST_AT_ONCE = 8
 """Each takes a quarter of a gigabyte."""
 _NO_ENGINE = "Cannot access accelerator device when none is available"
+_LOST = "CUDA error: initialization error"
 _OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _PYTHON = sysconfig.get_path("stdlib") + os.sep
 _NO_FAKE = re.compile(r"(\S+): attempted to run this operator with Meta tensors")
@@ -152,6 +153,11 @@ def describe(error: BaseException) -> str:
     text = str(error).strip().splitlines()
     if _NO_ENGINE in str(error):
         text = ["gradients of torch.func ask for a GPU's streams, so a step that uses them cannot be forecast"]
+    if _LOST in str(error):
+        text = [
+            "PyTorch asks the GPU's driver here (as for recurrent layers in bfloat16), which no fork of a process that "
+            "uses CUDA can: forecast before anything is on the GPU, or with `memguard forecast` on the command line"
+        ]
     where = f" at {users[-1].filename}:{users[-1].lineno}" if users else ""
     if isinstance(error, SyntaxError) and error.filename:
         text, where = [error.msg], f" at {error.filename}:{error.lineno}"

@@ -14,7 +14,8 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from memguard.allocator import CachingAllocator
-from memguard.forecast.cards import CARDS, Card, find_card
+from memguard.errors import MemGuardError
+from memguard.forecast.cards import CARDS, Card, context_of, find_card
 from memguard.forecast.child import in_child
 from memguard.forecast.fakes.without_dynamo import warm_up
 from memguard.forecast.kernels.workspaces import version_of
@@ -269,15 +270,28 @@ def environment_conf() -> str:
 
 
 def _this_machine() -> Card | None:
-    """The GPU of this machine, without its context: what is free now is PyTorch's."""
+    """The GPU of this machine, less its context.
+
+    A child of its own asks for it while this process has not used CUDA: after as little as the number of GPUs no fork
+    can use the driver, and then the trace could not ask it anything. Where the child cannot, this process has used it.
+    """
+    if not torch.cuda.is_initialized():
+        with contextlib.suppress(MemGuardError):
+            return in_child(_card_in_use)
+    return _card_in_use()
+
+
+def _card_in_use() -> Card | None:
     if not torch.cuda.is_available():
         return None
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    capability = (properties.major, properties.minor)
     return Card(
         name=properties.name,
         title=properties.name,
         total_bytes=properties.total_memory,
-        compute_capability=(properties.major, properties.minor),
+        compute_capability=capability,
         multiprocessors=properties.multi_processor_count,
-        context_bytes=(300 << 20, 450 << 20, 800 << 20),
+        threads_per_multiprocessor=getattr(properties, "max_threads_per_multi_processor", 2048),
+        context_bytes=context_of(capability, properties.multi_processor_count),
     )

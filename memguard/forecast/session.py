@@ -49,7 +49,7 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
     install_device_guard()
     hasten_fake_tensors()
     torch.autograd.set_multithreading_enabled(False)
-    fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fake_mode = FakeTensorMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)  # or real ones would run
     tracer = Tracer(fake_mode, setting)
     become_gpu(
         name=setting.name,

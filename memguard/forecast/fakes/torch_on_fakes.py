@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import optimizer as optimizer_module
 from torch.utils import _foreach_utils
@@ -50,11 +51,24 @@ def prepare_torch(tracer: Tracer) -> None:
         supported: list[type] = getattr(module, "_foreach_supported_types", [])
         if FakeTensor not in supported:
             supported.append(FakeTensor)  # or optimizers would not choose their foreach form, the default on CUDA
+    _ask_no_driver()
     torch.compile = _compile(tracer)
     torch.ctc_loss = _ctc_loss(torch.ctc_loss)
     stand_in_for_process_group(tracer)
     count_recurrent_layers(tracer)
     install_padding()
+
+
+def _ask_no_driver() -> None:
+    """Where there is a GPU, fake tensors would wake it, or fail: a fork of a process that uses CUDA cannot.
+
+    The backend of a convolution decides only in which layout fake mode answers, which memguard's own kernels settle.
+    A transformer's layer in one operator, as for inference, has no fake kernel: it is counted operator by operator.
+    """
+    torch.backends.mha.set_fastpath_enabled(False)
+    setattr(fake_tensor, "init_gpu_context", lambda device: None)  # noqa: B010 - not every torch has it
+    backend: Any = getattr(torch._C, "_ConvBackend")  # noqa: B009 - the stubs give it another name
+    setattr(torch._C, "_select_conv_backend", lambda *_, **__: backend.Slow2d)  # noqa: B010
 
 
 def _ctc_loss(ctc_loss: Callable[..., Any]) -> Callable[..., Any]:

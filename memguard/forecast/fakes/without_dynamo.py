@@ -72,5 +72,13 @@ def warm_up() -> None:
     keep_sympy_out()
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    with FakeTensorMode():
-        torch.nn.functional.layer_norm(torch.empty(2, 2) + torch.empty(2, 2), [2])
+    asks = FakeTensorMode.__dict__.get("avoid_device_init")
+    setattr(FakeTensorMode, "avoid_device_init", False)  # noqa: B010 - it asks the driver, which no fork then could
+    try:
+        with FakeTensorMode():
+            torch.nn.functional.layer_norm(torch.empty(2, 2) + torch.empty(2, 2), [2])
+    finally:
+        if asks is None:
+            del FakeTensorMode.avoid_device_init
+        else:
+            setattr(FakeTensorMode, "avoid_device_init", asks)  # noqa: B010
