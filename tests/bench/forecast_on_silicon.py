@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import library_models
 from forecast_accuracy import percentile
 
+from memguard.errors import MemGuardError
 from memguard.forecast import Forecast, forecast_of
 
 STEPS = 3
@@ -37,22 +38,27 @@ def main() -> int:
     given = parser.parse_args()
     torch.set_num_threads(1)
     card: dict[str, Any] = json.loads((given.truth / "card.json").read_text())
-    rows = []
+    rows, refused = [], []
     for truth in _lines(given.truth / "library.jsonl.gz"):
         name = truth["name"]
         if given.only not in name or "error" in truth:
             continue
         build = library_models.programs()[name]
-        found = forecast_of(
-            lambda _, build=build: build(),
-            device=CARDS[card["gpu"]],
-            steps=STEPS,
-            torch_version=card["torch"],
-            suggest=False,
-        )
+        try:
+            found = forecast_of(
+                lambda _, build=build: build(),
+                device=CARDS[card["gpu"]],
+                steps=STEPS,
+                torch_version=card["torch"],
+                suggest=False,
+            )
+        except MemGuardError as error:  # said, not hidden
+            refused.append(f"{name}: {str(error).splitlines()[0]}")
+            print(refused[-1], file=sys.stderr, flush=True)
+            continue
         rows.append(_row(name, truth, found))
         print(_cells(rows[-1]), file=sys.stderr, flush=True)
-    text = _table(rows, card)
+    text = _table(rows, card, refused)
     if given.out:
         given.out.write_text(text)
     print(text)
@@ -84,7 +90,7 @@ def _cells(row: dict[str, Any]) -> str:
     return f"| {row['name']} | {errors} | {100 * row['width']:.0f} % |"
 
 
-def _table(rows: list[dict[str, Any]], card: dict[str, Any]) -> str:
+def _table(rows: list[dict[str, Any]], card: dict[str, Any], refused: list[str]) -> str:
     lines = [
         "# Forecasts beside a real GPU",
         "",
@@ -107,6 +113,8 @@ def _table(rows: list[dict[str, Any]], card: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|---|",
         *map(_cells, sorted(rows, key=lambda row: -abs(row["reserved_error"]))),
     ]
+    if refused:
+        lines += ["", "Not forecast:", "", *(f"- {reason}" for reason in refused)]
     return "\n".join(lines) + "\n"
 
 
