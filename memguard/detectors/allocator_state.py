@@ -192,7 +192,7 @@ class AllocatorThrash(Detector):
         self._told = severity
         if _is_roomy(record, run):
             why, advice = (
-                "the cache had filled {} with blocks of sizes no longer asked for, as growing tensors do",
+                "the cache had filled {} with blocks of sizes no longer asked for, as growing tensors leave them",
                 _SIZES,
             )
         else:
