@@ -62,17 +62,16 @@ class Fragmentation(Detector):
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Counts batches with a wide gap on a nearly full device."""
-        total, reserved, active = run.device_total_bytes, record.reserved_peak_bytes, record.active_peak_bytes
+        limit, reserved, active = limit_of(run), record.reserved_peak_bytes, record.active_peak_bytes
         self._retries += record.num_alloc_retries or 0
-        if self._told or not total or reserved is None or active is None:
+        if self._told or not limit or reserved is None or active is None:
             return
-        used = max(record.device_used_bytes or 0, reserved)
-        if not (reserved - active > GAP * total and used > NEARLY_FULL * total):
+        if not (reserved - active > GAP * limit and _is_nearly_full(reserved, record, run)):
             self._streak = self._pieces = self._retries = 0
             return
         pieces = record.inactive_split_bytes
         self._streak += 1
-        self._pieces += pieces is None or pieces > PIECES * total or bool(record.num_alloc_retries)
+        self._pieces += pieces is None or pieces > PIECES * limit or bool(record.num_alloc_retries)
         self._last = record
         if self._streak >= STREAK:
             harms = bool(self._retries) and self._is_in_pieces()
@@ -89,9 +88,8 @@ class Fragmentation(Detector):
 
     def _tell(self, record: BatchRecord, run: Run, severity: Severity) -> Finding:
         self._told = True
-        total, reserved, active = run.device_total_bytes or 0, record.reserved_peak_bytes or 0, record.active_peak_bytes
-        used = max(record.device_used_bytes or 0, reserved)
-        unused = reserved - (active or 0)
+        reserved = record.reserved_peak_bytes or 0
+        unused = reserved - (record.active_peak_bytes or 0)
         why = (
             "the free memory is in pieces, or in segments for other sizes than are asked for (tensors of up to 1 MiB "
             "have their own)."
@@ -107,10 +105,28 @@ class Fragmentation(Detector):
             run,
             severity,
             f"{format_bytes(unused)} are reserved and unused even at the peak, for {self._streak} batches in a row, "
-            f"while {format_bytes(max(total - used, 0))} of the device are free: {why}",
+            f"while {format_bytes(_free(reserved, record, run))} of {_what_is_shared(run)} are free: {why}",
             "start the process with PYTORCH_ALLOC_CONF=expandable_segments:True, or make sizes repeat (pad, bucket).",
             nbytes=unused,
         )
+
+
+def _is_nearly_full(reserved: int, record: BatchRecord, run: Run) -> bool:
+    """Whether little is left of the device, or of the share that this process may take."""
+    total, limit = run.device_total_bytes or 0, limit_of(run) or 0
+    return reserved > NEARLY_FULL * limit or max(record.device_used_bytes or 0, reserved) > NEARLY_FULL * total > 0
+
+
+def _what_is_shared(run: Run) -> str:
+    """What this process may fill."""
+    total, limit = run.device_total_bytes or 0, limit_of(run) or 0
+    return "the device" if limit >= total else "this process's share of the device"
+
+
+def _free(reserved: int, record: BatchRecord, run: Run) -> int:
+    """What is left of the scarcer of the two."""
+    total, limit = run.device_total_bytes or 0, limit_of(run) or 0
+    return max(min(total - max(record.device_used_bytes or 0, reserved), limit - reserved), 0)
 
 
 @final
@@ -175,42 +191,52 @@ class AllocatorThrash(Detector):
     def _tell(self, record: BatchRecord, run: Run, severity: Severity, retries: int, seen: int) -> Finding:
         self._told = severity
         if _is_roomy(record, run):
-            why = (
-                f"the cache had filled the device with blocks of sizes that are no longer asked for, as tensors that "
-                f"grow leave them{_left(record, run)}"
+            why, advice = (
+                "the cache had filled {} with blocks of sizes no longer asked for, as growing tensors leave them",
+                _SIZES,
             )
         else:
-            why = (
-                f"the device is full, training is slower already, and a slightly larger batch will not "
-                f"fit{_left(record, run)}"
-            )
+            why, advice = "{} is full, training is slower already, and a slightly larger batch will not fit", _SMALLER
         return from_record(
             self,
             record,
             run,
             severity,
             f"the allocator flushed its whole cache and tried again {plural(retries, 'time')} in the last "
-            f"{plural(seen, 'batch')} (num_alloc_retries): {why}.",
-            "reduce the batch size a little, or free what other findings name; with much reserved and unused "
-            "memory, set PYTORCH_ALLOC_CONF=expandable_segments:True.",
+            f"{plural(seen, 'batch')} (num_alloc_retries): {why.format(_what_is_shared(run))}{_left(record, run)}.",
+            advice,
         )
+
+
+_SMALLER = (
+    "reduce the batch size a little, or free what other findings name; with much reserved and unused memory, set "
+    "PYTORCH_ALLOC_CONF=expandable_segments:True."
+)
+_SIZES = (
+    "set PYTORCH_ALLOC_CONF=expandable_segments:True, or make sizes repeat: pad or bucket, and write into a tensor of "
+    "the final size instead of making a larger one each time (torch.cat). A smaller batch only puts it off."
+)
+
+
+def _room(record: BatchRecord, run: Run) -> int | None:
+    """What the peak leaves, if nothing lies in pieces: of the device beside others, and of this process's share."""
+    limit, peak = limit_of(run), record.allocated_peak_bytes
+    if limit is None or peak is None:
+        return None
+    foreign = max((record.device_used_bytes or 0) - (record.reserved_peak_bytes or 0), 0)
+    return max(min(limit, (run.device_total_bytes or limit) - foreign) - peak, 0)
 
 
 def _is_roomy(record: BatchRecord, run: Run) -> bool:
     """Whether much is left at the peak: the cache was in the way, not the tensors."""
-    limit, peak = limit_of(run), record.allocated_peak_bytes
-    if limit is None or peak is None:
-        return False
-    foreign = max((record.device_used_bytes or 0) - (record.reserved_peak_bytes or 0), 0)
-    return limit - peak - foreign >= ROOMY * limit
+    room = _room(record, run)
+    return room is not None and room >= ROOMY * (limit_of(run) or 0)
 
 
 def _left(record: BatchRecord, run: Run) -> str:
-    """How far away the error is, in bytes: what the peak leaves if nothing lies in pieces."""
-    limit, peak = limit_of(run), record.allocated_peak_bytes
-    if limit is None or peak is None:
-        return ""
-    return f": at the peak {format_bytes(max(limit - peak, 0))} of {format_bytes(limit)} are left"
+    """How far away the error is, in bytes."""
+    room = _room(record, run)
+    return "" if room is None else f": at the peak {format_bytes(room)} of {format_bytes(limit_of(run))} are left"
 
 
 @final
@@ -236,7 +262,7 @@ class StreamHeld(Detector):
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Counts batches whose active peak lies far above the allocated one."""
-        total, active, allocated = run.device_total_bytes, record.active_peak_bytes, record.allocated_peak_bytes
+        total, active, allocated = limit_of(run), record.active_peak_bytes, record.allocated_peak_bytes
         if self._told or not total or active is None or allocated is None:
             return
         held = active - allocated

@@ -64,6 +64,8 @@ class SteadyGrowth(Detector):
         """Bytes a batch that views, warned of, have kept so far, if they came with every batch; or replaced models."""
         self._cycles: set[tuple[str | None, int | None]] = set()
         """Lines of backwards that were warned of, for they leave gradients that carry a graph."""
+        self._piled_graphs = False
+        """Whether such graphs were met of many batches."""
         self._told = False
         self._pending: tuple[Outlook, BatchRecord] | None = None
 
@@ -84,6 +86,7 @@ class SteadyGrowth(Detector):
             self._piled.append(fact.bytes / (fact.batch + 1))
         elif isinstance(fact, GradientsWithGraph) and not fact.cleared:
             self._cycles.add((fact.place.file, fact.place.line))
+            self._piled_graphs |= fact.graphs >= MIN_BATCHES
         elif isinstance(fact, AutocastOpen) and fact.stage is Stage.TRAIN:
             self._region = fact
         elif isinstance(fact, (SurvivingAllocations, GrowingParameters)):
@@ -94,7 +97,7 @@ class SteadyGrowth(Detector):
             if self._pending is not None:
                 found, record = self._pending
                 self._pending = None
-                if not self._is_cycle():
+                if not self._is_cycle(found.growth.rate):
                     yield self._conclude(found, record, run)
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
@@ -109,7 +112,7 @@ class SteadyGrowth(Detector):
         peak = records[0].allocated_peak_bytes or end
         for record, found in self._floor.observe_alike(records, run, end=end, peak=peak, limit=lambda: limit_of(run)):
             rate = found.growth.rate
-            if self._named >= EXPLAINED * rate or self._is_piled(rate) or self._is_cycle():
+            if self._named >= EXPLAINED * rate or self._is_piled(rate) or self._is_cycle(rate):
                 continue
             self._told = True
             if self._lead is None and self._caches.behind(found) is None:
@@ -124,10 +127,16 @@ class SteadyGrowth(Detector):
         """
         return any(EXPLAINED * rate <= piled <= rate / EXPLAINED for piled in self._piled)
 
-    def _is_cycle(self) -> bool:
-        """Whether what survives are the gradients of a backward that was warned of: a copy's, thrown away with them."""
+    def _is_cycle(self, rate: float) -> bool:
+        """Whether what survives are the gradients of a backward that was warned of: a copy's, thrown away with them.
+
+        On a GPU a thread of autograd's own makes them, which has no line: what lines made is then the lesser part.
+        """
         lead = self._lead
-        return isinstance(lead, SurvivingAllocations) and (lead.place.file, lead.place.line) in self._cycles
+        if not isinstance(lead, SurvivingAllocations):
+            return False
+        lined = sum(fact.bytes for fact in self._survivors) / lead.batches
+        return (lead.place.file, lead.place.line) in self._cycles or (self._piled_graphs and lined < EXPLAINED * rate)
 
     def _conclude(self, found: Outlook, record: BatchRecord, run: Run) -> Finding:
         growth = found.growth

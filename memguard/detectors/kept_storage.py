@@ -238,7 +238,7 @@ def _matters(fact: KeptOutputs, run: Run) -> bool:
 
 def views_are_much(fact: ViewsPinStorage, run: Run) -> bool:
     """Whether what small views keep is a warning: it grows, or it is much of the device."""
-    total = run.device_total_bytes
+    total = limit_of(run)
     grows = fact.grows and fact.pinned_bytes >= MIN_VIEW_BYTES_PER_BATCH * fact.views
     return grows or fact.pinned_bytes >= (min(MIN_VIEW_BYTES, MIN_VIEW_SHARE * total) if total else MIN_VIEW_BYTES)
 

@@ -157,6 +157,17 @@ def test_growth_between_steps_names_the_line() -> None:
     assert "train.py:2" in told.advice[0]
 
 
+def test_growth_at_one_line_is_named_under_a_default_device() -> None:
+    """`torch.set_default_device` puts torch's own frame below the line, which is no call into a model."""
+    below = Frame("/venv/lib/python3.11/site-packages/torch/utils/_device.py", 122, "__torch_function__")
+    stack = (below, own(2))
+    trace = tuple(TraceEntry("alloc", (1 + at) << 30, MIB, 0, at, None, None, stack) for at in range(8))
+    told = analyse(Snapshot((), (trace,), {}, ()), 0)
+    assert told.trace is not None
+    assert told.trace.steps is not None
+    assert [grown.line for grown in told.trace.steps.growth] == [2]
+
+
 def test_steady_steps_show_no_growth() -> None:
     """The same loop without a leak."""
     told = analyse(Snapshot((), (loop(8, None),), {}, ()), 0)

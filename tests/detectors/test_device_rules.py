@@ -178,6 +178,27 @@ def test_a_flush_with_much_left_is_the_caches_doing(every: int, told: Severity) 
     assert "the device is full" not in found.message
 
 
+def test_a_flush_within_a_share_of_the_device_is_the_caches_doing_whatever_others_hold() -> None:
+    """`torch.cuda.set_per_process_memory_fraction`: what they hold is not of this process's share."""
+    run = run_of(device_total_bytes=140 * GIB)
+    grown = {"reserved_peak_bytes": 24 * GIB, "device_used_bytes": 110 * GIB}
+    (found,) = judge(
+        AllocatorThrash(), *(record(i, **grown, num_alloc_retries=int(i == 59)) for i in range(90)), run=run
+    )
+    assert found.severity is Severity.INFO
+    assert "this process's share of the device with blocks" in found.message
+    assert "14.0 GiB of 24.0 GiB are left" in found.message
+    assert "torch.cat" in found.advice
+
+
+def test_pieces_of_a_share_of_the_device_are_told_as_those_of_a_whole_one() -> None:
+    """The rest of the device is not for this process."""
+    full = {"reserved_peak_bytes": 23 * GIB, "active_peak_bytes": 15 * GIB, "device_used_bytes": 23 * GIB}
+    run = run_of(device_total_bytes=140 * GIB)
+    (found,) = judge(Fragmentation(), *(record(i, **full) for i in range(60)), run=run)
+    assert "1.00 GiB of this process's share of the device are free" in found.message
+
+
 def test_a_flush_is_no_small_matter_where_others_fill_the_device() -> None:
     """What another process holds is not left."""
     crowded = (record(i, num_alloc_retries=int(i % 20 == 0), device_used_bytes=24 * GIB) for i in range(90))

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from memguard.detectors import DETECTORS
+from memguard.detectors.kept_storage import views_are_much
 from memguard.facts import (
     AutocastOpen,
     Fact,
@@ -16,7 +17,7 @@ from memguard.facts import (
 )
 from memguard.findings import Finding, Severity
 from memguard.stats import Stage
-from tests.detectors.evidence import AT, GIB, MIB, PLACE, judge, record
+from tests.detectors.evidence import AT, GIB, MIB, PLACE, judge, record, run_of
 
 RULES = {rule.code: rule for rule in DETECTORS}
 REGION = AutocastOpen(**AT, batches=3, bytes=MIB)
@@ -111,11 +112,32 @@ def test_growth_by_views_that_were_warned_of_is_no_second_matter() -> None:
         assert told.severity is Severity.CRITICAL
 
 
+def test_views_are_much_of_the_share_that_the_process_may_take() -> None:
+    """Not of the device: `torch.cuda.set_per_process_memory_fraction`."""
+    views = ViewsPinStorage(**AT, views=10, used_bytes=MIB, pinned_bytes=40 * MIB)
+    assert not views_are_much(views, run_of(device_total_bytes=80 * GIB, limit_bytes=80 * GIB))
+    assert views_are_much(views, run_of(device_total_bytes=80 * GIB, limit_bytes=GIB // 4))
+
+
 def test_growth_by_gradients_of_a_backward_that_was_warned_of_is_no_second_matter() -> None:
     """MG104 told of the line whose allocations survive. Not where another one's do, or they are taken away."""
     tied = GradientsWithGraph(**AT, parameters=8, bytes=MIB)
     assert growth_after(tied, MADE) == []
     for others in ((tied, CAST), (replace(tied, cleared=True), MADE)):
+        (told,) = growth_after(*others)
+        assert told.severity is Severity.CRITICAL
+
+
+def test_growth_by_gradients_that_no_line_made_is_no_second_matter() -> None:
+    """Autograd's threads, which make them on a GPU, have no lines: what forwards made for their graphs has one.
+
+    Not where what has a line is most of the growth, or a model in use keeps the one graph.
+    """
+    tied = GradientsWithGraph(**AT, parameters=0, bytes=0, graphs=8)
+    forward = replace(CAST, bytes=8 * 5 * MIB)
+    assert growth_after(tied, forward, replace(forward, place=replace(PLACE, line=25))) == []
+    much = replace(CAST, bytes=8 * 30 * MIB)
+    for others in ((tied, much), (tied, CAST, OTHER), (replace(tied, parameters=8, graphs=0), forward)):
         (told,) = growth_after(*others)
         assert told.severity is Severity.CRITICAL
 

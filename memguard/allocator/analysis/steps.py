@@ -16,7 +16,8 @@ from memguard.allocator.snapshot import Annotation, Frame, Stack, TraceEntry
 
 _MIN_STEPS: Final = 3
 _OPTIMIZER_STEP: Final = "Optimizer.step#"
-_INSIDE_TORCH: Final = re.compile(r"[/\\]torch[/\\](nn|optim|autograd|utils|_dynamo|_inductor)[/\\]")
+_INSIDE_TORCH: Final = re.compile(r"[/\\]torch[/\\](nn|optim|autograd|utils|_dynamo|_inductor)[/\\](?!_device\.py$)")
+"""But for the frame that a default device puts below any line that calls an operator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

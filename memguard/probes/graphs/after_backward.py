@@ -265,6 +265,8 @@ def _leaf_at(backward: Place) -> str | None:
     given = _inputs_of(nodes, backward.line or 0)
     if len(given) == 1 and isinstance(given[0], ast.Name):
         return given[0].id
+    if len(given) == 1 and (module := _module_of(given[0])) is not None:
+        return module
     stored = {
         target.id
         for node in nodes
@@ -276,6 +278,16 @@ def _leaf_at(backward: Place) -> str | None:
     read = (node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "grad")
     names = {value.id for value in read if isinstance(value, ast.Name)} & stored
     return names.pop() if len(names) == 1 else None
+
+
+def _module_of(given: ast.expr) -> str | None:
+    """The variable of a module whose parameters are given: ``head.parameters()``, or ``list()`` of them."""
+    if isinstance(given, ast.Call) and isinstance(given.func, ast.Name) and given.func.id in ("list", "tuple"):
+        given = given.args[0] if len(given.args) == 1 else given
+    if not isinstance(given, ast.Call) or last_name(given.func) != "parameters":
+        return None
+    owner = given.func.value if isinstance(given.func, ast.Attribute) else None
+    return owner.id if isinstance(owner, ast.Name) else None
 
 
 def _inputs_of(nodes: list[ast.AST], line: int) -> list[ast.expr]:

@@ -3,6 +3,7 @@ and triples the footprint of the logits; "removing the line would allow to divid
 https://github.com/huggingface/transformers/issues/30860
 """
 
+# device: virtual:512MiB
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

@@ -2,6 +2,7 @@
 logits.float(); with a large vocabulary this copy is what sets the peak. Without it a large part of the peak is saved.
 """
 
+# device: virtual:512MiB
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -1,3 +1,4 @@
+# device: virtual:256MiB
 # optical flow with a multi-scale feature pyramid, adapted from a class project
 import torch
 import torch.nn as nn

@@ -1,5 +1,6 @@
 """A radiance field on a grid, rendered without any module being called; maps for a video lie in the last answer."""
 
+# device: virtual:512MiB
 import torch
 import torch.nn as nn
 

@@ -1,4 +1,4 @@
-# device: virtual:128MiB
+# device: virtual:96MiB
 """Semantic segmentation with a small Runner/Callback framework."""
 
 from dataclasses import dataclass, field

@@ -1,5 +1,6 @@
 """Keyword spotting with on-the-fly augmentation of raw waveforms."""
 
+# device: virtual:512MiB
 import math
 import torch
 import torch.nn as nn
