@@ -5,8 +5,8 @@ the result is made there before it is turned back. So a convolution takes its in
 kernel is larger than one point or it steps over points; a product over channels needs no copy. The gradient of a
 pointwise weight is one product per example, each with a result of its own in fp32, added up afterwards.
 
-The rules and the bound are fitted to an H200 with cuDNN 9.19 and torch 2.11, on 7,800 calls of convolutions from some
-280 programs; cuDNN decides by the shape, so other versions and GPUs may do other.
+The rules and the bound are fitted to an H200 with cuDNN 9.19 and torch 2.11, on 7,800 calls of convolutions from 178
+programs; cuDNN decides by the shape, so other versions and GPUs may do other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SHORT = 64
 _PER_EXAMPLE_BYTES = 32 * MIB
 """The most that the results of all examples may come to, where each has its own."""
 _DEPTHWISE_SPLITS, _DEPTHWISE_CHANNELS, _DEPTHWISE_POINTS = 8, 32, 49
-"""Partial results of a depthwise weight's gradient for each example, channels in such groups, and the least of points."""
+"""Partial results of a depthwise weight's gradient for each example, channels in such groups, the least of points."""
 _ALIGNED = {torch.float16: 4, torch.bfloat16: 8}
 """Channels of the input are filled up to a multiple of this."""
 _MOST_WEIGHTS, _MOST_TIMES = 8, 9
