@@ -31,10 +31,10 @@ _DEPTHWISE_SPLITS, _DEPTHWISE_CHANNELS, _DEPTHWISE_POINTS = 8, 32, 49
 """Partial results of a depthwise weight's gradient for each example, channels in such groups, the least of points."""
 _ALIGNED = {torch.float16: 4, torch.bfloat16: 8}
 """Channels of the input are filled up to a multiple of this."""
-_MOST_WEIGHTS, _MOST_TIMES = 8, 9
+_MOST_TIMES, _MOST_WEIGHTS = 9, 2
 _MOST_BYTES = {"output": 16 * MIB, "input": 16 * MIB, "weight": 36 * MIB}
-_MOST_TRANSFORMED_BYTES = 72 * MIB
-"""Of the gradient of a small kernel's weight in fp32, for which there are transforms (Winograd's)."""
+_MOST_WEIGHTS_IN_FP32, _MOST_BYTES_IN_FP32 = 8, 72 * MIB
+"""Of the gradient of a weight in fp32 that is not strided, for which there are transforms (Winograd's)."""
 
 
 @final
@@ -80,9 +80,10 @@ class Convolution:
 def most_bytes(call: Convolution) -> int:
     """What a call takes at most: all it handles, and partial results of the weight or a transform of all."""
     handled = call.filled + nbytes_of(call.output)
-    transformed = call.tensor.dtype == torch.float32 and call.makes == "weight" and not (call.pointwise or call.strided)
-    room = _MOST_TRANSFORMED_BYTES if transformed else _MOST_BYTES[call.makes]
-    return handled + min(_MOST_TIMES * handled, max(_MOST_WEIGHTS * call.floats, room))
+    in_fp32 = call.tensor.dtype == torch.float32 and call.makes == "weight" and not (call.pointwise or call.strided)
+    weights = _MOST_WEIGHTS_IN_FP32 if in_fp32 else _MOST_WEIGHTS
+    room = _MOST_BYTES_IN_FP32 if in_fp32 else _MOST_BYTES[call.makes]
+    return handled + min(_MOST_TIMES * handled, max(weights * call.floats, room))
 
 
 def likely_bytes(call: Convolution) -> int:
