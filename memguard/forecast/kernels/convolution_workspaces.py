@@ -31,9 +31,9 @@ _DEPTHWISE_SPLITS, _DEPTHWISE_CHANNELS, _DEPTHWISE_POINTS = 8, 32, 49
 """Partial results of a depthwise weight's gradient for each example, channels in such groups, the least of points."""
 _ALIGNED = {torch.float16: 4, torch.bfloat16: 8}
 """Channels of the input are filled up to a multiple of this."""
-_MOST_TIMES, _MOST_WEIGHTS = 9, 2
+_MOST_TIMES, _MOST_WEIGHTS = 10, 2
 _MOST_BYTES = {"output": 16 * MIB, "input": 16 * MIB, "weight": 36 * MIB}
-_MOST_WEIGHTS_IN_FP32, _MOST_BYTES_IN_FP32 = 8, 72 * MIB
+_MOST_WEIGHTS_IN_FP32, _MOST_BYTES_IN_FP32 = 8, 80 * MIB
 """Of the gradient of a weight in fp32 that is not strided, for which there are transforms (Winograd's)."""
 
 
