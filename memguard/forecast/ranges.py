@@ -50,7 +50,7 @@ def ranges_of(
         sources.append("before torch 2.15 cuBLAS takes 8 or 32 MiB on Blackwell, by release")
     called = {event.kind for event in traced.events} & set(UNKNOWN)
     if called:
-        others += [replace(known, unknown_share=share) for share in (0.0, 1.0)]
+        others += [replace(known, unknown_share=share) for share in (0.0, 0.25, 0.5, 1.0)]
         sources += [_SAID_OF[kind] for kind in UNKNOWN if kind in called]
     convolutions = (event.nbytes for event in traced.events if event.kind == Kind.CONVOLUTION)
     beside = needed.reserved_peak_bytes + max(convolutions, default=0)  # a workspace for which no free block is left
