@@ -3,7 +3,8 @@
 Tensor-core kernels want channels last: operands in the usual layout are copied into the workspace in that layout, and
 the result is made there before it is turned back. So a convolution takes its input, weight and output once more, if its
 kernel is larger than one point or it steps over points; a product over channels needs no copy. The gradient of a
-pointwise weight is one product per example, each with a result of its own in fp32, added up afterwards.
+pointwise weight is one product per example, each with a result of its own in fp32, added up afterwards. TF32 is taken
+to be allowed, as it is by default for convolutions.
 
 The rules and the bound are fitted to an H200 with cuDNN 9.19 and torch 2.11, on 7,800 calls of convolutions from 178
 programs; cuDNN decides by the shape, so other versions and GPUs may do other.
@@ -29,6 +30,8 @@ _PER_EXAMPLE_BYTES = 32 * MIB
 """The most that the results of all examples may come to, where each has its own."""
 _DEPTHWISE_SPLITS, _DEPTHWISE_CHANNELS, _DEPTHWISE_POINTS = 8, 32, 49
 """Partial results of a depthwise weight's gradient for each example, channels in such groups, the least of points."""
+_TILE, _TERMS = 128, 512
+"""Side of what one multiprocessor makes of a weight's gradient, and the terms for which a split is worth it."""
 _ALIGNED = {torch.float16: 4, torch.bfloat16: 8}
 """Channels of the input are filled up to a multiple of this."""
 _MOST_TIMES, _MOST_WEIGHTS = 10, 2
@@ -86,7 +89,7 @@ def most_bytes(call: Convolution) -> int:
     return handled + min(_MOST_TIMES * handled, max(weights * call.floats, room))
 
 
-def likely_bytes(call: Convolution) -> int:
+def likely_bytes(call: Convolution, multiprocessors: int = 132) -> int:
     """What a call takes by the rule; nothing for types that tensor cores don't multiply."""
     if call.tensor.dtype not in (*HALVES, torch.float32):
         return 0
@@ -99,7 +102,18 @@ def likely_bytes(call: Convolution) -> int:
     short = math.prod(call.weight.shape[1:]) < _SHORT and not call.transposed
     if short and (call.makes == "output" or call.tensor.dtype == torch.float32):
         return 0
-    return call.filled + nbytes_of(call.output)
+    return call.filled + nbytes_of(call.output) + _partial_bytes(call, multiprocessors)
+
+
+def _partial_bytes(call: Convolution, multiprocessors: int) -> int:
+    """In fp32 the sum for a weight's gradient is split until all multiprocessors have work, each part with a result."""
+    if call.makes != "weight" or call.tensor.dtype != torch.float32:
+        return 0
+    rows, columns = call.weight.shape[0], math.prod(call.weight.shape[1:])
+    tile = _TILE if rows >= _TILE else _TILE // 2
+    terms = call.output.numel() // call.output.shape[1] if not call.transposed else 0
+    splits = multiprocessors // (-(-rows // tile) * -(-columns // tile))
+    return min(splits, terms // _TERMS) * call.floats
 
 
 def _of_pointwise(call: Convolution) -> int:

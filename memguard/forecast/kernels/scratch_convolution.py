@@ -107,7 +107,7 @@ def convolution_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwarg
 def _workspace(tracer: Tracer, site: int, call: Convolution) -> None:
     """What the call probably takes, if the GPU's cuDNN takes any, and the most it may."""
     setting = tracer.setting
-    likely = likely_bytes(call) if torch.backends.cudnn.enabled else 0
+    likely = likely_bytes(call, setting.multiprocessors) if torch.backends.cudnn.enabled else 0
     if likely and setting.cudnn_workspaces and setting.compute_capability >= CAPABILITY:
         tracer.library_call(Kind.WORKSPACE, site, likely)
-    tracer.library_call(Kind.CONVOLUTION, site, most_bytes(call))
+    tracer.library_call(Kind.CONVOLUTION, site, max(likely, most_bytes(call)))

@@ -51,6 +51,14 @@ def test_a_convolution_copies_what_is_not_in_channels_last(makes, dtype, tensor,
     assert most_bytes(call) >= taken
 
 
+def test_sums_in_fp32_are_split_for_all_multiprocessors():
+    """The weight's gradient of 128 to 128 channels has 14 results beside, that of a Conv1d in wav2vec2 two."""
+    image, kernel = (32, 128, 28, 28), (128, 128, 3, 3)
+    assert likely_bytes(call_of("weight", FP32, image, kernel, image)) == pytest.approx(34_538_151, abs=700)
+    audio = call_of("weight", FP32, (4, 512, 12799), (512, 512, 3), (4, 512, 6399))
+    assert likely_bytes(audio) == pytest.approx(166_707_567, abs=700)
+
+
 def test_channels_last_needs_no_copies():
     """Nothing for the output; a depthwise weight's gradient is made in eight parts for each example."""
     image, kernel = (64, 64, 56, 56), (64, 64, 3, 3)
@@ -89,5 +97,5 @@ def likely_of(**setting):
 def test_only_gpus_with_these_tensor_cores_take_workspaces():
     """Older ones and those that only imitate a GPU have none in the figure."""
     handled = 2 * 8 * 64 * 32 * 32 * 4 + 64 * 64 * 9 * 4
-    assert likely_of() == [handled, handled]
+    assert likely_of(multiprocessors=132) == [handled, handled + 14 * 64 * 64 * 9 * 4]
     assert likely_of(compute_capability=(7, 5)) == likely_of(cudnn_workspaces=False) == []
