@@ -30,6 +30,8 @@ class Card:
     threads_per_multiprocessor: int = 2048
     context_bytes: tuple[int, int, int] = (0, 0, 0)
     """Low, typical, high."""
+    cudnn_workspaces: bool = True
+    """False for a GPU that only imitates one: its convolutions take no memory of their own."""
     exact_model: bool = True
     """False for a bare amount of memory, whose compute capability is an assumption."""
 

@@ -19,7 +19,7 @@ from memguard.forecast.trace import Kind, Trace
 _ALLOCATED_SPREAD, _RESERVED_SPREAD = 0.005, 0.015
 _RECURRENT_SPREAD = 1 / 3
 _SAID_OF = {
-    Kind.CONVOLUTION: "cuDNN chooses algorithms on the GPU: from no workspace up to as much as a convolution handles",
+    Kind.CONVOLUTION: "cuDNN chooses algorithms on the GPU: from no workspace up to all it handles and partial results",
     Kind.ATTENTION: "from Hopper on cuDNN may run attention: the same outputs, another workspace in backward",
 }
 _BLACKWELL_SETTLED = (2, 15)
@@ -50,8 +50,10 @@ def ranges_of(
         sources.append("before torch 2.15 cuBLAS takes 8 or 32 MiB on Blackwell, by release")
     called = {event.kind for event in traced.events} & set(UNKNOWN)
     if called:
-        others.append(replace(known, unknown_share=1.0))
+        others += [replace(known, unknown_share=share) for share in (0.0, 0.25, 0.5, 1.0)]
         sources += [_SAID_OF[kind] for kind in UNKNOWN if kind in called]
+    convolutions = (event.nbytes for event in traced.events if event.kind == Kind.CONVOLUTION)
+    beside = needed.reserved_peak_bytes + max(convolutions, default=0)  # a workspace for which no free block is left
     uncertain = int(traced.recurrent_bytes * _RECURRENT_SPREAD)
     if uncertain:
         sources.append("cuDNN runs recurrent layers on a GPU: what it keeps for backward may differ by a third")
@@ -60,7 +62,7 @@ def ranges_of(
     runs += [simulate(traced, conf=conf, torch_version=torch_version, workspaces=other) for other in others]
     return (
         _spread([run.allocated_peak_bytes for run in runs], _ALLOCATED_SPREAD, uncertain),
-        _spread([run.reserved_peak_bytes for run in runs], _RESERVED_SPREAD, uncertain),
+        _spread([run.reserved_peak_bytes for run in runs] + [beside], _RESERVED_SPREAD, uncertain),
         tuple(sources),
     )
 

@@ -17,6 +17,8 @@ class Setting:
     multiprocessors: int = 108
     threads_per_multiprocessor: int = 2048
     name: str = "GPU"
+    cudnn_workspaces: bool = True
+    """Whether its cuDNN takes workspaces; that of a GPU which only imitates one takes none."""
     batch: int | None = None
     """The batch size of the step as it is written."""
     traced_batch: int | None = None

@@ -63,6 +63,7 @@ class Study:
             multiprocessors=card.multiprocessors if card else 108,
             threads_per_multiprocessor=card.threads_per_multiprocessor if card else 2048,
             name=card.title if card else "GPU",
+            cudnn_workspaces=card.cudnn_workspaces if card else True,
             batch=batch,
             torch_version=version_of(torch_version),
         )

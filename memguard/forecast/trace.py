@@ -21,9 +21,11 @@ class Kind(IntEnum):
     STEP = 6
     """A step begins; `nbytes` is its number from 0. The end of the last one is the end of the trace."""
     CONVOLUTION = 7
-    """A convolution; `nbytes` is what it reads and writes."""
+    """A convolution; `nbytes` is the most that its workspace may be."""
     ATTENTION = 8
     """A backward of attention that cuDNN may run; `nbytes` is what the other kernel takes for itself."""
+    WORKSPACE = 9
+    """What a convolution probably takes for itself; its own event follows."""
 
 
 class Event(NamedTuple):

@@ -109,11 +109,13 @@ def predict(case: Case, steps: int, torch_version: str) -> tuple[int, int, float
         total_bytes=80 << 30,
         compute_capability=(capability[0], capability[1]),
         multiprocessors=_MULTIPROCESSORS,
+        cudnn_workspaces=False,
     )
     setting = Setting(
         steps=steps,
         compute_capability=card.compute_capability,
         multiprocessors=card.multiprocessors,
+        cudnn_workspaces=card.cudnn_workspaces,
         torch_version=version_of(torch_version),
     )
     started = _processor_seconds()

@@ -128,6 +128,7 @@ def forecast_runs(case: Case, mib: int, torch_version: str) -> tuple[int, int, i
         total_bytes=mib * 2**20,
         compute_capability=(capability[0], capability[1]),
         multiprocessors=_MULTIPROCESSORS,
+        cudnn_workspaces=False,
     )
     study = Study(
         lambda batch: build(replace(case, batch=batch or case.batch)),

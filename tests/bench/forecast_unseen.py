@@ -34,7 +34,14 @@ from memguard.forecast.setting import Setting
 from memguard.forecast.trace import Kind, Trace
 
 _ROOT = f"{Path(__file__).resolve().parents[2]}/"
-_CARD = Card(name="null", title="null GPU", total_bytes=80 << 30, compute_capability=(9, 0), multiprocessors=132)
+_CARD = Card(
+    name="null",
+    title="null GPU",
+    total_bytes=80 << 30,
+    compute_capability=(9, 0),
+    multiprocessors=132,
+    cudnn_workspaces=False,
+)
 
 
 def truths(kind: str, names: list[str], given: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -62,6 +69,7 @@ def traced(build: catalogue.Build, version: str) -> Trace:
         steps=3,
         compute_capability=_CARD.compute_capability,
         multiprocessors=_CARD.multiprocessors,
+        cudnn_workspaces=_CARD.cudnn_workspaces,
         torch_version=version_of(version),
     )
     return in_child(lambda: trace(build, setting), quiet=True)

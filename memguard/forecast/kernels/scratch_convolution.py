@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from memguard.forecast.kernels.scratch_parts import contiguous_copy, nbytes_of, take_reduction
+from memguard.forecast.kernels.convolution_workspaces import CAPABILITY, Convolution, likely_bytes, most_bytes
+from memguard.forecast.kernels.scratch_parts import contiguous_copy, take_reduction
 from memguard.forecast.trace import Kind
 
 if TYPE_CHECKING:
@@ -51,7 +53,17 @@ def convolution(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[s
     copied = contiguous_copy(tracer, site, tensor, layout)
     tracer.outputs(out, site)
     weighted = contiguous_copy(tracer, site, weight, layout)
-    _workspace(tracer, site, tensor, weight, out)
+    call = Convolution(
+        makes="output",
+        tensor=tensor,
+        weight=weight,
+        output=out,
+        stride=tuple(args[3]),
+        groups=args[8],
+        transposed=args[6],
+        channels_last=layout != torch.contiguous_format,
+    )
+    _workspace(tracer, site, call)
     weighted()
     copied()
 
@@ -64,17 +76,27 @@ def convolution_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwarg
     groups = args[9]
     depthwise = groups > 1 and groups == tensor.shape[1] and layout == torch.contiguous_format
     copies = [contiguous_copy(tracer, site, value, layout) for value in (tensor, gradient)]
+    call = Convolution(
+        makes="input",
+        tensor=tensor,
+        weight=weight,
+        output=gradient,
+        stride=tuple(args[4]),
+        groups=groups,
+        transposed=args[7],
+        channels_last=layout != torch.contiguous_format,
+    )
     if depthwise:
         tracer.outputs((for_weight, for_input), site)
     else:
         if for_input is not None:
             tracer.outputs(for_input, site)
             weighted = contiguous_copy(tracer, site, weight, layout)
-            _workspace(tracer, site, gradient, weight, for_input)
+            _workspace(tracer, site, call)
             weighted()
         if for_weight is not None:
             tracer.outputs(for_weight, site)
-            _workspace(tracer, site, gradient, tensor, for_weight)
+            _workspace(tracer, site, replace(call, makes="weight"))
     for copied in reversed(copies):
         copied()
     if for_bias is not None:
@@ -82,5 +104,10 @@ def convolution_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwarg
         take_reduction(tracer, site, gradient, [d for d in range(gradient.dim()) if d != 1])
 
 
-def _workspace(tracer: Tracer, site: int, *tensors: Tensor) -> None:
-    tracer.library_call(Kind.CONVOLUTION, site, sum(nbytes_of(tensor) for tensor in tensors))
+def _workspace(tracer: Tracer, site: int, call: Convolution) -> None:
+    """What the call probably takes, if the GPU's cuDNN takes any, and the most it may."""
+    setting = tracer.setting
+    likely = likely_bytes(call, setting.multiprocessors) if torch.backends.cudnn.enabled else 0
+    if likely and setting.cudnn_workspaces and setting.compute_capability >= CAPABILITY:
+        tracer.library_call(Kind.WORKSPACE, site, likely)
+    tracer.library_call(Kind.CONVOLUTION, site, max(likely, most_bytes(call)))

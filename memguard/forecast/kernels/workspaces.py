@@ -20,7 +20,8 @@ CUBLAS_BYTES = 4096 * 1024 * 2 + 16 * 1024 * 8
 CUBLAS_BYTES_HOPPER = 4096 * 1024 * 8
 CUBLASLT_BYTES = 1024 * 1024
 UNKNOWN = (Kind.CONVOLUTION, Kind.ATTENTION)
-"""Calls of cuDNN, whose workspaces are zero here and at most what the event says."""
+"""Calls of cuDNN, whose workspaces only a GPU knows; the event says how much they are at most."""
+_OF_CUDNN = (*UNKNOWN, Kind.WORKSPACE)
 _TRANSIENT_SINCE = (2, 15)
 _SHARED_SINCE = (2, 12)
 _BLACKWELL_SINCE = (2, 12)
@@ -37,8 +38,8 @@ class Workspaces:
     cublaslt_bytes: int = CUBLASLT_BYTES
     kept: bool = False
     """Kept by each thread though PyTorch would give them back: TORCH_CUBLAS_WORKSPACE_CACHE."""
-    unknown_share: float = 0.0
-    """Share of what a cuDNN call may take, of which only a GPU knows how much it is."""
+    unknown_share: float | None = None
+    """Share of the most that cuDNN calls may take, which only a GPU knows; None for what they probably take."""
 
 
 def workspaces_for(
@@ -83,14 +84,14 @@ def expand(events: Iterable[Event], torch_version: str, workspaces: Workspaces) 
     block = 0
     kept: set[tuple[int, int, int]] = set()
     for event in events:
-        if event.kind in UNKNOWN:
-            taken: dict[int, int] = {event.kind: int(event.nbytes * workspaces.unknown_share)}
+        if event.kind in _OF_CUDNN:
+            taken: dict[int, int] = {event.kind: _of_cudnn(event, workspaces.unknown_share)}
         elif event.kind in (Kind.GEMM, Kind.EPILOGUE_GEMM):
             taken = _of_product(event.kind, version, workspaces)
         else:
             yield event
             continue
-        returned = transient or event.kind in UNKNOWN
+        returned = transient or event.kind in _OF_CUDNN
         for kind, nbytes in taken.items():
             key = (kind, event.stream, event.block)
             if not nbytes or (not returned and key in kept):
@@ -100,6 +101,13 @@ def expand(events: Iterable[Event], torch_version: str, workspaces: Workspaces) 
             yield Event(Kind.ALLOC, block, nbytes, event.stream, event.site)
             if returned:
                 yield Event(Kind.FREE, block, 0, event.stream, event.site)
+
+
+def _of_cudnn(event: Event, share: float | None) -> int:
+    """What a call probably takes, or the share of what it may."""
+    if event.kind == Kind.WORKSPACE:
+        return event.nbytes if share is None else 0
+    return int(event.nbytes * (share or 0.0))
 
 
 def _of_product(kind: int, version: tuple[int, int], workspaces: Workspaces) -> dict[int, int]:

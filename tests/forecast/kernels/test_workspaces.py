@@ -39,7 +39,10 @@ def test_a_product_with_its_bias_takes_what_its_version_shares(version, kibibyte
 
 
 def test_calls_of_cudnn_take_nothing_unless_asked():
-    """Their workspaces are zero in the figure, and what the event says at most."""
+    """Their events say the most that they take; a convolution has one more with what it probably takes."""
     call = [Event(Kind.ATTENTION, 0, 1000, 0, 0)]
     assert list(expand(call, "2.15", Workspaces(cublas_bytes=1))) == []
     assert next(expand(call, "2.15", Workspaces(cublas_bytes=1, unknown_share=0.5))).nbytes == 500
+    likely = [Event(Kind.WORKSPACE, 0, 1000, 0, 0)]
+    assert [event.nbytes for event in expand(likely, "2.15", Workspaces(cublas_bytes=1))] == [1000, 0]
+    assert list(expand(likely, "2.15", Workspaces(cublas_bytes=1, unknown_share=0.5))) == []
