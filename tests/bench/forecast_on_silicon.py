@@ -26,6 +26,7 @@ from memguard.errors import MemGuardError
 from memguard.forecast import Forecast, forecast_of
 
 STEPS = 3
+_ROOT = f"{Path(__file__).resolve().parents[2]}/"
 CARDS = {"NVIDIA H100 80GB HBM3": "nvidia-h100", "NVIDIA H200": "nvidia-h200"}
 
 
@@ -53,7 +54,7 @@ def main() -> int:
                 suggest=False,
             )
         except MemGuardError as error:  # said, not hidden
-            refused.append(f"{name}: {str(error).splitlines()[0]}")
+            refused.append(f"{name}: {str(error).splitlines()[0].replace(_ROOT, '')}")
             print(refused[-1], file=sys.stderr, flush=True)
             continue
         rows.append(_row(name, truth, found))
