@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.corpus.runner import Outcome, exit_code_of, faulty, healthy, run, run_alone
+from memguard.probes.pace import Pace
+from tests.corpus.runner import Outcome, exit_code_of, faulty, healthy, run, run_alone, spending
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -42,3 +43,13 @@ def test_a_healthy_program_raises_no_alarm(path: Path, device: str | None, tmp_p
     outcome = _outcome(path, tmp_path, device)
     assert outcome.exit_code == 0, outcome.output
     assert outcome.complaints == []
+
+
+@pytest.mark.parametrize("times", [4, 40])
+def test_a_late_fault_is_found_where_looks_are_rare(
+    times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list that has hundreds before a few of its batches were looked at is named, and nothing else is told."""
+    monkeypatch.setattr(Pace, "spend", spending(times))
+    path = next(path for path in faulty() if path.stem == "mg101_begins_late")
+    assert run(path, tmp_path).complaints == []

@@ -18,8 +18,9 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # programs so small only wait for more threads
 
+from memguard.probes.pace import Pace
 from tests.corpus.forked import run_forked
-from tests.corpus.runner import Outcome, marks_of, programs
+from tests.corpus.runner import Outcome, marks_of, programs, spending
 
 
 def main(arguments: list[str]) -> int:
@@ -28,7 +29,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("names", nargs="*", help="paths of programs, or parts of the names of the corpus's own")
     parser.add_argument("--device", choices=["virtual", "cpu", "auto", "cuda"], help="virtual and cpu without it")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many programs side by side (1)")
+    parser.add_argument("--dear", type=float, default=1, metavar="N", help="looks cost N times what they do (1)")
     options = parser.parse_args(arguments)
+    if options.dear != 1:
+        setattr(Pace, "spend", spending(options.dear))  # noqa: B010 - for good: this process runs nothing else
     given = [Path(name).resolve() for name in options.names if Path(name).exists()]
     paths = given or [p for p in programs() if not options.names or any(name in p.name for name in options.names)]
     for device in [options.device] if options.device else ["virtual", "cpu"]:

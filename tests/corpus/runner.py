@@ -10,12 +10,14 @@ import pickle
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from memguard.findings import Finding, Severity
 from memguard.integrations.script import run_script
+from memguard.probes.pace import Pace
 from memguard.recording import Recording
 from memguard.summary import Summary
 
@@ -186,6 +188,12 @@ def _batches_seen(finding: Finding, summaries: list[Summary]) -> int:
 def _belongs_to(module: ModuleType, path: Path) -> bool:
     """Whether a module is a file of the program's folder."""
     return path.is_dir() and str(getattr(module, "__file__", None) or "").startswith(str(path))
+
+
+def spending(times: float) -> Callable[[Pace, float], None]:
+    """A `Pace.spend` by which looks cost many times what they do: a fast loop on a slow machine, looked at rarely."""
+    spend = Pace.spend
+    return lambda pace, seconds: spend(pace, seconds * times)
 
 
 def run_alone(path: Path, logdir: Path, *, device: str | None = None) -> Outcome:

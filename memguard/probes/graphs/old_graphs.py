@@ -325,7 +325,7 @@ class GraphsProbe(Probe):
         if told is not None:
             self.report(told)
             return None
-        if not holders and cause is not causes.first:
+        if not holders and (cause is not causes.first or cause.lines):
             return None  # as likely as not what was told, seen through C++
         kept, least = kept._replace(holders=holders), min(least, MIN_BATCHES)
         self._tell(old, batches, training, kept, cause, least=least, is_local=_is_local(named))

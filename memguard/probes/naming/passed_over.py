@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import torch
-
 from memguard.probes.naming.walk import Link
+from memguard.probes.objects import Via
 from memguard.probes.objects.elements import FULL, all_of, container_of, length_of
 from memguard.probes.objects.nested import tensors_in
 
+DEPTH = 3
+"""Of tuples, lists, dicts and dataclasses within an element."""
 
-def passed_over(links: Iterable[Link]) -> Iterator[torch.Tensor]:
-    """The other tensors, each once, in the long containers that lead to some tensors.
+
+def passed_over(links: Iterable[Link]) -> Iterator[Link]:
+    """Links to the other tensors, each once, in the long containers that lead to some tensors.
 
     Args:
         links: Lead to those that were met.
@@ -20,12 +22,12 @@ def passed_over(links: Iterable[Link]) -> Iterator[torch.Tensor]:
     links = list(links)
     met = {id(link.value) for link in links}
     trails = [link.trail() for link in links]
-    on_the_way = {id(step.value): step.value for trail in trails for step in trail}
+    on_the_way = {id(step.value): step for trail in trails for step in trail}
     for container in on_the_way.values():
-        if container_of(type(container)) is None or length_of(container) <= FULL:
+        if container_of(type(container.value)) is None or length_of(container.value) <= FULL:
             continue
-        for element in all_of(container):
-            for tensor in tensors_in(element, 3):
+        for element in all_of(container.value):
+            for tensor in tensors_in(element, DEPTH):
                 if id(tensor) not in met:
                     met.add(id(tensor))
-                    yield tensor
+                    yield Link(tensor, Via.ITEM, None, container, container.depth + 1)

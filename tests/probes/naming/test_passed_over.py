@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import torch
 
+from memguard.probes.naming.holders import find_holders
 from memguard.probes.naming.passed_over import passed_over
 from memguard.probes.naming.walk import Link, Walk
 from memguard.probes.objects import Via
@@ -13,8 +14,17 @@ def test_what_a_sample_left_out_is_passed_over() -> None:
     links: list[Link] = []
     walk = Walk(lambda kind: issubclass(kind, torch.Tensor), links.append)
     walk.run([Link(long, Via.ROOT), Link(short, Via.ROOT)])
-    met, others = {id(link.value) for link in links}, [id(tensor) for tensor in passed_over(links)]
+    met, others = {id(link.value) for link in links}, [id(link.value) for link in passed_over(links)]
     assert len(met) < 100
     assert len(others) == len(set(others))
     assert met | set(others) == {id(tensor) for pair in long for tensor in pair} | {id(tensor) for tensor in short}
     assert met.isdisjoint(others)
+
+
+def test_a_list_is_named_though_no_tensor_of_the_sample_is_meant() -> None:
+    """Of a thousand elements one in the middle of a half is recognised: the walk alone would have passed it over."""
+    kept = [{"loss": torch.zeros(1)} for _ in range(1000)]
+    meant = id(kept[300]["loss"])
+    (holder,) = find_holders(lambda tensor: 4 if id(tensor) == meant else None, graph=False, collector=False)
+    assert holder.place.holder == "kept"
+    assert holder.length == 1000
