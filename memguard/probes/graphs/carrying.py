@@ -17,6 +17,8 @@ MIN_CHAIN = 16
 """Forwards in a row that each later backward runs through again: fewer may be a window that is meant."""
 SHORT_CHAIN = 10
 """The same where the source never cuts the state that carries them."""
+RECURSION = 6
+"""The same where each backward doubles the graph: the sixth runs through sixty-four times as much as the first."""
 
 
 def is_chained(marks: Sequence[Mark]) -> bool:
@@ -46,6 +48,25 @@ def find_chain(marks: Iterable[Mark], least: int = MIN_CHAIN) -> list[Mark]:
     return []
 
 
+def find_recursion(marks: Iterable[Mark]) -> list[Mark]:
+    """The forwards in eval mode that every later backward with ``create_graph`` ran through once more, oldest first.
+
+    A vector that is multiplied by a Hessian again and again with the graph of the last product: each is twice as large.
+    Unrolled steps of an inner loop, on which somebody trains, are run through once each, and then all at once.
+    """
+    by_model: dict[int, list[Mark]] = defaultdict(list)
+    for mark in marks:
+        if mark.created and not mark.training:
+            by_model[mark.module].append(mark)
+    for chain in by_model.values():
+        run: list[Mark] = []
+        for mark in chain:
+            run = [*run, mark] if run and run[-1].uses == mark.uses + 1 else [mark]
+            if len({mark.batch for mark in run}) >= RECURSION:
+                return run
+    return []
+
+
 def chain_needed(holder: Holder, spent: bool = False) -> int | None:
     """How long a chain must be with this holder; None where the source cuts it, so that a window may be meant."""
     place = holder.place
@@ -54,6 +75,11 @@ def chain_needed(holder: Holder, spent: bool = False) -> int | None:
     if not holder.grows or emptied is Emptied.HERE or (attribute and emptied is not Emptied.NEVER):
         return None
     return None if is_cut(place.file, place.line, place.holder) else SHORT_CHAIN
+
+
+def recursion_needed(holder: Holder, spent: bool = False) -> int | None:
+    """The same where each backward doubles the graph: no window is meant, whatever the source does at its end."""
+    return RECURSION if holder.grows else None
 
 
 def carried_needed(holder: Holder, spent: bool) -> int | None:

@@ -16,7 +16,17 @@ from torch import nn
 
 from memguard.facts import NOWHERE, Fact, Place, RetainedGraphs
 from memguard.probes.graphs.after_backward import SavedTensors, tied_gradients, tied_marks
-from memguard.probes.graphs.carrying import MIN_CHAIN, SHORT_CHAIN, carried_needed, chain_needed, find_chain, is_chained
+from memguard.probes.graphs.carrying import (
+    MIN_CHAIN,
+    RECURSION,
+    SHORT_CHAIN,
+    carried_needed,
+    chain_needed,
+    find_chain,
+    find_recursion,
+    is_chained,
+    recursion_needed,
+)
 from memguard.probes.graphs.causes import AGAIN, Cause, Causes, calling_line
 from memguard.probes.graphs.fed_back import is_fed_back
 from memguard.probes.graphs.graph_judge import GraphJudge
@@ -71,6 +81,8 @@ class GraphsProbe(Probe):
         """Graphs at intervals that suffice, used ones or not; an entry goes once they are no question any more."""
         self._shortest = SHORT_CHAIN
         """Forwards that a state must have gone through without a step between them."""
+        self._recursion_from = RECURSION
+        """Graphs at which one is looked for whose backwards double it."""
         self._last: dict[int, Mark] = {}
         self._ended = self._unseen = -1
         """The last batch that was looked at, and the last that was not."""
@@ -144,6 +156,8 @@ class GraphsProbe(Probe):
         first = self._causes[True].first
         if len(self.watch.ledger.live) >= (first.again if first is not None else self._shortest):
             self._look_for_chain()
+        if self._recursion_from <= len(self.watch.ledger.live):
+            self._look_for_recursion()
 
     def on_stage_end(self, stage: Stage) -> None:
         """What was to be asked in the next batch is asked now."""
@@ -256,6 +270,15 @@ class GraphsProbe(Probe):
             if self._causes[True].first is None:
                 self._shortest, self._carried = MIN_CHAIN, carried
 
+    def _look_for_recursion(self) -> None:
+        """Of a vector that is multiplied by a Hessian again and again, each product with the graph of the last."""
+        marks = find_recursion(list(self.watch.ledger.live.values()))
+        if marks:
+            carried, self._carried = self._carried, True
+            self._diagnose(marks, {mark.batch for mark in marks}, False, asks=recursion_needed)
+            self._carried = carried
+            self._recursion_from *= AGAIN
+
     def _who_keeps(self, old: list[Mark], *, ask_collector: bool, dates: bool) -> _Kept:
         """Who holds some graphs, and what these hold. Looks further down where graphs were too large."""
         keys, how = {id(mark) for mark in old}, None if ask_collector else False
@@ -318,7 +341,8 @@ class GraphsProbe(Probe):
                 self._unnamed[training] = cause  # to ask the collector costs as much again: in the next batch
                 return None
         causes.looked(cause, marks, len(batches))
-        one_loss = not training and bool(holders) and _are_one_loss(holders[0].place)
+        doubled = self._carried and used  # those had their gradients, again and again
+        one_loss = not training and not doubled and bool(holders) and _are_one_loss(holders[0].place)
         if one_loss or (holders and all(holder.exception for holder in holders)):
             return None  # kept errors and their tracebacks are another rule's
         told = tied_gradients(tied, watch) if not holders else None
@@ -348,7 +372,7 @@ class GraphsProbe(Probe):
         used = sum(mark.used for mark in old) * 2 > len(old)
         # Where later backwards ran through the oldest graph too, a state goes from batch to batch outside the model.
         chained = is_chained(old)
-        rolled_out = not training and self._carried and self._trained and is_local
+        rolled_out = not training and not used and self._carried and self._trained and is_local
         together = not training and not used and bool(holders) and is_in_vain(holders[0].place, used=False)
         self._note_models({mark.module for mark in old}, training, (self._carried and not rolled_out) or together)
         answers = not any(mark.training or mark.used for mark in old)

@@ -9,6 +9,7 @@ from torch import nn
 
 from memguard.facts import Fact, RetainedGraphs, SavedAfterBackward
 from memguard.probes.graphs.old_graphs import GraphsProbe
+from memguard.stats import Stage
 from tests.probes.loop import Loop, sees_saved_tensors
 
 
@@ -245,3 +246,31 @@ def test_a_state_at_intervals_that_is_begun_anew_is_silent(kind: type[Cutting | 
                 actor.act()
             actor.learn()
     assert loop.of(RetainedGraphs) == []
+
+
+def products(*, cut: bool, depth: int = 9) -> list[RetainedGraphs]:
+    """A vector that a function in eval mode multiplies by a Hessian again and again."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).eval()
+    weights = list(model.parameters())
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        vector = [torch.ones_like(weight) for weight in weights]
+        for _ in loop.batches(depth, Stage.VALIDATION):
+            first = torch.autograd.grad(model(torch.randn(3, 4)).square().mean(), weights, create_graph=True)
+            inner = sum((a * b).sum() for a, b in zip(first, vector, strict=True))
+            again = torch.autograd.grad(inner, weights, create_graph=True)
+            vector = [v - p / 9 for v, p in zip(vector, again, strict=True)]  # carried
+            if cut:
+                vector = [v.detach() for v in vector]
+    return loop.of(RetainedGraphs)
+
+
+def test_a_vector_that_carries_its_products_graphs_is_told_after_six() -> None:
+    """Each product runs through all before it once more: the ninth through five hundred times as much as the first."""
+    (fact,) = products(cut=False)
+    assert fact.carried and not fact.rolled_out and fact.graphs == 6 and fact.place.holder == "vector"
+    assert "# carried" in line_of(fact)
+
+
+def test_a_vector_that_is_cut_after_each_product_is_silent() -> None:
+    """As a power iteration is written."""
+    assert products(cut=True, depth=20) == []
