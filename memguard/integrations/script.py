@@ -50,7 +50,10 @@ from memguard.summary import Summary
 DENSE_BATCHES = 64
 INTERVAL = 16
 MAX_AGAIN = 64
-"""First steps of optimizers, and backwards of models that are not known, at which root models are looked for again."""
+"""First steps of optimizers, and backwards of models that are not known, at which root models are looked for again
+and not found."""
+MANY = 16
+"""Backwards in one batch after which they may well be another model's: the known one is called no more."""
 
 
 @final
@@ -69,6 +72,8 @@ class ScriptGuard:
         self._depth = 0
         self._elsewhere = Elsewhere()
         self._calls = self._again = 0
+        self._batch = self._in_batch = self._models = 0
+        """Of the last backward: the batch, backwards in it, and models that were known and alive."""
         self._compiled = self._is_aside = False
         self._backwards = BackwardCalls(self._backward, self._backward_failed)
         self._strange = BackwardCalls(self._strange_backward, self._backward_failed)
@@ -153,6 +158,7 @@ class ScriptGuard:
             self._compiled = True
             self._disarm()
         guard.add(module)
+        self._again = max(self._again - 1, 0)  # it was worth it
         guard.loop.forward_start(module, args, {})  # this call's own hooks were collected before ours were there
 
     @shielded
@@ -181,8 +187,13 @@ class ScriptGuard:
         if self._guard is None or self._again >= MAX_AGAIN or self._is_guarded():
             self._strange.remove()
             return
-        recorder = self._guard.session.recorder
-        if not (recorder.batch_is_open and recorder.stage is Stage.TRAIN and self._guard.models):
+        recorder, models = self._guard.session.recorder, len(self._guard.models)
+        if recorder.batch != self._batch:
+            self._batch, self._in_batch = recorder.batch, 0
+        self._in_batch += 1
+        is_known = recorder.batch_is_open and recorder.stage is Stage.TRAIN and models >= max(self._models, 1)
+        self._models = models
+        if not is_known or self._in_batch % MANY == 0:
             self._look_again()
 
     def _backward_failed(self, error: Exception) -> None:

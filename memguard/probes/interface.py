@@ -184,7 +184,7 @@ class Watch:
         """
         self.dense_until = max(self.dense_until, self.batch + batches)
         if surely:
-            self.surely_until = self.dense_until
+            self.surely_until = max(self.surely_until, self.batch + batches)
         self.stir()
 
 

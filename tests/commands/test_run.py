@@ -121,6 +121,21 @@ for seed in range(30):
     fit(seed)
 """
 
+COPIES = """
+import copy, torch
+base = torch.nn.Linear(8, 3)
+def fit(model, steps):
+    for _ in range(steps):
+        model.zero_grad()
+        model(torch.randn(4, 8)).sum().backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.1 * p.grad
+fit(base, 70)
+for user in range(100):
+    fit(copy.deepcopy(base), 20)
+"""
+
 
 def python(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     root = str(Path(__file__).parents[2])
@@ -191,6 +206,15 @@ def test_models_that_no_optimizer_trains_are_found_late_as_well(tmp_path: Path) 
     batches = json.loads((tmp_path / "report.json").read_text())["batches"]
     assert 30 * 9 <= batches["train"] <= 30 * 10
     assert batches["validation"] >= 25
+
+
+def test_copies_of_a_model_that_lives_on_are_found_as_well(tmp_path: Path) -> None:
+    """Its last batch stays open; many backwards in it, or a copy that died, are a reason to look again."""
+    script = tmp_path / "train.py"
+    script.write_text(COPIES)
+    done = run(script, options=("--json", str(tmp_path / "report.json")))
+    assert done.returncode == 0, done.stderr
+    assert 70 + 95 * 19 <= json.loads((tmp_path / "report.json").read_text())["batches"]["train"] <= 70 + 100 * 20
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,10 @@ from memguard.stats import Stage
 
 MIN_STEPS = 3
 """Optimizer steps that each must have survived."""
+LONG_LIVED, LOOKS = 16, 14
+"""Batches that a graph lives for which the next ones are looked at, whatever that costs; enough for a finding."""
+FIRST_WAIT, LONGER = 256, 4
+"""Batches until that may be asked for again, and by how many times that grows: one may be kept for a good reason."""
 RUNS = 16
 """Of the collector at most, each of which finds something more."""
 
@@ -84,6 +88,8 @@ class GraphsProbe(Probe):
         self._recursion_from = RECURSION
         """Graphs at which one is looked for whose backwards double it."""
         self._last: dict[int, Mark] = {}
+        self._again, self._wait = 0, FIRST_WAIT
+        """The batch from which on many looks may be asked for again."""
         self._ended = self._unseen = -1
         """The last batch that was looked at, and the last that was not."""
         self._saved = SavedTensors(watch, report, self.holders)
@@ -146,6 +152,8 @@ class GraphsProbe(Probe):
             if training and len(batches) >= 2:
                 self.watch.look_closely(4 * MIN_BATCHES)
             for cause, marks in self._causes[training].sorted(old):
+                if training and cause is self._causes[training].next:
+                    self._look_again_soon(marks[0])
                 cause.alive = len({mark.batch for mark in marks})
                 if cause.alive >= cause.again and self._certain(training):
                     self._look(cause, marks, training)
@@ -173,6 +181,13 @@ class GraphsProbe(Probe):
         self._together.forget()
 
     # Old graphs
+
+    def _look_again_soon(self, oldest: Mark) -> None:
+        """One graph that outlived many batches says as much as several that came in a row: the next looks tell."""
+        watch = self.watch
+        if watch.batch - oldest.batch >= LONG_LIVED and watch.batch >= self._again:
+            self._again, self._wait = watch.batch + self._wait, self._wait * LONGER
+            watch.look_closely(LOOKS, surely=True)
 
     def _look(self, cause: Cause, old: list[Mark], training: bool) -> None:
         """Of graphs that count to one cause; whether a later one is carried does not depend on the first."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 import pickle
 from collections import deque
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import nn
 import memguard
 from memguard.facts import GradientsWithGraph, RetainedGraphs, SavedAfterBackward
 from memguard.probes.graphs.old_graphs import GraphsProbe
+from memguard.probes.pace import Pace
 from memguard.stats import Stage
 from tests.probes.loop import Loop, sees_saved_tensors
 
@@ -680,3 +682,20 @@ def test_torch_func_and_compile_are_left_alone(tmp_path: Path, caplog: pytest.Lo
         explained = torch._dynamo.explain(model)(x)
     assert explained.graph_break_count <= 0  # -1 in torch 2.4
     assert "memguard" not in caplog.text
+
+
+def test_a_graph_that_outlived_many_batches_brings_the_next_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a fast loop one batch in many is looked at: eight of them would be a long time."""
+    numbers = itertools.count()
+    monkeypatch.setattr(Pace, "looks", lambda *_, surely, **__: surely or next(numbers) % 128 == 0)
+    model, kept = nn.Linear(4, 4), list[torch.Tensor]()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(200):
+            optimizer.zero_grad()
+            loss = model(torch.randn(2, 4)).square().mean()
+            loss.backward()
+            optimizer.step()
+            kept.append(loss)
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.batch < 150 and fact.place.holder == "kept"
