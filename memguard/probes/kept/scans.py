@@ -84,6 +84,8 @@ class ScansProbe(Probe):
         self._exceptions: set[object] = set()
         self._limited: set[object] = set()
         """Where containers grow that were told before they outgrew what their length is compared with."""
+        self._evaluated: frozenset[int] = frozenset()
+        """Copies that were there in evaluation: if they still are in training, they are no weights put aside for it."""
 
     def on_batch_end(self) -> None:
         """Goes on with the round that is under way, or begins one that is due."""
@@ -98,6 +100,11 @@ class ScansProbe(Probe):
             rounds.begin(watch, MIN_HOST_BYTES)
         if rounds.is_open:
             self._go_on(rounds, SLICE_STEPS)
+        if watch.stage is Stage.TRAIN and self._evaluated:
+            fresh, self._evaluated = self._evaluated - self._explained, frozenset()
+            if fresh:
+                self._explained |= fresh
+                self._look({}, frozenset())
 
     def on_stage_end(self, stage: Stage) -> None:
         """A pass ends: in evaluation what grows within one is counted anew in another, later ones seldom."""
@@ -139,6 +146,9 @@ class ScansProbe(Probe):
         fresh = suspicions.exceptions - self._explained
         if watch.stage is Stage.TRAIN:
             fresh |= suspicions.copies - self._explained
+        elif copies := suspicions.copies - self._explained:
+            self._evaluated |= copies
+            watch.look_closely(1, surely=True)
         pinned = rounds.confirmed - self._explained
         rounds.waiting |= suspicions.grown
         if (fresh or rounds.waiting or pinned) and not (rounds.has_looked and rounds.is_open):

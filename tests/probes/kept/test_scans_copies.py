@@ -1,0 +1,70 @@
+"""Copies of the weights that come long after the first batches, or beside evaluations."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+
+from memguard.facts import ModelCopies
+from memguard.probes.kept.scans import ScansProbe
+from memguard.stats import Stage
+from tests.probes.loop import Loop
+
+LATE = 80
+"""Batches after which few are looked at."""
+
+
+def make() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 2))
+
+
+def copied(model: nn.Module) -> nn.Module:
+    one = make()
+    one.load_state_dict(model.state_dict())
+    return one
+
+
+def train(loop: Loop, model: nn.Module, batches: int) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in loop.batches(batches):
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+
+
+def evaluate(loop: Loop, model: nn.Module) -> None:
+    with torch.no_grad():
+        for _ in loop.batches(1, Stage.VALIDATION):
+            model(torch.ones(4, 8))
+
+
+def test_copies_that_are_taken_after_late_evaluations_are_told() -> None:
+    """The best models so far: the batch of training that comes next is looked at for them."""
+    model, best = make(), list[nn.Module]()
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        train(loop, model, LATE)
+        for _ in range(3):
+            for _ in loop.batches(1, Stage.VALIDATION):
+                with torch.no_grad():
+                    model(torch.ones(4, 8))
+                best.append(copied(model))
+            train(loop, model, 5)
+    told = loop.of(ModelCopies)
+    assert [fact.copies for fact in told] == [1, 2, 3]
+    assert {(fact.stage, fact.place.holder) for fact in told} == {(Stage.TRAIN, "best")}
+
+
+def test_weights_that_are_put_aside_for_an_evaluation_are_not() -> None:
+    """An average of the weights is swapped in, and out again before training goes on."""
+    model = make()
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        train(loop, model, LATE)
+        for _ in range(3):
+            aside = copy.deepcopy(model.state_dict())
+            evaluate(loop, model)
+            model.load_state_dict(aside)
+            del aside
+            train(loop, model, 5)
+    assert loop.of(ModelCopies) == []
