@@ -50,8 +50,8 @@ class Snapshots:
 
 
 def is_piled(fact: ModelCopies) -> bool:
-    """Whether there are more than one under a name, which no function ends with."""
-    return fact.copies > max(len(fact.holders), 1) and not fact.passing
+    """Whether there are more than one under a name, which no function ends with, and which has no limit."""
+    return fact.copies > max(len(fact.holders), 1) and not fact.passing and not fact.limited
 
 
 def is_large_pile(fact: ModelCopies, limit: int | None) -> bool:

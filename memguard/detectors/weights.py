@@ -233,7 +233,7 @@ class CheckpointOnDevice(Detector):
             run,
             Severity.WARNING if limit is None or fact.bytes >= MIN_SHARE * limit else Severity.INFO,
             f"{holder(fact.place, 'a checkpoint')} was loaded {where} and still holds "
-            f"{format_bytes(fact.bytes)} after {plural(fact.batches, 'batch')}.",
+            f"{format_bytes(fact.bytes)} in batch {fact.batch}.",
             f"load it with {how}, and del it after load_state_dict.",
             nbytes=fact.bytes,
         )

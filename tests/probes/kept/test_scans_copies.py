@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import torch
 from torch import nn
 
-from memguard.facts import ModelCopies
+from memguard.facts import CheckpointKept, ModelCopies
 from memguard.probes.kept.scans import ScansProbe
 from memguard.stats import Stage
 from tests.probes.loop import Loop
@@ -68,3 +69,28 @@ def test_weights_that_are_put_aside_for_an_evaluation_are_not() -> None:
             del aside
             train(loop, model, 5)
     assert loop.of(ModelCopies) == []
+
+
+class Teacher:
+    """Keeps all that it was loaded from."""
+
+    def __init__(self, path: Path) -> None:
+        self.stored = torch.load(path)
+        self.model = nn.Linear(8, 2)
+        self.model.load_state_dict(self.stored)
+
+
+def test_a_checkpoint_of_a_model_that_joins_late_is_told(tmp_path: Path) -> None:
+    """A round that met it before its model was called took it for nothing."""
+    model, path = make(), tmp_path / "teacher.pt"
+    torch.save(nn.Linear(8, 2).state_dict(), path)
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        train(loop, model, LATE)
+        teacher = Teacher(path)
+        evaluate(loop, model)
+        train(loop, model, 3)
+        assert loop.of(CheckpointKept) == []
+        loop.add(teacher.model)
+        train(loop, model, 3)
+    (told,) = loop.of(CheckpointKept)
+    assert (told.place.holder, told.bytes) == ("Teacher.stored", 72)
