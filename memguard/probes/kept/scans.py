@@ -93,6 +93,7 @@ class ScansProbe(Probe):
         self._late_models = 0
         self._is_joined = False
         """Whether a model joined since the last look: what it was loaded from may still be there."""
+        self._jumps = 0
 
     def on_model(self, model: nn.Module) -> None:
         """One more is called; what has its shapes was no copy before."""
@@ -113,10 +114,10 @@ class ScansProbe(Probe):
             rounds.begin(watch, MIN_HOST_BYTES)
         if rounds.is_open:
             self._go_on(rounds, SLICE_STEPS)
-        if watch.stage is Stage.TRAIN and (self._is_joined or self._evaluated):
+        if watch.stage is Stage.TRAIN:
             fresh, self._evaluated = self._evaluated - self._explained, frozenset()
-            if fresh or self._is_joined:
-                self._is_joined = False
+            if fresh or self._is_joined or watch.jumps > self._jumps:
+                self._is_joined, self._jumps = False, watch.jumps
                 self._explained |= fresh
                 self._look({}, frozenset())
 

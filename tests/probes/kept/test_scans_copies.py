@@ -94,3 +94,18 @@ def test_a_checkpoint_of_a_model_that_joins_late_is_told(tmp_path: Path) -> None
         train(loop, model, 3)
     (told,) = loop.of(CheckpointKept)
     assert (told.place.holder, told.bytes) == ("Teacher.stored", 72)
+
+
+def test_a_copy_that_comes_late_is_told_where_memory_jumped() -> None:
+    """Whoever reads every record says so; no round need be due."""
+    model = make()
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        train(loop, model, LATE)
+        best = copied(model)
+        train(loop, model, 3)
+        assert loop.of(ModelCopies) == []
+        loop.watch.jumps += 1
+        loop.watch.look_closely(1, surely=True)
+        train(loop, model, 1)
+    (told,) = loop.of(ModelCopies)
+    assert told.place.holder == "best" and best is not model
