@@ -10,6 +10,7 @@ from memguard.detectors.interface import DEVICE, Detector
 from memguard.detectors.kept_caches import EXPLAINED, KeptCaches, of_cache, remedy_of
 from memguard.detectors.kept_storage import MIN_BATCHES, views_are_much
 from memguard.detectors.ratchet import Outlook, Ratchet
+from memguard.detectors.snapshots import is_large_pile
 from memguard.detectors.telling import at, from_fact, from_post_mortem, from_record, holder, limit_of
 from memguard.detectors.training_floor import TrainingFloor
 from memguard.facts import (
@@ -61,7 +62,9 @@ class SteadyGrowth(Detector):
         self._region: AutocastOpen | None = None
         self._caches = KeptCaches()
         self._piled: list[float] = []
-        """Bytes a batch that views, warned of, have kept so far, if they came with every batch; or replaced models."""
+        """Bytes a batch that views, warned of, have kept so far, if they came with every batch; or models."""
+        self._first_copies: ModelCopies | None = None
+        """What the first telling was of copies of weights."""
         self._cycles: set[tuple[str | None, int | None]] = set()
         """Lines of backwards that were warned of, for they leave gradients that carry a graph."""
         self._piled_graphs = False
@@ -84,6 +87,10 @@ class SteadyGrowth(Detector):
             self._piled.append(fact.pinned_bytes / (fact.batch + 1))
         elif isinstance(fact, ModelCopies) and fact.replaced:
             self._piled.append(fact.bytes / (fact.batch + 1))
+        elif isinstance(fact, ModelCopies) and not (fact.earlier or fact.passing or fact.averaged):
+            first = self._first_copies = self._first_copies or fact
+            if fact.batch > first.batch and is_large_pile(fact, limit_of(run)):
+                self._piled.append((fact.bytes - first.bytes) / (fact.batch - first.batch))
         elif isinstance(fact, GradientsWithGraph) and not fact.cleared:
             self._cycles.add((fact.place.file, fact.place.line))
             self._piled_graphs |= fact.graphs >= MIN_BATCHES
@@ -123,7 +130,7 @@ class SteadyGrowth(Detector):
     def _is_piled(self, rate: float) -> bool:
         """Whether what was told of comes as fast: views of one moment, kept for good, do so by chance alone.
 
-        Models that are replaced when their turn comes are not more than the turns.
+        Models that are replaced when their turn comes are not more than the turns; of copies each telling says more.
         """
         return any(EXPLAINED * rate <= piled <= rate / EXPLAINED for piled in self._piled)
 

@@ -11,6 +11,8 @@ TIMES = 4
 """What an element may hold of a copy: an optimizer's state lies beside the weights."""
 LEAST = 0.9
 """What it must hold, where only one was seen."""
+MIN_SHARE = 0.01
+"""Of the device, taken by copies under one name, or by a checkpoint: those of a small model matter to nobody."""
 
 
 @final
@@ -48,5 +50,10 @@ class Snapshots:
 
 
 def is_piled(fact: ModelCopies) -> bool:
-    """Whether there are more than one under a name, which no function ends with."""
-    return fact.copies > max(len(fact.holders), 1) and not fact.passing
+    """Whether there are more than one under a name, which no function ends with, and which has no limit."""
+    return fact.copies > max(len(fact.holders), 1) and not fact.passing and not fact.limited
+
+
+def is_large_pile(fact: ModelCopies, limit: int | None) -> bool:
+    """Whether they are that, and worth a warning on a device of that size."""
+    return is_piled(fact) and (limit is None or fact.bytes >= MIN_SHARE * limit)

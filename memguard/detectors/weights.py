@@ -8,7 +8,7 @@ from typing import ClassVar, final
 
 from memguard.detectors.interface import PEAKS, Detector
 from memguard.detectors.kept_storage import never_stops
-from memguard.detectors.snapshots import Snapshots, is_piled
+from memguard.detectors.snapshots import MIN_SHARE, Snapshots, is_large_pile
 from memguard.detectors.telling import Room, from_fact, holder, in_memory, is_on_host, limit_of, plural
 from memguard.facts import CheckpointKept, Fact, KeptOutputs, ModelCopies, StaleGradients
 from memguard.findings import Finding, Severity
@@ -20,8 +20,6 @@ NEARLY_FULL = 0.85
 """Share of the device above which the gradients' room decides whether a batch fits."""
 LARGE_SHARE = 0.2
 """Of the device, taken by copies of the weights."""
-MIN_SHARE = 0.01
-"""Of the device, taken by copies under one name, or by a checkpoint: those of a small model matter to nobody."""
 _REMEDY = "keep copies on the CPU (v.detach().cpu().clone()) or on disk."
 _REMEDY_OF_MODELS = "keep what is needed of each: its score, or model.cpu() once it is trained."
 
@@ -64,8 +62,7 @@ class ModelCopy(Detector):
         if not isinstance(fact, ModelCopies):
             return
         limit = limit_of(run)
-        piled = is_piled(fact) and (limit is None or fact.bytes >= MIN_SHARE * limit)
-        many = piled or (limit is not None and fact.bytes >= LARGE_SHARE * limit)
+        many = is_large_pile(fact, limit) or (limit is not None and fact.bytes >= LARGE_SHARE * limit)
         if fact.earlier:
             yield self._earlier(fact, run, limit)
             return
@@ -236,7 +233,7 @@ class CheckpointOnDevice(Detector):
             run,
             Severity.WARNING if limit is None or fact.bytes >= MIN_SHARE * limit else Severity.INFO,
             f"{holder(fact.place, 'a checkpoint')} was loaded {where} and still holds "
-            f"{format_bytes(fact.bytes)} after {plural(fact.batches, 'batch')}.",
+            f"{format_bytes(fact.bytes)} in batch {fact.batch}.",
             f"load it with {how}, and del it after load_state_dict.",
             nbytes=fact.bytes,
         )

@@ -111,6 +111,8 @@ class ModelCopies(Fact):
     """Whether each is replaced when its turn comes again: there are at most as many as turns."""
     alike: bool = False
     """Whether some may be no copies: tensors of the weights' shapes, as perturbations and fast weights are too."""
+    limited: bool = False
+    """Whether they lie in a container that takes no more than so many."""
     changing: bool = True
     """Whether the averages among them are known to change, as one does, and not by their names alone."""
 
@@ -120,7 +122,6 @@ class CheckpointKept(Fact):
     """A checkpoint was loaded onto the device and its tensors are still alive batches later."""
 
     bytes: int
-    batches: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,6 +124,8 @@ class Watch:
     """Models in training of which some graphs died unused: whether backwards enter their graphs is always asked."""
     calling: set[tuple[str, int]] = field(default_factory=set)
     """Functions (file, first line) that were seen to call a model while graphs piled up."""
+    jumps: int = 0
+    """Times that training came to keep as much more as a model's weights take: a copy of them may have come."""
     told: set[tuple[str | None, int | None]] = field(default_factory=set)
     """Lines (file, line) that were told as keeping tensors: another probe that comes upon them stays silent."""
     pinned: list[frozenset[int]] = field(default_factory=list)

@@ -1,12 +1,19 @@
-"""What begins long after the first batches: a floor that rises is a reason to look closely, however fast the loop."""
+"""What begins long after the first batches: a floor that rises is a reason to look closely, however fast the loop.
+
+So is one that jumps by a model's weights: a copy of them may have come, or a checkpoint that was loaded.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar, final
 
+from torch import nn
+
 from memguard.facts import Fact
+from memguard.module_parts import parameters_of
 from memguard.probes.interface import Probe, Watch
+from memguard.probes.objects.sizes import storages_of
 from memguard.stats import BatchRecord, Stage
 
 WINDOW, RISES = 4, 5
@@ -17,6 +24,10 @@ FIRST_WAIT, LONGER = 256, 4
 """Batches until that may be asked for again, and by how many times that grows: most floors rise for a good reason."""
 PATIENCE = 128
 """Records without the numbers of an allocator after which there will be none."""
+SETTLED = 64
+"""Batches until the floor has everything that a loop begins with."""
+JUMP_SHARE = 0.01
+"""Of the device, by which the floor must rise to count as a jump; a model's weights, if they are more."""
 
 
 @final
@@ -34,7 +45,14 @@ class RisingFloorProbe(Probe):
         self._seen = self._rises = self._without = 0
         self._lowest: int | None = None
         self._floor: int | None = None
+        self._level: int | None = None
+        """The floor at the last jump, or what it fell to since."""
+        self._weights = 0
         self._wait, self._again = FIRST_WAIT, 0
+
+    def on_model(self, model: nn.Module) -> None:
+        """A copy of it would be as large."""
+        self._weights = max(self._weights, sum(storages_of(parameters_of(model)).values()))
 
     def on_records(self, records: Sequence[BatchRecord]) -> None:
         """Follows the floor."""
@@ -58,7 +76,20 @@ class RisingFloorProbe(Probe):
         rose = floor is not None and self._floor is not None and self._floor > floor
         self._rises = self._rises + 1 if rose else 0
         watch = self.watch
+        if self._floor is not None and self._seen >= SETTLED:
+            self._follow_level(self._floor)
         if self._rises >= RISES and watch.batch >= self._again and watch.batch > watch.dense_until:
             self._rises = 0
             self._again, self._wait = watch.batch + self._wait, self._wait * LONGER
             watch.look_closely(LOOKS, surely=True)
+
+    def _follow_level(self, floor: int) -> None:
+        """Asks for one look after a jump, and for the next after one that is twice as high."""
+        level = self._level = floor if self._level is None else min(self._level, floor)
+        if floor == level or not self._weights:
+            return
+        least = max(self._weights, int(JUMP_SHARE * (self.watch.device_total_bytes or 0)))
+        if floor - level >= least << self.watch.jumps:
+            self._level = floor
+            self.watch.jumps += 1
+            self.watch.look_closely(1, surely=True)

@@ -144,7 +144,7 @@ EVIDENCE: dict[str, Evidence] = {
         )
     ),
     "MG311": told_by(AutocastOpen(**AT, batches=20, bytes=500 * MIB)),
-    "MG312": told_by(CheckpointKept(**AT, bytes=3 * GIB, batches=10)),
+    "MG312": told_by(CheckpointKept(**AT, bytes=3 * GIB)),
     "MG401": records(
         60,
         lambda i: {

@@ -150,3 +150,13 @@ def test_growth_by_models_that_wait_to_be_replaced_is_no_second_matter() -> None
     for others in (replace(models, bytes=10 * batches * MIB), replace(models, replaced=False)):
         (told,) = growth_after(others, MADE)
         assert told.severity is Severity.CRITICAL
+
+
+def test_growth_by_copies_of_the_weights_that_pile_up_is_no_second_matter() -> None:
+    """MG308 warned of them. Not where they come more slowly, or are too few for a warning."""
+    few = ModelCopies(**AT, copies=1, bytes=40 * MIB, holders=("best",))
+    more = replace(few, batch=few.batch + 100, copies=100, bytes=100 * 40 * MIB)
+    assert growth_after(few, more, MADE) == []
+    for others in ((few,), (few, replace(more, bytes=10 * 100 * MIB)), (few, replace(more, passing=True))):
+        (told,) = growth_after(*others, MADE)
+        assert told.severity is Severity.CRITICAL

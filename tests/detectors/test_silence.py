@@ -156,9 +156,17 @@ def test_a_pile_of_copies_is_a_warning_where_it_matters() -> None:
     assert severities == [Severity.INFO, Severity.WARNING, Severity.INFO, Severity.WARNING]
 
 
+def test_copies_in_a_container_that_has_a_limit_are_a_warning_where_they_are_large() -> None:
+    """A window of the last few weights does not pile up."""
+    window = ModelCopies(**AT, copies=24, bytes=GIB, holders=("window",), limited=True)
+    (few,) = judge(RULES["MG308"](), window)
+    (large,) = judge(RULES["MG308"](), replace(window, bytes=8 * GIB))
+    assert (few.severity, large.severity) == (Severity.INFO, Severity.WARNING)
+
+
 def test_a_checkpoint_is_a_warning_where_it_matters() -> None:
     """From a hundredth of the device on; where the device is the host, nobody is told to load it there."""
-    small = CheckpointKept(**AT, bytes=2 * MIB, batches=6)
+    small = CheckpointKept(**AT, bytes=2 * MIB)
     (little,) = judge(RULES["MG312"](), small)
     (much,) = judge(RULES["MG312"](), replace(small, bytes=GIB))
     assert (little.severity, much.severity) == (Severity.INFO, Severity.WARNING)

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from torch import nn
+
 from memguard.probes.interface import Watch
-from memguard.probes.rising_floor import FIRST_WAIT, LOOKS, PATIENCE, RISES, WINDOW, RisingFloorProbe
+from memguard.probes.rising_floor import FIRST_WAIT, LOOKS, PATIENCE, RISES, SETTLED, WINDOW, RisingFloorProbe
 from memguard.stats import Stage
 from tests.detectors.evidence import record
 
@@ -44,3 +46,23 @@ def test_evaluation_and_a_device_without_numbers_ask_for_nothing() -> None:
     """Evaluation is looked at from its first batch; a host's memory has no floor that is exact."""
     assert asked([512 * i for i in range(200)], Stage.VALIDATION) == []
     assert asked([None] * (PATIENCE + 2)) == []
+
+
+def test_a_jump_by_a_models_weights_is_looked_at_once_and_the_next_if_it_is_twice_as_high() -> None:
+    """A copy of them may have come. Not in the first batches, nor where it is a small part of the device."""
+    weights = 4 * (8 * 1000 + 1000)
+
+    def jumps(ends: list[int], total: int | None = None) -> tuple[int, int]:
+        watch = Watch(device_total_bytes=total)
+        probe = RisingFloorProbe(watch, lambda fact: None)
+        probe.on_model(nn.Linear(8, 1000))
+        for watch.batch, end in enumerate(ends):
+            probe.on_records([record(watch.batch, allocated_end_bytes=end)])
+        return watch.jumps, watch.surely_until
+
+    first, third = 1000 + weights, 1000 + 3 * weights
+    assert jumps([1000] * SETTLED + [first] * WINDOW) == (1, SETTLED + WINDOW)
+    assert jumps([1000] * SETTLED + [first] * 100 + [third - weights] * 100)[0] == 1
+    assert jumps([1000] * SETTLED + [first] * 100 + [third] * 100)[0] == 2
+    assert jumps([1000] * 20 + [first] * 200) == jumps([1000] * SETTLED + [first - 1] * 100) == (0, 0)
+    assert jumps([1000] * SETTLED + [first] * 100, 200 * weights) == (0, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -14,12 +14,15 @@ import torch
 
 from memguard.facts import Place
 from memguard.module_parts import gradients_of
+from memguard.probes.naming.capacities import capacity_of, outgrew
 from memguard.probes.naming.holders import Survey
 from memguard.probes.naming.roots import submodules_of
 from memguard.probes.naming.walk import Link
-from memguard.probes.objects import attributes_of, is_user_class
-from memguard.probes.objects.sizes import storage_key
+from memguard.probes.objects import attributes_of, container_of, is_user_class, length_of
+from memguard.probes.objects.nested import tensors_in
+from memguard.probes.objects.sizes import storage_key, storages_of
 from memguard.source.chains import last_name
+from memguard.source.emptied.bounded import has_limit
 from memguard.source.loaded import loaded_by
 from memguard.source.parsing import parse
 
@@ -31,6 +34,8 @@ MAX_TENSORS = 20_000
 MAX_PARTS = 16
 MIN_WRITES = 3
 """Times that each tensor of a copy must have been written to, to be an average that goes on."""
+_STORES = re.compile(r"^\s*[\w.]+\[[^:\]]*\]\s*=[^=]")
+"""Into a place of a list that is there."""
 _NUMBERS = (int, float, bool, str, type(None))
 _COPIES = re.compile(r"\b(clone|copy|deepcopy|state_dict)\(")
 _COMPUTES = re.compile(r"grad\b|_like\(|[-+*/@]")
@@ -53,6 +58,8 @@ class Copy:
     """Whether it is a model with gradients of its own: beside the watched one, and no copy of it."""
     alike: bool = False
     """Whether nothing shows that these tensors, of the weights' shapes, were ever weights."""
+    limited: bool = False
+    """Whether it is one of those in a container that has a limit, or places that are taken in turn."""
 
 
 def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Collection[int] = ()) -> tuple[Copy, ...]:
@@ -94,6 +101,11 @@ def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Co
                 least = count * (MIN_LOADED_SHARE if is_loaded(place) else MIN_SHARE)
                 if common < least or len(fresh) < least * len(storages) / len(tensors):
                     continue
+                if is_loaded(place):  # with what else it holds: the optimizer's state
+                    device = tensors[0].device
+                    inside = tensors_in(_outermost(link), most=MAX_TENSORS)
+                    whole = storages_of(tensor for tensor in inside if tensor.device == device)
+                    fresh.update((key, size) for key, size in whole.items() if key not in own and key not in taken)
                 taken.update(fresh)
                 is_module = issubclass(type(link.value), torch.nn.Module)
                 source = _own_source(place)
@@ -105,6 +117,7 @@ def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Co
                         written=_is_written(tensors, place),
                         trained=is_module and bool(gradients_of(tensors)),
                         alike=not is_module and (not _COPIES.search(source) or bool(_COMPUTES.search(source))),
+                        limited=_is_limited(link, place),
                     )
                 )
                 break
@@ -192,14 +205,37 @@ def _own_source(place: Place) -> str:
 
 def _numbers_around(link: Link) -> frozenset[str]:
     """Keys of the outermost dict around one, the whole checkpoint, under which it has numbers and texts."""
-    outer = link
-    while outer.parent is not None and type(outer.parent.value) is dict:
-        outer = outer.parent
-    if type(outer.value) is not dict:
+    outer = _outermost(link)
+    if type(outer) is not dict:
         return frozenset()
-    items = list(islice(dict.items(outer.value), MAX_TENSORS))
+    items = list(islice(dict.items(outer), MAX_TENSORS))
     plain = ((key, any(type(value) is kind for kind in _NUMBERS)) for key, value in items)  # `in` may run a metaclass
     return frozenset(key for key, is_number in plain if is_number and type(key) is str)
+
+
+def _outermost(link: Link) -> Any:
+    """What it lies in, as far as dicts go."""
+    while link.parent is not None and type(link.parent.value) is dict:
+        link = link.parent
+    return link.value
+
+
+def _is_limited(link: Link, place: Place) -> bool:
+    """Whether the container that it lies in takes no more than so many."""
+    around: list[Link] = []
+    outer = link.parent
+    while outer is not None and container_of(type(outer.value)) is not None:
+        around.append(outer)  # each in a record with its score, in a list, say
+        outer = outer.parent
+    if not around:
+        return False
+    if _STORES.search(place.source or "") and any(issubclass(type(outer.value), list) for outer in around):
+        return True
+    longest = max(around, key=lambda outer: length_of(outer.value))
+    capacity = capacity_of(longest, place.file, place.holder)
+    if issubclass(type(longest.value), deque) and capacity is not None:
+        return True
+    return not outgrew(length_of(longest.value), capacity) and has_limit(place.file, place.holder)
 
 
 def _signature(tensor: torch.Tensor) -> tuple[tuple[int, ...], torch.device]:

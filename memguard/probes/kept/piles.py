@@ -24,9 +24,7 @@ class Piles:
     def __init__(self) -> None:
         self._told = 0
 
-    def facts(
-        self, found: Iterable[Copy], frames: Iterable[FrameType], *, batch: int, stage: Stage, batches: int
-    ) -> Iterator[Fact]:
+    def facts(self, found: Iterable[Copy], frames: Iterable[FrameType], *, batch: int, stage: Stage) -> Iterator[Fact]:
         """The facts that copies come to, if there are more than ever.
 
         Args:
@@ -34,7 +32,6 @@ class Piles:
             frames: The user's frames, innermost first.
             batch: Batch in which they were found.
             stage: Its stage.
-            batches: Batches of that stage so far.
         """
         # An optimizer that has not been seen to step yet owns its state all the same.
         copies = [c for c in found if c.bytes and "optim" not in f"{c.place.holder} {c.place.source}".lower()]
@@ -46,14 +43,15 @@ class Piles:
         loaded = [copy for copy in copies if is_loaded(copy.place)]
         for copy in loaded:
             if not is_mapped_to_host(copy.place):
-                yield CheckpointKept(batch=batch, stage=stage, place=copy.place, bytes=copy.bytes, batches=batches)
+                yield CheckpointKept(batch=batch, stage=stage, place=copy.place, bytes=copy.bytes)
         held = Counter((copy.place.file, copy.place.line) for copy in copies)
         averaged = [copy for copy in copies if copy not in loaded and copy.averaged]
         averaged = [copy for copy in averaged if held[copy.place.file, copy.place.line] <= MOST_AVERAGES]
         others = [copy for copy in copies if copy not in loaded and copy not in averaged]
         passing = [copy for copy in others if ends_with_a_call(copy.place, frames)]
-        lasting = [copy for copy in others if copy not in passing]
-        for group in (lasting, passing, averaged):
+        limited = [copy for copy in others if copy.limited and copy not in passing]
+        lasting = [copy for copy in others if not copy.limited and copy not in passing]
+        for group in (lasting, limited, passing, averaged):
             if not group:
                 continue
             group.sort(key=lambda copy: -held[copy.place.file, copy.place.line])  # stable: of equals the heaviest
@@ -66,6 +64,7 @@ class Piles:
                 holders=tuple(sorted({copy.place.holder for copy in group if copy.place.holder})),
                 averaged=group is averaged,
                 passing=group is passing,
+                limited=group is limited,
                 trained=all(copy.trained for copy in group),
                 alike=group is not averaged and any(copy.alike for copy in group),
                 changing=all(copy.written for copy in group),

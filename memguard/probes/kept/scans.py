@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import ClassVar, final
 
+from torch import nn
+
 from memguard.facts import (
     ExceptionHolds,
     Fact,
@@ -30,7 +32,7 @@ from memguard.probes.kept.joined import handed_facts, swollen_facts
 from memguard.probes.kept.kept_exceptions import find_stored
 from memguard.probes.kept.piles import Piles
 from memguard.probes.kept.pins import RATIO, Pin, find_pins, used_state
-from memguard.probes.kept.rounds import Rounds
+from memguard.probes.kept.rounds import BEGINS, Rounds
 from memguard.probes.naming.capacities import outgrew
 from memguard.probes.naming.holders import Survey
 from memguard.probes.objects.frames import user_frames
@@ -45,6 +47,8 @@ from memguard.stats import Stage
 SLICE_STEPS, LAST_SLICE_STEPS = 128, 3_000
 """What one batch spends on a round, and the end of a stage on one that is not over: about 5 microseconds each. Counted,
 so that a slow machine finds after as many batches what a fast one finds."""
+LATE_MODELS = 4
+"""Models that are first called after the first round, and for each of which is looked whether it has copies."""
 MIN_PIN_BYTES = 64 * 1024
 MIN_ELEMENTS = 8
 """Elements by which a container must grow."""
@@ -84,6 +88,18 @@ class ScansProbe(Probe):
         self._exceptions: set[object] = set()
         self._limited: set[object] = set()
         """Where containers grow that were told before they outgrew what their length is compared with."""
+        self._evaluated: frozenset[int] = frozenset()
+        """Copies that were there in evaluation: if they still are in training, they are no weights put aside for it."""
+        self._late_models = 0
+        self._is_joined = False
+        """Whether a model joined since the last look: what it was loaded from may still be there."""
+        self._jumps = 0
+
+    def on_model(self, model: nn.Module) -> None:
+        """One more is called; what has its shapes was no copy before."""
+        if self.watch.batches >= BEGINS[0] and self._late_models < LATE_MODELS:
+            self._late_models += 1
+            self._is_joined = True
 
     def on_batch_end(self) -> None:
         """Goes on with the round that is under way, or begins one that is due."""
@@ -98,6 +114,12 @@ class ScansProbe(Probe):
             rounds.begin(watch, MIN_HOST_BYTES)
         if rounds.is_open:
             self._go_on(rounds, SLICE_STEPS)
+        if watch.stage is Stage.TRAIN:
+            fresh, self._evaluated = self._evaluated - self._explained, frozenset()
+            if fresh or self._is_joined or watch.jumps > self._jumps:
+                self._is_joined, self._jumps = False, watch.jumps
+                self._explained |= fresh
+                self._look({}, frozenset())
 
     def on_stage_end(self, stage: Stage) -> None:
         """A pass ends: in evaluation what grows within one is counted anew in another, later ones seldom."""
@@ -139,6 +161,9 @@ class ScansProbe(Probe):
         fresh = suspicions.exceptions - self._explained
         if watch.stage is Stage.TRAIN:
             fresh |= suspicions.copies - self._explained
+        elif copies := suspicions.copies - self._explained:
+            self._evaluated |= copies
+            watch.look_closely(1, surely=True)
         pinned = rounds.confirmed - self._explained
         rounds.waiting |= suspicions.grown
         if (fresh or rounds.waiting or pinned) and not (rounds.has_looked and rounds.is_open):
@@ -367,8 +392,7 @@ class ScansProbe(Probe):
     def _tell_copies(self, survey: Survey, owned: dict[int, int]) -> None:
         watch = self.watch
         found = find_copies(survey, watch.models, ignore=owned)
-        count = self._stages[watch.stage].count
-        for fact in self._piles.facts(found, survey.frames, batch=watch.batch, stage=watch.stage, batches=count):
+        for fact in self._piles.facts(found, survey.frames, batch=watch.batch, stage=watch.stage):
             self.report(fact)
 
     def _tell_exceptions(self, survey: Survey, owned: dict[int, int]) -> None:

@@ -79,6 +79,20 @@ def is_bounded(
     return len(loops) <= 1 and (isinstance(function, FUNCTIONS) or (evaluates and not trains(loops)))
 
 
+def has_limit(file: str | None, holder: str | None) -> bool:
+    """Whether a container never holds more than so much: it has a maxlen, or something is taken out of it.
+
+    Args:
+        file: Where it is filled.
+        holder: Its name, like ``best`` or ``Trainer.best``.
+    """
+    tree = parse_file(file) if file is not None and holder else None
+    if tree is None or not holder:
+        return False
+    owner, _, name = holder.partition("[")[0].rpartition(".")
+    return any(shrinks(node, name, bool(owner)) for node in ast.walk(tree))
+
+
 def is_made_anew(file: str | None, line: int | None, holder: str | None) -> bool:
     """Whether each turn of the loop around a line first gives a name something that does not come of what it was.
 

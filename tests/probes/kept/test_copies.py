@@ -1,5 +1,6 @@
 """Further copies of a model's weights."""
 
+import collections
 import copy
 import functools
 from pathlib import Path
@@ -32,6 +33,37 @@ def test_deep_copies_are_counted_and_named() -> None:
         ("snapshots", weights(model), False)
     ] * 3
     assert copies[0].place.source == "snapshots.append(copy.deepcopy(model))  # noqa: PERF401"
+
+
+class Windows:
+    """The weights of the last few steps, in three ways; and all of them."""
+
+    def __init__(self) -> None:
+        self.recent: dict[int, dict[str, torch.Tensor]] = {}
+        self.ring: list[object] = [None] * 3
+        self.newest = collections.deque[dict[str, object]](maxlen=int("3"))
+        self.all: list[dict[str, torch.Tensor]] = []
+
+    def put(self, step: int, model: nn.Module) -> None:
+        self.recent[step] = {k: v.detach().clone() for k, v in model.state_dict().items()}
+        while len(self.recent) > 3:
+            self.recent.pop(min(self.recent))
+        self.ring[step % len(self.ring)] = {k: v.detach().clone() for k, v in model.state_dict().items()}
+        self.newest.append({"step": step, "weights": copy.deepcopy(model.state_dict())})
+        self.all.append(copy.deepcopy(model.state_dict()))
+
+
+def test_copies_in_a_container_that_has_a_limit_say_so() -> None:
+    """One that gives the oldest back, places that are taken in turn, a deque's maxlen."""
+    model, windows = make(), Windows()
+    for step in range(5):
+        windows.put(step, model)
+    found = find_copies(Survey(models=[model]), [model])
+    limited = {(one.place.holder, one.limited) for one in found}
+    assert limited == {
+        *((f"Windows.{name}", True) for name in ("recent", "ring", "newest")),
+        ("Windows.all", False),
+    }
 
 
 class Member:
@@ -211,6 +243,20 @@ def test_a_checkpoint_that_is_only_asked_for_its_epoch_is_one_that_was_loaded(tm
     assert resumed.origin["epoch"] == 3
     (found,) = find_copies(Survey(models=[model]), [model])
     assert (found.place.holder, found.place.source) == ("Resumed.origin", "loaded = torch.load(path)")
+
+
+def test_a_checkpoint_holds_the_optimizers_state_as_well(tmp_path: Path) -> None:
+    """Not what the optimizer took over; and it is one, with an average of the weights in it."""
+    model, path = make(), str(tmp_path / "all.pt")
+    average = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    torch.save({"model": model.state_dict(), "ema": average, "optim": {0: {"exp_avg": torch.ones(500)}}}, path)
+    del average
+    stored = torch.load(path)
+    (found,) = find_copies(Survey(models=[model]), [model])
+    assert found.bytes == 2 * weights(model) + 2000
+    state = stored["optim"][0]["exp_avg"].untyped_storage()._cdata
+    (found,) = find_copies(Survey(models=[model]), [model], ignore={state})
+    assert found.bytes == 2 * weights(model)
 
 
 class Lazy:

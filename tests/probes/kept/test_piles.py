@@ -17,7 +17,7 @@ def kept(holder: str, line: int, *, source: str = "", averaged: bool = False) ->
 
 
 def told(piles: Piles, found: list[Copy], frames: list[FrameType] | None = None) -> list[Fact]:
-    return list(piles.facts(found, frames or [], batch=5, stage=Stage.TRAIN, batches=6))
+    return list(piles.facts(found, frames or [], batch=5, stage=Stage.TRAIN))
 
 
 def test_the_longest_pile_names_them_all() -> None:
@@ -69,6 +69,13 @@ def test_what_nothing_shows_to_be_copies_is_marked_and_so_is_an_average_that_doe
         (fact,) = told(Piles(), [replace(kept("ema", 3, averaged=True), written=written, alike=True)])
         assert isinstance(fact, ModelCopies)
         assert (fact.changing, fact.alike) == (written, False)
+
+
+def test_copies_in_a_container_that_has_a_limit_are_told_beside_a_pile() -> None:
+    """A window of the last few is none, and makes none of others."""
+    window = [replace(kept("window", 5), limited=True)] * 4
+    facts = told(Piles(), [kept("best", 3), *window])
+    assert [(f.copies, f.limited) for f in facts if isinstance(f, ModelCopies)] == [(1, False), (4, True)]
 
 
 def federated(rounds: int) -> list[bool]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from memguard.source.emptied.bounded import is_bounded, is_made_anew
+from memguard.source.emptied.bounded import has_limit, is_bounded, is_made_anew
 from memguard.source.emptied.emptying import Emptied, where_emptied
 
 CACHES = {
@@ -124,3 +124,21 @@ def test_a_variable_of_an_attributes_name_is_another_one(body: str, tmp_path: Pa
     path.write_text(f"{put}\n    def step(self, data):\n        {body}\n")
     assert is_bounded(str(path), 3, "Cache.images") is OTHERS[body]
     assert (where_emptied(str(path), 3, "Cache.images") is Emptied.NEVER) is not OTHERS[body]
+
+
+@pytest.mark.parametrize(
+    ("text", "limited"),
+    [
+        ("self.kept.append(x)\nif len(self.kept) > 8:\n    self.kept.pop(0)", True),
+        ("self.kept.append(x)\nself.kept = self.kept[-8:]", True),
+        ("self.kept = deque(maxlen=8)", True),
+        ("self.kept.append(x)\nif len(self.kept) > 8:\n    report(self.kept)", False),
+        ("self.kept.append(x)\nself.other.pop(0)\nself.kept = []", False),
+    ],
+)
+def test_a_container_has_a_limit_where_something_is_taken_out_of_it(text: str, limited: bool, tmp_path: Path) -> None:
+    """That its length is asked for, or that it is made anew, is none."""
+    file = tmp_path / "case.py"
+    file.write_text(text)
+    assert has_limit(str(file), "Trainer.kept") is limited
+    assert not has_limit(None, "Trainer.kept") and not has_limit(str(file), None)
