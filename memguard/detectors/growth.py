@@ -137,13 +137,17 @@ class SteadyGrowth(Detector):
     def _is_cycle(self, rate: float) -> bool:
         """Whether what survives are the gradients of a backward that was warned of: a copy's, thrown away with them.
 
-        On a GPU a thread of autograd's own makes them, which has no line: what lines made is then the lesser part.
+        Each tensor is as large as its gradient, so that what the backward's line made is half of it at most. On a GPU
+        a thread of autograd's own makes the gradients, which has no line: what lines made is then the lesser part.
         """
         lead = self._lead
         if not isinstance(lead, SurvivingAllocations):
             return False
-        lined = sum(fact.bytes for fact in self._survivors) / lead.batches
-        return (lead.place.file, lead.place.line) in self._cycles or (self._piled_graphs and lined < EXPLAINED * rate)
+        lined = sum(fact.bytes for fact in self._survivors)
+        gradients = sum(fact.bytes for fact in self._survivors if (fact.place.file, fact.place.line) in self._cycles)
+        if 2 * gradients >= EXPLAINED * lined > 0:
+            return True
+        return self._piled_graphs and lined < EXPLAINED * rate * lead.batches
 
     def _conclude(self, found: Outlook, record: BatchRecord, run: Run) -> Finding:
         growth = found.growth

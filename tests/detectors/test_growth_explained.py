@@ -123,7 +123,10 @@ def test_growth_by_gradients_of_a_backward_that_was_warned_of_is_no_second_matte
     """MG104 told of the line whose allocations survive. Not where another one's do, or they are taken away."""
     tied = GradientsWithGraph(**AT, parameters=8, bytes=MIB)
     assert growth_after(tied, MADE) == []
-    for others in ((tied, CAST), (replace(tied, cleared=True), MADE)):
+    tensors = replace(MADE, place=replace(PLACE, line=24))  # as large as their gradients
+    assert growth_after(tied, tensors, MADE) == []
+    few = replace(MADE, bytes=MIB)
+    for others in ((tied, CAST), (tied, tensors, few), (replace(tied, cleared=True), MADE)):
         (told,) = growth_after(*others)
         assert told.severity is Severity.CRITICAL
 

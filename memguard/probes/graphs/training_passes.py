@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import ClassVar, TypeAlias, final
 
 import torch
 from torch import nn
@@ -15,13 +16,19 @@ from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
 from memguard.module_parts import buffers_of, parameters_of
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import Mark
+from memguard.probes.objects.frames import user_frames
 from memguard.probes.objects.nested import tensors_in
 from memguard.probes.objects.sites import call_site
 from memguard.probes.objects.sizes import saved_storages, storages_of
 from memguard.probes.recomputing import in_backward
 
+Way: TypeAlias = tuple[tuple[str, int], ...]
+"""File and line of each of the user's functions, innermost first."""
+
 IN_A_ROW = 4
 """Graphs that died unused one after another, without a backward or a step between them."""
+MOST_WAYS, EVERY = 32, 16
+"""Ways to forwards that a backward used; where nothing is suspected, one in so many forwards is asked for its own."""
 LEAST_SHARE = 0.25
 """Their output over that of the graphs that are trained on: a policy asked for one action is no evaluation."""
 
@@ -38,6 +45,8 @@ class _Pass:
     """Whether it was given a graph."""
     place: Place = NOWHERE
     """Where it was called."""
+    way: Way = ()
+    """The same, with its callers."""
 
 
 @final
@@ -50,6 +59,9 @@ class _Model:
     """Of the largest output that a backward used."""
     recent: deque[_Pass] = field(default_factory=lambda: deque(maxlen=IN_A_ROW + 2))
     """The last forwards."""
+    used: set[Way] = field(default_factory=set)
+    """Ways on which forwards were called that a backward used."""
+    forwards: int = 0
     told: bool = False
 
 
@@ -58,7 +70,8 @@ class TrainingPassesProbe(Probe):
     """Looks for a row of forwards in training mode whose graphs died unused, of a model that is trained otherwise.
 
     In a training loop a backward or an optimizer step lies between any two of them. A roll-out asks for one small
-    output at a time, or gives each forward the state of the last; views of one batch live until their backward.
+    output at a time, or gives each forward the state of the last; views of one batch live until their backward. Where
+    a backward used others that came by the same lines, batches are left out on purpose: easy ones, say.
     """
 
     name: ClassVar[str] = "training passes"
@@ -78,10 +91,15 @@ class TrainingPassesProbe(Probe):
         if model.told:
             return
         recent = model.recent
+        if recent and recent[-1].mark.used and len(model.used) < MOST_WAYS:
+            model.used.add(recent[-1].way)
         while recent and recent[0].mark.used:
             model.trained_bytes = max(model.trained_bytes, recent.popleft().bytes or 0)
-        counts = bool(recent) or not model.trained_bytes
-        recent.append(_Pass(mark, _bytes_of(output), _has_graph(args), call_site()) if counts else _Pass(mark))
+        if recent or not model.trained_bytes:
+            recent.append(_Pass(mark, _bytes_of(output), _has_graph(args), call_site(), _way()))
+        else:
+            recent.append(_Pass(mark, way=() if model.forwards % EVERY else _way()))
+        model.forwards += 1
         if len(recent) > IN_A_ROW and model.trained_bytes:
             self._conclude(module, model, output)
 
@@ -90,7 +108,7 @@ class TrainingPassesProbe(Probe):
         row = [one for one in model.recent if one.mark.alive <= 0 and not one.mark.used and one.mark.steps == now]
         if now == 0 or len(row) < IN_A_ROW or any(one.mark.used for one in model.recent):
             return
-        if any(one.carried for one in row):
+        if any(one.carried or (one.way and one.way in model.used) for one in row):
             return
         if min((one.bytes for one in row if one.bytes is not None), default=0) < LEAST_SHARE * model.trained_bytes:
             return
@@ -114,6 +132,10 @@ class TrainingPassesProbe(Probe):
                 training=True,
             )
         )
+
+
+def _way() -> Way:
+    return tuple((frame.f_code.co_filename, frame.f_lineno) for frame in user_frames(sys._getframe(1)))
 
 
 def _bytes_of(output: object) -> int:
