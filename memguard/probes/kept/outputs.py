@@ -213,21 +213,21 @@ class OutputsProbe(Probe):
                 )
             )
             return
-        self.report(
-            KeptOutputs(
-                batch=watch.batch,
-                stage=watch.stage,
-                place=place,
-                tensors=len(batches),
-                first_batch=min(batches),
-                bytes=held,
-                bytes_per_batch=held / len(batches),
-                bounded=bounded,
-                cached=is_cache(place.file, place.line, place.holder),
-                what=f"tensors of {len(batches)} batches",
-                remedy=_PREDICTIONS if (place.holder or "").endswith("._trainer") else None,
-            )
+        fact = KeptOutputs(
+            batch=watch.batch,
+            stage=watch.stage,
+            place=place,
+            tensors=len(batches),
+            first_batch=min(batches),
+            bytes=held,
+            bytes_per_batch=held / len(batches),
+            bounded=bounded,
+            cached=is_cache(place.file, place.line, place.holder),
+            what=f"tensors of {len(batches)} batches",
+            remedy=_PREDICTIONS if (place.holder or "").endswith("._trainer") else None,
         )
+        watch.kept.append(fact)
+        self.report(fact)
 
     # The previous batch
 
