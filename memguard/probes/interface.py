@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import nn
 
-from memguard.facts import Fact, Place
+from memguard.facts import Fact, KeptOutputs, Place
 from memguard.module_parts import parameters_of
 from memguard.probes.elsewhere import Elsewhere
 from memguard.probes.ledger import Ledger
@@ -128,6 +128,8 @@ class Watch:
     """Times that training came to keep as much more as a model's weights take: a copy of them may have come."""
     told: set[tuple[str | None, int | None]] = field(default_factory=set)
     """Lines (file, line) that were told as keeping tensors: another probe that comes upon them stays silent."""
+    kept: list[KeptOutputs] = field(default_factory=list)
+    """Containers of tensors that were told of, each as it was measured last."""
     pinned: list[frozenset[int]] = field(default_factory=list)
     """Storages (their keys) that were told as pinned by small views, those of one holder together."""
     ledger: Ledger = field(default_factory=Ledger)

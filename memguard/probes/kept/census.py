@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -183,29 +184,34 @@ MAX_GROWTHS = 8
 
 def _counted(survey: Survey) -> dict[str, tuple[Link, Count]]:
     """Every container with a path of its own: two lists of one path are told apart by their order."""
-    below: dict[int, list[int]] = {}
+    below: dict[int, tuple[int, int]] = {}
+    elements: dict[int, set[int]] = {}
+    """Those that lead to tensors: of a long container some."""
     seen: dict[int, set[int]] = {}
     there = {key[0] for leaf in survey.tensors if (key := storage_key(leaf.value)) and not _is_part(leaf.value, key[1])}
     for leaf in survey.tensors:
         key = storage_key(leaf.value)
         if key is not None and key[0] in there and _is_part(leaf.value, key[1]):
             key = None
-        for link in _kept_without_failure(leaf):
+        trail = _kept_without_failure(leaf)
+        for link, element in itertools.pairwise([*trail, leaf]):
             if container_of(type(link.value)) is None:
                 continue
-            tensors, size, met = below.setdefault(id(link.value), [0, 0, 0])
+            elements.setdefault(id(link.value), set()).add(id(element.value))
+            tensors, size = below.get(id(link.value), (0, 0))
             first = key is not None and key[0] not in seen.setdefault(id(link.value), set())
             if key is not None and first:
                 seen[id(link.value)].add(key[0])
                 size += key[1]
-            below[id(link.value)] = [tensors + 1, size, met]
+            below[id(link.value)] = (tensors + 1, size)
     found: dict[str, tuple[Link, Count]] = {}
     for link in survey.walk.links:
         if container_of(type(link.value)) is None or innermost(link).via not in NAMES:
             continue
         length = length_of(link.value)
-        tensors, size, _ = below.get(id(link.value), [0, 0, 0])
-        scale = length / tensors if 0 < tensors < length else 1
+        tensors, size = below.get(id(link.value), (0, 0))
+        met = len(elements.get(id(link.value), ()))
+        scale = length / met if 0 < met < length else 1
         base = path = _path(link)
         number = 1
         while path in found:

@@ -39,7 +39,7 @@ _PREDICTIONS = (
 REMARKS = 3
 """Looks at what is worth a remark alone: each is a walk over everything in reach."""
 CALM = 24
-"""Training batches that left nothing behind, after which one in four is followed."""
+"""Training batches that left nothing behind, after which one in four is followed, and all where looks are asked for."""
 
 
 @final
@@ -114,7 +114,8 @@ class OutputsProbe(Probe):
             self._previous.forward_over(output, watch.read().allocated_peak_bytes)
         if output is None or len(self._alive) >= MAX_OUTPUTS or len(self._new) >= MAX_OUTPUTS:
             return
-        if watch.batch & 3 and watch.stage is Stage.TRAIN and watch.batch - self._last_kept > CALM:
+        quiet_since = max(self._last_kept + CALM, watch.dense_until)
+        if watch.batch & 3 and watch.stage is Stage.TRAIN and watch.batch > quiet_since:
             return
         self._note(output, id(module))
 
@@ -212,21 +213,21 @@ class OutputsProbe(Probe):
                 )
             )
             return
-        self.report(
-            KeptOutputs(
-                batch=watch.batch,
-                stage=watch.stage,
-                place=place,
-                tensors=len(batches),
-                first_batch=min(batches),
-                bytes=held,
-                bytes_per_batch=held / len(batches),
-                bounded=bounded,
-                cached=is_cache(place.file, place.line, place.holder),
-                what=f"tensors of {len(batches)} batches",
-                remedy=_PREDICTIONS if (place.holder or "").endswith("._trainer") else None,
-            )
+        fact = KeptOutputs(
+            batch=watch.batch,
+            stage=watch.stage,
+            place=place,
+            tensors=len(batches),
+            first_batch=min(batches),
+            bytes=held,
+            bytes_per_batch=held / len(batches),
+            bounded=bounded,
+            cached=is_cache(place.file, place.line, place.holder),
+            what=f"tensors of {len(batches)} batches",
+            remedy=_PREDICTIONS if (place.holder or "").endswith("._trainer") else None,
         )
+        watch.kept.append(fact)
+        self.report(fact)
 
     # The previous batch
 

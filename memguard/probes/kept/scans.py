@@ -238,6 +238,7 @@ class ScansProbe(Probe):
                 continue
             kept.append(self._kept_outputs(growth, batches))
         for fact in as_one(kept):
+            watch.kept.append(fact)
             self.report(fact)
 
     def _kept_outputs(self, growth: Growth, batches: int) -> KeptOutputs:

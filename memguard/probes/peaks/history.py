@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any, ClassVar, final
 
 from memguard.facts import Fact, Place, SurvivingAllocations
 from memguard.probes.interface import AllocationHistory, Probe, Watch
+from memguard.probes.kept.measured_anew import MeasuredAnew
 from memguard.probes.objects.frames import is_user_file
 from memguard.source.assignments import assigned_at
 from memguard.stats import BatchRecord, Stage
@@ -24,6 +26,8 @@ BATCHES = (8, 32, 64)
 TIMES = (6, 4, 4)
 """Allocations of one line in them that make it worth telling."""
 MAX_ENTRIES = 100_000
+BLOCK = 512
+"""Of whole numbers of so many bytes an allocator's blocks are."""
 PATIENCE = 128
 """Records without the numbers of an allocator after which there will be none."""
 
@@ -43,6 +47,7 @@ class HistoryProbe(Probe):
         self._left = 0
         self._begun = -1
         self._looks = self._without = 0
+        self._anew = MeasuredAnew(watch, report)
 
     def install(self) -> None:
         """Where nobody can write a history, there is nothing to watch for."""
@@ -106,6 +111,7 @@ class HistoryProbe(Probe):
         self._left, self._begun = BATCHES[self._looks], self.watch.batch
         self._looks += 1
         self.hear("on_batch_end")
+        self._anew.begin()
         history.record_history(True, MAX_ENTRIES)
 
     def _conclude(self, history: AllocationHistory) -> None:
@@ -116,6 +122,7 @@ class HistoryProbe(Probe):
         batches, times = BATCHES[self._looks - 1], TIMES[self._looks - 1]
         newest = len(trace) // batches
         found = surviving(trace, at_least=times, newest=newest) or swelling(trace, at_least=times)
+        self._anew.conclude(batches, rounding=_rounding(found))  # before the lines: a name says more
         for place, count, nbytes in found[:3]:
             self.report(
                 SurvivingAllocations(
@@ -182,6 +189,13 @@ def swelling(trace: list[dict[str, Any]], *, at_least: int) -> list[tuple[Place,
             name, source = assigned_at(place.file or "", place.line or 0) or (None, None)
             found.append((replace(place, holder=name, source=source), rises, largest[-1] - largest[0]))
     return sorted(found, key=lambda one: -one[2])
+
+
+def _rounding(found: Sequence[tuple[Place, int, int]]) -> float:
+    """By how much an allocator's blocks are larger than what some lines asked for, each time about the same."""
+    asked = sum(nbytes for _, _, nbytes in found)
+    taken = sum(count * BLOCK * math.ceil(nbytes / count / BLOCK) for _, count, nbytes in found)
+    return taken / asked if asked else 1.0
 
 
 def _user_line(frames: Any) -> Place | None:

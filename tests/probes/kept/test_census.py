@@ -119,3 +119,12 @@ def test_rows_of_what_is_there_anyway_bring_nothing() -> None:
         pins.append(torch.zeros(64, 256)[0])
     found = {growth.place.holder: growth.bytes for growth in find_growth(Survey(), before)}
     assert (found["rows"], found["pins"]) == (0, 4 * 64 * 1024)
+
+
+def test_of_a_long_list_of_tuples_the_elements_are_counted() -> None:
+    """A walk reads a dozen of them: how many tensors these have says nothing of how many elements there are."""
+    pairs = [(torch.ones(256), torch.ones(256), index) for index in range(200)]
+    before = take_census(Survey())
+    pairs += [(torch.ones(256), torch.ones(256), index) for index in range(200)]
+    (growth,) = find_growth(Survey(), before)
+    assert (growth.elements, growth.bytes) == (200, 200 * 2048)

@@ -169,6 +169,22 @@ def test_the_previous_batch_is_told_with_the_phase_of_the_peak() -> None:
     assert out.shape == (8, 64)
 
 
+def test_an_output_that_is_kept_after_many_quiet_batches_is_told_where_close_looks_are_asked_for() -> None:
+    """As a peak that rises asks for three: of quiet batches one in four is followed, of these each."""
+    model, x = make()
+    peak = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=90)
+    watch = {"device_total_bytes": 40_000, "read": lambda: MemoryStats(allocated_peak_bytes=90)}
+    with Loop(model, kinds=[OutputsProbe], **watch) as loop:
+        loop.record = peak
+        for _ in loop.batches(32):
+            model(x)
+        loop.watch.look_closely(3)
+        for _ in loop.batches(3):
+            out = model(x).detach()
+    assert [fact.place.holder for fact in loop.of(PreviousOutputsAlive)] == ["out", "out"]
+    assert out.shape == (8, 64)
+
+
 class WithWeights(torch.nn.Module):
     """Returns a small picture and the large weights of its parts."""
 
