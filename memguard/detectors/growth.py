@@ -84,7 +84,7 @@ class SteadyGrowth(Detector):
         elif isinstance(fact, KeptOutputs) and not fact.cached:
             self._named = max(self._named, fact.bytes_per_batch)
         elif isinstance(fact, ViewsPinStorage) and views_are_much(fact, run) and fact.views >= MIN_BATCHES:
-            self._piled.append(fact.pinned_bytes / (fact.batch + 1))
+            self._piled.append(fact.pinned_bytes / (fact.batch - fact.since + 1))
         elif isinstance(fact, ModelCopies) and fact.replaced:
             self._piled.append(fact.bytes / (fact.batch + 1))
         elif isinstance(fact, ModelCopies) and not (fact.earlier or fact.passing or fact.averaged):

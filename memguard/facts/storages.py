@@ -59,6 +59,8 @@ class ViewsPinStorage(Fact):
     pinned_bytes: int
     grows: bool = False
     """Whether there is one more with every batch, and nothing in the source limits them."""
+    since: int = 0
+    """About the batch from which on they came, where memory began to rise later than the training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

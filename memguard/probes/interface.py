@@ -106,6 +106,10 @@ class Watch:
     """Batch number up to which every batch is looked at, whatever the sampling says."""
     surely_until: int = 0
     """The same, whatever it costs."""
+    rose: int | None = None
+    """Batch after which the floor of training was last seen to rise, and close looks were asked for."""
+    rises_since: int = 0
+    """About the batch from which on it did; 0 where that was not seen."""
     retained: set[int] = field(default_factory=set)
     """Models whose graphs of evaluation were told as kept alive: nobody will use them, though they do not die."""
     carried: set[int] = field(default_factory=set)

@@ -18,6 +18,8 @@ from memguard.stats import BatchRecord, Stage
 
 WINDOW, RISES = 4, 5
 """Batches whose lowest end-of-batch value makes a floor, and floors in a row that lie above the one before."""
+LONG_WINDOW, LONG_RISES = 64, 3
+"""The same for what does not come with every few batches."""
 LOOKS = 32
 """Batches that are looked at then, whatever that costs."""
 FIRST_WAIT, LONGER = 256, 4
@@ -32,7 +34,7 @@ JUMP_SHARE = 0.01
 
 @final
 class RisingFloorProbe(Probe):
-    """Asks for close looks where every few training batches leave more behind than the ones before.
+    """Asks for close looks where every few training batches leave more behind than the ones before, or every few dozen.
 
     In a loop of short batches one in a thousand is looked at: a list that begins to fill in the third epoch would show
     there when it is long.
@@ -42,9 +44,8 @@ class RisingFloorProbe(Probe):
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._seen = self._rises = self._without = 0
-        self._lowest: int | None = None
-        self._floor: int | None = None
+        self._seen = self._without = 0
+        self._floors = (_Floor(WINDOW, RISES), _Floor(LONG_WINDOW, LONG_RISES))
         self._level: int | None = None
         """The floor at the last jump, or what it fell to since."""
         self._weights = 0
@@ -66,22 +67,12 @@ class RisingFloorProbe(Probe):
                     self.stop_hearing("on_records")
                     return
                 continue
-            self._lowest = end if self._lowest is None or end < self._lowest else self._lowest
             self._seen += 1
-            if not self._seen % WINDOW:
-                self._end_window()
-
-    def _end_window(self) -> None:
-        floor, self._floor, self._lowest = self._floor, self._lowest, None
-        rose = floor is not None and self._floor is not None and self._floor > floor
-        self._rises = self._rises + 1 if rose else 0
-        watch = self.watch
-        if self._floor is not None and self._seen >= SETTLED:
-            self._follow_level(self._floor)
-        if self._rises >= RISES and watch.batch >= self._again and watch.batch > watch.dense_until:
-            self._rises = 0
-            self._again, self._wait = watch.batch + self._wait, self._wait * LONGER
-            watch.look_closely(LOOKS, surely=True)
+            rising = [floor.batches for floor in self._floors if floor.push(end)]
+            if (newest := self._floors[0].newest) is not None and self._seen >= SETTLED:
+                self._follow_level(newest)
+            if rising:
+                self._ask(max(rising))
 
     def _follow_level(self, floor: int) -> None:
         """Asks for one look after a jump, and for the next after one that is twice as high."""
@@ -93,3 +84,49 @@ class RisingFloorProbe(Probe):
             self._level = floor
             self.watch.jumps += 1
             self.watch.look_closely(1, surely=True)
+
+    def _ask(self, batches: int) -> None:
+        watch = self.watch
+        if watch.batch >= self._again and watch.batch > watch.dense_until:
+            self._again, self._wait = watch.batch + self._wait, self._wait * LONGER
+            watch.rose, watch.rises_since = watch.batch, max(watch.batch - batches, 0)
+            watch.look_closely(LOOKS, surely=True)
+
+
+@final
+class _Floor:
+    """The lowest values of windows of one length.
+
+    Args:
+        window: Batches.
+        least: Rises in a row that tell something.
+    """
+
+    __slots__ = ("_floor", "_least", "_lowest", "_rises", "_seen", "_window")
+
+    def __init__(self, window: int, least: int) -> None:
+        self._window, self._least = window, least
+        self._seen = self._rises = 0
+        self._lowest: int | None = None
+        self._floor: int | None = None
+
+    def push(self, end: int) -> bool:
+        """One more value; whether it ends a window, and as many floors as that lie each above the one before."""
+        self._lowest = end if self._lowest is None or end < self._lowest else self._lowest
+        self._seen += 1
+        if self._seen % self._window:
+            return False
+        floor, self._floor, self._lowest = self._floor, self._lowest, None
+        rose = floor is not None and self._floor is not None and self._floor > floor
+        self._rises = self._rises + 1 if rose else 0
+        return self._rises >= self._least
+
+    @property
+    def batches(self) -> int:
+        """For how many it has been rising."""
+        return self._rises * self._window
+
+    @property
+    def newest(self) -> int | None:
+        """The floor of a window that ended just now."""
+        return None if self._seen % self._window else self._floor

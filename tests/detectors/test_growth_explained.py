@@ -99,11 +99,14 @@ def test_a_cache_whose_graphs_were_told_of_is_no_second_matter() -> None:
 
 
 def test_growth_by_views_that_were_warned_of_is_no_second_matter() -> None:
-    """A queue that fills with views: MG302 says so. Not where they are a small part of it, or others."""
+    """A queue that fills with views, maybe late: MG302 says so. Not where they are a small part of it, or others."""
     batches = AT["batch"] + 1
     views = ViewsPinStorage(**AT, views=10, used_bytes=MIB, pinned_bytes=40 * batches * MIB, grows=True)
     assert growth_after(views, MADE) == []
+    late = replace(views, batch=700, since=500, pinned_bytes=40 * 200 * MIB)
+    assert growth_after(late, MADE) == []
     for others in (
+        replace(late, since=0),
         replace(views, pinned_bytes=15 * batches * MIB),
         replace(views, pinned_bytes=GIB, grows=False),
         replace(views, views=1),

@@ -5,7 +5,17 @@ from collections.abc import Iterable
 from torch import nn
 
 from memguard.probes.interface import Watch
-from memguard.probes.rising_floor import FIRST_WAIT, LOOKS, PATIENCE, RISES, SETTLED, WINDOW, RisingFloorProbe
+from memguard.probes.rising_floor import (
+    FIRST_WAIT,
+    LONG_RISES,
+    LONG_WINDOW,
+    LOOKS,
+    PATIENCE,
+    RISES,
+    SETTLED,
+    WINDOW,
+    RisingFloorProbe,
+)
 from memguard.stats import Stage
 from tests.detectors.evidence import record
 
@@ -30,10 +40,23 @@ def test_a_floor_that_rises_is_looked_at_closely() -> None:
     assert asked([1000] * 100 + [1000 + 512 * i for i in range(ENOUGH)]) == [100 + ENOUGH - 1]
 
 
+def test_what_comes_with_every_twentieth_batch_is_looked_at_too() -> None:
+    """And where it began to rise is known to a window."""
+    level, rising = 10 * LONG_WINDOW, LONG_WINDOW * (LONG_RISES + 1)
+    assert asked([1000] * level + [1000 + 512 * (i // 20) for i in range(rising)]) == [level + rising - 1]
+    watch = Watch()
+    probe = RisingFloorProbe(watch, lambda fact: None)
+    for batch in range(level + rising):
+        watch.batch = batch
+        probe.on_records([record(batch, allocated_end_bytes=1000 + 512 * max(batch - level, 0) // 20)])
+    assert level <= (watch.rises_since or 0) <= level + LONG_WINDOW
+
+
 def test_a_level_floor_and_one_that_falls_back_are_left_alone() -> None:
     """Batches of several sizes, epochs that end."""
     assert asked([1000 + 512 * (i % 7) for i in range(4000)]) == []
     assert asked([1000 + 512 * (i % (ENOUGH - WINDOW)) for i in range(4000)]) == []
+    assert asked([1000 + 512 * (i % (LONG_RISES * LONG_WINDOW) // 20) for i in range(4000)]) == []
 
 
 def test_a_floor_that_goes_on_rising_is_looked_at_ever_more_rarely() -> None:

@@ -16,6 +16,9 @@ from memguard.probes.naming.walk import Link
 BEGINS = (6, 18, 48, 200, 212, 2000, 2012)
 """Batches of a stage from which on a round may begin; each goes on for as many batches as it needs."""
 
+APART = 12
+"""Batches between the two rounds that are asked for: what one of them meets for a moment is gone in the other."""
+
 RESERVED = 3
 """Rounds that must be left for an end of an epoch to take one."""
 
@@ -54,6 +57,7 @@ class Rounds:
         self.has_looked = False
         self.waiting: dict[int, tuple[int, int]] = {}
         self._begins = [] if rests else list(BEGINS)
+        self._asked: list[int] = []
         self._walk: SlicedWalk | None = None
         self.is_open = False
         self._screening = Screening()
@@ -61,7 +65,14 @@ class Rounds:
 
     def is_due(self) -> bool:
         """Whether another round may begin; one that is still open ends there: what is near was met in it."""
-        return bool(self._begins) and self.count >= self._begins[0]
+        return self._is_asked() or (bool(self._begins) and self.count >= self._begins[0])
+
+    def ask(self) -> None:
+        """Two rounds are to be made now, besides those that are due: something was seen to grow."""
+        self._asked = [self.count, self.count + APART]
+
+    def _is_asked(self) -> bool:
+        return bool(self._asked) and self.count >= self._asked[0]
 
     @property
     def is_unseen(self) -> bool:
@@ -86,11 +97,12 @@ class Rounds:
             watch: The run.
             host_bytes_per_batch: By how much the process must have grown on the host to matter.
         """
-        del self._begins[0]
+        asked = self._is_asked()
+        del (self._asked if asked else self._begins)[0]
         record, before = watch.record, self._at_begin
         allocated = record.allocated_end_bytes if record is not None else None
         resident = record.host_rss_bytes if record is not None else None
-        if before is not None and len(self._begins) < len(BEGINS) - 2:
+        if before is not None and len(self._begins) < len(BEGINS) - 2 and not asked:
             least = host_bytes_per_batch * (watch.batches - before[0])
             if not (_grew(before[1], allocated, 0) or _grew(before[2], resident, least)):
                 return

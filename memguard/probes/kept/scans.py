@@ -60,6 +60,8 @@ MIN_HOST_BYTES = 16 * 1024
 """A batch, on the host: less is a log of numbers."""
 MIN_TOLD_AGAIN = 4
 """Storages that a list which has got longer has in common with what was told of it."""
+LARGER = 2
+"""Times what was told of that views must pin to be told of once more."""
 _ACCELERATORS = ("cuda", "xpu", "mps")
 """Devices whose tensors tell that they are there; a virtual one's look like the host's."""
 
@@ -84,6 +86,10 @@ class ScansProbe(Probe):
         self._explained: set[int] = set()
         self._steps: deque[tuple[int, int]] = deque(maxlen=256)
         """Batches and optimizer steps so far, at the slices of the last rounds."""
+        self._rose: int | None = None
+        """When the floor was last seen to rise, and rounds were asked for."""
+        self._pinned_bytes: dict[tuple[str | None, int | None], int] = {}
+        """Of views that were told of, by their lines."""
         self._piles = Piles()
         self._exceptions: set[object] = set()
         self._limited: set[object] = set()
@@ -110,6 +116,9 @@ class ScansProbe(Probe):
         rounds.count += 1
         rounds.batches += watch.batches - self._counted
         self._counted = watch.batches
+        if watch.rose != self._rose and watch.stage is Stage.TRAIN:
+            self._rose = watch.rose
+            rounds.ask()
         if rounds.is_due():
             rounds.begin(watch, MIN_HOST_BYTES)
         if rounds.is_open:
@@ -362,6 +371,9 @@ class ScansProbe(Probe):
         watch = self.watch
         for pin in pins:
             where = (pin.place.file, pin.place.line)
+            told_bytes = self._pinned_bytes.get(where) if self._rose is not None else None
+            if told_bytes is not None and pin.pinned_bytes >= LARGER * told_bytes:
+                self._report_pin(pin, grows=False)
             if where in watch.told or not known & pin.storages:
                 continue
             if any(is_told(told, pin.storages) for told in watch.pinned):
@@ -371,6 +383,7 @@ class ScansProbe(Probe):
 
     def _report_pin(self, pin: Pin, *, grows: bool) -> None:
         self.watch.pinned.append(pin.storages)
+        self._pinned_bytes[pin.place.file, pin.place.line] = pin.pinned_bytes
         self.report(
             ViewsPinStorage(
                 batch=self.watch.batch,
@@ -380,6 +393,7 @@ class ScansProbe(Probe):
                 used_bytes=pin.used_bytes,
                 pinned_bytes=pin.pinned_bytes,
                 grows=grows,
+                since=self.watch.rises_since,
             )
         )
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from memguard.probes.interface import Watch
-from memguard.probes.kept.rounds import BEGINS, Rounds
+from memguard.probes.kept.rounds import APART, BEGINS, Rounds
 from memguard.probes.kept.screening import Suspicions
 from memguard.stats import BatchRecord, Stage
 
@@ -190,3 +190,17 @@ def test_an_epoch_that_grew_by_a_model_is_worth_one_more_round() -> None:
             program.rounds.advance(program.watch, [], 1 << 30)
             taken.append(allocated)
     assert taken == [1100, 1250]
+
+
+def test_two_rounds_that_are_asked_for_confirm_what_is_pinned() -> None:
+    """Long after those of the beginning, and some batches apart; those that are due come when they would."""
+    program = Program()
+    for _ in range(100):
+        program.batch(allocated_bytes=1000)
+    before = len(program.found)
+    program.kept["row"] = torch.zeros(64, 4096)[3]
+    program.rounds.ask()
+    for _ in range(APART + 1):
+        program.batch(allocated_bytes=1000)
+    assert len(program.found) == before + 2 and len(program.rounds.confirmed) == 1
+    assert not program.rounds.is_due()
