@@ -68,14 +68,23 @@ class RisingFloorProbe(Probe):
                     return
                 continue
             self._seen += 1
-            rising = [floor.batches for floor in self._floors if floor.push(end)]
-            if (newest := self._floors[0].newest) is not None and self._seen >= SETTLED:
-                self._follow_level(newest)
-            if rising:
-                self._ask(max(rising))
+            ended = [floor for floor in self._floors if floor.push(end)]
+            if ended:
+                self._ask(max(floor.batches for floor in ended))
+                self._follow_level()
 
-    def _follow_level(self, floor: int) -> None:
+    def _ask(self, batches: int) -> None:
+        watch = self.watch
+        if batches and watch.batch >= self._again and watch.batch > watch.dense_until:
+            self._again, self._wait = watch.batch + self._wait, self._wait * LONGER
+            watch.rose, watch.rises_since = watch.batch, max(watch.batch - batches, 0)
+            watch.look_closely(LOOKS, surely=True)
+
+    def _follow_level(self) -> None:
         """Asks for one look after a jump, and for the next after one that is twice as high."""
+        floor = self._floors[0].floor
+        if floor is None or self._seen < SETTLED:
+            return
         level = self._level = floor if self._level is None else min(self._level, floor)
         if floor == level or not self._weights:
             return
@@ -85,13 +94,6 @@ class RisingFloorProbe(Probe):
             self.watch.jumps += 1
             self.watch.look_closely(1, surely=True)
 
-    def _ask(self, batches: int) -> None:
-        watch = self.watch
-        if watch.batch >= self._again and watch.batch > watch.dense_until:
-            self._again, self._wait = watch.batch + self._wait, self._wait * LONGER
-            watch.rose, watch.rises_since = watch.batch, max(watch.batch - batches, 0)
-            watch.look_closely(LOOKS, surely=True)
-
 
 @final
 class _Floor:
@@ -100,33 +102,31 @@ class _Floor:
     Args:
         window: Batches.
         least: Rises in a row that tell something.
+
+    Attributes:
+        floor: That of the last window.
     """
 
-    __slots__ = ("_floor", "_least", "_lowest", "_rises", "_seen", "_window")
+    __slots__ = ("_least", "_lowest", "_rises", "_seen", "_window", "floor")
 
     def __init__(self, window: int, least: int) -> None:
         self._window, self._least = window, least
         self._seen = self._rises = 0
         self._lowest: int | None = None
-        self._floor: int | None = None
+        self.floor: int | None = None
 
     def push(self, end: int) -> bool:
-        """One more value; whether it ends a window, and as many floors as that lie each above the one before."""
+        """One more value; whether it ends a window."""
         self._lowest = end if self._lowest is None or end < self._lowest else self._lowest
         self._seen += 1
         if self._seen % self._window:
             return False
-        floor, self._floor, self._lowest = self._floor, self._lowest, None
-        rose = floor is not None and self._floor is not None and self._floor > floor
+        floor, self.floor, self._lowest = self.floor, self._lowest, None
+        rose = floor is not None and self.floor is not None and self.floor > floor
         self._rises = self._rises + 1 if rose else 0
-        return self._rises >= self._least
+        return True
 
     @property
     def batches(self) -> int:
-        """For how many it has been rising."""
-        return self._rises * self._window
-
-    @property
-    def newest(self) -> int | None:
-        """The floor of a window that ended just now."""
-        return None if self._seen % self._window else self._floor
+        """For how many it has been rising, where the rises are enough to tell something; else 0."""
+        return self._rises * self._window if self._rises >= self._least else 0

@@ -61,7 +61,7 @@ MIN_HOST_BYTES = 16 * 1024
 MIN_TOLD_AGAIN = 4
 """Storages that a list which has got longer has in common with what was told of it."""
 LARGER = 2
-"""Times what was told of that views must pin to be told of once more."""
+"""Times what was told of that views must pin to be told of once more, where the floor was seen to rise since."""
 _ACCELERATORS = ("cuda", "xpu", "mps")
 """Devices whose tensors tell that they are there; a virtual one's look like the host's."""
 
@@ -88,8 +88,8 @@ class ScansProbe(Probe):
         """Batches and optimizer steps so far, at the slices of the last rounds."""
         self._rose: int | None = None
         """When the floor was last seen to rise, and rounds were asked for."""
-        self._pinned_bytes: dict[tuple[str | None, int | None], int] = {}
-        """Of views that were told of, by their lines."""
+        self._views: dict[tuple[str | None, int | None], ViewsPinStorage] = {}
+        """What was told of views, by their lines."""
         self._piles = Piles()
         self._exceptions: set[object] = set()
         self._limited: set[object] = set()
@@ -371,31 +371,29 @@ class ScansProbe(Probe):
         watch = self.watch
         for pin in pins:
             where = (pin.place.file, pin.place.line)
-            told_bytes = self._pinned_bytes.get(where) if self._rose is not None else None
-            if told_bytes is not None and pin.pinned_bytes >= LARGER * told_bytes:
-                self._report_pin(pin, grows=False)
+            told = self._views.get(where)
+            if told and told.since != watch.rises_since and pin.pinned_bytes >= LARGER * told.pinned_bytes:
+                self._report_pin(pin, grows=told.grows)
             if where in watch.told or not known & pin.storages:
                 continue
-            if any(is_told(told, pin.storages) for told in watch.pinned):
+            if any(is_told(storages, pin.storages) for storages in watch.pinned):
                 continue  # where they were collected: a list that is handed on, or has got longer
             watch.told.add(where)
             self._report_pin(pin, grows=False)
 
     def _report_pin(self, pin: Pin, *, grows: bool) -> None:
         self.watch.pinned.append(pin.storages)
-        self._pinned_bytes[pin.place.file, pin.place.line] = pin.pinned_bytes
-        self.report(
-            ViewsPinStorage(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
-                place=pin.place,
-                views=pin.views,
-                used_bytes=pin.used_bytes,
-                pinned_bytes=pin.pinned_bytes,
-                grows=grows,
-                since=self.watch.rises_since,
-            )
+        self._views[pin.place.file, pin.place.line] = fact = ViewsPinStorage(
+            batch=self.watch.batch,
+            stage=self.watch.stage,
+            place=pin.place,
+            views=pin.views,
+            used_bytes=pin.used_bytes,
+            pinned_bytes=pin.pinned_bytes,
+            grows=grows,
+            since=self.watch.rises_since,
         )
+        self.report(fact)
 
     def _trained(self) -> set[int]:
         """Storages of what optimizers step on: a program that makes more of those trains them."""
