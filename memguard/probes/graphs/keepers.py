@@ -78,13 +78,7 @@ class Keepers:
         return self.causes[training].first is not None or training in self.unnamed
 
     def diagnose(
-        self,
-        old: list[Mark],
-        batches: set[int],
-        training: bool,
-        *,
-        carried: bool,
-        asks: Asks | None = None,
+        self, old: list[Mark], batches: set[int], training: bool, *, carried: bool, asks: Asks | None = None
     ) -> int | None:
         """Tells who keeps some graphs.
 
