@@ -87,7 +87,7 @@ CARDS: Final = (
     _card("nvidia-rtx-4060-ti-16gb", "GeForce RTX 4060 Ti 16 GB", 15.59, (8, 9), 34, 1536),
     _card("nvidia-rtx-4080", "GeForce RTX 4080", 15.70, (8, 9), 76, 1536),
     _card("nvidia-rtx-4090", "GeForce RTX 4090", 23.64, (8, 9), 128, 1536),
-    _card("nvidia-h100", "H100 80 GB", 79.10, (9, 0), 132),
+    _card("nvidia-h100", "H100 80 GB", 79.18, (9, 0), 132),
     _card("nvidia-gh200", "GH200 96 GB", 94.50, (9, 0), 132),
     _card("nvidia-h200", "H200", 139.80, (9, 0), 132),
     _card("nvidia-b200", "B200", 178.35, (10, 0), 148),

@@ -1,4 +1,4 @@
-"""Forecasts beside what training steps took on a real GPU, as tests/data/nvidia-h200 has it."""
+"""Forecasts beside what training steps took on real GPUs, as tests/data has it: an H200 and, peaks alone, an H100."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 
 from memguard.forecast import Forecast, forecast_of
 
-RECORDED = Path(__file__).parents[1] / "data" / "nvidia-h200"
+DATA = Path(__file__).parents[1] / "data"
+RECORDED = DATA / "nvidia-h200"
 BENCH = Path(__file__).parents[1] / "bench"
 CONVOLVES = ("resnet", "unet", "convnext", "vit")
 NEAR = 0.01
@@ -21,8 +22,8 @@ QUICK = 6
 """Every so many of the recorded programs is forecast in a run of all tests."""
 
 
-def answers(family: str) -> Iterator[dict[str, Any]]:
-    with gzip.open(RECORDED / f"{family}.jsonl.gz", "rt") as file:
+def answers(family: str, *, card: str = "nvidia-h200") -> Iterator[dict[str, Any]]:
+    with gzip.open(DATA / card / f"{family}.jsonl.gz", "rt") as file:
         yield from (answer for line in file if "allocated" in (answer := json.loads(line)))
 
 
@@ -62,6 +63,33 @@ def test_an_h200_s_peaks_are_met_to_a_percent() -> None:
     """Of a few steps, in any precision and with any optimizer."""
     assert len(plain_cases()) > 20
     assert misses(plain_cases()[::QUICK]) == []
+
+
+@pytest.mark.parametrize(("family", "others"), [("cases", 1), ("library", 0), ("steps", 2)])
+def test_an_h100_takes_what_an_h200_takes(family: str, others: int) -> None:
+    """To the byte, allocated and reserved, in all programs but these: what is told of the one holds for the other."""
+    both = [
+        {json.dumps(answer.get("case") or answer["name"]): answer for answer in answers(family, card=card)}
+        for card in ("nvidia-h100", "nvidia-h200")
+    ]
+    assert both[0].keys() == both[1].keys()
+    differ = [
+        name
+        for name, answer in both[0].items()
+        if any(answer[peak] != both[1][name][peak] for peak in ("allocated", "reserved"))
+    ]
+    assert len(differ) == others, differ
+
+
+def test_a_step_is_forecast_alike_for_both_cards() -> None:
+    """Their chips are alike; only what is left of the card's memory differs."""
+    models = importlib.import_module("forecast_models")
+    case = models.Case(**plain_cases()[0]["case"])
+    peaks = {
+        forecast_of(lambda _: models.build(case), device=card, suggest=False).allocated_peak_bytes
+        for card in ("nvidia-h100", "nvidia-h200")
+    }
+    assert len(peaks) == 1
 
 
 @pytest.mark.slow
