@@ -1,7 +1,8 @@
 """One guarded process, assembled from the options: backend, slow lane, recorder, probes, guards and sinks.
 
 Front doors translate their host's hooks to the methods here; each method survives every fault of memguard's own.
-Long because each event of a loop has its method here, and each part its place in making, opening and closing.
+What it is made of is chosen in `assembly`, what it took and did is told by `account`. Long because each event of a loop
+has its method here, and each part its place in opening and closing.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import platform
-import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -19,7 +18,6 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, final
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.optim.optimizer import (
     Optimizer,
@@ -27,18 +25,17 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-import memguard
 from memguard.backends.auto import AutoBackend
 from memguard.backends.choose import choose_backend
-from memguard.backends.cuda_history import choose_history
 from memguard.backends.host import HostMemory
 from memguard.backends.slow_lane import SlowLane, is_tight
 from memguard.detectors import DETECTORS, make_detectors
 from memguard.detectors.select import codes_of
 from memguard.findings import Finding
 from memguard.forks import process
-from memguard.guards.differentiates import differentiates
 from memguard.guards.empty_cache import CacheGuard
+from memguard.integrations.account import Account
+from memguard.integrations.assembly import describe_run, find_launch, make_sinks, make_watch
 from memguard.integrations.devices import FurtherDevices
 from memguard.integrations.loop.calm import CalmForwards
 from memguard.integrations.loop.row_hooks import StepEnd, StepStart
@@ -47,19 +44,13 @@ from memguard.integrations.peak_owners import PeakOwners
 from memguard.integrations.peer_watch import PeerWatch
 from memguard.integrations.peers import Peers
 from memguard.integrations.validation import ValidationGuard
-from memguard.launch import Launch, read_launch
 from memguard.options import Options, choose_logdir
 from memguard.probes import PROBES
 from memguard.probes.hook import Hook
-from memguard.probes.interface import Watch
 from memguard.probes.panel import Probes
 from memguard.probes.shapes import describe_shapes
 from memguard.probes.transforms import in_eager_transform
 from memguard.recorder import Recorder
-from memguard.sinks.console import ConsoleSink
-from memguard.sinks.interface import Sink
-from memguard.sinks.several_ranks import OnlyHere
-from memguard.sinks.tensorboard import TensorBoardSink
 from memguard.stats import BatchRecord, Run, SlowStats, Stage
 from memguard.summary import Summary
 
@@ -115,7 +106,7 @@ class Session:
         record: bool = True,
     ) -> None:
         self.options = options
-        self.launch = launch = _launch(rank, world_size)
+        self.launch = launch = find_launch(rank, world_size)
         rank, world_size = launch.rank, launch.world_size
         name = launch.run or time.strftime("%Y%m%d-%H%M%S")
         self.logdir: Path = choose_logdir(options, default_logdir, name, root=root)
@@ -127,12 +118,13 @@ class Session:
             Run(device=options.device, rank=rank, world_size=world_size),
             logdir=self.logdir if record else None,
             detectors=make_detectors(rules=options.rules, ignore=options.left_out),
-            sinks=_sinks(options, writer, self.logdir, rank, console=console, record=record),
+            sinks=make_sinks(options, writer, self.logdir, rank, console=console, record=record),
             slow=self._slow.newest,
             rss=self._host.rss_bytes,
             silenced=codes_of(DETECTORS, options.left_out),
         )
-        self.watch = self._make_watch(lightning=lightning)
+        self.watch = make_watch(options, self.backend, lightning=lightning)
+        self.watch.find_record = self._newest_record
         self.probes = Probes(self.watch, PROBES)
         self.cache = CacheGuard(options.empty_cache, self.backend)
         self.validation = ValidationGuard(options.validation, self.recorder, self.watch)
@@ -156,7 +148,7 @@ class Session:
         self._owners = PeakOwners(self.recorder, self.watch, self.backend)
         self.calm = CalmForwards(self)
         self.express: Express | None = None  # the short way of a plain loop's ordinary batches
-        self._charged = self._settled = 0.0
+        self.account = Account(self)
         self.on_step: tuple[Callable[[], None], Callable[[], None]] | None = None
         """Called before and after each optimizer step, where a front door needs it."""
         self.on_batch: Callable[[], None] | None = None
@@ -198,9 +190,9 @@ class Session:
                 ("probes", self.probes.remove),
                 ("recorder", functools.partial(self.recorder.close, reason)),
                 ("further devices", functools.partial(self.devices.close, reason)),
-                ("cache policy", self._account_for_cache),
-                ("pace", self._account_for_pace),
-                ("other threads", self._account_for_threads),
+                ("cache policy", self.account.of_cache),
+                ("pace", self.account.of_pace),
+                ("other threads", self.account.of_threads),
                 ("out-of-memory report", self.oom.remove),
                 ("validation guard", self.validation.remove),
                 ("optimizer hooks", self._unhook_optimizers),
@@ -211,14 +203,9 @@ class Session:
 
     def so_far(self) -> Summary:
         """The run so far."""
-        summary = self.recorder.summary
         if self.is_open:
-            self._settle()
-            overhead = self.recorder.overhead()
-            summary.overhead_seconds, summary.overhead_share = overhead["seconds"], overhead["share"]
-            summary.findings = list(self.recorder.findings.values())
-            self._account_for_threads()
-        return summary
+            self.account.tell_so_far()
+        return self.recorder.summary
 
     def plan(self, *, num_epochs: int | None = None, max_steps: int | None = None) -> None:
         """How long the loop means to run, where it tells."""
@@ -324,7 +311,7 @@ class Session:
             if probes.waiting:
                 recorder.learn(probes.take())
             if looks:
-                self._settle()
+                self.account.settle()
             if self.on_batch is not None:
                 self.on_batch()
         except Exception as error:
@@ -458,22 +445,11 @@ class Session:
         except Exception as error:
             self.recorder.failed(name, error)
 
-    def _make_watch(self, *, lightning: bool) -> Watch:
-        options = self.options
-        watch = Watch(device=options.device, lightning=lightning, read=self.backend.read)
-        watch.differentiates = differentiates
-        if options.history == "auto":
-            watch.history = choose_history(options.device, self.backend)
-        watch.find_record = self._newest_record
-        return watch
-
     def _open_recorder(self) -> None:
         with self.recorder.part("host memory"):
             self._host.install()
             self.host_limit_bytes = self._host.limit().limit_bytes
-        launch = self.launch
-        place = {"node": launch.node, "local_rank": launch.local_rank, "restart": launch.restart, "run": launch.run}
-        described = {**_describe(self.options), **place, "host_limit_bytes": self.host_limit_bytes}
+        described = {**describe_run(self.options, self.launch), "host_limit_bytes": self.host_limit_bytes}
         self.recorder.open(described)
         self.devices.open(described)
         if self.peers is not None:
@@ -502,30 +478,6 @@ class Session:
     def _unhook_optimizers(self) -> None:
         while self._handles:
             self._handles.pop().remove()
-
-    def _account_for_cache(self) -> None:
-        account = self.cache.account()
-        if account is not None:
-            self.recorder.summary.notes.append(account)
-
-    def _account_for_pace(self) -> None:
-        self._settle()
-        account = self.probes.pace.account()
-        if account is not None:
-            self.recorder.summary.notes.append(account)
-
-    def _account_for_threads(self) -> None:
-        summary, trained = self.recorder.summary, self.watch.elsewhere.trained
-        if trained is not None and not summary.misses_training:
-            summary.misses_training = True
-            summary.notes.append(trained)
-
-    def _settle(self) -> None:
-        """What the probes took joins the run's own time; what the recorder took is paid from their purse."""
-        recorder, probes = self.recorder, self.probes
-        probes.pace.spend(recorder.spent - self._settled)
-        recorder.spent += probes.seconds - self._charged
-        self._charged, self._settled = probes.seconds, recorder.spent
 
     def _tell_end(self) -> None:
         _open[:] = [session for session in _open if session is not self]
@@ -559,34 +511,3 @@ class Session:
         )
         if finding is not None:
             self.recorder.add(finding)
-
-
-def _sinks(
-    options: Options, writer: Callable[[], Any] | None, logdir: Path, rank: int, *, console: bool, record: bool
-) -> list[Sink]:
-    """The first rank tells all it knows; the others only what concerns them alone."""
-    sinks: list[Sink] = [ConsoleSink()] if console else []
-    if rank:
-        return [OnlyHere(sink, logdir, rank) for sink in sinks]
-    return [*sinks, _tensorboard(options, writer, logdir)] if record else sinks
-
-
-def _tensorboard(options: Options, writer: Callable[[], Any] | None, logdir: Path) -> TensorBoardSink:
-    return TensorBoardSink(log_every=options.log_every, writer=writer, logdir=logdir, layout=options.custom_scalars)
-
-
-def _launch(rank: int | None, world_size: int | None) -> Launch:
-    """This process's place in its run, as the front door, torch.distributed or the launcher's environment tells."""
-    if rank is None and world_size is None and dist.is_available() and dist.is_initialized():
-        rank, world_size = dist.get_rank(), dist.get_world_size()
-    return read_launch(rank=rank, world_size=world_size)
-
-
-def _describe(options: Options) -> dict[str, Any]:
-    return {
-        "memguard": memguard.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "argv": sys.argv[:20],
-        "options": {name: getattr(options, name) for name in options.__slots__},
-    }

@@ -14,6 +14,7 @@ from memguard.backends.slow_lane import SlowLane
 from memguard.detectors import DETECTORS
 from memguard.guards.empty_cache import CacheGuard
 from memguard.guards.no_grad import NoGradGuard
+from memguard.integrations.account import Account
 from memguard.integrations.guard import Guard
 from memguard.integrations.loop.express import Express
 from memguard.integrations.loop.inference import BatchInference
@@ -35,7 +36,19 @@ from memguard.summary import Summary
 from tests.chaos.training import Truth, assert_same, first_lines, train, unguarded, watched
 
 PARTS = (
-    *(Guard, PlainLoop, BatchInference, Express, Session, Recorder, RecordMaker, RecordingWriter, Summary, Probes),
+    *(
+        Guard,
+        PlainLoop,
+        BatchInference,
+        Express,
+        Session,
+        Account,
+        Recorder,
+        RecordMaker,
+        RecordingWriter,
+        Summary,
+        Probes,
+    ),
     *(ValidationGuard, NoGradGuard, CacheGuard, OomWatch, LastExits),
     *(ConsoleSink, TensorBoardSink, SlowLane, HostMemory, BatchLine),
     *PROBES,
@@ -57,7 +70,7 @@ TAKES_AWAY = {
     "_end",
 }
 # Run in a thread or by the collector, or while the object is made.
-ELSEWHERE = {"_run", "_on_collection", "_optimizer_gone", "_wire", "_use", "_make_watch"}
+ELSEWHERE = {"_run", "_on_collection", "_optimizer_gone", "_wire", "_use"}
 # Without the last line of defence, what fails may be told of more than once.
 DEFENCE = {"failed", "part", "_safely"}
 

@@ -43,7 +43,7 @@ def test_the_recorder_pays_where_no_probe_does(tmp_path: Path, monkeypatch: pyte
         paid: list[float] = []
         guard.session.probes.pace.spend = paid.append  # type: ignore[method-assign]
         train(model, 40)
-        guard.session._settle()
+        guard.session.account.settle()
         own = guard.session.recorder.overhead()["seconds"]
     assert 0 < sum(paid) == pytest.approx(own, rel=0.1)
 
