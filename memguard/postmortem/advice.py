@@ -84,7 +84,9 @@ def _let_go(scene: Scene, verdict: Verdict) -> Advice:
 
 def _cut_feedback(hoard: Hoard, holder: str, where: str, *, evaluates: bool) -> str:
     if hoard.feeds == "carried":
-        return f"cut the graph where `{holder}` goes into the next batch{where}: `{holder} = {holder}.detach()`."
+        cut = f"where `{holder}` goes into the next {'turn' if evaluates else 'batch'}{where}"
+        text = f"cut the graph {cut}: `{holder} = {holder}.detach()`."
+        return f"{text} Where nothing is trained, put it under `with torch.no_grad():`." if evaluates else text
     number = f"add numbers to `{holder}`{where}: `{holder} += loss.item()`."
     if evaluates:
         return f"{number} If this is an evaluation, put it under `with torch.no_grad():` and call model.eval()."

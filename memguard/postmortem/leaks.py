@@ -20,6 +20,8 @@ SOON = 0.5
 """What is free, as a share of such a container: less would only have put the end off, in whatever pieces it lies."""
 MANY_FORWARDS = 4
 """Times the forwards of a usual batch, from which their number is remarkable."""
+MANY_FIRST_FORWARDS = 32
+"""The same where no training batch was finished yet."""
 
 
 def find_leak(scene: Scene) -> Verdict | None:
@@ -84,18 +86,40 @@ def find_kept_forwards(scene: Scene) -> Verdict | None:
     """Many forwards in a row whose graphs something keeps, where a batch has one: an evaluation that adds up losses."""
     usual = scene.usual_forwards
     hoard = next((hoard for hoard in scene.objects.hoards if hoard.graph), None)
-    if not usual or scene.forwards < MANY_FORWARDS * usual or scene.objects.phase == "backward":
+    if scene.objects.phase == "backward":
+        return None
+    if not scene.forwards and not scene.records:
+        return _carried_by_none(scene, hoard)
+    if scene.forwards < (MANY_FORWARDS * usual or MANY_FIRST_FORWARDS):
         return None
     if hoard is None or hoard.bytes < scene.objects.owners.get("activations", 0) / 2 or not matters(scene, hoard.bytes):
         return None
+    before = f"a training batch had {usual}" if usual else "none came so far"
     return Verdict(
         cause=Cause.LEAK,
         text=f"A leak: {scene.forwards} forwards in a row without a backward, and their autograd graphs are all kept "
-        f"(a training batch had {usual}). {_said_of(hoard)}",
+        f"({before}). {_said_of(hoard, each='forward')}",
         bytes=hoard.bytes,
         place=hoard.place,
         hoard=hoard,
         evidence={"forwards": scene.forwards, "usual_forwards": usual},
+    )
+
+
+def _carried_by_none(scene: Scene, hoard: Hoard | None) -> Verdict | None:
+    """Likewise in a program of bare tensors, of which neither forwards nor backwards were seen: its loop tells."""
+    if hoard is None or not hoard.feeds or hoard.bytes < MOST_OF_IT * (scene.request.allocated_bytes or 0):
+        return None
+    if not matters(scene, hoard.bytes):
+        return None
+    said = _said_of(hoard, each="turn of its loop")
+    return Verdict(
+        cause=Cause.LEAK,
+        text=f"A leak: autograd graphs pile up, and no backward came so far. {said}",
+        bytes=hoard.bytes,
+        place=hoard.place,
+        hoard=hoard,
+        evidence={"forwards": 0},
     )
 
 
@@ -128,10 +152,10 @@ def find_pile(scene: Scene) -> Verdict | None:
     return None
 
 
-def _said_of(hoard: Hoard) -> str:
+def _said_of(hoard: Hoard, each: str = "batch") -> str:
     holder, held = hoard.place.holder, format_bytes(hoard.bytes)
     if hoard.feeds == "carried":
-        return f"`{holder}` goes from each batch into the next with the graphs of all before it ({held})."
+        return f"`{holder}` goes from each {each} into the next with the graphs of all before it ({held})."
     if hoard.feeds == "added":
         return f"`{holder}` is a total that keeps the graph of everything added to it ({held})."
     if hoard.graph:

@@ -102,6 +102,8 @@ class Watch:
     batches: int = 0
     """Batches begun so far, all stages."""
     optimizer_steps: int = 0
+    trains_nothing: bool = False
+    """Whether models are called in training mode so often, and nothing else, that it is taken for evaluation."""
     dense_until: int = 0
     """Batch number up to which every batch is looked at, whatever the sampling says."""
     surely_until: int = 0

@@ -3,12 +3,13 @@
 The rules, in words. A forward in training mode opens a training batch. Further forwards belong to it until something
 came between: after a backward, the next forward is another (micro-)batch; so it is after an optimizer step, which
 closes the batch at once. A backward that builds a graph itself (``create_graph``) is to be followed by another: the
-batch goes on. Forwards inside a step's closure belong to the step's batch, which the first of them opens where none is
-open. A forward in eval mode is a batch of evaluation, unless it is another model's beside one in training (a teacher, a
-frozen encoder): then it is part of that batch. So is one in training mode without gradients, between a forward and its
-backward: a target of the loss. So is what a method of a model asks its parts for, word after word, until what began the
-batch is called again. Where optimizers step and no forward is known for long (copies of the model are trained, and it
-gets their gradients), each step is a batch; from the first on where no root can be called at all.
+batch goes on. In a program that never had a backward nor a step, after a thousand forwards each is a batch: nothing is
+trained there. Forwards inside a step's closure belong to the step's batch, which the first of them opens where none is
+open. A forward in eval mode is a batch of evaluation, unless it is another model's beside one in training (a teacher,
+a frozen encoder): then it is part of that batch. So is one in training mode without gradients, between a forward and
+its backward: a target of the loss. So is what a method of a model asks its parts for, word after word, until what
+began the batch is called again. Where optimizers step and no forward is known for long (copies of the model are
+trained, and it gets their gradients), each step is a batch; from the first on where no root can be called at all.
 `guard.batches(loader)` says it exactly, and then nothing is inferred.
 """
 
@@ -38,6 +39,8 @@ class BatchListener(Protocol):
 
 CROWDED = 3
 """Forwards in one training batch, after its first, that make it worth a look."""
+MOST_BEFORE_BACKWARD = 1024
+"""Forwards of the first batch without a backward, after which none is waited for: more than the steps of an episode."""
 MOST_DERIVATIVES = 64
 """Forwards of one batch that are differentiated with a graph, before one counts as a backward: it may never come."""
 MOST_OF_PARTS = 1024
@@ -74,6 +77,8 @@ class BatchInference:
         """Forwards of the open training batch that no backward came to, less those for values between them."""
         self._served = False
         """Whether an ordinary backward, or a step, ended a batch so far."""
+        self._untrained = False
+        """Whether a batch had so many forwards and nothing else that its program seems to train nothing."""
         self.hears_forwards = True
         """Whether any root can be called; no forward is told of a ModuleList."""
         self.explicit = 0
@@ -112,7 +117,8 @@ class BatchInference:
                 self._change(stage)
             self._waiting += training
             return
-        if self._open and (stage is not self._stage or stage is Stage.VALIDATION or self._backward):
+        alone = stage is Stage.VALIDATION or self._backward or self.trains_nothing
+        if self._open and (stage is not self._stage or alone):
             self.end()
         if stage is not self._stage:
             self._change(stage)
@@ -124,8 +130,14 @@ class BatchInference:
             self._further += 1
             if self._further == CROWDED:
                 self._listener.crowded()
+            self._untrained = self._untrained or self._further >= MOST_BEFORE_BACKWARD
         if training:
             self._waiting += 1
+
+    @property
+    def trains_nothing(self) -> bool:
+        """Whether no forward of so many was followed by a backward or a step."""
+        return self._untrained and not self._served
 
     @property
     def needs_backward(self) -> bool:

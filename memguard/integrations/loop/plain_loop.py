@@ -194,6 +194,7 @@ class PlainLoop:
 
     def begin(self, index: int | None) -> None:
         """A batch begins."""
+        self.session.watch.trains_nothing = self._inference.trains_nothing
         self.session.batch_start(index)
         if self.session.probes.hears_losses != (self._losses is not None):
             self._listen_for_losses()

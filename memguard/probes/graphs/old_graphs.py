@@ -93,14 +93,14 @@ class GraphsProbe(Probe):
         self._together.look(mark)
         if self.watch.ledger.oldest < mark.batch - 1:
             mark.line = calling_line()
-            if self._is_about_to_tell(mark.training, output):
+            if self._is_about_to_tell(mark.training and not self.watch.trains_nothing, output):
                 self.watch.calling.update(map(function_key, user_frames(sys._getframe(1))))
 
     def on_stem_end(self, module: nn.Module, output: object) -> None:
         """Likewise for a state that only the inside of the model carries."""
         watch = self.watch
         if watch.ledger.oldest < watch.batch - 1:
-            self._is_about_to_tell(module.training, output)
+            self._is_about_to_tell(module.training and not watch.trains_nothing, output)
 
     def on_batch_end(self) -> None:
         """Concludes."""
@@ -180,7 +180,10 @@ class GraphsProbe(Probe):
         return is_enough
 
     def _old(self, training: bool) -> list[Mark]:
-        """The marks of graphs that should be gone; those of evaluation count from the next batch on."""
+        """The marks of graphs that should be gone; those of evaluation count from the next batch on.
+
+        Forwards in training mode are evaluation's where nothing is trained.
+        """
         watch = self.watch
         steps = watch.optimizer_steps
         found = []
@@ -192,7 +195,7 @@ class GraphsProbe(Probe):
             if steps - mark.steps >= MIN_STEPS:
                 if training:
                     found.append(mark)
-            elif not training and not mark.training and not mark.used:
+            elif not (training or mark.used or (mark.training and not watch.trains_nothing)):
                 found.append(mark)
         return found
 

@@ -69,6 +69,7 @@ def ranked(
     groups: Sequence[Group],
     passes: Callable[[torch.Tensor, Collection[torch.Tensor]], bool] | None,
     is_passing: Callable[[Link], bool],
+    is_given: Callable[[Link, Statement | None], bool],
 ) -> list[Group]:
     """The causes among the groups, the likeliest first.
 
@@ -80,6 +81,7 @@ def ranked(
         passes: Tells whether a tensor's graph goes through those of others.
         is_passing: Tells whether a variable goes with its function before the batch is over: what it holds of earlier
             batches came from a name that lasts.
+        is_given: Tells whether it is an argument of its function, changed once there: its caller has it too.
     """
     kept = [group for group in groups if group.statement is not None and group.statement.grows]
     explained = {owner_of(group) for group in kept if group.name is group.link}
@@ -91,12 +93,15 @@ def ranked(
             if passes is None or not passes(group.leaves[-1].value, others):
                 kept.append(group)
 
+    def hands_through(group: Group) -> bool:
+        return group.name is group.link and (is_passing(group.link) or is_given(group.link, group.statement))
+
     def rank(group: Group) -> tuple[float, ...]:
         statement = group.statement
         return (
             -float(statement is not None and statement.grows),
             -float(statement is not None),
-            float(group.name is group.link and is_passing(group.link)),
+            float(hands_through(group)),
             -float(min(len(group.leaves), 8)),
             -(statement.score if statement is not None else 0.0),
         )

@@ -22,7 +22,7 @@ from memguard.probes.naming.collector import roots_by_collector
 from memguard.probes.naming.groups import Group, aliases_among, grouped, ranked
 from memguard.probes.naming.names import NAMES, cells_of, innermost, place_of, text_of
 from memguard.probes.naming.passed_over import passed_over
-from memguard.probes.naming.passing import passes_on
+from memguard.probes.naming.passing import is_given, passes_on
 from memguard.probes.naming.roots import roots_of
 from memguard.probes.naming.walk import MAX_OBJECTS, MAX_SECONDS, Budget, Link, Walk, innermost_newest
 from memguard.probes.objects import Contents, Via, container_of, length_of
@@ -129,13 +129,15 @@ class Survey:
     ) -> list[tuple[Holder, list[Link]]]:
         """Each holder with the links to what it holds; nothing is ranked or dropped.
 
-        Arrays and texts are plain. Where it is graphs that matter, what stores values without one is no cause.
+        Arrays and texts are plain. Where it is graphs that matter, what stores values without one is no cause, nor is
+        an argument that its caller has too.
         """
         named = []
         for group in grouped(found)[:MAX_GROUPS]:
             trail = group.leaves[-1].trail()
             self._set_cause(group, trail, Hints(graph=graph, numbers=plain, cells=self.cells))
-            named.append((_holder(group), group.leaves))
+            if not (graph and is_given(group.link, group.statement, self.frames)):
+                named.append((_holder(group), group.leaves))
         return named
 
     def cause(self, link: Link, *, graph: bool = False, tensors: bool = False) -> Place:
@@ -231,7 +233,7 @@ class Survey:
         for group in groups[:MAX_GROUPS]:
             self._set_cause(group, group.leaves[-1].trail(), hints)
         is_passing = functools.partial(passes_on, frames=self.frames, sources=self.sources)
-        causes = ranked(groups[:MAX_GROUPS], passes, is_passing)
+        causes = ranked(groups[:MAX_GROUPS], passes, is_passing, functools.partial(is_given, frames=self.frames))
         found_holders = _merged(_holder(group) for group in causes)
         return (_limited(found_holders[0], causes[0]), *found_holders[1:]) if graph and found_holders else found_holders
 

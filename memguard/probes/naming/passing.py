@@ -8,6 +8,7 @@ from types import FrameType
 from memguard.probes.naming.walk import Link
 from memguard.probes.objects import Scope, Via
 from memguard.source.chains import last_name
+from memguard.source.sought import Statement
 from memguard.source.syntax import Sources
 
 _BACKWARDS = frozenset({"backward", "manual_backward"})
@@ -40,4 +41,21 @@ def passes_on(link: Link, frames: Sequence[FrameType], sources: Sources) -> bool
         if backwards:
             return not first or not any(site.loops for site in backwards)
         first = False
+    return False
+
+
+def is_given(link: Link, statement: Statement | None, frames: Sequence[FrameType]) -> bool:
+    """Whether a variable is an argument of a function that runs, and changed once in it: its caller has it too.
+
+    Args:
+        link: A name that holds something.
+        statement: What changes it.
+        frames: The user's frames, innermost first.
+    """
+    scope = link.parent.value if link.parent is not None else None
+    if link.via is not Via.LOCAL or type(scope) is not Scope or statement is None or statement.loops:
+        return False
+    for code in (frame.f_code for frame in frames):
+        if (code.co_filename, code.co_firstlineno) == (scope.file, scope.first_line):
+            return link.key in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     return False

@@ -30,15 +30,16 @@ def find_hoards(census: Census, stack: Stack) -> tuple[Hoard, ...]:
     Of several that reach the same graphs, the one comes first that takes its last value into the next; then the
     outermost, for what is piled up over batches lies in the loop, not in what it calls.
     """
-    candidates: list[tuple[Variable, list[torch.Tensor]]] = []
-    seen: set[int] = set()
+    candidates: list[tuple[list[Variable], list[torch.Tensor]]] = []
+    seen: dict[int, list[Variable]] = {}
     for variable in variables_of(stack):
-        if id(variable.value) in seen:
+        if (names := seen.get(id(variable.value))) is not None:
+            names.append(variable)
             continue
-        seen.add(id(variable.value))
+        seen[id(variable.value)] = names = [variable]
         tensors = [tensor for tensor in _tensors_of(variable.value) if census.key_of(tensor) is not None]
         if len(tensors) >= 3 or any(tensor.grad_fn is not None for tensor in tensors):
-            candidates.append((variable, tensors))
+            candidates.append((names, tensors))
     candidates.sort(key=lambda each: -len(each[1]))
     feedback = Feedback()
     found = [_hoard(census, *each, feedback) for each in reversed(candidates[:MOST_CANDIDATES])]
@@ -49,13 +50,20 @@ def find_hoards(census: Census, stack: Stack) -> tuple[Hoard, ...]:
     return tuple([*first, *(hoard for hoard in hoards if hoard not in first)][:MOST_HOARDS])
 
 
-def _hoard(census: Census, variable: Variable, tensors: list[torch.Tensor], feedback: Feedback) -> Hoard:
+def _hoard(census: Census, names: list[Variable], tensors: list[torch.Tensor], feedback: Feedback) -> Hoard:
+    variable = names[0]
     keys = census.reach(tensors)
     own = {key for tensor in tensors if (key := census.key_of(tensor)) is not None}
     total = sum(keys.values())
     direct = sum(size for key, size in keys.items() if key in own)
     graph = total > 2 * direct
-    feeds, line = feedback.of(variable) if graph and len(tensors) == 1 else (None, None)
+    feeds: str | None = None
+    line: int | None = None
+    for name in names if graph and len(tensors) == 1 else ():  # what a function is given, its caller may carry
+        feeds, line = feedback.of(name)
+        if feeds is not None:
+            variable = name
+            break
     filling = feedback.filled_at(variable)
     place = replace(variable.place, holder=variable.name, line=line or filling or variable.place.line)
     most = variable.value.maxlen if issubclass(type(variable.value), deque) else None  # type: ignore[attr-defined]

@@ -6,7 +6,14 @@ import torch
 from torch import nn
 
 import memguard
-from memguard.integrations.loop.inference import MOST_BARE, MOST_OF_PARTS, MOST_TOGETHER, PLAIN_BATCHES, BatchInference
+from memguard.integrations.loop.inference import (
+    MOST_BARE,
+    MOST_BEFORE_BACKWARD,
+    MOST_OF_PARTS,
+    MOST_TOGETHER,
+    PLAIN_BATCHES,
+    BatchInference,
+)
 from memguard.stats import Stage
 
 
@@ -225,6 +232,15 @@ def test_a_loop_of_plain_steps_needs_no_backwards_until_it_changes() -> None:
 def test_several_forwards_without_a_backward_are_worth_a_look() -> None:
     """It is said once in each batch."""
     assert infer("TTTTTT b[] TTT b[]") == "train ( ? ) ( )"
+
+
+def test_where_nothing_is_trained_each_forward_is_a_batch_after_many() -> None:
+    """A model in training mode is called and called; a backward or a step, once, and they are waited for again."""
+    many = "T" * (MOST_BEFORE_BACKWARD + 1)
+    assert infer(many) == "train ( ? )"
+    assert infer(many + "TTT") == "train ( ? ) ( ) ( ) ( )"
+    assert infer(many + "TTTb[] TTTb[]") == "train ( ? ) ( ) ( ) ( ) ( )"
+    assert infer("Tb[]" + many + "TTT") == "train ( ) ( ? )"
 
 
 def test_what_is_differentiated_with_a_graph_is_a_part_of_its_batch() -> None:

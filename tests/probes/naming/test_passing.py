@@ -7,10 +7,11 @@ from types import FrameType
 
 import pytest
 
-from memguard.probes.naming.passing import passes_on
+from memguard.probes.naming.passing import is_given, passes_on
 from memguard.probes.naming.walk import Link
 from memguard.probes.objects import Scope, Via
 from memguard.probes.objects.frames import user_frames
+from memguard.source.sought import Statement
 from memguard.source.syntax import Sources
 
 
@@ -64,3 +65,18 @@ def all_in_one() -> set[str]:
 def test_what_is_called_for_each_batch_does_not_last(loop: object, passing: set[str]) -> None:
     """A function with a backward outside any loop, and those below it, are called anew; one with the loop lasts."""
     assert callable(loop) and loop() == passing
+
+
+def given(state: object, *, loops: bool, name: str = "state") -> bool:
+    own = 0
+    assert own == 0
+    frame = sys._getframe()
+    link = Link(None, Via.LOCAL, name, Link(Scope.of_frame(frame), Via.ROOT))
+    return is_given(link, Statement(__file__, 1, "given", f"{name} = f({name})", True, loops=loops), [frame])
+
+
+def test_what_a_function_is_given_and_changes_once_is_its_caller_s() -> None:
+    """A variable of its own is not, nor is an argument that a loop of its own changes again and again."""
+    assert given(None, loops=False)
+    assert not given(None, loops=True)
+    assert not given(None, loops=False, name="own")
