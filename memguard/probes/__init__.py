@@ -40,6 +40,7 @@ from memguard.probes.peaks.logits import LogitsProbe
 from memguard.probes.peaks.precision import AutocastProbe
 from memguard.probes.peaks.rebinds import RebindsProbe
 from memguard.probes.peaks.remade import RemadeProbe
+from memguard.probes.recurring_peaks import RecurringPeaksProbe
 from memguard.probes.rising_floor import RisingFloorProbe
 
 PROBES: tuple[type[Probe], ...] = (
@@ -76,6 +77,7 @@ PROBES: tuple[type[Probe], ...] = (
     OtherDevicesProbe,
     PinnedProbe,
     RisingFloorProbe,
+    RecurringPeaksProbe,
     HistoryProbe,
     RebindsProbe,
     RemadeProbe,

@@ -108,6 +108,8 @@ class Watch:
     """Batch number up to which every batch is looked at, whatever the sampling says."""
     surely_until: int = 0
     """The same, whatever it costs."""
+    expected: int | None = None
+    """One training batch that is to be looked at, whatever it costs, by its number among training's."""
     rose: int | None = None
     """Batch after which the floor of training was last seen to rise, and close looks were asked for."""
     rises_since: int = 0
@@ -195,6 +197,15 @@ class Watch:
         self.dense_until = max(self.dense_until, self.batch + batches)
         if surely:
             self.surely_until = max(self.surely_until, self.batch + batches)
+        self.stir()
+
+    def look_at(self, number: int) -> None:
+        """Asks for a look at one training batch to come.
+
+        Args:
+            number: Its number among the training batches, from 0.
+        """
+        self.expected = number
         self.stir()
 
 

@@ -8,8 +8,9 @@ looked at whatever it costs (a GAN that steps five critics for one generator sho
 the purse has filled; no debt is larger than the allowance, so that one dear look does not end all looking. So the cost
 tends to at most `SHARE` of any run. Three things are outside of it: the record of each batch, which is never left out,
 the naming of a cause, which happens once and is bounded in time by itself, and a few batches now and then that show at
-once that they may matter: after a floor that rose (`memguard.probes.rising_floor`), and of evaluation with gradients
-enabled, as a last test has them after many evaluations that had none.
+once that they may matter: after a floor that rose (`memguard.probes.rising_floor`), where a higher peak is due that
+comes at equal intervals (`memguard.probes.recurring_peaks`), and of evaluation with gradients enabled, as a last test
+has them after many evaluations that had none.
 """
 
 from __future__ import annotations
@@ -56,7 +57,15 @@ class Pace:
         self._graphs_until = self._graphs_from = 0
         self._graphs_again = GRAPHS_AGAIN
 
-    def looks(self, stage: Stage, *, closely: bool = False, surely: bool = False, graphs: bool = False) -> bool:
+    def looks(
+        self,
+        stage: Stage,
+        *,
+        closely: bool = False,
+        surely: bool = False,
+        graphs: bool = False,
+        expected: int | None = None,
+    ) -> bool:
         """Whether the batch that begins now is looked at; asked once for each.
 
         Args:
@@ -64,11 +73,12 @@ class Pace:
             closely: Whether something is suspected, so that every batch matters.
             surely: Whether it is looked at whatever that costs.
             graphs: Whether it is one of evaluation, and gradients are enabled.
+            expected: The number of the one that is to be looked at whatever that costs.
         """
         number = self._batches.get(stage, 0)
         self._batches[stage] = number + 1
         self._is_due = number >= FIRST_BATCHES and number % self.interval == 0
-        if surely or number < FIRST_BATCHES or self._is_due or (graphs and self._shows(number)):
+        if surely or number == expected or number < FIRST_BATCHES or self._is_due or (graphs and self._shows(number)):
             return True
         if closely:
             self._fill(CLOSE_SHARE)
@@ -82,10 +92,11 @@ class Pace:
             self._graphs_again *= LONGER
         return number < self._graphs_until
 
-    def calm_ahead(self, stage: Stage) -> int:
-        """How many batches of a stage come until the next one is due."""
+    def calm_ahead(self, stage: Stage, expected: int | None = None) -> int:
+        """How many batches of a stage come until the next one is due, or the one that is expected."""
         number = self._batches.get(stage, 0)
-        return 0 if number < FIRST_BATCHES else -number % self.interval
+        ahead = 0 if number < FIRST_BATCHES else -number % self.interval
+        return ahead if expected is None or expected < number else min(ahead, expected - number)
 
     def pass_by(self, stage: Stage, batches: int) -> None:
         """So many batches went by without being asked about, none of them due."""

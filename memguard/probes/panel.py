@@ -172,7 +172,8 @@ class Probes:
         self._in_batch = True
         closely, surely = batch <= watch.dense_until, batch <= watch.surely_until
         graphs = stage.evaluates and torch.is_grad_enabled()
-        self.active = active = self.pace.looks(stage, closely=closely, surely=surely, graphs=graphs)
+        expected = watch.expected if stage is Stage.TRAIN else None
+        self.active = active = self.pace.looks(stage, closely=closely, surely=surely, graphs=graphs, expected=expected)
         self._heard = heard = self._dense if active else self._always
         if heard["on_batch_start"]:
             self._emit("on_batch_start")
@@ -184,7 +185,8 @@ class Probes:
 
     def calm_ahead(self, stage: Stage) -> int:
         """How many batches of a stage may come that nobody looks at, until the next one is due."""
-        return self.pace.calm_ahead(stage) if self._probes else MAX_INTERVAL
+        expected = self.watch.expected if stage is Stage.TRAIN else None
+        return self.pace.calm_ahead(stage, expected) if self._probes else MAX_INTERVAL
 
     def look_now(self) -> None:
         """The rest of the open batch is looked at after all; a run may ask for it a few times."""
