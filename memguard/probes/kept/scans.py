@@ -1,11 +1,10 @@
 """A few rounds over everything user code holds: what grows, what is pinned, copies of weights, kept exceptions.
 
-Long because one walk names what all of them suspect, and what is told as one is not told as another.
+When to look; what is told of containers that grew is in `grown`, of views in `told_views`.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -13,35 +12,22 @@ from typing import ClassVar, final
 
 from torch import nn
 
-from memguard.facts import (
-    ExceptionHolds,
-    Fact,
-    GrowingParameters,
-    KeptOnHost,
-    KeptOutputs,
-    ModelCopies,
-    RetainedGraphs,
-    ViewsPinStorage,
-)
+from memguard.facts import ExceptionHolds, Fact
 from memguard.module_parts import gradients_of, parameters_of
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.kept.census import Census, Growth, count_back, find_growth
-from memguard.probes.kept.copies import copied_bytes, find_copies
-from memguard.probes.kept.graphs_below import GraphsBelow
+from memguard.probes.kept.census import count_back
+from memguard.probes.kept.copies import find_copies
+from memguard.probes.kept.grown import MIN_HOST_BYTES, MIN_PIN_BYTES, GrownContainers
 from memguard.probes.kept.joined import handed_facts, swollen_facts
 from memguard.probes.kept.kept_exceptions import find_stored
 from memguard.probes.kept.piles import Piles
-from memguard.probes.kept.pins import RATIO, Pin, find_pins, used_state
+from memguard.probes.kept.pins import find_pins, used_state
 from memguard.probes.kept.rounds import BEGINS, Rounds
-from memguard.probes.naming.capacities import outgrew
+from memguard.probes.kept.told_views import ToldViews
 from memguard.probes.naming.holders import Survey
 from memguard.probes.objects.frames import user_frames
 from memguard.probes.objects.sizes import owned_storages, storages_of
 from memguard.probes.owners import state_of
-from memguard.source.beside import as_one
-from memguard.source.emptied.bounded import is_bounded
-from memguard.source.emptied.caches import is_cache
-from memguard.source.host_copies import is_on_host
 from memguard.stats import Stage
 
 SLICE_STEPS, LAST_SLICE_STEPS = 128, 3_000
@@ -49,21 +35,6 @@ SLICE_STEPS, LAST_SLICE_STEPS = 128, 3_000
 so that a slow machine finds after as many batches what a fast one finds."""
 LATE_MODELS = 4
 """Models that are first called after the first round, and for each of which is looked whether it has copies."""
-MIN_PIN_BYTES = 64 * 1024
-MIN_ELEMENTS = 8
-"""Elements by which a container must grow."""
-PER_BATCH, MIN_BYTES_PER_BATCH = 0.9, 1024
-"""Elements a batch by which it must grow, or bytes of tensors: a trajectory for every few batches."""
-MIN_GRAPHS = 8
-"""Elements that carry graphs, by which a container must grow, and optimizer steps that are made meanwhile."""
-MIN_HOST_BYTES = 16 * 1024
-"""A batch, on the host: less is a log of numbers."""
-MIN_TOLD_AGAIN = 4
-"""Storages that a list which has got longer has in common with what was told of it."""
-LARGER = 2
-"""Times what was told of that views must pin to be told of once more, where the floor was seen to rise since."""
-_ACCELERATORS = ("cuda", "xpu", "mps")
-"""Devices whose tensors tell that they are there; a virtual one's look like the host's."""
 
 
 @final
@@ -88,12 +59,10 @@ class ScansProbe(Probe):
         """Batches and optimizer steps so far, at the slices of the last rounds."""
         self._rose: int | None = None
         """When the floor was last seen to rise, and rounds were asked for."""
-        self._views: dict[tuple[str | None, int | None], ViewsPinStorage] = {}
-        """What was told of views, by their lines."""
+        self._views = ToldViews(watch, report)
+        self._grown = GrownContainers(watch, report, self._views, self._steps_since)
         self._piles = Piles()
         self._exceptions: set[object] = set()
-        self._limited: set[object] = set()
-        """Where containers grow that were told before they outgrew what their length is compared with."""
         self._evaluated: frozenset[int] = frozenset()
         """Copies that were there in evaluation: if they still are in training, they are no weights put aside for it."""
         self._late_models = 0
@@ -196,211 +165,15 @@ class ScansProbe(Probe):
         if grown:
             before = count_back(survey, {number: length for number, (length, _) in grown.items()})
             batches = max(watch.batches - max(batch for _, batch in grown.values()), 1)
-            self._tell_growth(survey, before, batches, owned)
+            self._grown.tell(survey, before, batches, owned)
         if pinned:
-            self._tell_pins(find_pins(survey, ignore=wanted, min_storage_bytes=MIN_PIN_BYTES), pinned)
+            self._views.tell(find_pins(survey, ignore=wanted, min_storage_bytes=MIN_PIN_BYTES), pinned)
         self._tell_exceptions(survey, owned)
-
-    def _tell_growth(self, survey: Survey, before: Census, batches: int, owned: dict[int, int]) -> None:
-        watch = self.watch
-        least = MIN_HOST_BYTES * batches
-        state = set(storages_of(tensor for one in watch.optimizers for tensor in state_of(one)))
-        trained = state | self._trained()
-        pins: tuple[Pin, ...] | None = None
-        kept: list[KeptOutputs] = []
-        copied = functools.partial(copied_bytes, models=watch.models, trained=trained)
-        found = find_growth(
-            survey, before, elements=MIN_ELEMENTS, nbytes=1, host_bytes=least, copied=copied, owned=owned
-        )
-        for growth in found:
-            is_light = growth.elements < PER_BATCH * batches and growth.bytes < MIN_BYTES_PER_BATCH * batches
-            if is_light and growth.graphs is None:
-                continue
-            place = growth.place
-            where = (place.file, place.line)
-            if where in watch.told and not self._outgrew_what_limited(growth):
-                continue
-            if growth.newest and trained.issuperset(growth.newest):
-                if not state.issuperset(growth.newest):  # an optimizer's own history has an end
-                    self._tell_trained(growth, batches)
-                continue
-            watch.told.add(where)
-            if growth.capacity is not None and not outgrew(growth.length, growth.capacity):
-                self._limited.add(where)
-            if growth.graphs is not None and growth.elements >= MIN_GRAPHS:
-                if self._steps_since(watch.batches - batches) >= MIN_GRAPHS:
-                    self._tell_graphs(growth, growth.graphs, batches)
-                else:
-                    watch.told.discard(where)  # losses of one step, perhaps: to be seen once more
-                continue
-            elsewhere = growth.on_cpu and watch.device.startswith(_ACCELERATORS)
-            on_host = growth.bytes <= 0 or elsewhere or growth.shared or is_on_host(place)
-            if place.file is not None and (growth.from_worker or on_host):
-                self._tell_kept_on_host(growth, batches)
-            if on_host or (growth.copy_bytes and not self._tell_called_copies(growth)):
-                continue
-            if pins is None:
-                pins = find_pins(survey, ignore=owned, min_storage_bytes=MIN_PIN_BYTES)
-            pin = next((pin for pin in pins if _is_of(pin, growth)), None)
-            if pin is not None and not growth.numbers:
-                self._report_pin(pin, grows=not self._is_bounded(growth))
-                continue
-            kept.append(self._kept_outputs(growth, batches))
-        for fact in as_one(kept):
-            watch.kept.append(fact)
-            self.report(fact)
-
-    def _kept_outputs(self, growth: Growth, batches: int) -> KeptOutputs:
-        watch, place = self.watch, growth.place
-        elements, passed = _all_of(growth, batches, watch)
-        return KeptOutputs(
-            batch=watch.batch,
-            stage=watch.stage,
-            place=place,
-            tensors=elements,
-            first_batch=max(watch.batch - passed, 0),
-            bytes=growth.bytes * elements // growth.elements,
-            bytes_per_batch=growth.bytes / batches,
-            bounded=self._is_bounded(growth),
-            what="elements of several tensors" if len(growth.newest) > 1 else None,
-            numbers=growth.numbers,
-            cached=is_cache(place.file, place.line, place.holder),
-        )
-
-    def _tell_trained(self, growth: Growth, batches: int) -> None:
-        """No warning by itself: a network may grow on purpose, and MG501 says so where it will not fit."""
-        watch = self.watch
-        self.report(
-            GrowingParameters(
-                batch=watch.batch,
-                stage=watch.stage,
-                place=growth.place,
-                parameters=growth.elements,
-                batches=batches,
-                bytes=growth.bytes,
-            )
-        )
-
-    def _tell_called_copies(self, growth: Growth) -> bool:
-        """As the opponents of self-play are: more come, unlike a population's, unless something bounds them.
-
-        Those that nobody calls are found by their weights alone (`_tell_copies`).
-        """
-        watch, place = self.watch, growth.place
-        if watch.stage is not Stage.TRAIN or self._is_bounded(growth):
-            return False
-        self.report(
-            ModelCopies(
-                batch=watch.batch,
-                stage=watch.stage,
-                place=place,
-                copies=growth.length,
-                bytes=growth.length * growth.copy_bytes,
-                holders=(place.holder,) if place.holder else (),
-                averaged=False,
-            )
-        )
-        return True
 
     def _steps_since(self, batches: int) -> int:
         """Optimizer steps since so many batches had been."""
         then = next((steps for seen, steps in self._steps if seen >= batches), self.watch.optimizer_steps)
         return self.watch.optimizer_steps - then
-
-    def _tell_graphs(self, growth: Growth, graphs: GraphsBelow, batches: int) -> None:
-        """What grows carries graphs that no forward's mark shows: of a part of the model, of its weights alone."""
-        watch = self.watch
-        elements = growth.length if graphs.everywhere else growth.elements
-        passed = min(max(round(elements * batches / growth.elements), 1), watch.batch + 1)
-        self.report(
-            RetainedGraphs(
-                batch=watch.batch,
-                stage=watch.stage,
-                place=growth.place,
-                graphs=min(elements, passed),
-                first_batch=watch.batch - passed + 1,
-                last_batch=watch.batch,
-                optimizer_steps=0,
-                bytes=graphs.bytes * elements // growth.length or None,
-                backward=not graphs.saved,
-            )
-        )
-
-    def _tell_kept_on_host(self, growth: Growth, batches: int) -> None:
-        place, watch = growth.place, self.watch
-        nbytes = growth.newest_bytes * growth.elements
-        bounded = self._is_bounded(growth, by_function=False)
-        self.report(
-            KeptOnHost(
-                batch=watch.batch,
-                stage=watch.stage,
-                place=place,
-                elements=growth.elements,
-                bytes=nbytes,
-                bytes_per_batch=nbytes / batches,
-                kind=growth.kind,
-                bounded=bounded,
-                by_key=bounded and not self._is_bounded(growth, by_function=False, by_key=False),
-                from_workers=growth.from_worker,
-                pinned=growth.pinned,
-                capacity=growth.capacity if growth.length <= (growth.capacity or 0) else None,
-            )
-        )
-
-    def _is_bounded(self, growth: Growth, *, by_function: bool = True, by_key: bool = True) -> bool:
-        place = growth.place
-        return is_bounded(
-            place.file,
-            place.line,
-            place.holder,
-            evaluates=self.watch.stage.evaluates,
-            by_length=not outgrew(growth.length, growth.capacity),
-            by_function=by_function,
-            by_key=by_key,
-        )
-
-    def _outgrew_what_limited(self, growth: Growth) -> bool:
-        """Whether it was told as limited by a number that it left behind since: one that learning waits for."""
-        where = (growth.place.file, growth.place.line)
-        if where not in self._limited or not outgrew(growth.length, growth.capacity):
-            return False
-        self._limited.discard(where)
-        return not self._is_bounded(growth, by_function=growth.bytes > 0)
-
-    def _tell_pins(self, pins: tuple[Pin, ...], known: frozenset[int]) -> None:
-        watch = self.watch
-        for pin in pins:
-            where = (pin.place.file, pin.place.line)
-            told = self._views.get(where)
-            if told and told.since != watch.rises_since and pin.pinned_bytes >= LARGER * told.pinned_bytes:
-                self._report_pin(pin, grows=told.grows)
-            if where in watch.told or not known & pin.storages:
-                continue
-            if any(is_told(storages, pin.storages) for storages in watch.pinned):
-                continue  # where they were collected: a list that is handed on, or has got longer
-            watch.told.add(where)
-            self._report_pin(pin, grows=False)
-
-    def _report_pin(self, pin: Pin, *, grows: bool) -> None:
-        self.watch.pinned.append(pin.storages)
-        self._views[pin.place.file, pin.place.line] = fact = ViewsPinStorage(
-            batch=self.watch.batch,
-            stage=self.watch.stage,
-            place=pin.place,
-            views=pin.views,
-            used_bytes=pin.used_bytes,
-            pinned_bytes=pin.pinned_bytes,
-            grows=grows,
-            since=self.watch.rises_since,
-        )
-        self.report(fact)
-
-    def _trained(self) -> set[int]:
-        """Storages of what optimizers step on: a program that makes more of those trains them."""
-        found: set[int] = set()
-        for optimizer in self.watch.optimizers:
-            found.update(storages_of(parameter for group in optimizer.param_groups for parameter in group["params"]))
-        return found
 
     def _tell_copies(self, survey: Survey, owned: dict[int, int]) -> None:
         watch = self.watch
@@ -424,28 +197,3 @@ class ScansProbe(Probe):
                     bytes=held.bytes,
                 )
             )
-
-
-def _all_of(growth: Growth, batches: int, watch: Watch) -> tuple[int, int]:
-    """The elements that came as those did which were seen to come, and in how many batches.
-
-    All that it has, where so many can have come in training until now; else it may have been filled before.
-    """
-    passed = round(growth.length * batches / growth.elements)
-    if watch.stage is Stage.TRAIN and batches <= passed <= watch.batch + 1:
-        return growth.length, passed
-    return growth.elements, batches
-
-
-def _is_of(pin: Pin, growth: Growth) -> bool:
-    """Whether most of what grew is storage that views pin; the rest of a long container may show what these do not."""
-    one, other = pin.place, growth.place
-    is_same = (one.file, one.line, one.holder) == (other.file, other.line, other.holder)
-    grown = growth.bytes if pin.held_bytes is None else min(growth.bytes, pin.held_bytes)  # as of a sample, or in truth
-    return is_same and 2 * pin.pinned_bytes >= grown and RATIO * pin.used_bytes < pin.met_bytes
-
-
-def is_told(told: frozenset[int], storages: frozenset[int]) -> bool:
-    """Whether most of either are among the others; a few may be others by now, at an address that came again."""
-    common = len(told & storages)
-    return 2 * common >= len(storages) or (common >= MIN_TOLD_AGAIN and 2 * common >= len(told))

@@ -1,0 +1,250 @@
+"""What is told of containers that grew with every batch: graphs, tensors, views, copies of a model, host memory."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import final
+
+from memguard.facts import Fact, GrowingParameters, KeptOnHost, KeptOutputs, ModelCopies, RetainedGraphs
+from memguard.probes.interface import Watch
+from memguard.probes.kept.census import Census, Growth, find_growth
+from memguard.probes.kept.copies import copied_bytes
+from memguard.probes.kept.graphs_below import GraphsBelow
+from memguard.probes.kept.pins import RATIO, Pin, find_pins
+from memguard.probes.kept.told_views import ToldViews
+from memguard.probes.naming.capacities import outgrew
+from memguard.probes.naming.holders import Survey
+from memguard.probes.objects.sizes import storages_of
+from memguard.probes.owners import state_of
+from memguard.source.beside import as_one
+from memguard.source.emptied.bounded import is_bounded
+from memguard.source.emptied.caches import is_cache
+from memguard.source.host_copies import is_on_host
+from memguard.stats import Stage
+
+MIN_PIN_BYTES = 64 * 1024
+MIN_ELEMENTS = 8
+"""Elements by which a container must grow."""
+PER_BATCH, MIN_BYTES_PER_BATCH = 0.9, 1024
+"""Elements a batch by which it must grow, or bytes of tensors: a trajectory for every few batches."""
+MIN_GRAPHS = 8
+"""Elements that carry graphs, by which a container must grow, and optimizer steps that are made meanwhile."""
+MIN_HOST_BYTES = 16 * 1024
+"""A batch, on the host: less is a log of numbers."""
+_ACCELERATORS = ("cuda", "xpu", "mps")
+"""Devices whose tensors tell that they are there; a virtual one's look like the host's."""
+
+
+@final
+class GrownContainers:
+    """Reports what grew, each statement once.
+
+    Args:
+        watch: The run.
+        report: Takes the facts.
+        views: Who tells of views.
+        steps_since: Tells the optimizer steps since so many batches had been.
+    """
+
+    def __init__(
+        self, watch: Watch, report: Callable[[Fact], None], views: ToldViews, steps_since: Callable[[int], int]
+    ) -> None:
+        self._watch, self._report, self._views, self._steps_since = watch, report, views, steps_since
+        self._limited: set[object] = set()
+        """Where containers grow that were told before they outgrew what their length is compared with."""
+
+    def tell(self, survey: Survey, before: Census, batches: int, owned: dict[int, int]) -> None:
+        """Of each container the statement that adds to it, under the rule that fits what it holds.
+
+        Args:
+            survey: The walk that met them.
+            before: What they had when they were first counted.
+            batches: Since then.
+            owned: Storages of parameters, gradients and optimizer states.
+        """
+        watch = self._watch
+        least = MIN_HOST_BYTES * batches
+        state = set(storages_of(tensor for one in watch.optimizers for tensor in state_of(one)))
+        trained = state | self._trained()
+        pins: tuple[Pin, ...] | None = None
+        kept: list[KeptOutputs] = []
+        copied = functools.partial(copied_bytes, models=watch.models, trained=trained)
+        found = find_growth(
+            survey, before, elements=MIN_ELEMENTS, nbytes=1, host_bytes=least, copied=copied, owned=owned
+        )
+        for growth in found:
+            is_light = growth.elements < PER_BATCH * batches and growth.bytes < MIN_BYTES_PER_BATCH * batches
+            if is_light and growth.graphs is None:
+                continue
+            place = growth.place
+            where = (place.file, place.line)
+            if where in watch.told and not self._outgrew_what_limited(growth):
+                continue
+            if growth.newest and trained.issuperset(growth.newest):
+                if not state.issuperset(growth.newest):  # an optimizer's own history has an end
+                    self._tell_trained(growth, batches)
+                continue
+            watch.told.add(where)
+            if growth.capacity is not None and not outgrew(growth.length, growth.capacity):
+                self._limited.add(where)
+            if growth.graphs is not None and growth.elements >= MIN_GRAPHS:
+                if self._steps_since(watch.batches - batches) >= MIN_GRAPHS:
+                    self._tell_graphs(growth, growth.graphs, batches)
+                else:
+                    watch.told.discard(where)  # losses of one step, perhaps: to be seen once more
+                continue
+            elsewhere = growth.on_cpu and watch.device.startswith(_ACCELERATORS)
+            on_host = growth.bytes <= 0 or elsewhere or growth.shared or is_on_host(place)
+            if place.file is not None and (growth.from_worker or on_host):
+                self._tell_kept_on_host(growth, batches)
+            if on_host or (growth.copy_bytes and not self._tell_called_copies(growth)):
+                continue
+            if pins is None:
+                pins = find_pins(survey, ignore=owned, min_storage_bytes=MIN_PIN_BYTES)
+            pin = next((pin for pin in pins if _is_of(pin, growth)), None)
+            if pin is not None and not growth.numbers:
+                self._views.report_one(pin, grows=not self._is_bounded(growth))
+                continue
+            kept.append(self._kept_outputs(growth, batches))
+        for fact in as_one(kept):
+            watch.kept.append(fact)
+            self._report(fact)
+
+    def _kept_outputs(self, growth: Growth, batches: int) -> KeptOutputs:
+        watch, place = self._watch, growth.place
+        elements, passed = _all_of(growth, batches, watch)
+        return KeptOutputs(
+            batch=watch.batch,
+            stage=watch.stage,
+            place=place,
+            tensors=elements,
+            first_batch=max(watch.batch - passed, 0),
+            bytes=growth.bytes * elements // growth.elements,
+            bytes_per_batch=growth.bytes / batches,
+            bounded=self._is_bounded(growth),
+            what="elements of several tensors" if len(growth.newest) > 1 else None,
+            numbers=growth.numbers,
+            cached=is_cache(place.file, place.line, place.holder),
+        )
+
+    def _tell_trained(self, growth: Growth, batches: int) -> None:
+        """No warning by itself: a network may grow on purpose, and MG501 says so where it will not fit."""
+        watch = self._watch
+        self._report(
+            GrowingParameters(
+                batch=watch.batch,
+                stage=watch.stage,
+                place=growth.place,
+                parameters=growth.elements,
+                batches=batches,
+                bytes=growth.bytes,
+            )
+        )
+
+    def _tell_called_copies(self, growth: Growth) -> bool:
+        """As the opponents of self-play are: more come, unlike a population's, unless something bounds them.
+
+        Those that nobody calls are found by their weights alone (`_tell_copies`).
+        """
+        watch, place = self._watch, growth.place
+        if watch.stage is not Stage.TRAIN or self._is_bounded(growth):
+            return False
+        self._report(
+            ModelCopies(
+                batch=watch.batch,
+                stage=watch.stage,
+                place=place,
+                copies=growth.length,
+                bytes=growth.length * growth.copy_bytes,
+                holders=(place.holder,) if place.holder else (),
+                averaged=False,
+            )
+        )
+        return True
+
+    def _tell_graphs(self, growth: Growth, graphs: GraphsBelow, batches: int) -> None:
+        """What grows carries graphs that no forward's mark shows: of a part of the model, of its weights alone."""
+        watch = self._watch
+        elements = growth.length if graphs.everywhere else growth.elements
+        passed = min(max(round(elements * batches / growth.elements), 1), watch.batch + 1)
+        self._report(
+            RetainedGraphs(
+                batch=watch.batch,
+                stage=watch.stage,
+                place=growth.place,
+                graphs=min(elements, passed),
+                first_batch=watch.batch - passed + 1,
+                last_batch=watch.batch,
+                optimizer_steps=0,
+                bytes=graphs.bytes * elements // growth.length or None,
+                backward=not graphs.saved,
+            )
+        )
+
+    def _tell_kept_on_host(self, growth: Growth, batches: int) -> None:
+        place, watch = growth.place, self._watch
+        nbytes = growth.newest_bytes * growth.elements
+        bounded = self._is_bounded(growth, by_function=False)
+        self._report(
+            KeptOnHost(
+                batch=watch.batch,
+                stage=watch.stage,
+                place=place,
+                elements=growth.elements,
+                bytes=nbytes,
+                bytes_per_batch=nbytes / batches,
+                kind=growth.kind,
+                bounded=bounded,
+                by_key=bounded and not self._is_bounded(growth, by_function=False, by_key=False),
+                from_workers=growth.from_worker,
+                pinned=growth.pinned,
+                capacity=growth.capacity if growth.length <= (growth.capacity or 0) else None,
+            )
+        )
+
+    def _is_bounded(self, growth: Growth, *, by_function: bool = True, by_key: bool = True) -> bool:
+        place = growth.place
+        return is_bounded(
+            place.file,
+            place.line,
+            place.holder,
+            evaluates=self._watch.stage.evaluates,
+            by_length=not outgrew(growth.length, growth.capacity),
+            by_function=by_function,
+            by_key=by_key,
+        )
+
+    def _outgrew_what_limited(self, growth: Growth) -> bool:
+        """Whether it was told as limited by a number that it left behind since: one that learning waits for."""
+        where = (growth.place.file, growth.place.line)
+        if where not in self._limited or not outgrew(growth.length, growth.capacity):
+            return False
+        self._limited.discard(where)
+        return not self._is_bounded(growth, by_function=growth.bytes > 0)
+
+    def _trained(self) -> set[int]:
+        """Storages of what optimizers step on: a program that makes more of those trains them."""
+        found: set[int] = set()
+        for optimizer in self._watch.optimizers:
+            found.update(storages_of(parameter for group in optimizer.param_groups for parameter in group["params"]))
+        return found
+
+
+def _all_of(growth: Growth, batches: int, watch: Watch) -> tuple[int, int]:
+    """The elements that came as those did which were seen to come, and in how many batches.
+
+    All that it has, where so many can have come in training until now; else it may have been filled before.
+    """
+    passed = round(growth.length * batches / growth.elements)
+    if watch.stage is Stage.TRAIN and batches <= passed <= watch.batch + 1:
+        return growth.length, passed
+    return growth.elements, batches
+
+
+def _is_of(pin: Pin, growth: Growth) -> bool:
+    """Whether most of what grew is storage that views pin; the rest of a long container may show what these do not."""
+    one, other = pin.place, growth.place
+    is_same = (one.file, one.line, one.holder) == (other.file, other.line, other.holder)
+    grown = growth.bytes if pin.held_bytes is None else min(growth.bytes, pin.held_bytes)  # as of a sample, or in truth
+    return is_same and 2 * pin.pinned_bytes >= grown and RATIO * pin.used_bytes < pin.met_bytes
