@@ -15,6 +15,8 @@ from memguard.source.parsing import parse_file
 _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 
 _BLENDS = frozenset({"lerp", "mul", "addcmul"})
+_LIBRARIES = frozenset({"torch", "F", "nn", "functional"})
+"""Names of PyTorch's modules: ``F.normalize(self.centers)`` is the state, and nothing else."""
 _WITHOUT_GRAPH = frozenset({"no_grad", "inference_mode"})
 _SHOWS = frozenset({"print", "log", "info", "debug", "write", "set_postfix", "plot", "save", "dump"}) | {
     *("add_scalar", "add_scalars", "add_histogram", "add_image"),
@@ -180,6 +182,6 @@ def _shows(value: ast.expr) -> bool:
 
 
 def _has_variable(node: ast.expr, state: str) -> bool:
-    """Whether a variable other than the state, or the object that has it, is read."""
-    own = state.partition(".")[0]
-    return any(isinstance(part, ast.Name) and part.id != own for part in ast.walk(node))
+    """Whether a variable other than the state, the object that has it, or a library's module is read."""
+    own = {state.partition(".")[0], *_LIBRARIES}
+    return any(isinstance(part, ast.Name) and part.id not in own for part in ast.walk(node))

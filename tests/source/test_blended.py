@@ -26,6 +26,7 @@ USE = "d = (z - self.center.detach()).pow(2)"
         ("self.center = self.center.lerp(z.mean(0), 0.1)", "d = torch.cdist(z, self.center)", True),
         ("self.center = torch.lerp(self.center, z.mean(0), 0.1)", "d = z @ self.center.detach().t()", True),
         (BLEND, "center = self.center.detach()\n        d = F.mse_loss(z, center)", True),
+        (BLEND, "center = F.normalize(self.center).detach()\n        d = (z * center[y]).sum()", True),
         ("new = 0.9 * self.center + 0.1 * z\n        self.center = F.normalize(new)", USE, True),
         ("self.center = self.center + z.mean(0)", USE, False),
         (BLEND, "center = z - z.mean()\n        d = F.mse_loss(z, center)", False),
