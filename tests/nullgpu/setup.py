@@ -76,7 +76,9 @@ def _install(place: Path) -> None:
 
 def _pip(place: Path, *arguments: object) -> None:
     command = [sys.executable, "-m", "pip", "--python", environment.python(place), "install", "-q", "--no-compile"]
-    subprocess.run([*map(str, command), *map(str, arguments)], check=True)
+    # A constraint of this machine's own is for its other environments; all versions here are said.
+    own = {**os.environ, "PIP_CONSTRAINT": os.devnull}
+    subprocess.run([*map(str, command), *map(str, arguments)], check=True, env=own)
 
 
 def _strike_cuda_requirements(place: Path) -> None:
