@@ -125,7 +125,7 @@ class Keepers:
         one_loss = not training and not doubled and bool(holders) and _are_one_loss(holders[0].place)
         if one_loss or (holders and all(holder.exception for holder in holders)):
             return None  # kept errors and their tracebacks are another rule's
-        told = tied_gradients(tied, watch) if not holders else None
+        told = tied_gradients(tied, watch) if not any(holder.tensors for holder in holders) else None
         if told is not None:
             self._report(told)
             return None
@@ -183,6 +183,7 @@ class Keepers:
             if self.causes[training].is_told_elsewhere(cause, line):
                 continue
             self._note_place(place, cause, old if training else [])
+            watch.chained.update(models if carried and training else ())
             if rolled_out or (carried and evaluated):
                 watch.rolled_out.add((place.file, place.function))
             if carried and evaluated:

@@ -45,9 +45,14 @@ def is_self_made(file: str, line: int, name: str, owner: object) -> bool:
     *before, write = up_to(method.body, line)
     for node in (part for statement in before for part in ast.walk(statement) if isinstance(part, ASSIGNS)):
         way.follow(node)
-    if not isinstance(write, ast.Assign) or not any(is_attribute(target, name) for target in _each(write.targets)):
-        return False  # rows that are written into a table are kept there, like the elements of a list
+    if not isinstance(write, ast.Assign) or not any(_is_or_rows_of(target, name) for target in _each(write.targets)):
+        return False
     return way.is_made(write.value)
+
+
+def _is_or_rows_of(target: ast.expr, name: str) -> bool:
+    """The attribute, or some rows of it: ``self.memory[nodes]``."""
+    return is_attribute(target.value if isinstance(target, ast.Subscript) else target, name)
 
 
 @final

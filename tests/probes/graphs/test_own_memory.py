@@ -294,7 +294,10 @@ class Means(Nodes):
 
 
 class Rows(Nodes):
-    """Rows written into the table, like elements of a list."""
+    """Rows of the table, made from what they were."""
+
+    def get(self, index: torch.Tensor) -> torch.Tensor:
+        return self.state[index].detach()
 
     def update(self, index: torch.Tensor, message: torch.Tensor) -> torch.Tensor:
         new = self.cell(message, self.get(index))
@@ -302,7 +305,16 @@ class Rows(Nodes):
         return torch.as_tensor(new)
 
 
-@pytest.mark.parametrize(("kind", "carried"), [(Nodes, True), (Means, False), (Rows, False)])
+class Bank(Nodes):
+    """Rows that are made of the messages alone, like elements of a list."""
+
+    def update(self, index: torch.Tensor, message: torch.Tensor) -> torch.Tensor:
+        new = self.cell(message)
+        self.state[index] = new  # kept in a bank
+        return torch.as_tensor(new)
+
+
+@pytest.mark.parametrize(("kind", "carried"), [(Nodes, True), (Means, False), (Rows, True), (Bank, False)])
 def test_a_memory_of_what_is_never_called(kind: type[Nodes], carried: bool) -> None:
     """It is found by the variable of the loop."""
     nodes = kind()
