@@ -95,8 +95,9 @@ class CarriedState(Detector):
     """A recurrent state is carried over batches without detach.
 
     What: a hidden state, a memory or a moving average that one batch computes goes into the next batch's with its
-    graph, so that every new graph contains all the earlier ones: also where it is detached when it is read (a centre,
-    class prototypes, the rows of a graph network's memory), but not when it is written; or a vector that is multiplied by a Hessian again and again.
+    graph, so that every new graph contains all the earlier ones: also where it is detached when it is read (a
+    centre, class prototypes, the rows of a graph network's memory), but not when it is written; or a vector that is
+    multiplied by a Hessian again and again.
 
     Why it matters: memory and the time of backward grow with every batch; a backward either fails on weights that were
     changed in place, or runs through the whole past.
