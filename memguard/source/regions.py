@@ -53,6 +53,17 @@ class Regions:
         lines = [line for line in self._entries(scope or self._tree) if line <= until]
         return max(lines, default=None)
 
+    def left_open(self) -> list[tuple[str | None, int]]:
+        """Functions and lines that enter a region without a ``with``: it outlives them, as a resource of a run does."""
+        found: list[tuple[str | None, int]] = []
+        for scope in (self._tree, *(node for node in ast.walk(self._tree) if isinstance(node, _FUNCTIONS))):
+            name = None if isinstance(scope, ast.Module) else scope.name
+            for node in _own(scope):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ENTERS:
+                    entered = node.args or [node.func.value]
+                    found += [(name, expression.lineno) for expression in entered if self.is_one(expression)]
+        return found
+
     def _entries(self, scope: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[int]:
         if not isinstance(scope, ast.Module):
             yield from (item.lineno for item in scope.decorator_list if self.is_one(item))

@@ -11,6 +11,7 @@ from memguard.source.parsing import parse_file
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_CONSTRUCTORS = frozenset({"__init__", "__post_init__", "__new__", "__setstate__"})
 
 
 def remade_attribute(file: str, owner: str, name: str) -> Place | None:
@@ -25,10 +26,10 @@ def remade_attribute(file: str, owner: str, name: str) -> Place | None:
     for node in ast.walk(tree) if tree is not None else ():
         if not isinstance(node, ast.ClassDef) or node.name != owner:
             continue
-        methods = [part for part in node.body if isinstance(part, _FUNCTIONS) and part.name != "__init__"]
+        methods = [part for part in node.body if isinstance(part, _FUNCTIONS) and part.name not in _CONSTRUCTORS]
         setting = [(each, method.name) for method in methods for each in _made(ast.walk(method), name)]
         if setting and not any(_drops(part, name) for method in methods for part in ast.walk(method)):
-            statement, method = setting[0]
+            statement, method = min(setting, key=lambda each: not _reads(each[0], name))  # first one made from the old
             return _place(file, statement, f"{owner}.{method}", f"{owner}.{name}")
     return None
 
@@ -68,7 +69,7 @@ def remade_elsewhere(file: str, name: str, *, is_global: bool) -> Place | None:
     tree = parse_file(file)
     found: list[Place] = []
     for scope in ast.walk(tree) if tree is not None else ():
-        if not isinstance(scope, _FUNCTIONS) or scope.name == "__init__":
+        if not isinstance(scope, _FUNCTIONS) or scope.name in _CONSTRUCTORS:
             continue
         nodes = list(_own(scope))
         declared = any(isinstance(node, ast.Global) and name in node.names for node in nodes)
@@ -108,6 +109,13 @@ def _made(nodes: Iterator[ast.AST], name: str) -> Iterator[ast.Assign | ast.AnnA
             continue
         if any(_is(target, name) and _makes(value) for target, value in _pairs(node)):
             yield node
+
+
+def _reads(statement: ast.Assign | ast.AnnAssign, name: str) -> bool:
+    """Whether the new value is made from what the name holds: the old one is certainly there then."""
+    return statement.value is not None and any(
+        isinstance(part, ast.expr) and _is(part, name) for part in ast.walk(statement.value)
+    )
 
 
 def _makes(value: ast.expr) -> bool:

@@ -1,14 +1,11 @@
-"""A teacher inside the model: a part that no optimizer holds builds graphs nobody uses.
-
-Long because finding such parts and hearing them are one probe's state.
-"""
+"""A teacher inside the model: a part that no optimizer holds builds graphs nobody uses."""
 
 from __future__ import annotations
 
 import functools
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import Any, ClassVar, final
@@ -18,13 +15,13 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
-from memguard.module_parts import children_of, parameters_of, parts_of
+from memguard.module_parts import parameters_of, parts_of
+from memguard.probes.graphs.unheld_parts import callable_below, unheld_parts
 from memguard.probes.hook import Hook
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.naming.answering import asking_frame
 from memguard.probes.naming.call_stacks import name_in
 from memguard.probes.naming.roots import submodules_of
-from memguard.probes.objects import attributes_of
 from memguard.probes.objects.frames import read_locals, user_frames
 from memguard.probes.objects.nested import tensors_in
 from memguard.probes.objects.sites import place_of
@@ -49,7 +46,6 @@ MAX_BELOW = 32
 """Modules that are hooked in the place of a part."""
 NEAR = 64
 """Nodes up a graph among which the part's last answer is looked for."""
-_OF_TORCH = frozenset(vars(nn.Module()))
 
 
 @final
@@ -107,7 +103,7 @@ class _Part:
     def inside(self) -> list[nn.Module]:
         """What stands one level below the modules that are hooked and never called."""
         alive = (module for ref in self.hooked if (module := ref()) is not None)
-        below = (child for module in alive for child in _callable_below(module))
+        below = (child for module in alive for child in callable_below(module))
         return [child for child in below if not isinstance(child, torch.jit.ScriptModule)][:MAX_BELOW]
 
     def leave(self) -> None:
@@ -209,7 +205,7 @@ class InnerFrozenProbe(Probe):
                 continue
             # Who was a model of its own in an earlier training, and is not called by itself in this, may be a teacher.
             former = {id(ref()) for ref in self._looked}.difference(self._used) if unused or used else set()
-            for module in (*_unheld(model, held), *_hidden(model, held)):
+            for module in unheld_parts(model, held):
                 if isinstance(module, torch.jit.ScriptModule) or id(module) in (roots - former) | known:
                     continue
                 if len(self._parts) == MAX_PARTS:
@@ -286,15 +282,6 @@ class InnerFrozenProbe(Probe):
                 self._parts.remove(part)
 
 
-def _callable_below(module: nn.Module) -> Iterator[nn.Module]:
-    """The modules one level below, those in containers that nobody calls (lists, dicts) among them."""
-    for child in children_of(module):
-        if type(child).forward is nn.Module.forward:
-            yield from _callable_below(child)
-        else:
-            yield child
-
-
 def _outside(part: nn.Module) -> FrameType | None:
     """The user's innermost frame that is no method of a part or of what belongs to it."""
     own = {id(module) for module in submodules_of(part, set())}
@@ -310,42 +297,3 @@ def _continues(part: _Part, given: list[torch.Tensor]) -> bool:
     graphs = [graph for ref, _ in part.graphs if (graph := ref()) is not None]
     nodes = (node for tensor in given if tensor.grad_fn is not None for node in walk(tensor.grad_fn, NEAR))
     return any(node.metadata.get(KEY) in graphs for node in nodes)
-
-
-def _unheld(module: nn.Module, held: set[int]) -> Iterator[nn.Module]:
-    """The outermost submodules that are trainable and have no parameter in a set."""
-    for child in children_of(module):
-        parameters = list(parameters_of(child))
-        if not any(parameter.requires_grad for parameter in parameters):
-            continue
-        if any(id(parameter) in held for parameter in parameters):
-            yield from _unheld(child, held)
-        else:
-            yield child
-
-
-def _hidden(model: nn.Module, held: set[int]) -> Iterator[nn.Module]:
-    """Trainable modules that no optimizer holds, kept where torch does not look: in a list, a tuple, a dict."""
-    seen: set[int] = set()
-    known = {id(module) for module in submodules_of(model, set())}
-    for part in submodules_of(model, seen):
-        for name, value in attributes_of(part).items():
-            if name in _OF_TORCH:
-                continue
-            for module in _modules_in(value):
-                if id(module) in known:
-                    continue
-                known.add(id(module))
-                parameters = list(parameters_of(module))
-                if any(p.requires_grad for p in parameters) and not any(id(p) in held for p in parameters):
-                    yield module
-
-
-def _modules_in(value: Any) -> Iterator[nn.Module]:
-    kind = type(value)
-    if issubclass(kind, nn.Module):
-        yield value
-    elif kind in (list, tuple, dict) and len(value) <= MAX_PARTS:
-        for item in value.values() if kind is dict else value:
-            if issubclass(type(item), nn.Module):
-                yield item

@@ -78,12 +78,24 @@ class AutocastProbe(Probe):
 
 
 def _region() -> Place:
-    """The line that opened the region: the nearest one above where one of the user's functions stands."""
+    """The line that opened the region: the nearest one above where one of the user's functions stands.
+
+    Else the only one in their files that leaves a region open, in a method that has returned since.
+    """
+    left_open: set[tuple[str, str | None, int]] = set()
     for frame in user_frames():
-        code = frame.f_code
-        tree = parse_file(code.co_filename)
-        first = None if code.co_name == "<module>" else code.co_firstlineno
-        line = Regions(tree).entered_at(first, frame.f_lineno) if tree is not None else None
-        if line is not None:
-            return replace(place_of(frame), line=line, source=linecache.getline(code.co_filename, line).strip())
+        file = frame.f_code.co_filename
+        if (tree := parse_file(file)) is None:
+            continue
+        regions, first = Regions(tree), None if frame.f_code.co_name == "<module>" else frame.f_code.co_firstlineno
+        if (line := regions.entered_at(first, frame.f_lineno)) is not None:
+            return replace(place_of(frame), line=line, source=_text(file, line))
+        left_open.update((file, function, line) for function, line in regions.left_open())
+    if len(left_open) == 1:
+        ((file, function, line),) = left_open
+        return Place(file=file, line=line, function=function, source=_text(file, line))
     return call_site()
+
+
+def _text(file: str, line: int) -> str:
+    return linecache.getline(file, line).strip()

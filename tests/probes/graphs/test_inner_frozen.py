@@ -1,7 +1,10 @@
 """Teachers inside the model."""
 
 import copy
+import functools
 import linecache
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -95,18 +98,47 @@ def test_a_teacher_of_which_only_a_method_is_called_is_found(used: bool) -> None
     assert all("its method" in linecache.getline(str(fact.place.file), fact.place.line or 0) for fact in facts)
 
 
+class Asker:
+    """Has a teacher, and asks it."""
+
+    def __init__(self, teacher: nn.Module) -> None:
+        self.teacher = teacher
+
+    def ask(self, x: torch.Tensor) -> object:
+        """What it says."""
+        return self.teacher(x)
+
+
+def ask(teacher: nn.Module, x: torch.Tensor) -> object:
+    return teacher(x)
+
+
+HIDDEN: dict[str, Callable[[nn.Module], Any]] = {
+    "list": lambda teacher: [teacher],
+    "partial": lambda teacher: functools.partial(ask, teacher),
+    "closure": lambda teacher: lambda x: teacher(x),
+    "method": lambda teacher: Asker(teacher).ask,
+    "object": Asker,
+    "partial of a method of an object": lambda teacher: functools.partial(Asker(teacher).ask),
+}
+
+
+@pytest.mark.parametrize("how", HIDDEN)
 @pytest.mark.parametrize("used", [False, True])
-def test_a_teacher_that_torch_does_not_know_is_found(used: bool) -> None:
-    """It stands in a list, to be kept out of the state."""
+def test_a_teacher_that_torch_does_not_know_is_found(used: bool, how: str) -> None:
+    """It is hidden, to be kept out of the state."""
+    teachers: list[nn.Module] = []
 
     class Hiding(Pair):
         def __init__(self) -> None:
             super().__init__()
-            self.hidden = [self.teacher]
+            self.hidden = HIDDEN[how](self.teacher)
+            teachers.append(self.teacher)
             del self.teacher
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            target = self.hidden[0](x)
+            hidden = self.hidden
+            target = hidden[0](x) if how == "list" else hidden.ask(x) if how == "object" else hidden(x)
             return (self.student(x) - (target if used else target.detach())).pow(2).mean()
 
     pair = Hiding()
@@ -117,7 +149,7 @@ def test_a_teacher_that_torch_does_not_know_is_found(used: bool) -> None:
             pair(torch.randn(4, 6)).backward()
             optimizer.step()
     assert bool(loop.of(UnusedGraphs)) is not used
-    assert not pair.hidden[0]._forward_hooks
+    assert not teachers[0]._forward_hooks
 
 
 @pytest.mark.parametrize("used", [False, True])

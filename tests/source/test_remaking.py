@@ -1,0 +1,34 @@
+"""Which statement gives an attribute something new."""
+
+from pathlib import Path
+
+import pytest
+
+from memguard.source.remaking import remade_attribute
+
+MADE = """class Ensemble:
+    def __post_init__(self):
+        self.Z = torch.zeros(8)
+
+    def {first}(self):
+        self.Z = torch.zeros(8)
+
+    def close_epoch(self):
+        self.Z = {value}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "value", "line"),
+    [
+        ("__init__", "torch.randn(8)", 9),  # what a constructor gives is the first
+        ("reset", "0.6 * self.Z + 0.4 * said", 9),  # the old one is certainly there
+        ("reset", "torch.randn(8)", 6),  # as likely as the other
+    ],
+)
+def test_the_statement_that_meets_the_old_one_is_told(tmp_path: Path, first: str, value: str, line: int) -> None:
+    """A constructor's never, and one that makes the new from the old before any other."""
+    file = tmp_path / "ensemble.py"
+    file.write_text(MADE.format(first=first, value=value))
+    place = remade_attribute(str(file), "Ensemble", "Z")
+    assert place is not None and place.line == line
