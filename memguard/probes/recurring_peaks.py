@@ -22,7 +22,7 @@ SHORTEST, LONGEST = 5, 4096
 EQUAL = 3
 """Intervals in a row that are alike."""
 USUAL = 16
-"""Ordinary batches of which the largest peak is the usual one."""
+"""Ordinary batches in a row, of which the largest peak is the usual one for those that follow."""
 LOOKS = 12
 """Batches that are looked at so, whatever that costs; afterwards as many again, after ever longer whiles."""
 FIRST_WAIT, LONGER = 1024, 4
@@ -39,7 +39,10 @@ class RecurringPeaksProbe(Probe):
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._seen = self._without = 0
-        self._usual: deque[int] = deque(maxlen=USUAL)
+        self._bar: float | None = None
+        """Above it a peak stands out; None before the first ordinary batches."""
+        self._ordinary = self._largest = 0
+        """How many there were since the bar was set, and the largest peak of these."""
         self._higher: deque[int] = deque(maxlen=EQUAL + 1)
         """Training batches that stood out, by their numbers among training's."""
         self._left, self._wait, self._again = LOOKS, FIRST_WAIT, 0
@@ -63,17 +66,19 @@ class RecurringPeaksProbe(Probe):
             self._expect()
 
     def _stands_out(self, number: int, peak: int) -> bool:
-        usual = self._usual
-        if len(usual) < USUAL or peak <= HIGHER * max(usual):
-            usual.append(peak)
-            return False
-        higher = self._higher
-        if higher and number - higher[-1] < SHORTEST:
+        if self._bar is not None and peak > self._bar:
+            higher = self._higher
+            if not higher or number - higher[-1] >= SHORTEST:
+                higher.append(number)
+                return True
             higher.clear()  # a level that changed, or no interval
-            usual.append(peak)
-            return False
-        higher.append(number)
-        return True
+        self._ordinary += 1
+        if peak > self._largest:
+            self._largest = peak
+        if self._ordinary == USUAL:
+            self._bar = HIGHER * self._largest
+            self._ordinary = self._largest = 0
+        return False
 
     def _expect(self) -> None:
         """Asks for a look at the next one, where intervals are equal."""
