@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, final
 
 from memguard.detectors.interface import PEAKS, Detector
-from memguard.detectors.telling import Room, at, from_fact, holder, in_code, plural
-from memguard.facts import Fact, FunctionContextHolds, Place, RetainedGraphs
+from memguard.detectors.telling import Room, at, from_fact, from_post_mortem, holder, in_code, plural
+from memguard.facts import Fact, FunctionContextHolds, Place, RanOutOfMemory, RetainedGraphs
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run
 from memguard.units import format_bytes
@@ -52,6 +52,7 @@ class RetainedGraph(Detector):
         """Concludes from retained graphs that no recurrent state carries."""
         if isinstance(fact, FunctionContextHolds):
             self._cycle = self._cycle or fact.cycle
+        yield from _ran_out(self, fact, run)
         if not isinstance(fact, RetainedGraphs) or fact.carried:
             return
         if self._cycle and fact.place.holder is None and fact.place.line is None:
@@ -120,6 +121,7 @@ class CarriedState(Detector):
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Concludes from retained graphs that the newest graph reaches."""
+        yield from _ran_out(self, fact, run)
         if not isinstance(fact, RetainedGraphs) or not fact.carried:
             return
         per_batch = _per_batch(fact)
@@ -138,6 +140,13 @@ class CarriedState(Detector):
             nbytes=fact.bytes,
             bytes_per_batch=per_batch,
         )
+
+
+def _ran_out(rule: Detector, fact: Fact, run: Run) -> Iterator[Finding]:
+    """Of graphs that filled the device before anything was told of them."""
+    proven = from_post_mortem(rule, fact, run, "leak")
+    if proven is not None and isinstance(fact, RanOutOfMemory) and fact.rule == rule.code:
+        yield proven
 
 
 def _who(fact: RetainedGraphs) -> str:

@@ -123,9 +123,10 @@ def from_record(
 def from_post_mortem(rule: Detector, fact: Fact, run: Run, cause: str) -> Finding | None:
     """The finding of the rule that an out-of-memory error proved right, if its cause is the rule's own.
 
-    An error that the program caught is told without alarm: searching for a batch size means to run out.
+    A leak of another rule's kind is not: what keeps graphs is MG101's or MG102's. An error that the program caught is
+    told without alarm: searching for a batch size means to run out.
     """
-    if not isinstance(fact, RanOutOfMemory) or fact.cause != cause:
+    if not isinstance(fact, RanOutOfMemory) or fact.cause != cause or fact.rule not in (None, rule.code):
         return None
     severity = Severity.INFO if fact.caught else Severity.CRITICAL
     return from_fact(

@@ -63,6 +63,8 @@ class RanOutOfMemory(Fact):
     """The optimizer's class, where its state is the cause."""
     caught: bool = False
     """Whether the program caught the error and went on."""
+    rule: str | None = None
+    """The code of the rule whose kind of leak it is, where nothing had told of it before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

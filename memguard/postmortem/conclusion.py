@@ -51,6 +51,8 @@ class PostMortem:
     """What would be free without the cause."""
     optimizer: str | None = None
     """Class of the optimizer whose state is the cause."""
+    rule: str | None = None
+    """The rule whose kind of leak it is, where nothing had told of it."""
     caught: bool = False
     """Whether the program caught the error and went on."""
     seconds: float = 0.0
@@ -69,6 +71,7 @@ class PostMortem:
             bytes=self.bytes or None,
             holder=optimizer,
             caught=self.caught,
+            rule=self.rule,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -136,5 +139,6 @@ def conclude(scene: Scene, *, name: str | None = None, seconds: float = 0.0) -> 
         findings=tuple(sorted({finding.code for finding in scene.findings})),
         bytes=verdict.bytes,
         optimizer=verdict.optimizer.name if verdict.optimizer is not None else None,
+        rule=verdict.rule,
         seconds=seconds,
     )

@@ -48,6 +48,15 @@ class Verdict:
     spike: Spike | None = None
     evidence: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def rule(self) -> str | None:
+        """The rule that would have told of graphs which something was seen to keep, had there been time."""
+        if self.cause is not Cause.LEAK or self.hoard is None or self.finding is not None:
+            return None
+        if self.hoard.feeds == "carried":
+            return "MG102"
+        return "MG101" if self.hoard.graph else None
+
 
 def matters(scene: Scene, nbytes: int) -> bool:
     """Whether so many bytes would have been enough for the request, and are no small part of what is allocated."""

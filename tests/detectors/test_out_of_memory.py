@@ -26,6 +26,14 @@ def test_an_error_is_told_by_the_rule_of_its_cause(code: str, cause: str) -> Non
     assert judge(RULES[code](), ERROR) == []
 
 
+@pytest.mark.parametrize("kind", ["MG101", "MG102", None])
+def test_graphs_that_filled_the_device_are_told_by_their_own_rule(kind: str | None) -> None:
+    """One rule alone tells a leak: MG501 where nobody knows what kind it is."""
+    leak = replace(ERROR, cause="leak", rule=kind)
+    told = {code for code in ("MG101", "MG102", "MG501") if judge(RULES[code](), leak)}
+    assert told == {kind or "MG501"}
+
+
 def test_an_error_that_the_program_caught_is_no_alarm() -> None:
     """Searching for the largest batch means to run out of memory."""
     found = judge(RULES["MG503"](), replace(ERROR, cause="long-batch", caught=True))

@@ -59,6 +59,7 @@ def test_the_state_that_carries_all_graphs_is_named(tmp_path: Path) -> None:
         assert told["place"]["line"] in lines_carrying()
         assert f"{holder}.detach()" in told["advice"][0]["text"]
         assert "no_grad" in told["advice"][0]["text"]
+        assert told["codes"] == ["MG102"]
         with watched(tmp_path / f"{number}, cut") as guard:
             program(guard, cut=True)
 
@@ -76,13 +77,32 @@ def test_one_batch_too_large_is_no_leak(rows: int, tmp_path: Path) -> None:
     assert fail(too_large, tmp_path)["cause_kind"] == "size"
 
 
+def test_a_list_of_graphs_that_fills_the_device_at_once_is_its_rule_s(tmp_path: Path) -> None:
+    """Memory runs out before eight batches were seen: what is told has the code all the same."""
+
+    def few_batches(guard: Guard, *, cut: bool) -> None:
+        model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        guard.add(model)
+        seen = []
+        for _ in range(20):
+            optimizer.zero_grad()
+            x = torch.randn(4096, WIDTH)
+            model(x).square().mean().backward()
+            optimizer.step()
+            seen.append(model(x).mean())  # kept
+
+    told = fail(few_batches, tmp_path)
+    assert told["cause_kind"] == "leak" and told["codes"] == ["MG101"]
+
+
 def fail(program: Callable[..., None], logdir: Path) -> dict[str, Any]:
     guard = watched(logdir)
     with pytest.raises(torch.OutOfMemoryError), guard:
         program(guard, cut=False)
     told = guard.result().oom
     assert told is not None
-    return told
+    return {**told, "codes": [finding.code for finding in guard.result().findings]}
 
 
 def watched(logdir: Path) -> Guard:
