@@ -24,6 +24,8 @@ SETTLING_BATCHES = 3
 """First sizes that are left out: the optimizer's state and workspaces come with them."""
 LOW_SHARE = 0.97
 QUIET_BATCHES = 3
+RISE_SHARE = 0.0005
+"""Of the device, by which more stays after a batch than after the last such one: it grows, and MG501 tells of that."""
 
 
 @final
@@ -182,6 +184,8 @@ class LowHeadroom(Detector):
     def __init__(self) -> None:
         self._batches = 0
         self._high = 0
+        self._end: int | None = None
+        """What stayed after the last batch that came so near."""
         self._told = False
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
@@ -196,6 +200,10 @@ class LowHeadroom(Detector):
             needed, total, outside = peak, limit, 0
         if needed <= LOW_SHARE * total:
             return
+        end, before = record.allocated_end_bytes or 0, self._end
+        self._end = end
+        if before is not None and end - before >= RISE_SHARE * total:
+            return  # no smaller batch helps
         self._high += 1
         if self._high < QUIET_BATCHES:
             return

@@ -303,3 +303,11 @@ def test_a_share_of_the_device_has_an_edge_of_its_own() -> None:
     (found,) = judge(LowHeadroom(), *(record(i, **near) for i in range(10)), run=run)
     assert found.bytes == 64 * MIB and "64.0 MiB of 6.00 GiB are left" in found.message
     assert judge(LowHeadroom(), *(record(i, allocated_peak_bytes=5 * GIB) for i in range(10)), run=run) == []
+
+
+@pytest.mark.parametrize(("grows_bytes", "told"), [(0, True), (8 * MIB, True), (64 * MIB, False)])
+def test_an_edge_that_growth_leads_to_is_not_one_of_batch_size(grows_bytes: int, told: bool) -> None:
+    """No smaller batch would help: MG501 tells of it."""
+    near = {"allocated_peak_bytes": 23 * GIB + 600 * MIB}
+    records = [record(i, allocated_end_bytes=20 * GIB + grows_bytes * i, **near) for i in range(24)]
+    assert bool(judge(LowHeadroom(), *records)) is told
