@@ -9,7 +9,15 @@ from typing import ClassVar, final
 from memguard.detectors.interface import CROWDED, DEVICE, Detector
 from memguard.detectors.size_curve import REACH, fit
 from memguard.detectors.telling import from_fact, from_post_mortem, from_record, limit_of
-from memguard.facts import Fact, InputSize, OptimizerStateAhead, Place, RanOutOfMemory
+from memguard.facts import (
+    Fact,
+    InputSize,
+    KeptOutputs,
+    OptimizerStateAhead,
+    Place,
+    RanOutOfMemory,
+    RetainedGraphs,
+)
 from memguard.findings import Finding, Severity
 from memguard.stats import BatchRecord, Run, Stage
 from memguard.units import format_bytes
@@ -25,7 +33,7 @@ SETTLING_BATCHES = 3
 LOW_SHARE = 0.97
 QUIET_BATCHES = 3
 RISE_SHARE = 0.0005
-"""Of the device, by which more stays after a batch than after the last such one: it grows, and MG501 tells of that."""
+"""Of the device, by which more stays after a batch than after the last such one: it grows."""
 
 
 @final
@@ -186,7 +194,14 @@ class LowHeadroom(Detector):
         self._high = 0
         self._end: int | None = None
         """What stayed after the last batch that came so near."""
+        self._grows = False
+        """Whether something was seen to keep tensors of many batches: it is told of, with what is left."""
         self._told = False
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Hears of what makes memory grow."""
+        self._grows = self._grows or isinstance(fact, (KeptOutputs, RetainedGraphs))
+        return ()
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Compares the peak with what there is; three such batches make it a habit."""
@@ -202,7 +217,7 @@ class LowHeadroom(Detector):
             return
         end, before = record.allocated_end_bytes or 0, self._end
         self._end = end
-        if before is not None and end - before >= RISE_SHARE * total:
+        if self._grows and before is not None and end - before >= RISE_SHARE * total:
             return  # no smaller batch helps
         self._high += 1
         if self._high < QUIET_BATCHES:
