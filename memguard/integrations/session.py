@@ -140,8 +140,7 @@ class Session:
         self._opened = False
         self.has_begun = False
         """Whether it was ever opened."""
-        self._thread = get_ident()
-        self._pid = process.pid
+        self._thread, self._pid = get_ident(), process.pid
         self._stages: list[Stage] = []
         self._planned: int | None = None
         self._train_batches = 0

@@ -11,6 +11,8 @@ its backward: a target of the loss. So is what a method of a model asks its part
 began the batch is called again. Where optimizers step and no forward is known for long (copies of the model are
 trained, and it gets their gradients), each step is a batch; from the first on where no root can be called at all.
 `guard.batches(loader)` says it exactly, and then nothing is inferred.
+
+Long because all of these rules share what is known of the open batch.
 """
 
 from __future__ import annotations
