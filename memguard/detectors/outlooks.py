@@ -19,7 +19,7 @@ from memguard.facts import (
     RetainedGraphs,
 )
 from memguard.findings import Finding, Severity
-from memguard.stats import BatchRecord, Run, Stage
+from memguard.stats import BatchRecord, Run, SlowStats, Stage
 from memguard.units import format_bytes
 
 MIN_POINTS = 12
@@ -192,6 +192,9 @@ class LowHeadroom(Detector):
     def __init__(self) -> None:
         self._batches = 0
         self._high = 0
+        self._slow: SlowStats | None = None
+        self._own = self._own_before = 0
+        """The most that this process reserved since the driver's newest reading, and between that and the one before."""
         self._end: int | None = None
         """What stayed after the last batch that came so near."""
         self._grows = False
@@ -209,7 +212,7 @@ class LowHeadroom(Detector):
         self._batches += 1
         if self._told or not total or peak is None or run.device == "cpu":
             return
-        outside = max((record.device_used_bytes or 0) - (record.reserved_bytes or 0), 0) if record.reserved_bytes else 0
+        outside = self._outside(record, run) if record.reserved_bytes else 0
         needed, limit = peak + outside, limit_of(run) or total
         if limit - peak < total - needed:  # the process's own share ends before the device does
             needed, total, outside = peak, limit, 0
@@ -235,3 +238,13 @@ class LowHeadroom(Detector):
             "checkpointing.",
             nbytes=max(total - needed, 0),
         )
+
+    def _outside(self, record: BatchRecord, run: Run) -> int:
+        """What others and libraries hold: the driver's reading, less what this process may have held when it was taken.
+
+        The reading is some batches old, and the cache may have been flushed since.
+        """
+        if run.slow is not self._slow:
+            self._slow, self._own, self._own_before = run.slow, 0, self._own
+        self._own = max(self._own, record.reserved_peak_bytes or 0, record.reserved_bytes or 0)
+        return max((record.device_used_bytes or 0) - max(self._own, self._own_before), 0)

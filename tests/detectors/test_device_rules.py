@@ -322,3 +322,13 @@ def test_an_edge_that_a_known_growth_leads_to_is_not_one_of_batch_size(grows_byt
     records = [record(i, allocated_end_bytes=20 * GIB + grows_bytes * i, **near) for i in range(24)]
     told = judge(LowHeadroom(), *([kept] if known else []), *records)
     assert bool(told) is not (known and grows_bytes == 64 * MIB)
+
+
+def test_a_reading_older_than_a_flush_of_the_cache_is_not_the_memory_of_others() -> None:
+    """What the driver last saw was this process's own cache; what others do hold is still told, with the same room."""
+    used: dict[str, object] = {"device_used_bytes": 23 * GIB + 800 * MIB}
+    before = [record(i, allocated_peak_bytes=20 * GIB, reserved_bytes=23 * GIB, **used) for i in range(4)]
+    after = [record(i, allocated_peak_bytes=12 * GIB, reserved_bytes=12 * GIB, **used) for i in range(4, 10)]
+    assert judge(LowHeadroom(), *before, *after) == []
+    (found,) = judge(LowHeadroom(), *after)
+    assert "224 MiB of 24.0 GiB are left (11.8 GiB belong to others" in found.message
