@@ -194,7 +194,7 @@ class LowHeadroom(Detector):
         self._high = 0
         self._slow: SlowStats | None = None
         self._own = self._own_before = 0
-        """The most that this process reserved since the driver's newest reading, and between that and the one before."""
+        """The most that this process reserved since the newest reading of the driver, and from the one before to it."""
         self._end: int | None = None
         """What stayed after the last batch that came so near."""
         self._grows = False

@@ -26,6 +26,8 @@ HITS, WAIT = 2, 8
 TRIES = 3
 MIN_CIRCLES = 2
 """Circles of one kind at once; a single one must be found twice."""
+AGAIN = 2
+"""Of what must wait at once, what is found twice needs this part in one of the looks."""
 
 
 @final
@@ -51,7 +53,8 @@ class CollectedMemoryProbe(Probe):
         self._least = LEAST
         self._collected: deque[int] = deque(maxlen=64)
         """Batches in which the collector found garbage."""
-        self._places: set[Place] = set()
+        self._found: dict[Place, int] = {}
+        """Bytes of the circles that the last look found closed at a place."""
 
     def install(self) -> None:
         """Listens to the collector."""
@@ -121,10 +124,13 @@ class CollectedMemoryProbe(Probe):
     def _look(self) -> bool:
         found = look_at_garbage()
         circle = found.circle if found is not None else None
-        if circle is None or not circle.is_closed_there or circle.bytes < self._least:
+        if circle is None or not circle.is_closed_there:
             return False
-        if circle.count < MIN_CIRCLES and circle.place not in self._places:
-            self._places.add(circle.place)
+        before, self._found[circle.place] = self._found.get(circle.place, 0), circle.bytes
+        if circle.bytes < self._least:  # the collector may have been there just before the look
+            if AGAIN * max(before, circle.bytes) < self._least or not before:
+                return False
+        elif circle.count < MIN_CIRCLES and not before:
             return False
         self.report(
             FreedByCollector(

@@ -92,6 +92,14 @@ def test_the_collector_runs_between_training_batches() -> None:
     assert [fact.place.holder for fact in facts] == ["Table.get"]
 
 
+def test_the_collector_was_there_just_before_the_looks() -> None:
+    """Half of what came together is enough, where two looks find it at one place; a little of it is not."""
+    ends = lambda index: 40 * MIB + (index % 16) * BYTES  # noqa: E731
+    facts = run(lambda: Table(circular=True), ends, collect=5, batches=80)
+    assert [(fact.place.holder, fact.bytes) for fact in facts] == [("Table.get", 4 * BYTES)]
+    assert run(lambda: Table(circular=True), ends, collect=2, batches=80) == []
+
+
 def test_without_numbers_the_collections_are_counted() -> None:
     """As on the CPU: those that found garbage, after the first batches."""
     facts = run(lambda: Table(circular=True), lambda index: None, collect=10)
