@@ -46,7 +46,15 @@ def is_on_host(place: Place) -> bool:
                 statement = node  # of several on one line, the last that names the holder
     if statement is None or isinstance(statement, _FUNCTIONS):
         return False
-    return _brings(statement, function, MAX_DEPTH)
+    called = _call_of(statement, name) if name else None
+    given: list[ast.AST] = [statement] if called is None else [*called.args, *(word.value for word in called.keywords)]
+    return any(_brings(part, function, MAX_DEPTH) for part in given)
+
+
+def _call_of(statement: ast.stmt, name: str) -> ast.Call | None:
+    """Where the holder itself is called, as a metric is: it keeps what it is given, whatever becomes of its answer."""
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    return next((call for call in calls if last_name(call.func) == name), None)
 
 
 def _brings(node: ast.AST, function: ast.AST, depth: int) -> bool:

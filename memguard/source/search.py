@@ -155,7 +155,7 @@ class Search:
                     return
                 level = self._level(rest)
                 if level is not None and self._kind(level) == "object" and self._carries(site.arguments(), sight):
-                    self._add(sight, site, full, level, 1.0)
+                    self._add(sight, site, full, level, 1.5 if site.loops else 1.0)
                     return  # metric(output, target)
         if name in _FIRST_ARGUMENT_MUTATORS and len(call.args) >= 2:
             first = chain_of(call.args[0])

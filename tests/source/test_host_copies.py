@@ -55,6 +55,21 @@ def test_what_was_brought_to_the_host_is_told_from_the_statement(tmp_path: Path,
     assert is_on_host(Place(file=str(file), line=6)) is host
 
 
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("total += metric(out, out * 2).item()", False),
+        ("total += float(self.metric(out.cpu(), out))", True),
+        ("metric.add(out.item())", True),
+    ],
+)
+def test_what_a_metric_answers_says_nothing_of_what_it_keeps(tmp_path: Path, text: str, host: bool) -> None:
+    """Where the holder is called, its arguments are what it keeps."""
+    file = tmp_path / "program.py"
+    file.write_text(f"def f(self, out, metric, total):\n    {text}\n")
+    assert is_on_host(Place(file=str(file), line=2, holder="metric")) is host
+
+
 def test_an_attribute_that_is_set_says_nothing_of_its_object(tmp_path: Path) -> None:
     """``state.best = loss.item()`` brings no ``state`` to the host; an element that is set does."""
     file = tmp_path / "program.py"

@@ -68,6 +68,8 @@ class Growth:
     """Of the weights in its newest element, where they are a copy of a model's, and are called: met as models."""
     length: int = 0
     """How many it has now."""
+    number: int = 0
+    """The container's identity; only good while it lives."""
     capacity: int | None = None
     """How many it can have, as far as its maxlen or the source tells."""
 
@@ -165,6 +167,7 @@ def _growth_of(
         pinned=torch.cuda.is_initialized() and any(tensor.is_pinned() for tensor in tensors),
         copy_bytes=copy_bytes,
         length=length_of(link.value),
+        number=id(link.value),
         capacity=capacity_of(link, place.file, place.holder),
     )
 

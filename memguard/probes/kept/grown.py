@@ -53,6 +53,8 @@ class GrownContainers:
         self._watch, self._report, self._views, self._steps_since = watch, report, views, steps_since
         self._limited: set[object] = set()
         """Where containers grow that were told before they outgrew what their length is compared with."""
+        self._lengths: dict[int, int] = {}
+        """Of those that were met, by their identities: one that only grew since is told, whatever leads to it now."""
 
     def tell(self, survey: Survey, before: Census, batches: int, owned: dict[int, int]) -> None:
         """Of each container the statement that adds to it, under the rule that fits what it holds.
@@ -79,7 +81,9 @@ class GrownContainers:
                 continue
             place = growth.place
             where = (place.file, place.line)
-            if where in watch.told and not self._outgrew_what_limited(growth):
+            is_known = growth.length >= self._lengths.get(growth.number, growth.length + 1)
+            self._lengths[growth.number] = growth.length
+            if (where in watch.told or is_known) and not self._outgrew_what_limited(growth):
                 continue
             if growth.newest and trained.issuperset(growth.newest):
                 if not state.issuperset(growth.newest):  # an optimizer's own history has an end
@@ -92,6 +96,7 @@ class GrownContainers:
                 if self._steps_since(watch.batches - batches) >= MIN_GRAPHS:
                     self._tell_graphs(growth, growth.graphs, batches)
                 else:
+                    del self._lengths[growth.number]
                     watch.told.discard(where)  # losses of one step, perhaps: to be seen once more
                 continue
             elsewhere = growth.on_cpu and watch.device.startswith(_ACCELERATORS)

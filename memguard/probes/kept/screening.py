@@ -5,6 +5,7 @@ Counts instead of naming. What it suspects is named by a `Survey`, which costs s
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ MIN_GROWTH = 8
 """Elements by which it must have grown in all."""
 STEADY = 0.6
 """What grows by less than that with every batch must go on as it did before: a cache fills ever more slowly."""
+SAME_RATE = 0.02
+"""By how much two of them may differ where the elements were replaced as well."""
 MIN_PIN_BYTES = 64 * 1024
 PIN_RATIO = 8
 COPY_SHARE = 0.9
@@ -170,7 +173,7 @@ class Screening:
         then = self._before.get(position.number)
         newest = _telling_of(value)
         last = self._newest_before.get(position.number)
-        if last is not None and last() is None:
+        if last is not None and last() is None and not self._is_copied_longer(position.number, length, then):
             then = None
         is_young = then is not None and 0 < length - then[0] < MIN_GROWTH
         self.lengths[position.number] = then if then is not None and is_young else (length, self.batch)
@@ -188,6 +191,16 @@ class Screening:
                     length *= STATE_TIMES
                 keys = [key[0] for tensor in sample if (key := storage_key(tensor)) is not None]
                 self._lists[position.number] = (length, keys)
+
+    def _is_copied_longer(self, number: int, length: int, then: tuple[int, int] | None) -> bool:
+        """Whether a container whose elements are gone grew by exactly as much a batch as the last time.
+
+        A metric's forward copies all that it has; an episode's list is not so regular.
+        """
+        if then is None or length - then[0] < MIN_GROWTH:
+            return False
+        rate = self.rates[number] = (length - then[0]) / max(self.batch - then[1], 1)
+        return rate >= PER_BATCH and math.isclose(rate, self._rates_before.get(number, 0.0), rel_tol=SAME_RATE)
 
     def _is_much(self, length: int, then: tuple[int, int] | None, newest: Any) -> bool:
         """Whether a container has so many elements, or grew by such large ones, as to matter to shared memory."""

@@ -10,7 +10,7 @@ from torch import nn
 from memguard.facts import Fact, RetainedGraphs, SavedAfterBackward
 from memguard.probes.graphs.old_graphs import GraphsProbe
 from memguard.stats import Stage
-from tests.probes.loop import Loop, sees_saved_tensors
+from tests.probes.loop import Loop, sees_created_graphs, sees_saved_tensors
 
 
 def line_of(fact: Fact) -> str:
@@ -264,6 +264,7 @@ def products(*, cut: bool, depth: int = 9) -> list[RetainedGraphs]:
     return loop.of(RetainedGraphs)
 
 
+@sees_created_graphs
 def test_a_vector_that_carries_its_products_graphs_is_told_after_six() -> None:
     """Each product runs through all before it once more: the ninth through five hundred times as much as the first."""
     (fact,) = products(cut=False)

@@ -45,6 +45,31 @@ def test_views_that_pile_up_are_told_as_views() -> None:
     assert 8 * fact.used_bytes < fact.pinned_bytes
 
 
+class Exact:
+    """A metric whose forward copies all that it has, beside what it is given."""
+
+    def __init__(self) -> None:
+        self.rows: list[torch.Tensor] = []
+
+    def take(self, rows: torch.Tensor) -> None:
+        self.rows = [kept.clone() for kept in self.rows] + [rows]
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [(1000, ["Exact.rows"]), (40, [])],
+)
+def test_a_list_that_is_copied_and_grows_by_the_same_with_each_batch_is_told(limit: int, told: list[str]) -> None:
+    """Nothing in it is as old as a batch; where its length is another each time, it is another list."""
+    exact, model = Exact(), nn.Linear(2, 2)
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for batch in loop.batches(70):
+            exact.take(torch.zeros(ROWS, WIDTH))
+            if batch % limit == limit - 1:
+                exact.rows = exact.rows[: batch % 7]
+    assert [fact.place.holder for fact in loop.of(KeptOutputs)] == told
+
+
 class Hardest:
     """Keeps some rows of each tensor, with a number each."""
 

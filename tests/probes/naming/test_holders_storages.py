@@ -185,6 +185,29 @@ def test_installed_metric_is_named_at_the_users_call(call: str, tmp_path: Path) 
     assert holders[0].place.holder == "Lit.auc"
 
 
+def test_a_variable_that_is_called_comes_before_what_its_library_calls_itself(tmp_path: Path) -> None:
+    """The metric wraps its own methods, and is ``self`` in there, in a frame's statement that fits better."""
+    library = LIBRARY.replace(
+        "        self.preds = []",
+        "        self.preds = []\n"
+        "        def wrapped():\n"
+        "            for _ in range(1):\n"
+        "                self.preds.append(torch.cat(self.preds))\n"
+        "        self.wrapped = wrapped",
+    )
+    script = """
+    from installed_metrics import Catalogue
+    net, auc = nn.Linear(8, 1), Catalogue()
+    total = 0.0
+    for x, y in batches():
+        with torch.no_grad():
+            total += float(auc(net(x), y) or 0)  # <-
+    """
+    holders = run(script, tmp_path, graph=False, others={"installed_metrics": library})
+    assert holders[0].place.line in marked_lines(tmp_path / "script.py"), str(holders)
+    assert holders[0].place.holder == "auc"
+
+
 def test_extra_root_is_named(tmp_path: Path) -> None:
     """A callback that only the framework holds is found through the extra roots."""
     script = """
