@@ -124,14 +124,14 @@ class EvaluationProbe(Probe):
                     model.last_used = max(model.last_used, mark.batch)
         for mark in marks:
             model = self._models.get((mark.module, mark.training))
-            if model is None or (mark.module in self._kept and not mark.training and mark.alive <= 0):
+            if model is None or (mark.module in self._kept and not mark.training and not mark.alive):
                 continue  # it was counted while it was kept
             if mark.asked in self.watch.retained_at and not mark.used:
                 continue  # a holder was told of, which has the next ones too
             if mark.site is not None and not mark.fed:
                 model.sites.setdefault(mark.site, [0, 0])[not mark.used] += 1
             few = model.unused + 1 < MIN_UNUSED and not model.beside
-            line = self._lines.died(mark, model.name, few=few and not model.used) if mark.alive <= 0 else None
+            line = self._lines.died(mark, model.name, few=few and not model.used) if not mark.alive else None
             if line is not None and (model.used or few) and not self._differentiates(model):
                 self._tell_line(model, *line)
             if mark.used or mark.fed:
@@ -142,7 +142,7 @@ class EvaluationProbe(Probe):
             model.batches += mark.batch != model.last_batch
             model.last_batch = mark.batch
             model.first_batch = mark.batch if model.first_batch is None else model.first_batch
-            model.kept = model.kept or mark.alive > 0
+            model.kept = model.kept or mark.alive
             if mark.site is not None:
                 model.died_at(mark.site, mark.asked or mark.site)
             near = [self._used_batches.get(mark.batch + by, mark.module) for by in (0, 1)]

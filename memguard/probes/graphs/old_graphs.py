@@ -244,7 +244,7 @@ class GraphsProbe(Probe):
         if watch.optimizer_steps >= MIN_STEPS:
             return  # then they are found by the steps that they survived
         gc.collect()
-        marks = [mark for mark in marks if mark.alive > 0]
+        marks = [mark for mark in marks if mark.alive]
         tied = tied_gradients(tied_marks(marks), watch) if len({mark.batch for mark in marks}) >= MIN_BATCHES else None
         keys = {id(mark) for mark in marks}
         reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)

@@ -105,7 +105,7 @@ class TrainingPassesProbe(Probe):
 
     def _conclude(self, module: nn.Module, model: _Model, output: object) -> None:
         now = self.watch.optimizer_steps
-        row = [one for one in model.recent if one.mark.alive <= 0 and not one.mark.used and one.mark.steps == now]
+        row = [one for one in model.recent if not one.mark.alive and not one.mark.used and one.mark.steps == now]
         if now == 0 or len(row) < IN_A_ROW or any(one.mark.used for one in model.recent):
             return
         if any(one.carried or (one.way and one.way in model.used) for one in row):
