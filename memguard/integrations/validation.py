@@ -124,7 +124,7 @@ class ValidationGuard:
             return
         if self.owes and model.training:
             self.release()
-        root = self._root(model)
+        root = self._roots.get(model) or self._root(model)
         root.depth += 1
         if model.training or not torch.is_grad_enabled():
             return
@@ -143,7 +143,9 @@ class ValidationGuard:
         root = self._roots.get(model)
         if root is None:
             return
-        depth, root.depth = root.depth, max(root.depth - 1, 0)
+        depth = root.depth
+        if depth:
+            root.depth = depth - 1
         if root.guarded_at:
             if depth == root.guarded_at:
                 self._leave(model, root)

@@ -101,8 +101,10 @@ class OpenForwards:
         self.depth += 1
         if self.depth > 1:
             return False
-        call = _next_call(sys._getframe(1))
-        self._outermost = id(call) if call is not None else 0
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code is not _CALL:  # as `_next_call`, in each batch
+            frame = frame.f_back
+        self._outermost = 0 if frame is None else id(frame)
         return True
 
     def find(self, model: int, *, in_hook: bool) -> tuple[nn.Module, FrameType] | None:
@@ -132,8 +134,11 @@ class OpenForwards:
 
     def leave(self) -> bool:
         """A forward is over; whether it was an outermost one."""
-        self.depth = max(self.depth - 1, 0)
-        return self.depth == 0
+        if self.depth > 1:
+            self.depth -= 1
+            return False
+        self.depth = 0
+        return True
 
     def interrupted(self, *, in_hook: bool) -> bool:
         """Whether forwards were left without a word; then none is open any more.
