@@ -212,19 +212,19 @@ class Ledger:
 
     def settle(self) -> None:
         """Moves what died since the last call to `died`, and looks which is the oldest that lives."""
-        if self.oldest != NEVER:
+        if not self.live:
+            self.oldest = NEVER
+        elif self.oldest != NEVER:
             try:
                 first = next(iter(self.live.values()), None)
                 self.oldest = first.batch if first is not None else NEVER
             except RuntimeError:
                 pass  # one died meanwhile on another thread: the older one will do
         dead = self._dead
-        if not dead and not self.died:
-            return
-        died = []
-        while dead:
-            died.append(dead.popleft())
-        self.died = died
+        if dead or self.died:
+            self.died = died = []
+            while dead:
+                died.append(dead.popleft())
 
     def forget(self) -> None:
         """Lets go of everything; sentinels still in graphs die unheard."""

@@ -72,7 +72,9 @@ class EvaluationProbe(Probe):
         mark = self.watch.ledger.current
         if mark is None:
             return
-        model = self._model(module)
+        model = self._models.get((mark.module, module.training))
+        if model is None or model.ref() is not module:
+            model = self._new_model(module)
         model.forwards += 1
         if model.told >= 2 or (model.used and (module.training or model.forwards > SITED)):
             if mark.module in self.watch.doubted and model.told < 2:
@@ -102,15 +104,23 @@ class EvaluationProbe(Probe):
 
     def on_batch_end(self) -> None:
         """Looks at what died since, and concludes."""
-        self._inner.clear()
+        if self._inner:
+            self._inner.clear()
+        watch, models = self.watch, self._models
+        if died := watch.ledger.died:
+            self._settle_calls(died)
+        if len(models) == 1 and not (watch.retained or self._captives):
+            (model,) = models.values()
+            if model.used:
+                return  # it is alone and trained: there is nothing to tell
         self._settle()
 
     def on_stage_end(self, stage: Stage) -> None:
         """Looks at what died with the stage's last variables; the end of a run takes optimizers away with them."""
+        self._settle_calls(self.watch.ledger.died)
         self._settle(ended=True)
 
     def _settle(self, *, ended: bool = False) -> None:
-        self._settle_calls(self.watch.ledger.died)
         marks = [*self.watch.ledger.died, *self._kept_marks()]
         changed, self._waiting = (self._waiting, {}) if ended else ({}, self._waiting)
         if not (marks or changed) or (len(self._models) == 1 and next(iter(self._models.values())).used):
@@ -402,11 +412,9 @@ class EvaluationProbe(Probe):
             model.optimized = module is not None and is_optimized(self.watch, [module])
         return model.optimized
 
-    def _model(self, module: nn.Module) -> EvaluatedModel:
-        key = (id(module), module.training)
-        model = self._models.get(key)
-        if model is None or model.ref() is not module:
-            model = self._models[key] = EvaluatedModel(weakref.ref(module), type(module).__name__)
+    def _new_model(self, module: nn.Module) -> EvaluatedModel:
+        model = EvaluatedModel(weakref.ref(module), type(module).__name__)
+        self._models[(id(module), module.training)] = model
         return model
 
 

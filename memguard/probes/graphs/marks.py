@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, final
 
@@ -93,7 +94,12 @@ class MarksProbe(Probe):
             mark.stemmed = False  # that was a teacher's: the answer does not come from it
         hook = not (mark.stemmed and mark.training and self._reached.get(mark.module, 0) >= REACHED)
         hook = hook or mark.module in watch.doubted
-        ledger.mark((output,) if type(output) is torch.Tensor else tensors_in(output), mark, output=True, hook=hook)
+        if type(output) is torch.Tensor and mark.alive:  # as `mark` does it
+            node: Any = output.grad_fn
+            if node is not None and ledger.mark_node(node, mark, hook=hook) and mark.output is None:
+                mark.output = weakref.ref(output)
+        else:
+            ledger.mark(tensors_in(output), mark, output=True, hook=hook)
         mark.answered = True
         if mark.alive:
             ledger.current = mark

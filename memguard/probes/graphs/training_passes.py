@@ -34,7 +34,7 @@ LEAST_SHARE = 0.25
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Pass:
     """One forward; nothing but its mark where there was no reason to ask."""
 
@@ -91,10 +91,12 @@ class TrainingPassesProbe(Probe):
         if model.told:
             return
         recent = model.recent
-        if recent and recent[-1].mark.used and len(model.used) < MOST_WAYS:
-            model.used.add(recent[-1].way)
-        while recent and recent[0].mark.used:
-            model.trained_bytes = max(model.trained_bytes, recent.popleft().bytes or 0)
+        if recent and (last := recent[-1]).mark.used and last.way and len(model.used) < MOST_WAYS:
+            model.used.add(last.way)
+        while recent and (first := recent[0]).mark.used:
+            recent.popleft()
+            if first.bytes is not None and first.bytes > model.trained_bytes:
+                model.trained_bytes = first.bytes
         if recent or not model.trained_bytes:
             recent.append(_Pass(mark, _bytes_of(output), _has_graph(args), call_site(), _way()))
         else:

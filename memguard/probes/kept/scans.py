@@ -92,7 +92,7 @@ class ScansProbe(Probe):
             rounds.begin(watch, MIN_HOST_BYTES)
         if rounds.is_open:
             self._go_on(rounds, SLICE_STEPS)
-        if watch.stage is Stage.TRAIN:
+        if watch.stage is Stage.TRAIN and (self._evaluated or self._is_joined or watch.jumps > self._jumps):
             fresh, self._evaluated = self._evaluated - self._explained, frozenset()
             if fresh or self._is_joined or watch.jumps > self._jumps:
                 self._is_joined, self._jumps = False, watch.jumps

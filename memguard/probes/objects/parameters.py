@@ -12,7 +12,7 @@ from typing import final
 import torch
 from torch import nn
 
-from memguard.module_parts import gradient_of, parts_of
+from memguard.module_parts import parts_of
 
 
 @final
@@ -43,7 +43,9 @@ def gradients_at(places: Iterable[ParameterAt]) -> list[torch.Tensor]:
     for place in places:
         module = place._module()
         parameter = module._parameters.get(place._name) if module is not None else None
-        if parameter is not None and (gradient := gradient_of(parameter)) is not None:
+        if parameter is None or not (parameter.is_leaf or parameter.retains_grad):  # as `gradient_of`
+            continue
+        if (gradient := parameter.grad) is not None:
             found.append(gradient)
     return found
 
