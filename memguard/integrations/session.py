@@ -267,7 +267,7 @@ class Session:
         """
         recorder, probes = self.recorder, self.probes
         try:
-            if recorder.batch_is_open:
+            if probes.in_batch or recorder.row.awaited > 0:
                 self.batch_end()
             recorder.batch_start(index, describe_shapes(inputs) if inputs is not None else None)
             if self.devices.listens:
@@ -328,6 +328,7 @@ class Session:
     def add_model(self, model: nn.Module) -> None:
         """Watches one more root model."""
         self.calm.add_model()
+        self.validation.joined()
         with self.recorder.part("probes"):
             self.probes.add_model(model)
         with self.recorder.part("further devices"):
@@ -349,19 +350,24 @@ class Session:
             self.probes.forward_start(model, args, kwargs)
         except Exception as error:
             self.recorder.failed("session", error)
+        validation = self.validation
+        if id(model) == validation.settled and model.training:
+            return
         try:
-            self.validation.forward_start(model, args, kwargs)
+            validation.forward_start(model, args, kwargs)
         except Exception as error:
-            self.validation.release()
+            validation.release()
             self.recorder.failed("validation guard", error)
 
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A root model has answered. Front doors ask `is_foreign` first."""
-        try:
-            self.validation.forward_end(model, output)
-        except Exception as error:
-            self.validation.release()
-            self.recorder.failed("validation guard", error)
+        validation = self.validation
+        if not (id(model) == validation.settled and model.training):
+            try:
+                validation.forward_end(model, output)
+            except Exception as error:
+                validation.release()
+                self.recorder.failed("validation guard", error)
         try:
             if output is None:
                 self.oom.passing()

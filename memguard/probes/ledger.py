@@ -24,6 +24,7 @@ MAX_LIVE = 4096
 """Forwards in the ledger at once; a run that keeps more has been told long ago."""
 NEVER = sys.maxsize
 """A batch that does not come."""
+_TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked up through its metaclass
 
 _task: Callable[[], object] = getattr(torch._C, "_current_graph_task_id", object)  # checked in torch 2.13
 _keep_graph = getattr(
@@ -36,9 +37,7 @@ class Sentinel:
     """What sits in the nodes of a forward's graph that are marked, and dies with the last of them."""
 
     __slots__ = ("__weakref__", "mark")
-
-    def __init__(self, mark: Mark) -> None:
-        self.mark = mark
+    mark: Mark
 
     def __deepcopy__(self, memo: object) -> None:
         return None
@@ -155,6 +154,7 @@ class Ledger:
         live: Forwards of which a node is alive.
         oldest: The batch of the first of them, or an earlier one; at the end of a batch nothing but the first's.
         died: Forwards whose graph died between the last two calls of `settle`.
+        is_ordinary: Whether all of them were of training, and a backward without a graph of its own ran through each.
         current: The forward that ended just now, if it built a graph.
         collecting: Whether the cyclic garbage collector runs right now (kept up to date by the cycles probe).
         collected: Forwards whose graph the collector freed, all together.
@@ -164,6 +164,7 @@ class Ledger:
         self.live: dict[int, Mark] = {}
         self.oldest = NEVER
         self.died: list[Mark] = []
+        self.is_ordinary = True
         self.current: Mark | None = None
         self.collecting = False
         self.collected = 0
@@ -197,7 +198,8 @@ class Ledger:
             live = self.live
             if len(live) >= MAX_LIVE:
                 return False
-            sentinel = Sentinel(mark)
+            sentinel = Sentinel()
+            sentinel.mark = mark
             mark.life = life = _Life(sentinel, _died)
             life.ledger, life.mark = self, mark
             first = mark.alive = True
@@ -222,9 +224,11 @@ class Ledger:
                 pass  # one died meanwhile on another thread: the older one will do
         dead = self._dead
         if dead or self.died:
-            self.died = died = []
+            self.died, self.is_ordinary = (died := []), True
             while dead:
-                died.append(dead.popleft())
+                died.append(mark := dead.popleft())
+                if not (mark.used and mark.training) or mark.created is not None or mark.stage is not _TRAIN:
+                    self.is_ordinary = False
 
     def forget(self) -> None:
         """Lets go of everything; sentinels still in graphs die unheard."""

@@ -57,6 +57,15 @@ class Pace:
         self._graphs_until = self._graphs_from = 0
         self._graphs_again = GRAPHS_AGAIN
 
+    def begins(self, stage: Stage) -> bool:
+        """Whether the batch that begins now is one of the first of its stage, which are looked at; else ask `looks`."""
+        number = self._batches.get(stage, 0)
+        if number >= FIRST_BATCHES:
+            return False
+        self._batches[stage] = number + 1
+        self._is_due = False
+        return True
+
     def looks(
         self,
         stage: Stage,

@@ -39,6 +39,7 @@ from memguard.probes.transforms import functorch_stack, in_transform, tracing_st
 from memguard.stats import BatchRecord, Stage
 
 _log = logging.getLogger("memguard")
+_TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked up through its metaclass
 
 LATE_MODELS, LATE_LOOKS = 4, 16
 """Models that are first called after the first batches, and how many batches are looked at for each of them."""
@@ -73,6 +74,7 @@ class Probes:
     Attributes:
         seconds: Own time so far, all events together.
         active: Whether the open batch is looked at.
+        in_batch: Whether one is open.
         settled_seconds: How much of it the pace knows of.
         waiting: Facts for the next `take`.
         passes_over: Whether no probe hears of forwards in batches that are not looked at.
@@ -92,7 +94,7 @@ class Probes:
         self.pace = Pace() if pace is None else pace
         self.seconds = 0.0
         self.active = False
-        self._in_batch = False
+        self.in_batch = False
         self._asked = self._late_models = 0
         self.waiting: list[Fact] = []
         self._on_failure = on_failure
@@ -166,20 +168,23 @@ class Probes:
         watch.batch, watch.stage = batch, stage
         watch.batches += 1
         self._thread = get_ident()
-        self._in_batch = True
-        closely, surely = batch <= watch.dense_until, batch <= watch.surely_until
-        trains = stage is Stage.TRAIN
-        graphs = not trains and stage.evaluates and torch.is_grad_enabled()
-        expected = watch.expected if trains else None
-        self.active = active = self.pace.looks(stage, closely=closely, surely=surely, graphs=graphs, expected=expected)
-        self._heard = heard = self._dense if active else self._always
+        self.in_batch = True
+        active = self.pace.begins(stage) or self._looks(batch, stage)
+        self.active, self._heard = active, (heard := self._dense if active else self._always)
         if listeners := heard["on_batch_start"]:
             self._emit(listeners)
         return active
 
+    def _looks(self, batch: int, stage: Stage) -> bool:
+        watch, trains = self.watch, stage is _TRAIN
+        closely, surely = batch <= watch.dense_until, batch <= watch.surely_until
+        graphs = not trains and stage.evaluates and torch.is_grad_enabled()
+        expected = watch.expected if trains else None
+        return self.pace.looks(stage, closely=closely, surely=surely, graphs=graphs, expected=expected)
+
     def join(self) -> None:
         """A batch is open that nobody looked at so far, of the stage of the last one, and was counted by the caller."""
-        self._in_batch = True
+        self.in_batch = True
         self._heard = self._always
 
     def calm_ahead(self, stage: Stage) -> int:
@@ -189,7 +194,7 @@ class Probes:
 
     def look_now(self) -> None:
         """The rest of the open batch is looked at after all; a run may ask for it a few times."""
-        if self._in_batch and not self.active and self._asked < MAX_ASKED:
+        if self.in_batch and not self.active and self._asked < MAX_ASKED:
             self._asked += 1
             self.active, self._heard = True, self._dense
 
@@ -250,7 +255,7 @@ class Probes:
         """The batch is over; call it after the record's numbers were read."""
         if listeners := self._heard["on_batch_end"]:
             self._emit(listeners)
-        self._in_batch = False
+        self.in_batch = False
         self._heard = self._between
         if self.active:
             self.active = False

@@ -82,6 +82,11 @@ def can_be_called(model: nn.Module) -> bool:
 
 
 _CALL = nn.Module._call_impl.__code__  # checked in torch 2.13
+_USUAL = 6
+"""Frames from `OpenForwards.enter` up to the call in a plain loop; nearer ones are ours, and one function inside it.
+
+To ask for it makes one frame's object, to go there from frame to frame six. Elsewhere there is another function's.
+"""
 
 
 @final
@@ -101,10 +106,13 @@ class OpenForwards:
         self.depth += 1
         if self.depth > 1:
             return False
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code is not _CALL:  # as `_next_call`, in each batch
-            frame = frame.f_back
-        self._outermost = 0 if frame is None else id(frame)
+        try:
+            call = sys._getframe(_USUAL)
+        except ValueError:
+            call = None  # the stack is not so deep
+        if call is None or call.f_code is not _CALL:
+            call = _next_call(sys._getframe(1))
+        self._outermost = id(call) if call is not None else 0
         return True
 
     def find(self, model: int, *, in_hook: bool) -> tuple[nn.Module, FrameType] | None:

@@ -55,6 +55,9 @@ PLAIN_BATCHES = 64
 """Training batches of one forward and one step in a row, after which a loop counts as one of such batches only."""
 
 
+_TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked up through its metaclass
+
+
 def _nobody_else() -> bool:
     return True
 
@@ -117,13 +120,13 @@ class BatchInference:
             return
         if training:
             self._leaders = None
-        stage = Stage.TRAIN if training else Stage.VALIDATION
+        stage = _TRAIN if training else Stage.VALIDATION
         if self.explicit:
             if stage is not self._stage:
                 self._change(stage)
             self._waiting += training
             return
-        alone = stage is Stage.VALIDATION or self._backward or self.trains_nothing
+        alone = self._backward or self.trains_nothing or not training
         if self._open and (stage is not self._stage or alone):
             self.end()
         if stage is not self._stage:
@@ -270,7 +273,7 @@ class BatchInference:
             self._bare += 1
             if self._bare > MOST_BARE or not self.hears_forwards:
                 self._begin_in(Stage.TRAIN)
-        if self._open and self._stage is Stage.TRAIN:
+        if self._open and self._stage is _TRAIN:
             self._served, self.trains_nothing = True, False
             self._plain += 1
             self.end()

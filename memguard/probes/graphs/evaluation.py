@@ -41,6 +41,7 @@ NEAR = 64
 """Nodes up an input's graph among which the model is looked for that answered last."""
 SITED = 128
 """Forwards of a model, of which one graph was used, that are told apart by the line that called it."""
+_TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked up through its metaclass
 
 
 @final
@@ -107,8 +108,8 @@ class EvaluationProbe(Probe):
         if self._inner:
             self._inner.clear()
         watch, models = self.watch, self._models
-        if died := watch.ledger.died:
-            self._settle_calls(died)
+        if watch.doubted or not watch.ledger.is_ordinary:
+            self._settle_calls(watch.ledger.died)
         if len(models) == 1 and not (watch.retained or self._captives):
             (model,) = models.values()
             if model.used:
@@ -177,7 +178,7 @@ class EvaluationProbe(Probe):
         """Of a model that is trained, the calls whose graphs nobody used; they are followed once there was one."""
         watch = self.watch
         for mark in died:
-            if not mark.training or mark.stage is not Stage.TRAIN:
+            if not mark.training or mark.stage is not _TRAIN:
                 continue
             model = self._models.get((mark.module, True))
             if model is None or model.told:

@@ -82,10 +82,11 @@ class TrainingPassesProbe(Probe):
 
     def on_forward_end(self, module: nn.Module, args: tuple[object, ...], output: object) -> None:
         """Looks at the forwards before this one."""
-        mark = self.watch.ledger.current
-        if mark is None or not mark.training or mark.outer is not None or self.watch.lightning or in_backward():
+        watch = self.watch
+        mark = watch.ledger.current
+        if mark is None or not mark.training or mark.outer is not None or watch.lightning or in_backward():
             return  # what backward computes again, it takes from the graph's tensors, not through the graph
-        model = self._models.get(id(module))
+        model = self._models.get(mark.module)
         if model is None or model.ref() is not module:
             model = self._models[id(module)] = _Model(weakref.ref(module))
         if model.told:
