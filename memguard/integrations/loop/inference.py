@@ -105,6 +105,10 @@ class BatchInference:
         self._bare = 0
         if training:
             self._trained.add(model)
+            if not (self._open or self._stepping or self.explicit) and self._stage is _TRAIN:
+                self.begin(None)  # as in most batches; it is what comes of all the questions below
+                self._waiting = 1
+                return
         if self._stepping:
             self._recount()
         if self._stepping:

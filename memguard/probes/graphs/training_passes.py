@@ -92,6 +92,13 @@ class TrainingPassesProbe(Probe):
         if model.told:
             return
         recent = model.recent
+        if len(recent) == 1 and model.trained_bytes and (one := recent[0]).bytes is None and one.mark.used:
+            # As in most loops; the same happens below, with another object in the place of this one.
+            if one.way and len(model.used) < MOST_WAYS:
+                model.used.add(one.way)
+            one.mark, one.way = mark, () if model.forwards % EVERY else _way()
+            model.forwards += 1
+            return
         if recent and (last := recent[-1]).mark.used and last.way and len(model.used) < MOST_WAYS:
             model.used.add(last.way)
         while recent and (first := recent[0]).mark.used:
