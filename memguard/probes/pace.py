@@ -57,15 +57,6 @@ class Pace:
         self._graphs_until = self._graphs_from = 0
         self._graphs_again = GRAPHS_AGAIN
 
-    def begins(self, stage: Stage) -> bool:
-        """Whether the batch that begins now is one of the first of its stage, which are looked at; else ask `looks`."""
-        number = self._batches.get(stage, 0)
-        if number >= FIRST_BATCHES:
-            return False
-        self._batches[stage] = number + 1
-        self._is_due = False
-        return True
-
     def looks(
         self,
         stage: Stage,
@@ -86,8 +77,11 @@ class Pace:
         """
         number = self._batches.get(stage, 0)
         self._batches[stage] = number + 1
-        self._is_due = number >= FIRST_BATCHES and number % self.interval == 0
-        if surely or number == expected or number < FIRST_BATCHES or self._is_due or (graphs and self._shows(number)):
+        if number < FIRST_BATCHES:
+            self._is_due = False
+            return True
+        self._is_due = number % self.interval == 0
+        if surely or number == expected or self._is_due or (graphs and self._shows(number)):
             return True
         if closely:
             self._fill(CLOSE_SHARE)

@@ -169,18 +169,14 @@ class Probes:
         watch.batches += 1
         self._thread = get_ident()
         self.in_batch = True
-        active = self.pace.begins(stage) or self._looks(batch, stage)
+        closely, surely, trains = batch <= watch.dense_until, batch <= watch.surely_until, stage is _TRAIN
+        graphs = not trains and stage.evaluates and torch.is_grad_enabled()
+        expected = watch.expected if trains else None
+        active = self.pace.looks(stage, closely=closely, surely=surely, graphs=graphs, expected=expected)
         self.active, self._heard = active, (heard := self._dense if active else self._always)
         if listeners := heard["on_batch_start"]:
             self._emit(listeners)
         return active
-
-    def _looks(self, batch: int, stage: Stage) -> bool:
-        watch, trains = self.watch, stage is _TRAIN
-        closely, surely = batch <= watch.dense_until, batch <= watch.surely_until
-        graphs = not trains and stage.evaluates and torch.is_grad_enabled()
-        expected = watch.expected if trains else None
-        return self.pace.looks(stage, closely=closely, surely=surely, graphs=graphs, expected=expected)
 
     def join(self) -> None:
         """A batch is open that nobody looked at so far, of the stage of the last one, and was counted by the caller."""
