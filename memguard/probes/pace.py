@@ -109,18 +109,9 @@ class Pace:
         """Takes from the purse what memguard did since the last call."""
         self._purse = max(self._purse - seconds, -ALLOWANCE_SECONDS)
 
-    def looked(self, seconds: float = 0.0) -> None:
-        """A batch that was looked at is over: looks will be rarer if the purse is empty, else as often as they were.
-
-        Args:
-            seconds: To be taken from the purse for it.
-        """
-        if (purse := self._purse - seconds) < -ALLOWANCE_SECONDS:
-            purse = -ALLOWANCE_SECONDS
-        now, last = self._clock(), self._last
-        if last is not None and now > last and (purse := purse + SHARE * (now - last)) > ALLOWANCE_SECONDS:
-            purse = ALLOWANCE_SECONDS
-        self._purse, self._last = purse, now
+    def looked(self) -> None:
+        """A batch that was looked at is over: looks will be rarer if the purse is empty, else as often as they were."""
+        self._fill(SHARE)
         if not self._is_due:
             return  # one of the first, or a suspicion: that says nothing of the interval
         if self._purse < 0 and self.interval < MAX_INTERVAL:

@@ -253,12 +253,11 @@ class Probes:
             self._emit(listeners)
         self.in_batch = False
         self._heard = self._between
+        if self.seconds != self.settled_seconds:
+            self.settle()
         if self.active:
             self.active = False
-            spent, self.settled_seconds = self.seconds - self.settled_seconds, self.seconds
-            self.pace.looked(0.0 if self.waiting else spent)  # as `settle` has it
-        elif self.seconds != self.settled_seconds:
-            self.settle()
+            self.pace.looked()
 
     def settle(self) -> None:
         """Takes what was spent since the last call from what the pace may spend."""

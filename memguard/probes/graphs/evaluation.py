@@ -73,7 +73,7 @@ class EvaluationProbe(Probe):
         mark = self.watch.ledger.current
         if mark is None:
             return
-        model = self._models.get((mark.module, module.training))
+        model = self._models.get((id(module), module.training))
         if model is None or model.ref() is not module:
             model = self._new_model(module)
         model.forwards += 1

@@ -86,7 +86,7 @@ class TrainingPassesProbe(Probe):
         mark = watch.ledger.current
         if mark is None or not mark.training or mark.outer is not None or watch.lightning or in_backward():
             return  # what backward computes again, it takes from the graph's tensors, not through the graph
-        model = self._models.get(mark.module)
+        model = self._models.get(id(module))
         if model is None or model.ref() is not module:
             model = self._models[id(module)] = _Model(weakref.ref(module))
         if model.told:
