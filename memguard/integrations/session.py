@@ -49,7 +49,7 @@ from memguard.probes import PROBES
 from memguard.probes.hook import Hook
 from memguard.probes.panel import Probes
 from memguard.probes.shapes import describe_shapes
-from memguard.probes.transforms import in_eager_transform
+from memguard.probes.transforms import functorch_stack, tracing_state
 from memguard.recorder import Recorder
 from memguard.stats import BatchRecord, Run, SlowStats, Stage
 from memguard.summary import Summary
@@ -267,22 +267,21 @@ class Session:
         """
         recorder, probes = self.recorder, self.probes
         try:
-            if recorder.batch_is_open:
+            if probes.in_batch or recorder.row.awaited > 0:
                 self.batch_end()
             recorder.batch_start(index, describe_shapes(inputs) if inputs is not None else None)
             if self.devices.listens:
                 self.devices.batch_start(index)
-            attentive = self.oom.attentive
-            if attentive:
-                self.oom.alive()
-                attentive = self.oom.attentive
+            oom = self.oom
+            if oom.attentive:
+                oom.alive()
             stage = recorder.stage
-            probes.batch_start(batch=recorder.batch, stage=stage)
+            looks = probes.batch_start(recorder.row.batch, stage)
             self.calm.is_on = (
-                not probes.active
+                not looks
                 and stage is Stage.TRAIN
                 and probes.passes_over
-                and not (attentive or self.validation.owes)
+                and not (oom.attentive or self.validation.owes)
             )
         except Exception as error:
             recorder.failed("session", error)
@@ -296,11 +295,11 @@ class Session:
 
     def batch_end(self) -> None:
         """The open batch is over."""
-        recorder, probes = self.recorder, self.probes
+        recorder, probes, calm = self.recorder, self.probes, self.calm
         if not recorder.batch_is_open:
             return
-        if self.calm.is_on or self.calm.under_way:
-            self.calm.batch_end()
+        if calm.is_on or calm.under_way:
+            calm.batch_end()
         try:
             looks = probes.active
             recorder.batch_end(at_once=self.cache.counts_batches)
@@ -329,6 +328,7 @@ class Session:
     def add_model(self, model: nn.Module) -> None:
         """Watches one more root model."""
         self.calm.add_model()
+        self.validation.joined()
         with self.recorder.part("probes"):
             self.probes.add_model(model)
         with self.recorder.part("further devices"):
@@ -346,25 +346,28 @@ class Session:
         Front doors ask `is_foreign` first.
         """
         try:
-            if self.oom.attentive:
-                self.oom.alive()
-            self.oom.called(id(model), self.recorder.batch, training=model.training)
+            self.oom.called(id(model), self.recorder.row.batch, training=model.training, alive=True)
             self.probes.forward_start(model, args, kwargs)
         except Exception as error:
             self.recorder.failed("session", error)
+        validation = self.validation
+        if id(model) == validation.settled and model.training:
+            return
         try:
-            self.validation.forward_start(model, args, kwargs)
+            validation.forward_start(model, args, kwargs)
         except Exception as error:
-            self.validation.release()
+            validation.release()
             self.recorder.failed("validation guard", error)
 
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A root model has answered. Front doors ask `is_foreign` first."""
-        try:
-            self.validation.forward_end(model, output)
-        except Exception as error:
-            self.validation.release()
-            self.recorder.failed("validation guard", error)
+        validation = self.validation
+        if not (id(model) == validation.settled and model.training):
+            try:
+                validation.forward_end(model, output)
+            except Exception as error:
+                validation.release()
+                self.recorder.failed("validation guard", error)
         try:
             if output is None:
                 self.oom.passing()
@@ -374,7 +377,12 @@ class Session:
 
     def is_foreign(self) -> bool:
         """Whether this code runs in another process or thread, or under a transform: nothing is looked at then."""
-        return get_ident() != self._thread or process.pid != self._pid or in_eager_transform()
+        return (
+            get_ident() != self._thread
+            or process.pid != self._pid
+            or functorch_stack() is not None  # what `in_eager_transform` asks, in one call less
+            or tracing_state() is not None
+        )
 
     def step_start(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """An optimizer begins its step; told by torch's hook."""
@@ -394,7 +402,7 @@ class Session:
         if get_ident() != self._thread or process.pid != self._pid:
             return
         try:
-            self.recorder.optimizer_steps += 1
+            self.recorder.row.optimizer_steps += 1
             if self.devices.listens:
                 self.devices.optimizer_step()
             self.probes.optimizer_step_end(optimizer)

@@ -58,6 +58,8 @@ class ValidationGuard:
         self._ours: Any = None
         self.owes = False
         """Whether gradients are to be given back in the next training forward."""
+        self.settled = 0
+        """Identity of the model whose last forward in training mode left nothing to learn from the next; 0 is none."""
         self._noticed = False
 
     def install(self) -> None:
@@ -86,6 +88,7 @@ class ValidationGuard:
 
     def release(self) -> None:
         """Gives gradients back to every guarded forward that is open: hooks of ours will not see its end."""
+        self.settled = 0
         if self.owes:
             self.owes = False
             torch._C._set_grad_enabled(True)
@@ -101,6 +104,7 @@ class ValidationGuard:
 
         Gradients are given back in the next training forward, not now: this may be inside a no_grad of the user's.
         """
+        self.settled = 0
         for root in self._roots.values():
             root.depth, root.observe = 0, False
             if root.guarded_at:
@@ -113,18 +117,26 @@ class ValidationGuard:
         if self._acts and inner not in self._roots:
             self._roots[inner] = _Root(self._root(wrapper).guard)
 
+    def joined(self) -> None:
+        """A model is new, and may have the number of one that is gone."""
+        self.settled = 0
+
     def is_trained(self, model: nn.Module) -> bool:
         """Whether nothing is left to learn from a forward of this model in training mode; it stays so."""
         root = self._roots.get(model)
         return not self._acts or (root is not None and root.guard.trained)
 
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A root is called: switches gradients off if its graph would be for nobody."""
+        """A root is called: switches gradients off if its graph would be for nobody.
+
+        Need not be told of the `settled` one in training mode, and neither does `forward_end`: depths matter inside of
+        a guarded forward alone, from whose start on none is settled.
+        """
         if not self._acts:
             return
         if self.owes and model.training:
             self.release()
-        root = self._root(model)
+        root = self._roots.get(model) or self._root(model)
         root.depth += 1
         if model.training or not torch.is_grad_enabled():
             return
@@ -135,7 +147,7 @@ class ValidationGuard:
         if root.guard.first and not is_compiled(model):
             root.lookout = Lookout()
             root.lookout.__enter__()  # type: ignore[no-untyped-call]
-        root.guarded_at = root.depth
+        root.guarded_at, self.settled = root.depth, 0
         torch._C._set_grad_enabled(False)  # what torch.no_grad calls; checked in torch 2.13
 
     def forward_end(self, model: nn.Module, output: object) -> None:
@@ -143,13 +155,17 @@ class ValidationGuard:
         root = self._roots.get(model)
         if root is None:
             return
-        depth, root.depth = root.depth, max(root.depth - 1, 0)
+        depth = root.depth
+        if depth:
+            root.depth = depth - 1
         if root.guarded_at:
             if depth == root.guarded_at:
                 self._leave(model, root)
             return
         if model.training:
-            if output is not None and not root.guard.trained:
+            if root.guard.trained:
+                self.settled = 0 if self.owes else id(model)
+            elif output is not None:
                 watch_graph(output, used=root.guard.saw_training_backward, died=_nothing)
         elif root.observe and output is not None:
             root.observe = False

@@ -77,8 +77,11 @@ class Pace:
         """
         number = self._batches.get(stage, 0)
         self._batches[stage] = number + 1
-        self._is_due = number >= FIRST_BATCHES and number % self.interval == 0
-        if surely or number == expected or number < FIRST_BATCHES or self._is_due or (graphs and self._shows(number)):
+        if number < FIRST_BATCHES:
+            self._is_due = False
+            return True
+        self._is_due = number % self.interval == 0
+        if surely or number == expected or self._is_due or (graphs and self._shows(number)):
             return True
         if closely:
             self._fill(CLOSE_SHARE)

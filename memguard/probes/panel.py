@@ -35,10 +35,11 @@ from memguard.facts import Fact
 from memguard.forks import process
 from memguard.probes.interface import EVENTS, Probe, Watch
 from memguard.probes.pace import FIRST_BATCHES, MAX_INTERVAL, Pace
-from memguard.probes.transforms import in_transform
+from memguard.probes.transforms import functorch_stack, in_transform, tracing_state
 from memguard.stats import BatchRecord, Stage
 
 _log = logging.getLogger("memguard")
+_TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked up through its metaclass
 
 LATE_MODELS, LATE_LOOKS = 4, 16
 """Models that are first called after the first batches, and how many batches are looked at for each of them."""
@@ -52,9 +53,6 @@ _UNSAMPLED = frozenset(
     | {"on_records", "on_forward_in_handler", "on_exception"}
 )
 """Rare events, heard in every batch."""
-_IN_USER_CODE = frozenset({"on_stem_end", "on_backward_start", "on_loss", "on_backward_end"})
-"""Events that may come while a transform runs; the others come from the loop itself, or the integration has asked."""
-
 _EACH_BATCH = _FORWARDS | {
     *("on_batch_start", "on_batch_end", "on_backward_start", "on_loss", "on_backward_end"),
     *("on_optimizer_step_start", "on_optimizer_step_end"),
@@ -76,6 +74,7 @@ class Probes:
     Attributes:
         seconds: Own time so far, all events together.
         active: Whether the open batch is looked at.
+        in_batch: Whether one is open.
         settled_seconds: How much of it the pace knows of.
         waiting: Facts for the next `take`.
         passes_over: Whether no probe hears of forwards in batches that are not looked at.
@@ -95,7 +94,7 @@ class Probes:
         self.pace = Pace() if pace is None else pace
         self.seconds = 0.0
         self.active = False
-        self._in_batch = False
+        self.in_batch = False
         self._asked = self._late_models = 0
         self.waiting: list[Fact] = []
         self._on_failure = on_failure
@@ -143,7 +142,7 @@ class Probes:
     def add_model(self, model: nn.Module) -> None:
         """Watches one more root model; a second call with the same one does nothing."""
         if self.watch.add_model(model):
-            self._emit("on_model", model)
+            self._emit(self._heard["on_model"], model)
             if self.watch.batches > FIRST_BATCHES and self._late_models < LATE_MODELS:
                 self._late_models += 1  # a teacher that joins after a warm-up, say
                 self.watch.look_closely(LATE_LOOKS, surely=True)
@@ -151,15 +150,15 @@ class Probes:
     def stage_start(self, stage: Stage) -> None:
         """A stage begins."""
         self.watch.stage = stage
-        self._emit("on_stage_start", stage)
+        self._emit(self._heard["on_stage_start"], stage)
 
     def stage_end(self, stage: Stage) -> None:
         """A stage is over."""
-        self._emit("on_stage_end", stage)
+        self._emit(self._heard["on_stage_end"], stage)
         self.watch.stage = Stage.OTHER
 
-    def batch_start(self, *, batch: int, stage: Stage) -> None:
-        """A batch begins; decides whether it is looked at.
+    def batch_start(self, batch: int, stage: Stage) -> bool:
+        """A batch begins; decides whether it is looked at, and tells.
 
         Args:
             batch: Number of the record this batch will become.
@@ -169,18 +168,19 @@ class Probes:
         watch.batch, watch.stage = batch, stage
         watch.batches += 1
         self._thread = get_ident()
-        self._in_batch = True
-        closely, surely = batch <= watch.dense_until, batch <= watch.surely_until
-        graphs = stage.evaluates and torch.is_grad_enabled()
-        expected = watch.expected if stage is Stage.TRAIN else None
-        self.active = active = self.pace.looks(stage, closely=closely, surely=surely, graphs=graphs, expected=expected)
-        self._heard = heard = self._dense if active else self._always
-        if heard["on_batch_start"]:
-            self._emit("on_batch_start")
+        self.in_batch = True
+        closely, surely, trains = batch <= watch.dense_until, batch <= watch.surely_until, stage is _TRAIN
+        graphs = not trains and stage.evaluates and torch.is_grad_enabled()
+        expected = watch.expected if trains else None
+        active = self.pace.looks(stage, closely=closely, surely=surely, graphs=graphs, expected=expected)
+        self.active, self._heard = active, (heard := self._dense if active else self._always)
+        if listeners := heard["on_batch_start"]:
+            self._emit(listeners)
+        return active
 
     def join(self) -> None:
         """A batch is open that nobody looked at so far, of the stage of the last one, and was counted by the caller."""
-        self._in_batch = True
+        self.in_batch = True
         self._heard = self._always
 
     def calm_ahead(self, stage: Stage) -> int:
@@ -190,68 +190,68 @@ class Probes:
 
     def look_now(self) -> None:
         """The rest of the open batch is looked at after all; a run may ask for it a few times."""
-        if self._in_batch and not self.active and self._asked < MAX_ASKED:
+        if self.in_batch and not self.active and self._asked < MAX_ASKED:
             self._asked += 1
             self.active, self._heard = True, self._dense
 
     def forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A root model is called; not told of calls under a transform (`in_eager_transform`), nor of their end."""
-        if self._heard["on_forward_start"]:
-            self._emit("on_forward_start", module, args, kwargs)
+        if listeners := self._heard["on_forward_start"]:
+            self._emit(listeners, module, args, kwargs)
         if exc_info()[1] is not None:
-            self._emit("on_forward_in_handler")
+            self._emit(self._heard["on_forward_in_handler"])
 
     def forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A root model has answered."""
-        if self._heard["on_forward_end"]:
-            self._emit("on_forward_end", module, args, output)
+        if listeners := self._heard["on_forward_end"]:
+            self._emit(listeners, module, args, output)
 
     def stem_end(self, module: nn.Module, args: object, output: object) -> None:
         """The model's stem has answered; its hook calls this, integrations need not."""
-        if self._heard["on_stem_end"]:
-            self._emit("on_stem_end", module, output)
+        if (listeners := self._heard["on_stem_end"]) and functorch_stack() is None and tracing_state() is None:
+            self._emit(listeners, module, output)  # in user code; that nobody compiles it the hook has asked
 
     def backward_start(self, loss: torch.Tensor) -> None:
-        """A backward begins."""
-        if self._heard["on_backward_start"]:
-            self._emit("on_backward_start", loss)
+        """A backward begins, maybe while a transform runs; so does what follows from it."""
+        if (listeners := self._heard["on_backward_start"]) and not in_transform():
+            self._emit(listeners, loss)
         self.loss(loss)
 
     def loss(self, loss: torch.Tensor) -> None:
         """A backward begins, in a loop that tells of backwards only while somebody `hears_losses`."""
-        if self._heard["on_loss"]:
-            self._emit("on_loss", loss)
+        if (listeners := self._heard["on_loss"]) and not in_transform():
+            self._emit(listeners, loss)
 
     def backward_end(self) -> None:
         """A backward is over."""
-        if self._heard["on_backward_end"]:
-            self._emit("on_backward_end")
+        if (listeners := self._heard["on_backward_end"]) and not in_transform():
+            self._emit(listeners)
 
     def optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> bool:
         """An optimizer is about to step; whether for the first time."""
         is_new = self.watch.add_optimizer(optimizer)
         if is_new:
-            self._emit("on_optimizer", optimizer)
-        if self._heard["on_optimizer_step_start"]:
-            self._emit("on_optimizer_step_start", optimizer)
+            self._emit(self._heard["on_optimizer"], optimizer)
+        if listeners := self._heard["on_optimizer_step_start"]:
+            self._emit(listeners, optimizer)
         return is_new
 
     def optimizer_step_end(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer has stepped; counted here."""
         self.watch.optimizer_steps += 1
-        if self._heard["on_optimizer_step_end"]:
-            self._emit("on_optimizer_step_end", optimizer)
+        if listeners := self._heard["on_optimizer_step_end"]:
+            self._emit(listeners, optimizer)
 
     def returned(self, output: object) -> None:
         """The user's step has returned."""
-        if self._heard["on_returned"]:
-            self._emit("on_returned", output)
+        if listeners := self._heard["on_returned"]:
+            self._emit(listeners, output)
 
     def batch_end(self) -> None:
         """The batch is over; call it after the record's numbers were read."""
-        if self._heard["on_batch_end"]:
-            self._emit("on_batch_end")
-        self._in_batch = False
+        if listeners := self._heard["on_batch_end"]:
+            self._emit(listeners)
+        self.in_batch = False
         self._heard = self._between
         if self.seconds != self.settled_seconds:
             self.settle()
@@ -277,18 +277,18 @@ class Probes:
 
     def records(self, records: Sequence[BatchRecord]) -> None:
         """Records were made, of this batch or of earlier ones."""
-        if self._heard["on_records"]:
-            self._emit("on_records", records)
+        if listeners := self._heard["on_records"]:
+            self._emit(listeners, records)
 
     def exception(self, error: BaseException) -> None:
         """The step failed."""
-        self._emit("on_exception", error)
+        self._emit(self._heard["on_exception"], error)
 
-    def _emit(self, event: str, *args: Any) -> None:
-        if get_ident() != self._thread or process.pid != self._pid or (event in _IN_USER_CODE and in_transform()):
+    def _emit(self, listeners: Listeners, *args: Any) -> None:
+        if get_ident() != self._thread or process.pid != self._pid:
             return
         began = perf_counter()
-        for probe, listener in self._heard[event]:
+        for probe, listener in listeners:
             try:
                 listener(*args)
             except Exception as error:

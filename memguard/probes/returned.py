@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,13 +23,31 @@ def graph_bytes(module: nn.Module, output: object) -> int | None:
     return sum(saved.values()) or None
 
 
-def large_storages(output: object, least_bytes: int) -> Iterator[tuple[torch.UntypedStorage, int]]:
+def large_storages(output: object, least_bytes: int) -> list[tuple[torch.UntypedStorage, int]]:
     """The storages of an output from some size on, with their bytes."""
-    for tensor in tensors_in(output):
+    found = []
+    for tensor in (output,) if type(output) is torch.Tensor else tensors_in(output):
         try:
             storage = tensor.untyped_storage()
             nbytes = storage.nbytes()
         except (NotImplementedError, RuntimeError):
             continue  # it has none: a wrapper of functorch, a sparse tensor
         if nbytes >= least_bytes:
-            yield storage, nbytes
+            found.append((storage, nbytes))
+    return found
+
+
+def first_large_storage(inputs: tuple[object, ...], least_bytes: int) -> tuple[torch.UntypedStorage, int] | None:
+    """The first of those of a forward's inputs."""
+    values: Iterable[Any] = inputs if inputs and type(inputs[0]) is torch.Tensor else tensors_in(inputs)
+    for tensor in values:
+        if not issubclass(type(tensor), torch.Tensor):
+            return next(iter(large_storages(inputs, least_bytes)), None)  # a nest after what is little
+        try:
+            storage = tensor.untyped_storage()
+            nbytes = storage.nbytes()
+        except (NotImplementedError, RuntimeError):
+            continue
+        if nbytes >= least_bytes:
+            return storage, nbytes
+    return None

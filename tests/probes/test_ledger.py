@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from memguard.probes.ledger import NEVER, Ledger, Mark
 from memguard.probes.objects.nested import tensors_in
@@ -40,3 +41,28 @@ def test_tensors_are_found_in_a_nest_to_some_depth() -> None:
     assert list(tensors_in((one, {"two": [two]}, "text", 3))) == [one, two]
     assert list(tensors_in([one, [two]], 1)) == [one]
     assert len(list(tensors_in([one] * 100))) == 64
+
+
+def test_a_gradient_of_the_marked_tensor_itself_uses_its_graph() -> None:
+    """Of an embedding that is attacked, say: torch stops there, and does not run the node that made it."""
+    ledger, layer = Ledger(), nn.Linear(2, 2)
+    marks = []
+    for wanted in ("weight", "output", "nothing"):
+        output = layer(torch.ones(1, 2))
+        mark = Mark(module=1, batch=1, stage=Stage.TRAIN, training=True, steps=1)
+        ledger.mark((output,), mark)
+        if wanted != "nothing":
+            torch.autograd.grad(output.sin().sum(), output if wanted == "output" else layer.weight)
+        marks.append(mark)
+    assert [(mark.used, mark.uses) for mark in marks] == [(True, 1), (True, 1), (False, 0)]
+
+
+def test_a_torch_without_that_way_of_its_own_is_asked_for_a_hook_with_a_handle() -> None:
+    """What `Tensor.register_hook` calls has no public name."""
+    ledger, layer = Ledger(), nn.Linear(2, 2)
+    ledger._bearer = object()  # nothing can be set on it
+    output = layer(torch.ones(1, 2))
+    mark = Mark(module=1, batch=1, stage=Stage.TRAIN, training=True, steps=1)
+    ledger.mark((output,), mark)
+    output.sum().backward()
+    assert mark.used and ledger._bearer is None

@@ -82,6 +82,11 @@ def can_be_called(model: nn.Module) -> bool:
 
 
 _CALL = nn.Module._call_impl.__code__  # checked in torch 2.13
+_USUAL = 6
+"""Frames from `OpenForwards.enter` up to the call in a plain loop; nearer ones are ours, and one function inside it.
+
+To ask for it makes one frame's object, to go there from frame to frame six. Elsewhere there is another function's.
+"""
 
 
 @final
@@ -101,7 +106,12 @@ class OpenForwards:
         self.depth += 1
         if self.depth > 1:
             return False
-        call = _next_call(sys._getframe(1))
+        try:
+            call = sys._getframe(_USUAL)
+        except ValueError:
+            call = None  # the stack is not so deep
+        if call is None or call.f_code is not _CALL:
+            call = _next_call(sys._getframe(1))
         self._outermost = id(call) if call is not None else 0
         return True
 
@@ -132,8 +142,11 @@ class OpenForwards:
 
     def leave(self) -> bool:
         """A forward is over; whether it was an outermost one."""
-        self.depth = max(self.depth - 1, 0)
-        return self.depth == 0
+        if self.depth > 1:
+            self.depth -= 1
+            return False
+        self.depth = 0
+        return True
 
     def interrupted(self, *, in_hook: bool) -> bool:
         """Whether forwards were left without a word; then none is open any more.

@@ -55,6 +55,13 @@ PLAIN_BATCHES = 64
 """Training batches of one forward and one step in a row, after which a loop counts as one of such batches only."""
 
 
+_TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked up through its metaclass
+
+
+def _nobody_else() -> bool:
+    return True
+
+
 @final
 class BatchInference:
     """Turns the bare events of a plain loop into stages and batches.
@@ -79,8 +86,8 @@ class BatchInference:
         """Forwards of the open training batch that no backward came to, less those for values between them."""
         self._served = False
         """Whether an ordinary backward, or a step, ended a batch so far."""
-        self._untrained = False
-        """Whether a batch had so many forwards and nothing else that its program seems to train nothing."""
+        self.trains_nothing = False
+        """Whether no forward of so many was followed by a backward or a step."""
         self.hears_forwards = True
         """Whether any root can be called; no forward is told of a ModuleList."""
         self.explicit = 0
@@ -98,6 +105,10 @@ class BatchInference:
         self._bare = 0
         if training:
             self._trained.add(model)
+            if not (self._open or self._stepping or self.explicit) and self._stage is _TRAIN:
+                self.begin(None)  # as in most batches; it is what comes of all the questions below
+                self._waiting = 1
+                return
         if self._stepping:
             self._recount()
         if self._stepping:
@@ -113,13 +124,13 @@ class BatchInference:
             return
         if training:
             self._leaders = None
-        stage = Stage.TRAIN if training else Stage.VALIDATION
+        stage = _TRAIN if training else Stage.VALIDATION
         if self.explicit:
             if stage is not self._stage:
                 self._change(stage)
             self._waiting += training
             return
-        alone = stage is Stage.VALIDATION or self._backward or self.trains_nothing
+        alone = self._backward or self.trains_nothing or not training
         if self._open and (stage is not self._stage or alone):
             self.end()
         if stage is not self._stage:
@@ -132,14 +143,10 @@ class BatchInference:
             self._further += 1
             if self._further == CROWDED:
                 self._listener.crowded()
-            self._untrained = self._untrained or self._further >= MOST_BEFORE_BACKWARD
+            if self._further >= MOST_BEFORE_BACKWARD and not self._served:
+                self.trains_nothing = True
         if training:
             self._waiting += 1
-
-    @property
-    def trains_nothing(self) -> bool:
-        """Whether no forward of so many was followed by a backward or a step."""
-        return self._untrained and not self._served
 
     @property
     def needs_backward(self) -> bool:
@@ -228,7 +235,7 @@ class BatchInference:
     def backward(self) -> None:
         """A backward entered the graph of a training forward."""
         self._backward = self._served = True
-        self._waiting = 0
+        self.trains_nothing, self._waiting = False, 0
 
     def derivative(self) -> None:
         """Likewise one that builds a graph: forces, a penalty, an inner step of MAML are a part of their batch."""
@@ -254,24 +261,24 @@ class BatchInference:
         if self._stepping > 1:
             self._recount()
 
-    def step_end(self, *, alone: bool = True) -> None:
+    def step_end(self, alone: Callable[[], bool] = _nobody_else) -> None:
         """An optimizer has made its step.
 
         Args:
             alone: Whether nobody else watches the process, who may know what this step is a part of.
         """
-        self._stepping = max(self._stepping - 1, 0)
+        if self._stepping > 1:
+            self._recount()  # with this one, which is still under way
         if self._stepping:
-            self._recount()
-            self._stepping -= 1  # this one is still under way
+            self._stepping -= 1
         if self._stepping or self.explicit:
             return
-        if not self._open and alone:
+        if not self._open and alone():
             self._bare += 1
             if self._bare > MOST_BARE or not self.hears_forwards:
                 self._begin_in(Stage.TRAIN)
-        if self._open and self._stage is Stage.TRAIN:
-            self._served = True
+        if self._open and self._stage is _TRAIN:
+            self._served, self.trains_nothing = True, False
             self._plain += 1
             self.end()
 

@@ -44,6 +44,7 @@ class PlainLoop:
         self._inner: WeakIdentityDict[nn.Module, InnerHooks] = WeakIdentityDict()
         self._wholes: WeakIdentityDict[nn.Module, int] = WeakIdentityDict()
         """Of models inside wrappers the wrapper's identity: which of the two is called, it is one model."""
+        self._has_wholes = False
         self._parts: set[int] | None = None
         self._forwards_open = OpenForwards()
         self._forwards = 0
@@ -82,6 +83,7 @@ class PlainLoop:
         self.session.add_model(model)
         for inner in inner_models(model):
             self._wholes[inner] = self._number_of(model)
+            self._has_wholes = True
             self.session.validation.wraps(model, inner)
             if not self.hears(inner):
                 self._inner[inner] = InnerHooks(inner, self._express)
@@ -142,7 +144,8 @@ class PlainLoop:
                 training = model.training and torch.is_grad_enabled()
                 part = not training and self._is_part(model)
                 values = model.training and not training
-                self._inference.forward(self._number_of(model), training=training, part=part, values=values)
+                number = self._number_of(model) if self._has_wholes else id(model)
+                self._inference.forward(number, training=training, part=part, values=values)
                 recorder.shapes_once(describe_shapes, args or kwargs)
             except Exception as error:
                 recorder.failed("batch inference", error)
@@ -194,9 +197,10 @@ class PlainLoop:
 
     def begin(self, index: int | None) -> None:
         """A batch begins."""
-        self.session.watch.trains_nothing = self._inference.trains_nothing
-        self.session.batch_start(index)
-        if self.session.probes.hears_losses != (self._losses is not None):
+        session = self.session
+        session.watch.trains_nothing = self._inference.trains_nothing
+        session.batch_start(index)
+        if session.probes.hears_losses != (self._losses is not None):
             self._listen_for_losses()
 
     def finish(self) -> None:
@@ -305,7 +309,7 @@ class PlainLoop:
 
     def _step_end(self) -> None:
         self._is_over = False
-        self._inference.step_end(alone=len(open_sessions()) == 1)
+        self._inference.step_end(_is_alone)
         if self._is_over:
             self._express.may_follow()
 
@@ -316,3 +320,7 @@ class PlainLoop:
             for model in self.models:  # inside torch.compile's wrappers hooks do not run
                 for wrapper in compiled_wrappers(model):
                     self.add(wrapper)
+
+
+def _is_alone() -> bool:
+    return len(open_sessions()) == 1

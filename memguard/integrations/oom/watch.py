@@ -110,8 +110,17 @@ class OomWatch:
         if self._pending is not None:
             self._goes_on()
 
-    def called(self, model: int, batch: int, *, training: bool) -> None:
-        """The root model with this identity is called in this batch."""
+    def called(self, model: int, batch: int, *, training: bool, alive: bool = False) -> None:
+        """The root model with this identity is called in this batch.
+
+        Args:
+            model: Its identity.
+            batch: The batch.
+            training: Whether it is in training mode.
+            alive: Whether it is just called, so that the program goes on.
+        """
+        if alive and (self._searches or self._pending is not None):
+            self.alive()
         if len(self._called) > _MOST_MODELS:
             self._called.clear()
         self._called[model] = batch  # of what is gone and has left its number to another, no batch is recent

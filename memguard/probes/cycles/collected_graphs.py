@@ -81,7 +81,7 @@ class CyclesProbe(Probe):
         found = look_at_garbage()
         if found is None:
             return
-        freed = [mark for mark in before.values() if mark.alive <= 0]
+        freed = [mark for mark in before.values() if not mark.alive]
         if not freed:
             return
         self._graphs += len(freed)

@@ -14,7 +14,7 @@ from memguard.probes.cycles.collected_graphs import look_at_garbage
 from memguard.probes.cycles.on_collection import OnCollection
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.objects.storage_refs import StorageRef
-from memguard.probes.returned import large_storages
+from memguard.probes.returned import first_large_storage, large_storages
 
 MIN_BYTES = 1024
 """Of an output that is followed."""
@@ -59,11 +59,10 @@ class CollectedOutputsProbe(Probe):
         """Notes the storages of an output without a graph, and of the first input."""
         if output is None or len(self._refs) >= MAX_OUTPUTS:
             return
-        for storage, nbytes in large_storages(args, MIN_BYTES):
-            if storage._cdata != self._input:
-                self._input = storage._cdata
-                self._refs.append((StorageRef(storage), nbytes))
-            break
+        first = first_large_storage(args, MIN_BYTES)
+        if first is not None and first[0]._cdata != self._input:
+            self._input = first[0]._cdata
+            self._refs.append((StorageRef(first[0]), first[1]))
         if torch.is_grad_enabled():
             return
         for storage, nbytes in large_storages(output, MIN_BYTES):

@@ -103,10 +103,12 @@ class DerivativesProbe(Probe):
 
     def on_batch_end(self) -> None:
         """Looks at the answers that died, and concludes."""
+        if self.watch.ledger.is_ordinary:
+            return  # what died was of training, and no derivative with a graph was taken of it
         for mark in self.watch.ledger.died:
             if mark.created is not None and mark.used_late and mark.stemmed and mark.outer is None:
                 self._taken_outside(mark, mark.created)
-        if not any(self._models.values()):
+        if not self._models or not any(self._models.values()):
             return
         for mark in self.watch.ledger.died:
             model = self._models.get(mark.module)

@@ -41,6 +41,7 @@ NEAR = 64
 """Nodes up an input's graph among which the model is looked for that answered last."""
 SITED = 128
 """Forwards of a model, of which one graph was used, that are told apart by the line that called it."""
+_TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked up through its metaclass
 
 
 @final
@@ -72,7 +73,9 @@ class EvaluationProbe(Probe):
         mark = self.watch.ledger.current
         if mark is None:
             return
-        model = self._model(module)
+        model = self._models.get((id(module), module.training))
+        if model is None or model.ref() is not module:
+            model = self._new_model(module)
         model.forwards += 1
         if model.told >= 2 or (model.used and (module.training or model.forwards > SITED)):
             if mark.module in self.watch.doubted and model.told < 2:
@@ -102,15 +105,23 @@ class EvaluationProbe(Probe):
 
     def on_batch_end(self) -> None:
         """Looks at what died since, and concludes."""
-        self._inner.clear()
+        if self._inner:
+            self._inner.clear()
+        watch, models = self.watch, self._models
+        if watch.doubted or not watch.ledger.is_ordinary:
+            self._settle_calls(watch.ledger.died)
+        if len(models) == 1 and not (watch.retained or self._captives):
+            (model,) = models.values()
+            if model.used:
+                return  # it is alone and trained: there is nothing to tell
         self._settle()
 
     def on_stage_end(self, stage: Stage) -> None:
         """Looks at what died with the stage's last variables; the end of a run takes optimizers away with them."""
+        self._settle_calls(self.watch.ledger.died)
         self._settle(ended=True)
 
     def _settle(self, *, ended: bool = False) -> None:
-        self._settle_calls(self.watch.ledger.died)
         marks = [*self.watch.ledger.died, *self._kept_marks()]
         changed, self._waiting = (self._waiting, {}) if ended else ({}, self._waiting)
         if not (marks or changed) or (len(self._models) == 1 and next(iter(self._models.values())).used):
@@ -124,14 +135,14 @@ class EvaluationProbe(Probe):
                     model.last_used = max(model.last_used, mark.batch)
         for mark in marks:
             model = self._models.get((mark.module, mark.training))
-            if model is None or (mark.module in self._kept and not mark.training and mark.alive <= 0):
+            if model is None or (mark.module in self._kept and not mark.training and not mark.alive):
                 continue  # it was counted while it was kept
             if mark.asked in self.watch.retained_at and not mark.used:
                 continue  # a holder was told of, which has the next ones too
             if mark.site is not None and not mark.fed:
                 model.sites.setdefault(mark.site, [0, 0])[not mark.used] += 1
             few = model.unused + 1 < MIN_UNUSED and not model.beside
-            line = self._lines.died(mark, model.name, few=few and not model.used) if mark.alive <= 0 else None
+            line = self._lines.died(mark, model.name, few=few and not model.used) if not mark.alive else None
             if line is not None and (model.used or few) and not self._differentiates(model):
                 self._tell_line(model, *line)
             if mark.used or mark.fed:
@@ -142,7 +153,7 @@ class EvaluationProbe(Probe):
             model.batches += mark.batch != model.last_batch
             model.last_batch = mark.batch
             model.first_batch = mark.batch if model.first_batch is None else model.first_batch
-            model.kept = model.kept or mark.alive > 0
+            model.kept = model.kept or mark.alive
             if mark.site is not None:
                 model.died_at(mark.site, mark.asked or mark.site)
             near = [self._used_batches.get(mark.batch + by, mark.module) for by in (0, 1)]
@@ -167,7 +178,7 @@ class EvaluationProbe(Probe):
         """Of a model that is trained, the calls whose graphs nobody used; they are followed once there was one."""
         watch = self.watch
         for mark in died:
-            if not mark.training or mark.stage is not Stage.TRAIN:
+            if not mark.training or mark.stage is not _TRAIN:
                 continue
             model = self._models.get((mark.module, True))
             if model is None or model.told:
@@ -402,11 +413,9 @@ class EvaluationProbe(Probe):
             model.optimized = module is not None and is_optimized(self.watch, [module])
         return model.optimized
 
-    def _model(self, module: nn.Module) -> EvaluatedModel:
-        key = (id(module), module.training)
-        model = self._models.get(key)
-        if model is None or model.ref() is not module:
-            model = self._models[key] = EvaluatedModel(weakref.ref(module), type(module).__name__)
+    def _new_model(self, module: nn.Module) -> EvaluatedModel:
+        model = EvaluatedModel(weakref.ref(module), type(module).__name__)
+        self._models[(id(module), module.training)] = model
         return model
 
 

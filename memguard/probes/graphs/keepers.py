@@ -245,7 +245,7 @@ def _are_garbage(marks: list[Mark], least: int) -> bool:
     """
     for _ in range(RUNS):
         found = gc.collect()
-        if sum(mark.alive > 0 for mark in marks) < least:
+        if sum(mark.alive for mark in marks) < least:
             return True
         if not found:
             break

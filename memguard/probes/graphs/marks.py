@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, final
 
@@ -35,18 +36,19 @@ class MarksProbe(Probe):
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._open: list[tuple[int, Mark]] = []
+        self._open: list[Mark] = []
         self._reached: dict[int, int] = {}
         """Training forwards of each model whose backward arrived at the stem; enough of them, and it alone is asked."""
 
     def on_batch_end(self) -> None:
         """Takes what died since; forwards that failed without an end are forgotten."""
-        self._open.clear()
-        ledger = self.watch.ledger
+        if self._open:
+            self._open.clear()
+        ledger, reached = self.watch.ledger, self._reached
         ledger.settle()
         for mark in ledger.died:
-            if mark.stemmed and mark.uses and mark.training and self._reached.get(mark.module, 0) < REACHED:
-                self._reached[mark.module] = self._reached.get(mark.module, 0) + 1
+            if mark.stemmed and mark.uses and mark.training and (times := reached.get(mark.module, 0)) < REACHED:
+                reached[mark.module] = times + 1
 
     def on_stage_end(self, stage: Stage) -> None:
         """Takes what died since."""
@@ -54,7 +56,7 @@ class MarksProbe(Probe):
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Opens the mark of this forward."""
-        watch = self.watch
+        watch, opened = self.watch, self._open
         mark = Mark(
             module=id(module),
             batch=watch.batch,
@@ -62,30 +64,42 @@ class MarksProbe(Probe):
             training=module.training,
             steps=watch.optimizer_steps,
         )
-        mark.outer = self._open[-1][1] if self._open else None
-        self._open.append((id(module), mark))
+        if opened:
+            mark.outer = opened[-1]
+        opened.append(mark)
 
     def on_stem_end(self, module: nn.Module, output: object) -> None:
         """Marks the graph at its upstream end."""
         if self._open and torch.is_grad_enabled():
-            mark = self._open[-1][1]
-            self.watch.ledger.mark(tensors_in(output, 3), mark)
-            mark.stemmed = mark.alive > 0
+            mark, ledger = self._open[-1], self.watch.ledger
+            if type(output) is torch.Tensor and not mark.alive:
+                if (node := output.grad_fn) is not None:
+                    ledger.mark_node(node, mark)
+            else:
+                ledger.mark(tensors_in(output, 3), mark)
+            mark.stemmed = mark.alive
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Marks the graph at the model's output."""
-        ledger, mark = self.watch.ledger, None
-        while self._open:
-            key, mark = self._open.pop()
-            if key == id(module):
+        watch, mark, opened, key = self.watch, None, self._open, id(module)
+        ledger = watch.ledger
+        while opened:
+            mark = opened.pop()
+            if mark.module == key:
                 break
         ledger.current = None
         if mark is None or output is None or not torch.is_grad_enabled():
             return
-        mark.stemmed = mark.stemmed and mark.alive > 0  # else that was a teacher's: the answer does not come from it
+        if mark.stemmed and not mark.alive:
+            mark.stemmed = False  # that was a teacher's: the answer does not come from it
         hook = not (mark.stemmed and mark.training and self._reached.get(mark.module, 0) >= REACHED)
-        hook = hook or mark.module in self.watch.doubted
-        ledger.mark(tensors_in(output), mark, output=True, hook=hook)
+        hook = hook or mark.module in watch.doubted
+        if type(output) is torch.Tensor and mark.alive:  # as `mark` does it
+            node: Any = output.grad_fn
+            if node is not None and ledger.mark_node(node, mark, hook=hook) and mark.output is None:
+                mark.output = weakref.ref(output)
+        else:
+            ledger.mark(tensors_in(output), mark, output=True, hook=hook)
         mark.answered = True
         if mark.alive:
             ledger.current = mark

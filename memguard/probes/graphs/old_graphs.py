@@ -77,7 +77,7 @@ class GraphsProbe(Probe):
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Looks whether the saved tensors of this model's last graph are still there."""
         last = self._last.get(id(module))
-        if last is None or not last.alive or last.kept is None:
+        if last is None or last.kept is None or not last.alive:
             return
         if last.steps < self.watch.optimizer_steps:  # in the same batch too: a step for each of several losses
             self._saved.look(last)
@@ -86,12 +86,13 @@ class GraphsProbe(Probe):
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Where old graphs are about to be told: asks whether this one reaches them."""
-        mark = self.watch.ledger.current
+        ledger = self.watch.ledger
+        mark = ledger.current
         if mark is None:
             return
         self._last[mark.module] = mark  # in eval mode too: an input is optimized through a frozen model
         self._together.look(mark)
-        if self.watch.ledger.oldest < mark.batch - 1:
+        if ledger.oldest < mark.batch - 1:
             mark.line = calling_line()
             if self._is_about_to_tell(mark.training and not self.watch.trains_nothing, output):
                 self.watch.calling.update(map(function_key, user_frames(sys._getframe(1))))
@@ -109,12 +110,13 @@ class GraphsProbe(Probe):
         if len(self._last) > 64:
             self._last.clear()
             self._together.forget()
+        ledger, batch = self.watch.ledger, self.watch.batch
         if not self._keepers.trained:
-            self._keepers.trained = any(mark.used and mark.training for mark in self.watch.ledger.died)
-        if self.watch.batch > self._ended + 1:
-            self._unseen = self.watch.batch - 1
-        self._ended = self.watch.batch
-        if self.watch.ledger.oldest >= self.watch.batch - 1:
+            self._keepers.trained = any(mark.used and mark.training for mark in ledger.died)
+        if batch > self._ended + 1:
+            self._unseen = batch - 1
+        self._ended = batch
+        if ledger.oldest >= batch - 1:
             return
         for mark in list(self.watch.ledger.live.values()):
             if mark.used and mark.spent is None:
@@ -244,7 +246,7 @@ class GraphsProbe(Probe):
         if watch.optimizer_steps >= MIN_STEPS:
             return  # then they are found by the steps that they survived
         gc.collect()
-        marks = [mark for mark in marks if mark.alive > 0]
+        marks = [mark for mark in marks if mark.alive]
         tied = tied_gradients(tied_marks(marks), watch) if len({mark.batch for mark in marks}) >= MIN_BATCHES else None
         keys = {id(mark) for mark in marks}
         reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)

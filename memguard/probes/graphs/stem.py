@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, ClassVar, NamedTuple, final
 
 import torch
@@ -30,21 +30,10 @@ class _Stem(NamedTuple):
 
     root: weakref.ref[nn.Module]
     hook: Hook
-    handle: RemovableHandle
-
-    def put_on(self) -> bool:
-        """From now on the stem's answers are heard; False where the stem is gone."""
-        hooks = self.handle.hooks_dict_ref()
-        if hooks is None:
-            return False
-        hooks[self.handle.id] = self.hook
-        return True
-
-    def take_off(self) -> None:
-        """No longer."""
-        hooks = self.handle.hooks_dict_ref()
-        if hooks is not None:
-            hooks.pop(self.handle.id, None)
+    hooks: Callable[[], MutableMapping[int, Any] | None]
+    """Gives the stem's hooks, among which it is in a forward that is heard; None where the stem is gone."""
+    number: int
+    """Its number there."""
 
 
 @final
@@ -72,10 +61,14 @@ class StemProbe(Probe):
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Hooks the stem, or arms the search for it in the first forward with gradients."""
         key = id(module)
-        if key in self._armed:
+        if self._armed:
             self._disarm(key)  # an interrupt ended the last search
         if (stem := self._found.get(key)) is not None:
-            if self._broken or stem.put_on():
+            if self._broken:
+                return
+            _, hook, hooks, number = stem
+            if (put_on := hooks()) is not None:
+                put_on[number] = hook
                 return
             del self._found[key]  # the leaf was replaced by another
         if self._broken or not torch.is_grad_enabled() or self.watch.compiled or is_compiled(module):
@@ -100,7 +93,8 @@ class StemProbe(Probe):
         """Takes the hook off; ends a search that found nothing."""
         key = id(module)
         if (stem := self._found.get(key)) is not None:
-            stem.take_off()
+            if (hooks := stem.hooks()) is not None:
+                hooks.pop(stem.number, None)
         elif key in self._armed:
             self._disarm(key)
 
@@ -109,7 +103,8 @@ class StemProbe(Probe):
         for key in list(self._armed):
             self._disarm(key)
         for stem in self._found.values():
-            stem.handle.remove()
+            if (hooks := stem.hooks()) is not None:
+                hooks.pop(stem.number, None)
             stem.hook.stop()
             model = stem.root()
             if model is not None:
@@ -122,7 +117,8 @@ class StemProbe(Probe):
             return
         self._disarm(id(model))
         hook = Hook(self.watch.stem_end, self._fails)
-        self._found[id(model)] = _Stem(root, hook, leaf.register_forward_hook(hook))
+        handle = leaf.register_forward_hook(hook)
+        self._found[id(model)] = _Stem(root, hook, handle.hooks_dict_ref, handle.id)
         self.watch.stem_end(leaf, args, output)
 
     def _fails(self, error: Exception) -> None:

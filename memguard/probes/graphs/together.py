@@ -42,10 +42,14 @@ class GraphsTogether:
         if crowd is None:
             crowd = self._crowds[mark.module] = [mark.steps, 0, 0]
         elif crowd[0] != mark.steps:
-            crowd[:] = mark.steps, 0, max(crowd[1:])
+            if crowd[1] > crowd[2]:
+                crowd[2] = crowd[1]
+            crowd[0], crowd[1] = mark.steps, 0
         crowd[1] += 1
+        if crowd[1] < TOGETHER:
+            return
         live = self._watch.ledger.live
-        if crowd[1] >= TOGETHER and len(live) >= self._needed:
+        if len(live) >= self._needed:
             self._needed = MORE * len(live)
             marks = find_together(list(live.values()), mark)
             if marks:

@@ -34,7 +34,7 @@ LEAST_SHARE = 0.25
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Pass:
     """One forward; nothing but its mark where there was no reason to ask."""
 
@@ -82,8 +82,9 @@ class TrainingPassesProbe(Probe):
 
     def on_forward_end(self, module: nn.Module, args: tuple[object, ...], output: object) -> None:
         """Looks at the forwards before this one."""
-        mark = self.watch.ledger.current
-        if mark is None or not mark.training or mark.outer is not None or self.watch.lightning or in_backward():
+        watch = self.watch
+        mark = watch.ledger.current
+        if mark is None or not mark.training or mark.outer is not None or watch.lightning or in_backward():
             return  # what backward computes again, it takes from the graph's tensors, not through the graph
         model = self._models.get(id(module))
         if model is None or model.ref() is not module:
@@ -91,10 +92,19 @@ class TrainingPassesProbe(Probe):
         if model.told:
             return
         recent = model.recent
-        if recent and recent[-1].mark.used and len(model.used) < MOST_WAYS:
-            model.used.add(recent[-1].way)
-        while recent and recent[0].mark.used:
-            model.trained_bytes = max(model.trained_bytes, recent.popleft().bytes or 0)
+        if len(recent) == 1 and model.trained_bytes and (one := recent[0]).bytes is None and one.mark.used:
+            # As in most loops; the same happens below, with another object in the place of this one.
+            if one.way and len(model.used) < MOST_WAYS:
+                model.used.add(one.way)
+            one.mark, one.way = mark, () if model.forwards % EVERY else _way()
+            model.forwards += 1
+            return
+        if recent and (last := recent[-1]).mark.used and last.way and len(model.used) < MOST_WAYS:
+            model.used.add(last.way)
+        while recent and (first := recent[0]).mark.used:
+            recent.popleft()
+            if first.bytes is not None and first.bytes > model.trained_bytes:
+                model.trained_bytes = first.bytes
         if recent or not model.trained_bytes:
             recent.append(_Pass(mark, _bytes_of(output), _has_graph(args), call_site(), _way()))
         else:
@@ -105,7 +115,7 @@ class TrainingPassesProbe(Probe):
 
     def _conclude(self, module: nn.Module, model: _Model, output: object) -> None:
         now = self.watch.optimizer_steps
-        row = [one for one in model.recent if one.mark.alive <= 0 and not one.mark.used and one.mark.steps == now]
+        row = [one for one in model.recent if not one.mark.alive and not one.mark.used and one.mark.steps == now]
         if now == 0 or len(row) < IN_A_ROW or any(one.mark.used for one in model.recent):
             return
         if any(one.carried or (one.way and one.way in model.used) for one in row):

@@ -30,6 +30,7 @@ KEPT = 256
 """Batches whose shapes are compared."""
 ALIKE = 32
 """Batches of one size, after which one in four is looked at."""
+_TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked up through its metaclass
 
 
 @final
@@ -51,7 +52,7 @@ class InputSizesProbe(Probe):
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """The first forward of a training batch shows its size."""
         watch = self.watch
-        if watch.stage is not Stage.TRAIN or watch.batch == self._batch:
+        if watch.stage is not _TRAIN or watch.batch == self._batch:
             return
         if len(self._told) == 1 and len(self._entries) > ALIKE and watch.batch & 3:
             return

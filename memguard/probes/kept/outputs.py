@@ -114,8 +114,8 @@ class OutputsProbe(Probe):
             self._previous.forward_over(output, watch.read().allocated_peak_bytes)
         if output is None or len(self._alive) >= MAX_OUTPUTS or len(self._new) >= MAX_OUTPUTS:
             return
-        quiet_since = max(self._last_kept + CALM, watch.dense_until)
-        if watch.batch & 3 and watch.stage is Stage.TRAIN and watch.batch > quiet_since:
+        batch = watch.batch
+        if batch & 3 and batch > watch.dense_until and batch > self._last_kept + CALM and watch.stage is Stage.TRAIN:
             return
         self._note(output, id(module))
 

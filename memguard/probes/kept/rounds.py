@@ -65,7 +65,8 @@ class Rounds:
 
     def is_due(self) -> bool:
         """Whether another round may begin; one that is still open ends there: what is near was met in it."""
-        return self._is_asked() or (bool(self._begins) and self.count >= self._begins[0])
+        asked, begins = self._asked, self._begins
+        return bool((asked and self.count >= asked[0]) or (begins and self.count >= begins[0]))
 
     def ask(self) -> None:
         """Two rounds are to be made now, besides those that are due: something was seen to grow."""

@@ -78,21 +78,21 @@ class ScansProbe(Probe):
 
     def on_batch_end(self) -> None:
         """Goes on with the round that is under way, or begins one that is due."""
-        watch = self.watch
-        rounds = self._stages.get(watch.stage)
+        watch, stage = self.watch, self.watch.stage
+        rounds = self._stages.get(stage)
         if rounds is None:
-            rounds = self._stages[watch.stage] = self._next_pass(watch.stage)
+            rounds = self._stages[stage] = self._next_pass(stage)
         rounds.count += 1
         rounds.batches += watch.batches - self._counted
         self._counted = watch.batches
-        if watch.rose != self._rose and watch.stage is Stage.TRAIN:
+        if watch.rose != self._rose and stage is Stage.TRAIN:
             self._rose = watch.rose
             rounds.ask()
         if rounds.is_due():
             rounds.begin(watch, MIN_HOST_BYTES)
         if rounds.is_open:
             self._go_on(rounds, SLICE_STEPS)
-        if watch.stage is Stage.TRAIN:
+        if (self._evaluated or self._is_joined or watch.jumps > self._jumps) and stage is Stage.TRAIN:
             fresh, self._evaluated = self._evaluated - self._explained, frozenset()
             if fresh or self._is_joined or watch.jumps > self._jumps:
                 self._is_joined, self._jumps = False, watch.jumps

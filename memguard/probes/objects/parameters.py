@@ -12,7 +12,7 @@ from typing import final
 import torch
 from torch import nn
 
-from memguard.module_parts import gradient_of, parts_of
+from memguard.module_parts import parts_of
 
 
 @final
@@ -39,11 +39,17 @@ class ParameterAt:
 
 def gradients_at(places: Iterable[ParameterAt]) -> list[torch.Tensor]:
     """The gradients of the parameters at some places, where they have one."""
-    found = []
+    found, ref = [], None
+    parameters: dict[str, nn.Parameter | None] = {}
     for place in places:
-        module = place._module()
-        parameter = module._parameters.get(place._name) if module is not None else None
-        if parameter is not None and (gradient := gradient_of(parameter)) is not None:
+        if place._module is not ref:  # as a rule the next one is of the same module, to which there is one reference
+            ref = place._module
+            module = ref()
+            parameters = module._parameters if module is not None else {}
+        parameter = parameters.get(place._name)
+        if parameter is None or not (parameter.is_leaf or parameter.retains_grad):  # as `gradient_of`
+            continue
+        if (gradient := parameter.grad) is not None:
             found.append(gradient)
     return found
 

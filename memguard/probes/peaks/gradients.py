@@ -57,7 +57,8 @@ class GradientsProbe(Probe):
         """Gradients with a graph that are still there when the next forward begins make a cycle."""
         if not self._stepped or not module.training:
             return
-        gradients = self._first_gradients(module)
+        known = self._first.get(id(module))
+        gradients = gradients_at(known) if known is not None else self._first_gradients(module)
         if not gradients:
             if torch.is_grad_enabled():
                 self._stepped, self._looks, self._one = False, 0, None  # none left: nothing to look at when it ends

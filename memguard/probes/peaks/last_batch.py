@@ -39,7 +39,8 @@ class LastBatch:
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         self._watch, self._report = watch, report
-        self._kept: list[_Kept] = []
+        self.kept: list[_Kept] = []
+        """What `conclude` looks at."""
         self._peak = 0
 
     def look(
@@ -63,12 +64,12 @@ class LastBatch:
         found = left_over(trace, ends, min_bytes=min_bytes)
         if found is not None:
             kept = self._holders(found, min_bytes)
-            self._kept = [each for each in kept if (each.place.file, each.place.line) not in told]
+            self.kept = [each for each in kept if (each.place.file, each.place.line) not in told]
             self._peak = peak
 
     def conclude(self) -> None:
         """Tells of what is gone by now: the attribute has another batch's."""
-        kept, self._kept = self._kept, []
+        kept, self.kept = self.kept, []
         for place, nbytes, refs in kept:
             if all(ref.expired() for ref in refs):
                 self._report(

@@ -79,7 +79,8 @@ class RebindsProbe(Probe):
     def on_batch_end(self) -> None:
         """Begins the history after some batches, and reads it some batches later."""
         watch, history, stage = self.watch, self.watch.history, self.watch.stage
-        self._last.conclude()
+        if self._last.kept:
+            self._last.conclude()
         if not self._counts:
             self.stop_hearing("on_batch_end", "on_stage_end")
         if stage not in self._counts or history is None or self._on not in (None, stage):
