@@ -66,7 +66,7 @@ class Guard:
         self.session = Session(options, writer=(lambda: writer) if writer is not None else None)
         self.loop = PlainLoop(self.session)
         for optimizer in optimizers:
-            self.session.watch.add_optimizer(optimizer)
+            self.session.watch.expect_optimizer(optimizer)
         self._models = list(models)
         for model in self._models:
             check_model(model)

@@ -150,6 +150,8 @@ class Watch:
     """What loaders read from just then; likewise."""
     _models: list[weakref.ref[nn.Module]] = field(default_factory=list)
     _optimizers: list[weakref.ref[torch.optim.Optimizer]] = field(default_factory=list)
+    _expected: list[weakref.ref[torch.optim.Optimizer]] = field(default_factory=list)
+    """Those that were named before their first step."""
 
     @property
     def record(self) -> BatchRecord | None:
@@ -179,11 +181,19 @@ class Watch:
         self._models = [ref for ref in self._models if ref() is not None] + [weakref.ref(model)]
         return True
 
+    def expect_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Notes an optimizer that has not stepped yet: its first step is still told as that of a new one."""
+        if self.add_optimizer(optimizer):
+            self._expected.append(self._optimizers[-1])
+
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Notes one more optimizer; whether it is new."""
+        """Notes one more optimizer, which is about to step; whether it is new."""
         for ref in self._optimizers:
             if ref() is optimizer:
-                return False
+                if not self._expected:  # as nearly always
+                    return False
+                before, self._expected = self._expected, [one for one in self._expected if one is not ref]
+                return len(before) > len(self._expected)
         self._optimizers = [ref for ref in self._optimizers if ref() is not None] + [weakref.ref(optimizer)]
         return True
 

@@ -1,8 +1,10 @@
+import contextlib
 import os
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import memguard
 from memguard.recording import Recording, find_recordings
@@ -63,3 +65,20 @@ def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
     recordings = find_recordings(tmp_path)
     assert len(recordings) == 1 and len(Recording.open(recordings[0])) == 1
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_an_optimizer_that_is_passed_to_watch_is_foretold_like_one_that_is_found(tmp_path: Path, passed: bool) -> None:
+    """Before its first step, which fits; the second batch with its state does not."""
+    model = nn.Sequential(nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 1024))
+    optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+    with memguard.watch(
+        model, *([optimizer] if passed else []), device="virtual:110MiB", logdir=tmp_path, quiet=True
+    ) as guard:
+        for _ in range(2):
+            optimizer.zero_grad()
+            with contextlib.suppress(torch.OutOfMemoryError):
+                model(torch.randn(2048, 1024)).square().mean().backward()
+            optimizer.step()
+    messages = [finding.message for finding in guard.findings if finding.code == "MG502"]
+    assert len(messages) == 1 and "the first Adam step will allocate 32.0 MiB of state" in messages[0]
