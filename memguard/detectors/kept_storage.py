@@ -128,8 +128,8 @@ class OutputsAccumulate(Detector):
         if isinstance(fact, RetainedGraphs) and not fact.rolled_out:
             self._with_graph.add(cause_of(fact))
         self._snapshots.learn(fact)
-        if not isinstance(fact, KeptOutputs) or fact.tensors < MIN_BATCHES or fact.cached:
-            return  # MG501 tells of caches
+        if not isinstance(fact, KeptOutputs) or fact.tensors < MIN_BATCHES or fact.cached or fact.weights:
+            return  # MG501 tells of caches, MG308 of models
         left = fact.batches_left
         if left is None:
             left = self._left(fact.stage, run) if fact.bounded or fact.stage.evaluates else run.batches_left

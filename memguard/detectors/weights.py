@@ -46,6 +46,8 @@ class ModelCopy(Detector):
     def __init__(self) -> None:
         self._room = Room()
         self._snapshots = Snapshots()
+        self._more: KeptOutputs | None = None
+        """Models of which more came, before it was seen that they were trained earlier."""
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Learns how much room is left."""
@@ -59,12 +61,15 @@ class ModelCopy(Detector):
             pile = self._snapshots.explain(fact)
             if pile is not None:
                 yield self._growing(fact, pile, run)
+            elif fact.weights:
+                self._more = fact
         if not isinstance(fact, ModelCopies):
             return
         limit = limit_of(run)
         many = is_large_pile(fact, limit) or (limit is not None and fact.bytes >= LARGE_SHARE * limit)
         if fact.earlier:
-            yield self._earlier(fact, run, limit)
+            more = self._more if self._more is not None and self._snapshots.explain(self._more) is fact else None
+            yield self._growing(more, fact, run) if more is not None else self._earlier(fact, run, limit)
             return
         where = ", ".join(fact.holders[:4]) or holder(fact.place)
         what, apart, remedy = _what(fact), "", _remedy_of_copies(run)

@@ -34,6 +34,8 @@ class KeptOutputs(Fact):
     """Other names that statements next to this one fill: their tensors are counted here."""
     cached: bool = False
     """Whether what holds them is a cache, as far as the source shows: it is filled for want of a key, and read back."""
+    weights: bool = False
+    """Whether they are parameters of models that are kept, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 import torch
+from torch import nn
 
 from memguard.facts import Place
 from memguard.probes.kept.graphs_below import GraphsBelow, graphs_below
@@ -64,6 +65,8 @@ class Growth:
     """Whether all its tensors lie in host memory."""
     pinned: bool = False
     """Whether one of them is pinned."""
+    weights: bool = False
+    """Whether its tensors are parameters of models that are kept, as recurrent ones have them in a list once more."""
     copy_bytes: int = 0
     """Of the weights in its newest element, where they are a copy of a model's, and are called: met as models."""
     length: int = 0
@@ -165,10 +168,21 @@ def _growth_of(
         numbers=bool(tensors) and all(tensor.numel() == 1 for tensor in tensors),
         on_cpu=bool(tensors) and all(tensor.device.type == "cpu" for tensor in tensors),
         pinned=torch.cuda.is_initialized() and any(tensor.is_pinned() for tensor in tensors),
+        weights=_are_weights(survey, link),
         copy_bytes=copy_bytes,
         length=length_of(link.value),
         number=id(link.value),
         capacity=capacity_of(link, place.file, place.holder),
+    )
+
+
+def _are_weights(survey: Survey, link: Link) -> bool:
+    """Whether all tensors below a container are parameters of modules that it keeps."""
+    trails = [trail for leaf in survey.tensors if link in (trail := leaf.trail())]
+    return bool(trails) and all(
+        issubclass(type(trail[-1].value), nn.Parameter)
+        and any(issubclass(type(inner.value), nn.Module) for inner in trail[trail.index(link) + 1 : -1])
+        for trail in trails
     )
 
 

@@ -130,6 +130,7 @@ class GrownContainers:
             bounded=self._is_bounded(growth),
             what="elements of several tensors" if len(growth.newest) > 1 else None,
             numbers=growth.numbers,
+            weights=growth.weights,
             cached=is_cache(place.file, place.line, place.holder),
         )
 

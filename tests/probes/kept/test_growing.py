@@ -117,6 +117,19 @@ class Splats:
             self.optimizer.add_param_group({"params": [part]})
 
 
+@pytest.mark.parametrize("outputs", [False, True])
+def test_models_that_are_kept_are_told_as_weights(outputs: bool) -> None:
+    """A recurrent one has its parameters in a list as well; beside outputs they are no matter of weights alone."""
+    kept: list[object] = []
+    model = nn.Linear(2, 2)
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(40):
+            made = nn.GRU(64, 64)
+            kept.append((made, torch.zeros(ROWS, WIDTH)) if outputs else made)
+    (fact,) = loop.of(KeptOutputs)
+    assert (fact.place.holder, fact.weights) == ("kept", not outputs)
+
+
 def densified(*, trains: bool) -> Loop:
     splats, model = Splats(), nn.Linear(2, 2)
     splats.densify(trains=trains)
