@@ -138,7 +138,7 @@ class OutputsAccumulate(Detector):
             severity = Severity.CRITICAL
         elif never_stops(fact, run):
             severity = Severity.WARNING
-        elif fact.bytes >= LARGE_SHARE * (limit_of(run) or float("inf")):
+        elif fact.bytes >= LARGE_SHARE * (limit_of(run) or float("inf")) and not self._fits(fact, run):
             severity = Severity.WARNING  # it may end with the pass, yet the device is a good part full of it
         if severity is not Severity.CRITICAL and fact.place.line is not None and cause_of(fact) in self._with_graph:
             return
@@ -198,6 +198,13 @@ class OutputsAccumulate(Detector):
             _REMEDY_ON_HOST if is_on_host(run) else _REMEDY_OF_RESULTS,
             nbytes=fact.bytes,
         )
+
+    def _fits(self, fact: KeptOutputs, run: Run) -> bool:
+        """Whether there is room for all that it can have, where that is known: a memory of so many samples."""
+        room = self._room.left(run)
+        if fact.capacity is None or room is None:
+            return False
+        return max(fact.capacity - fact.tensors, 0) * fact.bytes / fact.tensors <= room
 
     def _beside(self, fact: KeptOutputs | KeptResults) -> str | None:
         """The name that a statement next to this one fills, where a warning of it was given."""

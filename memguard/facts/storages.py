@@ -36,6 +36,8 @@ class KeptOutputs(Fact):
     """Whether what holds them is a cache, as far as the source shows: it is filled for want of a key, and read back."""
     weights: bool = False
     """Whether they are parameters of models that are kept, and nothing else."""
+    capacity: int | None = None
+    """How many elements there can be, as far as its maxlen or the source tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

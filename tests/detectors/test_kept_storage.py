@@ -79,3 +79,14 @@ def test_lists_of_other_owners_or_lines_are_causes_of_their_own() -> None:
     for gap, severity in ((1, Severity.INFO), (2, Severity.WARNING)):
         other = replace(KEPT, place=replace(near, line=line + gap))
         assert judge(OutputsAccumulate(), plain, other, run=run)[1].severity is severity
+
+
+def test_a_memory_of_so_many_samples_that_fit_is_no_warning() -> None:
+    """However much of the device it has; one that will have more than there is, or nobody knows what, is."""
+    large = replace(KEPT, bytes=10 * GIB, bytes_per_batch=512.0 * MIB, bounded=True)
+    judged = {
+        capacity: judge(OutputsAccumulate(), record(0), replace(large, capacity=capacity), run=run_of(batches_left=0))
+        for capacity in (20, 40, 60, None)
+    }
+    severities = {capacity: found[0].severity for capacity, found in judged.items()}
+    assert severities == {20: Severity.INFO, 40: Severity.INFO, 60: Severity.WARNING, None: Severity.WARNING}

@@ -131,6 +131,7 @@ class GrownContainers:
             what="elements of several tensors" if len(growth.newest) > 1 else None,
             numbers=growth.numbers,
             weights=growth.weights,
+            capacity=None if outgrew(growth.length, growth.capacity) else growth.capacity,
             cached=is_cache(place.file, place.line, place.holder),
         )
 
