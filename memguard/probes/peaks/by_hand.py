@@ -55,10 +55,6 @@ class ByHandProbe(Probe):
         """Its gradients are another probe's matter."""
         self._end()
 
-    def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
-        """Likewise where it was known from the beginning."""
-        self._end()
-
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Compares the gradient with the last batch's."""
         if not module.training or not torch.is_grad_enabled() or output is None:
@@ -86,7 +82,7 @@ class ByHandProbe(Probe):
             self._tell(module, zeroed=_is_zeroed(seen))
 
     def _end(self) -> None:
-        self.stop_hearing("on_forward_end", "on_optimizer", "on_optimizer_step_start")
+        self.stop_hearing("on_forward_end", "on_optimizer")
 
     def _tell(self, module: nn.Module, *, zeroed: bool) -> None:
         held = sum(storages_of(gradients_of(parameters_of(module))).values())
