@@ -168,7 +168,7 @@ def _growth_of(
         numbers=bool(tensors) and all(tensor.numel() == 1 for tensor in tensors),
         on_cpu=bool(tensors) and all(tensor.device.type == "cpu" for tensor in tensors),
         pinned=torch.cuda.is_initialized() and any(tensor.is_pinned() for tensor in tensors),
-        weights=_are_weights(survey, link),
+        weights=not tensors and nbytes > 0 and _are_weights(survey, link),
         copy_bytes=copy_bytes,
         length=length_of(link.value),
         number=id(link.value),
