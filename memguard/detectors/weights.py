@@ -46,8 +46,6 @@ class ModelCopy(Detector):
     def __init__(self) -> None:
         self._room = Room()
         self._snapshots = Snapshots()
-        self._more: KeptOutputs | None = None
-        """Models of which more came, before it was seen that they were trained earlier."""
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Learns how much room is left."""
@@ -62,14 +60,13 @@ class ModelCopy(Detector):
             if pile is not None:
                 yield self._growing(fact, pile, run)
             elif fact.weights:
-                self._more = fact
+                yield self._more(fact, run)
         if not isinstance(fact, ModelCopies):
             return
         limit = limit_of(run)
         many = is_large_pile(fact, limit) or (limit is not None and fact.bytes >= LARGE_SHARE * limit)
         if fact.earlier:
-            more = self._more if self._more is not None and self._snapshots.explain(self._more) is fact else None
-            yield self._growing(more, fact, run) if more is not None else self._earlier(fact, run, limit)
+            yield self._earlier(fact, run, limit)
             return
         where = ", ".join(fact.holders[:4]) or holder(fact.place)
         what, apart, remedy = _what(fact), "", _remedy_of_copies(run)
@@ -102,6 +99,20 @@ class ModelCopy(Detector):
             _REMEDY_OF_MODELS if pile.earlier else _remedy_of_copies(run),
             nbytes=pile.bytes,
             bytes_per_batch=each,
+        )
+
+    def _more(self, fact: KeptOutputs, run: Run) -> Finding:
+        """Models of which more come, and nothing else is known: neither copies, nor seen to be trained before."""
+        return from_fact(
+            self,
+            fact,
+            run,
+            self._room.severity(run, fact.bytes_per_batch, fact.batches_left),
+            f"{holder(fact.place)} keeps {plural(fact.tensors, 'model')} with their weights {in_memory(run)}, and more "
+            f"come: at least {format_bytes(fact.bytes_per_batch)} with every batch.",
+            _REMEDY_OF_MODELS,
+            nbytes=fact.bytes,
+            bytes_per_batch=fact.bytes_per_batch,
         )
 
     def _earlier(self, fact: ModelCopies, run: Run, limit: int | None) -> Finding:

@@ -42,15 +42,14 @@ def test_models_of_a_series_that_are_kept_are_told_by_one_rule() -> None:
     assert growing.advice == mild.advice
 
 
-def test_models_that_were_seen_to_come_before_they_were_seen_to_be_kept_are_told_once() -> None:
-    """Recurrent ones show their weights once more, in a list: MG301 has no word for those."""
+def test_models_that_were_seen_to_come_before_they_were_seen_to_be_kept_are_one_cause() -> None:
+    """Recurrent ones show their weights once more, in a list: MG301 has no word for those, whatever comes of them."""
     models, grows = replace(PILE, earlier=True, holders=()), replace(GROWS, weights=True)
     assert judge(RULES["MG301"](), grows, models, run=LONG) == []
-    (growing,) = judge(RULES["MG308"](), grows, models, run=LONG)
-    assert growing.severity is Severity.WARNING and "4 models that were trained before" in growing.message
-    elsewhere = replace(models, place=replace(PLACE, holder="others", line=77))
-    (mild,) = judge(RULES["MG308"](), grows, elsewhere, run=LONG)
-    assert mild.severity is Severity.INFO
+    growing, mild = judge(RULES["MG308"](), grows, models, run=LONG)
+    assert (growing.severity, mild.severity) == (Severity.WARNING, Severity.INFO) and growing.cause == mild.cause
+    assert "keeps 8 models" in growing.message and "more come" in growing.message
+    assert judge(RULES["MG308"](), replace(grows, bounded=True), run=LONG) == []
 
 
 def test_a_pile_that_will_not_fit_is_critical() -> None:
