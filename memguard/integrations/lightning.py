@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
-from memguard.integrations.loop.hooks import OpenForwards, RootHooks
 from memguard.integrations.progress import ProgressText
 from memguard.integrations.session import Session
 from memguard.integrations.shield import end_here, shielded
 from memguard.integrations.trainers.answers import Answers
 from memguard.integrations.trainers.hushed import Hushed
+from memguard.integrations.trainers.module_hooks import ModuleHooks
 from memguard.integrations.trainers.trackers import LightningLoggers
 from memguard.integrations.trainers.trainer import (
     callable_parts,
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("memguard")
 _CHECKPOINT = Stage.CHECKPOINT  # an attribute of an enumeration takes a search
 
-_MOST_ROOTS = 16
 _PLACELESS = "nothing is written to disk in a test suite, unless MEMGUARD_LOGDIR says where"
 
 
@@ -70,15 +68,8 @@ class MemGuardMixin(Answers):
         """Where the last run of the Trainer went: the next one of this process follows it."""
         self._forecast: FirstForecast | None = None
         self._off = disabled()
-        self._hooks: list[tuple[nn.Module, RootHooks]] = []
-        self._parts: list[nn.Module] = []
-        """Modules that training only calls inside others; between its epochs they may be asked for themselves."""
-        self._between: list[RootHooks] = []
-        """The hooks on them, there from the end of an epoch to the next one's start."""
-        self._nested: dict[int, bool] = {}
-        self._sorting = False
+        self._hooks: ModuleHooks | None = None
         self._failed: set[str] = set()
-        self._forwards_open = OpenForwards()
         self._progress: ProgressText | None = None
         self._loggers: LightningLoggers | None = None
         self._hushed: Hushed | None = None
@@ -151,7 +142,8 @@ class MemGuardMixin(Answers):
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """An epoch begins."""
         self._end_checkpoint()
-        self._leave_parts()
+        if self._hooks is not None:
+            self._hooks.epoch_start()
         if self._session is not None:
             self._session.recorder.epoch(trainer.current_epoch)
 
@@ -196,17 +188,18 @@ class MemGuardMixin(Answers):
                 self._session.batch_end()
                 if self._loggers is not None:
                     self._loggers.batch_end(trainer)
-                if self._sorting:
-                    self._keep_outermost()
+                if self._hooks is not None:
+                    self._hooks.batch_end()
         except Exception as error:
             end_here(self, "on_train_batch_end", error)
 
     @shielded
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """A training epoch is over; the module's own hook comes after this one, and may draw samples by a part."""
+        """A training epoch is over."""
         if self._session is not None:
             self._session.epoch_end()
-            self._between = self._between or [RootHooks(part, self) for part in self._parts]
+        if self._hooks is not None:
+            self._hooks.epoch_end()
 
     @shielded
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
@@ -319,35 +312,6 @@ class MemGuardMixin(Answers):
         except Exception as error:
             self.part_failed("setup", error)
 
-    def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A hooked module is called."""
-        session = self._session
-        if session is None or session.calm.passes(model) or session.is_foreign():
-            return
-        if self._forwards_open.depth and self._forwards_open.interrupted(in_hook=True):
-            session.validation.interrupted()
-        outermost = self._forwards_open.enter()
-        if self._sorting:
-            self._nested[id(model)] = self._nested.get(id(model), True) and not outermost
-        session.forward_start(model, args, kwargs)
-
-    def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
-        """A hooked module has answered."""
-        session = self._session
-        if session is None or session.calm.passed(model, output) or session.is_foreign():
-            return
-        self._forwards_open.leave()
-        session.forward_end(model, args, output)
-
-    def hook_failed(self, error: Exception) -> None:
-        """A hook of ours raised: all of them fall silent, and gradients are given back."""
-        for hooks in (*(hooks for _, hooks in self._hooks), *self._between):
-            hooks.stop()
-        self._parts = []
-        if self._session is not None:
-            self._session.validation.release()
-        self.part_failed("module hooks", error)
-
     def part_failed(self, name: str, error: Exception) -> None:
         """Something raised where the Trainer calls us."""
         if self._session is not None:
@@ -357,18 +321,15 @@ class MemGuardMixin(Answers):
             logger.error("memguard's %s failed and does nothing: %s: %s", name, type(error).__name__, error)
 
     def _attach(self, trainer: Any, pl_module: Any) -> None:
-        """Hooks the module and its parts: LightningModule.forward is often never called, its children are."""
-        if self._session is None or self._hooks:
+        """Hooks the module and its parts, once."""
+        if self._session is None or self._hooks is not None:
             return
         with self._session.recorder.part("module hooks"):
             if getattr(pl_module, "_compiler_ctx", None) is not None:  # lightning 2.6: compiled as a whole
                 self._session.watch.compiled = True
                 return
-            roots = [pl_module, *callable_parts(pl_module)][:_MOST_ROOTS]
-            self._hooks = [(root, RootHooks(root, self)) for root in roots]
-            self._sorting, self._nested = True, {}
-            for root in roots:
-                self._session.add_model(root)
+            self._hooks = ModuleHooks(self._session, self.part_failed)
+            self._hooks.attach([pl_module, *callable_parts(pl_module)])
             self._session.extra_roots([("trainer", trainer), ("datamodule", trainer.datamodule)])
 
     def _foresee(self, session: Session, trainer: Any, pl_module: Any, batch: Any) -> None:
@@ -379,21 +340,6 @@ class MemGuardMixin(Answers):
 
                 self._forecast = FirstForecast(session)
             self._forecast.before_batch(trainer, pl_module, batch)
-
-    def _keep_outermost(self) -> None:
-        """After the first training batch, modules that were only called inside another hooked one lose their hooks."""
-        inner = {key for key, nested in self._nested.items() if nested}
-        self._sorting, self._nested = False, {}
-        for root, hooks in self._hooks:
-            if id(root) in inner:
-                hooks.remove()
-        self._parts = [root for root, _ in self._hooks if id(root) in inner]
-        self._hooks = [(root, hooks) for root, hooks in self._hooks if id(root) not in inner]
-
-    def _leave_parts(self) -> None:
-        """An epoch begins, or the run is over: parts are called inside others again."""
-        while self._between:
-            self._between.pop().remove()
 
     @shielded
     def _log(self, trainer: Any, *, trained: bool = False) -> None:
@@ -428,16 +374,13 @@ class MemGuardMixin(Answers):
         with contextlib.ExitStack() as last:  # even an interrupt in here leaves nothing behind
             if session is not None:
                 last.callback(session.close, reason)
-            for _, hooks in self._hooks:
-                last.callback(hooks.remove)
-            last.callback(self._leave_parts)
+            if self._hooks is not None:
+                last.callback(self._hooks.remove)
             if self._progress is not None:
                 last.callback(self._progress.remove)
             if self._hushed is not None:
                 last.callback(self._hushed.remove)
-            self._hooks, self._nested, self._sorting, self._forwards_open = [], {}, False, OpenForwards()
-            self._parts = []
-            self._progress = self._loggers = self._hushed = None
+            self._hooks = self._progress = self._loggers = self._hushed = None
         if session is None:
             return
         self._conclude(session)

@@ -16,6 +16,7 @@ from memguard.integrations.loop.hooks import OpenForwards
 from memguard.integrations.progress import ProgressText
 from memguard.integrations.session import Session
 from memguard.integrations.shield import shielded
+from memguard.integrations.trainers.module_hooks import ModuleHooks
 from tests.chaos.test_hooks_raising import BY_NAME, DEFENCE, TAKES_AWAY, ChaosError, methods
 from tests.chaos.training import Truth, assert_same, first_lines, random_state, weights
 from tests.integrations.lightning_modules import classifier, loader
@@ -58,7 +59,7 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> Truth:
     ("kind", "name"),
     [
         case
-        for case in methods(MemGuardMixin, Session, OpenForwards, ProgressText)
+        for case in methods(MemGuardMixin, ModuleHooks, Session, OpenForwards, ProgressText)
         if case.values[1] not in BY_NAME - {"close"} and case.values[1] != "setup"
     ],
 )
