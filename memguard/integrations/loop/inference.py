@@ -5,11 +5,12 @@ came between: after a backward, the next forward is another (micro-)batch; so it
 closes the batch at once. A backward that builds a graph itself (``create_graph``) is to be followed by another: the
 batch goes on. In a program that never had a backward nor a step, after a thousand forwards each is a batch: nothing is
 trained there. Forwards inside a step's closure belong to the step's batch, which the first of them opens where none is
-open. A forward in eval mode is a batch of evaluation, unless it is another model's beside one in training (a teacher,
-a frozen encoder): then it is part of that batch. So is one in training mode without gradients, between a forward and
-its backward: a target of the loss. So is what a method of a model asks its parts for, word after word, until what
-began the batch is called again. Where optimizers step and no forward is known for long (copies of the model are
-trained, and it gets their gradients), each step is a batch; from the first on where no root can be called at all.
+open; a step that goes on and on is all of the training, and each evaluation of its closure is a batch. A forward in
+eval mode is a batch of evaluation, unless it is another model's beside one in training (a teacher, a frozen encoder):
+then it is part of that batch. So is one in training mode without gradients, between a forward and its backward: a
+target of the loss. So is what a method of a model asks its parts for, word after word, until what began the batch is
+called again. Where optimizers step and no forward is known for long (copies of the model are trained, and it gets
+their gradients), each step is a batch; from the first on where no root can be called at all.
 `guard.batches(loader)` says it exactly, and then nothing is inferred.
 
 Long because all of these rules share what is known of the open batch.
@@ -35,6 +36,9 @@ class BatchListener(Protocol):
     def finish(self) -> None:
         """The open batch is over."""
 
+    def stepped(self) -> None:
+        """An optimizer has changed weights, and its step goes on."""
+
     def crowded(self) -> None:
         """The open batch had several forwards without a backward: it may be an evaluation."""
 
@@ -51,6 +55,9 @@ MOST_TOGETHER = 32
 """Different models that share a batch of values; more are candidates of a search."""
 MOST_BARE = 8
 """Steps in a row without a forward, as several optimizers make them after one batch."""
+MOST_EVALUATIONS = 32
+"""Evaluations of a closure in one step, after which each is a batch. LBFGS makes 25 of itself, or as many as it is
+told: then one step may be all of the training."""
 PLAIN_BATCHES = 64
 """Training batches of one forward and one step in a row, after which a loop counts as one of such batches only."""
 
@@ -80,7 +87,9 @@ class BatchInference:
         self._trained: set[int] = set()
         self._leaders: set[int] | None = None
         self._plain = self._further = self._derivatives = 0
-        self._of_parts = self._bare = 0
+        self._of_parts = self._bare = self._evaluations = 0
+        self._of_step = self._by_evaluation = False
+        """Whether a forward of the step under way opened the open batch, and whether each evaluation in one does."""
         self._evaluated: list[int] = []
         self._waiting = 0
         """Forwards of the open training batch that no backward came to, less those for values between them."""
@@ -112,9 +121,8 @@ class BatchInference:
         if self._stepping:
             self._recount()
         if self._stepping:
-            if training and not self.explicit and not (self._open and self._stage is Stage.TRAIN):
-                self.end()
-                self._begin_in(Stage.TRAIN)  # all of the batch happens in the step's closure
+            if not self.explicit:
+                self._in_step(training=training)
             return
         if not training and (
             self._is_teacher(model)
@@ -154,7 +162,12 @@ class BatchInference:
 
         The first forward without a step then begins to ask again; at worst it is taken into the batch before it.
         """
-        return self._plain < PLAIN_BATCHES and not self.explicit
+        return (self._plain < PLAIN_BATCHES or self._stepping > 0) and not self.explicit
+
+    @property
+    def is_stepping(self) -> bool:
+        """Whether an optimizer's step is under way, as far as one said so."""
+        return self._stepping > 0
 
     def is_plain(self, model: int) -> bool:
         """Whether the loop is one of batches of one forward and one step, and this model's forward begins the next.
@@ -176,6 +189,33 @@ class BatchInference:
     def alike_passed(self) -> None:
         """Batches like the last ones went by."""
         self._bare, self._leaders = 0, None
+
+    def _in_step(self, *, training: bool) -> None:
+        """A forward inside of a step, which evaluates its closure.
+
+        Where nothing was trained lately, one in eval mode is no teacher's: an image is trained against a fixed network.
+        """
+        if self._open and self._backward:
+            self._evaluated_anew()
+            return
+        if training:
+            begins = not self._open or self._stage is not _TRAIN
+        else:
+            begins = not self._of_step and self._stage is not _TRAIN
+        if begins:
+            self.end()
+            self._begin_in(_TRAIN if training else Stage.VALIDATION)
+            self._of_step = True
+
+    def _evaluated_anew(self) -> None:
+        """The closure of the step under way was evaluated, and is once more."""
+        self._backward = False
+        self._evaluations += 1
+        if self._evaluations >= MOST_EVALUATIONS or self._by_evaluation:
+            self._by_evaluation, self._plain = True, 0
+            self._listener.stepped()
+            self.end()
+            self.begin(None)
 
     def _recount(self) -> None:
         """A step that failed ended without a word."""
@@ -250,16 +290,23 @@ class BatchInference:
         if self._stepping:
             self._recount()
         self._bare = 0
-        if self.explicit or (self._stepping and self._open):
+        if self.explicit:
             return
-        self.end()
-        self._begin_in(Stage.TRAIN)
+        if self._stepping and self._open:
+            if self._backward:
+                self._evaluated_anew()
+        else:
+            self.end()
+            self._begin_in(Stage.TRAIN)
+        self._backward = self._stepping > 0
 
     def step_start(self) -> None:
         """An optimizer begins its step."""
         self._stepping += 1
         if self._stepping > 1:
             self._recount()
+        if self._stepping == 1:
+            self._of_step, self._evaluations = False, 0
 
     def step_end(self, alone: Callable[[], bool] = _nobody_else) -> None:
         """An optimizer has made its step.
@@ -277,7 +324,7 @@ class BatchInference:
             self._bare += 1
             if self._bare > MOST_BARE or not self.hears_forwards:
                 self._begin_in(Stage.TRAIN)
-        if self._open and self._stage is _TRAIN:
+        if self._open and (self._stage is _TRAIN or self._of_step):
             self._served, self.trains_nothing = True, False
             self._plain += 1
             self.end()

@@ -165,7 +165,7 @@ class PlainLoop:
             session.forward_end(model, args, output)
         if outermost and output is not None and self._inference.needs_backward:
             try:
-                if model.training:
+                if model.training or self._inference.is_stepping:
                     self._listen_for_backward(output)
             except Exception as error:
                 self.session.recorder.failed("batch inference", error)
@@ -208,6 +208,10 @@ class PlainLoop:
         self.session.batch_end()
         self._express.over()
         self._is_over = True
+
+    def stepped(self) -> None:
+        """An optimizer has changed weights, and its step goes on."""
+        self.session.watch.optimizer_steps += 1
 
     def crowded(self) -> None:
         """The open batch had several forwards without a backward: an evaluation that forgot eval() looks like that."""

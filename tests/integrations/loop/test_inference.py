@@ -9,6 +9,7 @@ import memguard
 from memguard.integrations.loop.inference import (
     MOST_BARE,
     MOST_BEFORE_BACKWARD,
+    MOST_EVALUATIONS,
     MOST_OF_PARTS,
     MOST_TOGETHER,
     PLAIN_BATCHES,
@@ -34,6 +35,9 @@ class Told:
 
     def crowded(self) -> None:
         self.events.append("?")
+
+    def stepped(self) -> None:
+        self.events.append("/")
 
 
 def infer(events: str) -> str:
@@ -83,6 +87,25 @@ def test_a_closure_belongs_to_its_step() -> None:
 def test_a_loop_of_closures_alone_has_a_batch_a_step() -> None:
     """The first forward of a closure opens the batch where none is open; the step closes it."""
     assert infer("[Tb] [TbTb] EE [Tb]") == "train ( ) ( ) validation ( ) ( ) train ( )"
+
+
+def test_a_network_in_eval_mode_has_a_batch_a_step_too() -> None:
+    """An image is trained against it by LBFGS: what its targets were taken from is another batch."""
+    assert infer("EE [EbEbEb] [EbEb] E") == "validation ( ) ( ) ( ) ( ) ( )"
+
+
+def test_a_teacher_inside_a_closure_begins_nothing() -> None:
+    """It is asked in each evaluation, before the student and after."""
+    assert infer("T b [] [e T b e T b] [e T b]") == "train ( ) ( ) ( )"
+
+
+def test_of_a_step_that_goes_on_each_evaluation_is_a_batch() -> None:
+    """One step of LBFGS may be the whole training; and once one was long, none is waited for."""
+    usual = "Tb" * (MOST_EVALUATIONS + 1)
+    assert infer(f"[{usual[2:]}] [{usual[2:]}]") == "train ( ) ( )"
+    assert infer(f"[{usual}TTb] [TbTb]") == "train ( / ) ( / ) ( ) ( / ) ( )"
+    assert infer(f"[{usual.replace('T', 'E')}]") == "validation ( / ) ( )"
+    assert infer(f"[{'B' * (MOST_EVALUATIONS + 2)}]") == "train ( / ) ( / ) ( )"
 
 
 def test_two_optimizers_that_step_one_after_the_other_make_two_batches_at_most() -> None:
