@@ -67,6 +67,9 @@ class Backend(ABC):
     def install(self) -> None:  # noqa: B027 - most backends have nothing to put in place
         """Puts in place what the backend needs in the process (a dispatch mode, a peak ledger)."""
 
+    def follow_thread(self) -> None:  # noqa: B027
+        """From now on it is the calling thread that trains, besides the one that called `install`."""
+
     def remove(self) -> None:  # noqa: B027
         """Takes away what `install` put in place."""
 

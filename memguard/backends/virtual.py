@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, final
@@ -54,6 +55,8 @@ class VirtualBackend(Backend):
         self._host = host if host is not None else HostMemory()
         self._storages = Storages(self._allocator)
         self._mode: VirtualMode | None = None
+        self._entered = threading.local()
+        """Whether this thread's operators are followed: a number of its own a thread may have from one before it."""
         self._resizes = StorageResizes(self._storages)
         self._peaks: dict[str, int] = {}
         self.expandable = AllocatorConfig.parse(conf).expandable_segments
@@ -95,10 +98,16 @@ class VirtualBackend(Backend):
             text = str(error)
         else:
             self._mode = VirtualMode(self._storages, self._failing)
-            self._mode.__enter__()  # type: ignore[no-untyped-call]
+            self._entered = threading.local()
+            self.follow_thread()
             self._resizes.install()
             return
         raise torch.OutOfMemoryError(text)
+
+    def follow_thread(self) -> None:
+        """Follows what the calling thread's operators do too; what entered there goes with the thread."""
+        if self._mode is not None and not hasattr(self._entered, "mode"):
+            self._entered.mode = self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def remove(self) -> None:
         """Follows nothing any more; the last numbers stay readable."""
@@ -141,7 +150,8 @@ class VirtualBackend(Backend):
         return _as_memory_stats(self._allocator.stats())
 
     def boundary(self) -> MemoryStats:
-        """One look; the peaks start anew."""
+        """One look; the peaks start anew. Who asks is the one that trains."""
+        self.follow_thread()
         self._storages.settle()
         stats = self._allocator.stats()
         self._keep_peaks(stats)

@@ -71,6 +71,7 @@ class ScriptGuard:
         self._thread, self._pid = threading.get_ident(), os.getpid()
         self._depth = 0
         self._elsewhere = Elsewhere()
+        self._elsewhere.is_idle = self._is_idle
         self._calls = self._again = 0
         self._batch = self._in_batch = self._models = 0
         """Of the last backward: the batch, backwards in it, and models that were known and alive."""
@@ -107,7 +108,7 @@ class ScriptGuard:
         if self._guard is None:
             self._guard = Guard([], [], self._options, quiet=True)
             self._guard.__enter__()
-            self._guard.session.watch.elsewhere = self._elsewhere
+            self._guard.session.watch.elsewhere = self._elsewhere  # whose thread the new session's is
             self._guard.session.on_batch = self._after_batch
             self._guard.session.on_optimizer = self._look_again
         return self._guard
@@ -142,7 +143,7 @@ class ScriptGuard:
     def _before(self, module: nn.Module, args: Any) -> None:
         if in_transform() or os.getpid() != self._pid:
             return
-        if threading.get_ident() != self._thread:
+        if threading.get_ident() != self._thread and not self._moves_here():
             self._elsewhere.start()
             return
         self._depth += 1
@@ -171,6 +172,23 @@ class ScriptGuard:
                 self._elsewhere.follow(module, output)
             return
         self._depth = max(self._depth - 1, 0)
+
+    def _is_idle(self) -> bool:
+        """Whether no model was called on the guarded thread, or that is over."""
+        if self._guard is not None and not self._is_guarded():
+            return self._guard.loop.is_idle()
+        return self._guard is None and not self._depth
+
+    def _moves_here(self) -> bool:
+        """Whether this thread, which trained while the guarded one was idle, is the guarded one from now on."""
+        if self._elsewhere.trains_on != threading.get_ident() or not self._is_idle():
+            return False
+        self._thread, self._depth = threading.get_ident(), 0
+        if self._guard is not None:
+            self._guard.session.move_here()
+        else:
+            self._elsewhere.moved()
+        return True
 
     def _backward(self, losses: Sequence[torch.Tensor]) -> None:
         if in_transform() or threading.get_ident() != self._thread or os.getpid() != self._pid:

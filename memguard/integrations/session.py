@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -383,6 +384,19 @@ class Session:
             or functorch_stack() is not None  # what `in_eager_transform` asks, in one call less
             or tracing_state() is not None
         )
+
+    def move_here(self) -> None:
+        """The calling thread is the one that trains: nothing happened on the one that was guarded, or it is over."""
+        self.batch_end()
+        self._thread = self.recorder.row.thread = get_ident()
+        self.calm.move_here()
+        self.watch.elsewhere.moved()
+        self.backend.follow_thread()
+
+    @property
+    def thread_is_over(self) -> bool:
+        """Whether the guarded thread has ended."""
+        return self._thread not in sys._current_frames()
 
     def step_start(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """An optimizer begins its step; told by torch's hook."""

@@ -1,5 +1,7 @@
 """What guarded models do on other threads: graphs of evaluation are counted there, and that one is trained is noted.
 
+Where nothing happens on the guarded thread while another one trains, that is the one to guard: it is told to who asks.
+
 The guarded thread tells of the graphs, the session of the training: it sees nothing of that.
 
 Nothing here is shared with the ledger of the loop. What several threads touch are a dict of models, numbers in them and
@@ -13,6 +15,7 @@ import sys
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import get_ident
 from typing import Any, final
@@ -85,17 +88,27 @@ class _Used:
         return self
 
 
+def _never() -> bool:
+    return False
+
+
 @final
 class _Trains:
     """The prehook of a node that a model in training mode gave out."""
 
     def __init__(self, elsewhere: Elsewhere, name: str) -> None:
         self._elsewhere, self._name = elsewhere, name
+        self._thread = get_ident()  # CUDA's backward runs on another one
 
     def __call__(self, grads: object) -> None:
-        if self._elsewhere.trained is None:
-            self._elsewhere.trained = text = TRAINED.format(self._name)
-            logger.warning("memguard: %s.", text)
+        elsewhere = self._elsewhere
+        if elsewhere.trained is not None or elsewhere.trains_on is not None:
+            return
+        if elsewhere.is_idle():
+            elsewhere.trains_on = self._thread
+            return
+        elsewhere.trained = text = TRAINED.format(self._name)
+        logger.warning("memguard: %s.", text)
 
     def __deepcopy__(self, memo: object) -> _Trains:
         return self
@@ -108,6 +121,8 @@ class Elsewhere:
     Attributes:
         dead: The models of graphs that died since `unused` was asked; hardly ever any.
         trained: That a backward ran through a forward in training mode, in words; None while none did.
+        trains_on: The thread on which it did, while the guarded one was idle.
+        is_idle: Whether nothing has happened on the guarded thread, or it is over.
     """
 
     def __init__(self) -> None:
@@ -116,8 +131,16 @@ class Elsewhere:
         self._models: dict[int, EvaluatedElsewhere] = {}
         self.dead: deque[EvaluatedElsewhere] = deque(maxlen=1024)
         self.trained: str | None = None
+        self.trains_on: int | None = None
+        self.is_idle: Callable[[], bool] = _never
         self._followed = 0
         self._is_off = False
+
+    def moved(self) -> None:
+        """The calling thread is the guarded one from now on."""
+        self._thread, self.trains_on = get_ident(), None
+        self._inside = threading.local()
+        self._followed = 0
 
     def start(self) -> None:
         """A guarded model is called, on any thread."""
@@ -147,7 +170,7 @@ class Elsewhere:
 
     def follow(self, module: nn.Module, output: object) -> None:
         """A model in training mode has answered on another thread: notes a backward through that."""
-        if self.trained is not None or self._followed >= MOST_FORWARDS or in_backward():
+        if self.trained is not None or self.trains_on is not None or self._followed >= MOST_FORWARDS or in_backward():
             return
         if "_is_replica" in object.__getattribute__(module, "__dict__"):  # DataParallel's: a part of its own forward
             return

@@ -269,14 +269,14 @@ thread.join()
 
 
 @pytest.mark.parametrize("device", ["cpu", "virtual:8MiB"])
-def test_a_training_in_a_thread_of_the_script_is_told(device: str, tmp_path: Path) -> None:
+def test_a_training_in_a_thread_of_the_script_is_recorded(device: str, tmp_path: Path) -> None:
     """The program did call a model; a guard that it opens there records it."""
     script = tmp_path / "train.py"
     script.write_text(THREAD)
     done = run(script, options=("--device", device))
     assert done.returncode == 0, done.stderr
-    assert "0 batches, nothing was recorded." in done.stderr and "called no model" not in done.stderr
-    assert "Note: Sequential was trained on another thread" in done.stderr
+    assert "4 batches, nothing to worry about." in done.stderr  # the first one's backward showed where training runs
+    assert "another thread" not in done.stderr
     done = run(script, "own", options=("--device", device))
     assert "5 batches, nothing to worry about." in done.stderr and "another thread" not in done.stderr
 

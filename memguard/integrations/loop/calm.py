@@ -37,6 +37,10 @@ class CalmForwards:
         self.is_on = False
         self.under_way.clear()  # an interrupt leaves a forward without a word to its hooks
 
+    def move_here(self) -> None:
+        """The calling thread is the one that trains."""
+        self._thread = get_ident()
+
     def add_model(self) -> None:
         """There is one more model: of those that are gone it may have the number of one."""
         self._trained.clear()

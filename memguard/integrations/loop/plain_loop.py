@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from threading import get_ident
 from typing import Any, final
 
 import torch
@@ -57,6 +58,7 @@ class PlainLoop:
         self._losses: BackwardCalls | None = None
         self._express = session.express = Express(session, self._inference, self._forwards_open, self)
         session.on_step = (self._step_start, self._step_end)
+        session.watch.elsewhere.is_idle = self.is_idle
 
     @property
     def models(self) -> list[nn.Module]:
@@ -67,6 +69,11 @@ class PlainLoop:
     def is_in_forward(self) -> bool:
         """Whether a guarded model is being called right now, as far as its hooks know."""
         return self._forwards_open.depth > 0 or self._express.is_inside
+
+    def is_idle(self) -> bool:
+        """Whether nothing happened on the guarded thread so far, or it is over."""
+        recorder = self.session.recorder
+        return not (self._forwards or recorder.batch or recorder.batch_is_open) or self.session.thread_is_over
 
     @shielded
     def add(self, model: nn.Module) -> None:
@@ -132,7 +139,7 @@ class PlainLoop:
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A root model is called."""
         express, session = self._express, self.session
-        if session.is_foreign():
+        if session.is_foreign() and not self._moves_here():
             session.watch.elsewhere.start()
             return
         if self._forwards_open.depth:
@@ -301,6 +308,16 @@ class PlainLoop:
             roots = self.models
             self._parts = {id(part) for root in roots for part in submodules_of(root, set()) if part is not root}
         return id(model) in self._parts
+
+    def _moves_here(self) -> bool:
+        """Whether this thread, which trained while the guarded one was idle, is the guarded one from now on."""
+        session = self.session
+        if session.watch.elsewhere.trains_on != get_ident() or not self.is_idle():
+            return False
+        self._leave_express()
+        self._forwards_open.depth = 0
+        session.move_here()
+        return not session.is_foreign()
 
     def _leave_express(self) -> None:
         if self._express.row.is_open:
