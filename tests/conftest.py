@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
 
 import pytest
 
@@ -57,6 +58,7 @@ def _traces() -> dict[str, object]:
         "gc callbacks": [
             callback for callback in gc.callbacks if "memguard" in str(getattr(callback, "__module__", ""))
         ],
+        "start of processes": BaseProcess.start,
         "threads": [thread.name for thread in threading.enumerate() if thread.name.startswith("memguard")],
     }
     if "torch" in sys.modules:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import operator
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +89,12 @@ def run(given: argparse.Namespace) -> int:
     launch = read_launch()
     if launch.rank:
         return code  # rank 0 speaks for all; `memguard report` reads every rank's recording
-    ran = [summary for summary in summaries if summary.batches]
+    ran = sorted((summary for summary in summaries if summary.batches), key=operator.attrgetter("rank"))
+    starts = Counter(summary.rank for summary in ran)
     summary = merge(ran) if ran else summaries[-1] if summaries else Summary()
-    summary.starts = max(len(ran), 1)
+    summary.starts = max(starts.values(), default=1)
     if summaries:
-        print(closing_text(launch, summary), file=sys.stderr)
+        print(closing_text(launch, summary, ranks=max(len(starts), 1)), file=sys.stderr)
     elif not disabled():
         print("memguard: this program called no model; there is nothing to report.", file=sys.stderr)
     if given.json:

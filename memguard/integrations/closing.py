@@ -12,8 +12,13 @@ _MOST_RANKS = 64
 """Of more ranks ``memguard report`` tells, afterwards: nobody waits for rank 0 to read hundreds of files."""
 
 
-def closing_text(launch: Launch, summary: Summary) -> str | None:
+def closing_text(launch: Launch, summary: Summary, *, ranks: int = 1) -> str | None:
     """The text; None on a rank other than 0, whose recording says it all.
+
+    Args:
+        launch: This process's place.
+        summary: What it says.
+        ranks: Of how many ranks that is; more than one where this process started them.
 
     The other ranks may still be at their last batches: they are compared as they stand. Where that makes a finding, it
     joins the summary's.
@@ -21,7 +26,7 @@ def closing_text(launch: Launch, summary: Summary) -> str | None:
     if launch.rank:
         return None
     lines = []
-    if 1 < launch.world_size <= _MOST_RANKS and summary.recording is not None:
+    if 1 < max(launch.world_size, ranks) <= _MOST_RANKS and summary.recording is not None:
         try:
             from memguard.report.rank_text import worst_lines
             from memguard.report.runs import load_run
@@ -33,4 +38,4 @@ def closing_text(launch: Launch, summary: Summary) -> str | None:
                 del lines[1:]  # it says why itself
         except Exception:  # no numpy, another rank's file half written: the summary stands without it
             pass
-    return "\n".join([render(summary), *lines])
+    return "\n".join([render(summary, ranks=ranks), *lines])

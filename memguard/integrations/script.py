@@ -38,6 +38,7 @@ from memguard.integrations.loop.backward_calls import BackwardCalls
 from memguard.integrations.main_program import run_file, without_ours
 from memguard.integrations.session import on_close, on_open, open_sessions
 from memguard.integrations.shield import shielded
+from memguard.integrations.started import StartedProcesses
 from memguard.module_parts import parameters_of
 from memguard.options import Options, disabled
 from memguard.probes.elsewhere import Elsewhere
@@ -79,9 +80,14 @@ class ScriptGuard:
         self._backwards = BackwardCalls(self._backward, self._backward_failed)
         self._strange = BackwardCalls(self._strange_backward, self._backward_failed)
 
-    def install(self) -> None:
-        """Begins to look for root models; a virtual device is there from the very beginning."""
-        if self._options.device.startswith("virtual:"):
+    def install(self, *, at_once: bool = True) -> None:
+        """Begins to look for root models; a virtual device is there from the very beginning.
+
+        Args:
+            at_once: Else the virtual device begins as any other, with the first model: by then the process knows which
+                rank it is.
+        """
+        if at_once and self._options.device.startswith("virtual:"):
             self._begin()
         self._arm()
         self._backwards.install()
@@ -278,7 +284,7 @@ def run_script(
         module: Whether the target is a module.
 
     Returns:
-        The script's exit code, and the summary of each guarded run in it.
+        The script's exit code, and the summary of each guarded run in it and in the processes that it started.
 
     Raises:
         ValueError: There is no such script, or no such device in this build of PyTorch.
@@ -290,17 +296,19 @@ def run_script(
         return _execute(target, arguments, module=module)[0], []
     choose_backend(checked.device)  # else the first model that the script calls would find out
     summaries: list[Summary] = []
-    guard = ScriptGuard(checked)
+    guard, started = ScriptGuard(checked), StartedProcesses(options)
     told = json.dumps({**options, "quiet": True, "discreet": False}, default=str)
     with _environment({"MEMGUARD": "1", OPTIONS_VARIABLE: told}):
         on_close.append(summaries.append)
         try:
             guard.install()
+            started.install()
             code, reason = _execute(target, arguments, module=module)
             guard.remove(reason)
         finally:
             guard.remove("finished")
             on_close.remove(summaries.append)
+            summaries += started.remove()
     return code, summaries
 
 
