@@ -54,7 +54,7 @@ class SteadyGrowth(Detector):
     hears: ClassVar[int] = DEVICE
 
     def __init__(self) -> None:
-        self._floor = TrainingFloor(Ratchet())
+        self._floor = TrainingFloor(Ratchet(quick=True))
         self._named = 0.0
         self._lead: Fact | None = None
         self._survivors: list[SurvivingAllocations] = []

@@ -17,6 +17,9 @@ RISES = 6
 """Strictly rising minima in a row that make a growth."""
 WARM_UP = 32
 """First batches, which are ignored: caches, workspaces and lazy state appear there."""
+QUICK_WINDOW, QUICK_BATCHES, QUICK_EVENNESS, QUICK_REACH = 4, 112, 0.5, 2.0
+"""A growth that may fill the device before the windows above are full shows in smaller ones, in the first batches after
+the warm-up. It must be evener for that, and reach the limit sooner."""
 EVENNESS = 0.1
 """The smallest rise over the median rise, at least."""
 REACH = 3.0
@@ -78,14 +81,14 @@ class _Scale:
         if len(minima) > 4 * RISES:
             del minima[1:3]  # the start of the growth stays, so that all of it counts as observed
 
-    def growth(self) -> Growth | None:
+    def growth(self, evenness: float = EVENNESS) -> Growth | None:
         """The growth at this scale, if the last rises are enough and even."""
         minima = self.minima
         if len(minima) <= RISES:
             return None
         last = minima[-RISES - 1 :]
         rises = [after - before for before, after in itertools.pairwise(last)]
-        if min(rises) < EVENNESS * statistics.median(rises):
+        if min(rises) < evenness * statistics.median(rises):
             return None
         rate = (last[-1] - last[0]) / (RISES * self.window)
         return Growth(
@@ -103,10 +106,13 @@ class Ratchet:
     Args:
         windows: Lengths of the windows to begin with, multiples of the first.
         warm_up: First batches to ignore.
+        quick: Whether a fast growth may show before the first windows do.
     """
 
-    def __init__(self, windows: tuple[int, ...] = WINDOWS, warm_up: int = WARM_UP) -> None:
+    def __init__(self, windows: tuple[int, ...] = WINDOWS, warm_up: int = WARM_UP, *, quick: bool = False) -> None:
         self._scales = [_Scale(window) for window in windows]
+        self._quick = _Scale(QUICK_WINDOW) if quick else None
+        self._quick_left = QUICK_BATCHES
         self._left = warm_up
         self._head = windows[0]
         self._count = 0
@@ -124,7 +130,8 @@ class Ratchet:
         if self._left > 0:
             return self._left
         until = self._head - self._epoch_count
-        return min(until, self._head - self._count) if until > 0 else self._head - self._count
+        least = min(until, self._head - self._count) if until > 0 else self._head - self._count
+        return least if self._quick is None else min(least, self._quick.window - self._quick.count, self._quick_left)
 
     def push(self, value: float, times: int = 1) -> bool:
         """One more value.
@@ -148,9 +155,9 @@ class Ratchet:
         if value < self._minimum:
             self._minimum = value
         self._count += times
+        completed = self._quick is not None and self._push_quick(value, times)
         if self._count < self._head:
-            return False
-        completed = False
+            return completed
         minimum, self._minimum, self._count = self._minimum, float("inf"), 0
         for scale in self._scales:
             if scale.push(minimum, self._head):
@@ -158,6 +165,18 @@ class Ratchet:
                 if scale is self._scales[0]:
                     self._newest = scale.minima[-1]
         return completed
+
+    def _push_quick(self, value: float, times: int) -> bool:
+        assert self._quick is not None
+        completed = self._quick.push(value, times)
+        self._quick_left -= times
+        if self._quick_left <= 0 or self._quick.window >= self._head:
+            self._quick = None
+        return completed
+
+    def quick_growth(self) -> Growth | None:
+        """The growth that shows in the first small windows, or None."""
+        return self._quick.growth(QUICK_EVENNESS) if self._quick is not None else None
 
     def epoch_end(self) -> None:
         """The loop begins another pass."""
@@ -220,10 +239,11 @@ def outlook(
         epoch_left: Batches to come in this epoch, if known.
         epoch_batches: Length of an epoch, if known.
     """
-    growth = ratchet.growth()
-    if growth is not None and growth.rate > 0:
+    for growth, reach in ((ratchet.growth(), REACH), (ratchet.quick_growth(), QUICK_REACH)):
+        if growth is None or growth.rate <= 0:
+            continue
         above = max(peak - growth.floor, 0.0)
-        horizon = REACH * growth.batches
+        horizon = reach * growth.batches
         if batches_left is not None:
             horizon = min(horizon, batches_left)
         if epoch_left is not None and not ratchet.survives_epochs:

@@ -21,7 +21,7 @@ from tests.detectors.series import (
 
 
 def first_alarm(values: Series, *, epoch: int | None = EPOCH, run: int | None = BATCHES) -> int | None:
-    ratchet, peak = Ratchet(), 0.0
+    ratchet, peak = Ratchet(quick=True), 0.0
     for i, value in enumerate(values):
         peak = max(peak, value)
         if epoch and i and i % epoch == 0:

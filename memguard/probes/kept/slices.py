@@ -192,7 +192,8 @@ class _Slice:
         self._frames: dict[Root, types.FrameType] = {}
         self._globals: dict[Root, types.FrameType] = {}
         namespaces: set[int] = set()
-        for frame in frames:
+        # Outermost first: an inner function may be over in the next slice, and what was met by its names alone is lost.
+        for frame in reversed(frames):
             code = frame.f_code
             place = (code.co_filename, code.co_firstlineno, code.co_name)
             if code.co_name != "<module>":

@@ -225,13 +225,19 @@ def _gradients(module: nn.Module) -> list[torch.Tensor]:
 
 
 def _state_ahead(optimizer: torch.optim.Optimizer) -> tuple[int, int]:
-    """Bytes of state of a first step, and what the step itself holds for a moment; (0, 0) for classes not known."""
+    """Bytes of state of a first step, and what the step itself holds besides; (0, 0) for classes not known.
+
+    Where there are no gradients yet, the step's closure makes them, as in Lightning: then they are still to come.
+    """
     kind = type(optimizer)
     if not kind.__module__.startswith("torch.optim"):
         return 0, 0
     state = temporary = 0
+    are_to_come = not any(gradient_of(each) is not None for group in optimizer.param_groups for each in group["params"])
     for group in optimizer.param_groups:
-        nbytes = _bytes_of(parameter for parameter in group["params"] if gradient_of(parameter) is not None)
+        trained = (each.requires_grad if are_to_come else gradient_of(each) is not None for each in group["params"])
+        nbytes = _bytes_of(itertools.compress(group["params"], trained))
+        temporary += nbytes * are_to_come
         tensors = _STATE.get(kind.__name__, 0) + bool(group.get("amsgrad"))
         if kind.__name__ == "SGD":
             tensors = int(bool(group.get("momentum")))

@@ -21,7 +21,7 @@ from memguard.probes.objects.sizes import storage_key
 from memguard.probes.objects.storage_refs import StorageRef
 from memguard.probes.worth import LEAST_REMARK, REMARK_SHARE
 from memguard.source.remaking import remade_attribute, remade_elsewhere, remade_variable
-from memguard.stats import BatchRecord
+from memguard.stats import BatchRecord, Stage
 
 USUAL, RISE = 15, 1.05
 """Batches whose median peak is the usual one, and how far above it one stands out."""
@@ -44,7 +44,8 @@ class RemadeProbe(Probe):
     """Where a batch's peak stands out, compares what the large variables refer to with what they did the last time.
 
     A variable that is new in every batch is another matter (`memguard.probes.peaks.rebinds`): only what the next batch
-    still finds in its place counts.
+    still finds in its place counts. So is one of evaluation with peaks all alike, above those of training: what it made
+    anew, as features of a whole data set, is there in the training that follows.
     """
 
     name: ClassVar[str] = "remade"
@@ -57,6 +58,9 @@ class RemadeProbe(Probe):
         self._stands_out = False
         """Whether the last batch did."""
         self._looked_in = -1
+        self._passes = _Passes()
+        self._room: int | None = None
+        """What the pass of evaluation just before the last look took besides what was there; None where none was."""
         self._fresh: dict[Where, tuple[int, int]] = {}
         """Of the last look: storage and size by name, to be seen again in the next batch."""
         self._lasting: dict[Where, tuple[int, int]] = {}
@@ -69,11 +73,13 @@ class RemadeProbe(Probe):
 
     def on_records(self, records: Sequence[BatchRecord]) -> None:
         """Looks after a batch whose peak stands out: of several in a row, as in evaluation, after the first."""
-        begins = False
+        begins, self._room = False, None
         for record in records:
             peak = record.allocated_peak_bytes
             if peak is None:
                 continue
+            if (room := self._passes.room_before(record, peak)) is not None:
+                begins, self._room = True, room
             if peak > self._bar or not self._records % ANEW:
                 self._bar = self._usual()
             before, self._stands_out = self._stands_out, peak > self._bar
@@ -100,7 +106,9 @@ class RemadeProbe(Probe):
         for where, (storage, size) in lasting.items():
             before = self._lasting.get(where)
             gone = where in self._refs and self._refs[where].expired()  # else it is one of several, taken in turns
-            if before is not None and before[0] != storage and gone and ALIKE <= size / max(before[1], 1) <= 1 / ALIKE:
+            fits = self._room is None or self._room >= ALIKE * size
+            is_anew = before is not None and before[0] != storage and ALIKE <= size / max(before[1], 1) <= 1 / ALIKE
+            if is_anew and gone and fits:
                 self._times[where] = self._times.get(where, 0) + 1
                 if self._times[where] == TIMES and (place := _statement(where)) is not None:
                     self.report(ReboundTensor(batch=self.watch.batch, stage=self.watch.stage, place=place, bytes=size))
@@ -138,6 +146,35 @@ class RemadeProbe(Probe):
         # A batch that is a slice of all rays gets new memory whenever they do.
         owned = {found[where][0] for where, is_whole in whole.items() if is_whole}
         return {where: key for where, key in found.items() if whole[where] or key[0] not in owned}
+
+
+@final
+class _Passes:
+    """Passes of evaluation that reach above the training around them."""
+
+    def __init__(self) -> None:
+        self._trained: deque[int] = deque(maxlen=USUAL)
+        """Peaks of the last training; the first forward of an evaluation may count as of it."""
+        self._evaluated = 0
+        """The highest of the evaluation since."""
+        self._held = 0
+        """The least that was allocated at the end of a batch of that training."""
+
+    def room_before(self, record: BatchRecord, peak: int) -> int | None:
+        """Where training begins after such a pass: what that took besides what was there, in bytes; else None."""
+        if record.stage.evaluates:
+            self._evaluated = max(self._evaluated, peak)
+        if record.stage is not Stage.TRAIN:
+            return None
+        room, held = None, record.allocated_end_bytes or 0
+        if self._evaluated:
+            if self._evaluated >= RISE * statistics.median(self._trained or (0,)):
+                room = self._evaluated - self._held
+            self._trained.clear()
+            self._evaluated, self._held = 0, held
+        self._trained.append(peak)
+        self._held = min(self._held, held)
+        return room
 
 
 def _tensors(frame: FrameType, modules: set[int]) -> Iterator[tuple[Where, torch.Tensor]]:
