@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import ClassVar, final
 
+from memguard.detectors.calls import Calls
 from memguard.detectors.interface import CROWDED, DEVICE, PEAKS, RETRIES, Detector
 from memguard.detectors.telling import from_post_mortem, from_record, limit_of, plural
 from memguard.facts import Fact
@@ -52,9 +53,11 @@ class Fragmentation(Detector):
         self._retries = 0
         self._told = False
         self._last: BatchRecord | None = None
+        self._calls = Calls()
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """An error whose request the free pieces would have held together."""
+        self._calls.learn(fact)
         found = None if self._told else from_post_mortem(self, fact, run, "fragmentation")
         if found is not None:
             self._told = True
@@ -104,10 +107,12 @@ class Fragmentation(Detector):
             record,
             run,
             severity,
-            f"{format_bytes(unused)} are reserved and unused even at the peak, for {self._streak} batches in a row, "
+            f"{format_bytes(unused)} are reserved and unused even at the peak, for {self._streak} batches in a row"
+            f"{self._calls.text(record)}, "
             f"while {format_bytes(_free(reserved, record, run))} of {_what_is_shared(run)} are free: {why}",
             "start the process with PYTORCH_ALLOC_CONF=expandable_segments:True, or make sizes repeat (pad, bucket).",
             nbytes=unused,
+            place=self._calls.of(record),
         )
 
 
@@ -152,6 +157,12 @@ class AllocatorThrash(Detector):
         self._recent: deque[tuple[int, int]] = deque()
         self._told: Severity | None = None
         self._last: BatchRecord | None = None
+        self._calls = Calls()
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+        """Hears where the model is called."""
+        self._calls.learn(fact)
+        return ()
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Counts retries among the last hundred batches."""
@@ -203,8 +214,10 @@ class AllocatorThrash(Detector):
             run,
             severity,
             f"the allocator flushed its whole cache and tried again {plural(retries, 'time')} in the last "
-            f"{plural(seen, 'batch')} (num_alloc_retries): {why.format(_what_is_shared(run))}{_left(record, run)}.",
+            f"{plural(seen, 'batch')} (num_alloc_retries){self._calls.text(record)}: "
+            f"{why.format(_what_is_shared(run))}{_left(record, run)}.",
             advice,
+            place=self._calls.of(record),
         )
 
 

@@ -56,6 +56,8 @@ class SteadyGrowth(Detector):
     def __init__(self) -> None:
         self._floor = TrainingFloor(Ratchet(quick=True))
         self._named = 0.0
+        self._behind: RetainedGraphs | KeptOutputs | None = None
+        """Who was named for most of it, until it is told when that has filled the device."""
         self._lead: Fact | None = None
         self._survivors: list[SurvivingAllocations] = []
         """All lines of the newest look."""
@@ -80,9 +82,9 @@ class SteadyGrowth(Detector):
             yield proven
         yield from self._caches.learn(self, fact, run)
         if isinstance(fact, RetainedGraphs) and fact.bytes is not None:
-            self._named = max(self._named, fact.bytes / fact.graphs)
+            self._name(fact, fact.bytes / fact.graphs)
         elif isinstance(fact, KeptOutputs) and not fact.cached:
-            self._named = max(self._named, fact.bytes_per_batch)
+            self._name(fact, fact.bytes_per_batch)
         elif isinstance(fact, ViewsPinStorage) and views_are_much(fact, run) and fact.views >= MIN_BATCHES:
             self._piled.append(fact.pinned_bytes / (fact.batch - fact.since + 1))
         elif isinstance(fact, ModelCopies) and fact.replaced:
@@ -119,13 +121,38 @@ class SteadyGrowth(Detector):
         peak = records[0].allocated_peak_bytes or end
         for record, found in self._floor.observe_alike(records, run, end=end, peak=peak, limit=lambda: limit_of(run)):
             rate = found.growth.rate
-            if self._named >= EXPLAINED * rate or self._is_piled(rate) or self._is_cycle(rate):
+            if self._is_piled(rate) or self._is_cycle(rate):
+                continue
+            if self._named >= EXPLAINED * rate:
+                if (behind := self._behind) is not None:
+                    self._behind = None
+                    return (self._foretell(behind, found, record, run),)
                 continue
             self._told = True
             if self._lead is None and self._caches.behind(found) is None:
                 self._pending = (found, record)  # the line may still be named; then the newer telling carries it
             return (self._conclude(found, record, run),)
         return ()
+
+    def _name(self, fact: RetainedGraphs | KeptOutputs, rate: float) -> None:
+        if rate > self._named:
+            self._named = rate
+            is_limited = isinstance(fact, KeptOutputs) and (fact.bounded or fact.capacity is not None)
+            self._behind = None if is_limited or fact.place.line is None else fact
+
+    def _foretell(self, behind: RetainedGraphs | KeptOutputs, found: Outlook, record: BatchRecord, run: Run) -> Finding:
+        """Who is behind it another rule has warned of; this one says when the device is full."""
+        code = "MG101" if isinstance(behind, RetainedGraphs) else "MG301"
+        return from_fact(
+            self,
+            replace(behind, batch=record.batch),
+            run,
+            Severity.INFO,
+            f"{_rate_of(found, run)} {holder(behind.place)} is behind it, as {code} says.",
+            f"do as {code} says.",
+            nbytes=round(found.growth.observed),
+            bytes_per_batch=found.growth.rate,
+        )
 
     def _is_piled(self, rate: float) -> bool:
         """Whether what was told of comes as fast: views of one moment, kept for good, do so by chance alone.
@@ -150,12 +177,7 @@ class SteadyGrowth(Detector):
         return self._piled_graphs and lined < EXPLAINED * rate * lead.batches
 
     def _conclude(self, found: Outlook, record: BatchRecord, run: Run) -> Finding:
-        growth = found.growth
-        message = (
-            f"allocated memory grows by {format_bytes(growth.rate)} with every batch "
-            f"({format_bytes(growth.observed)} over the last {growth.batches} batches): at this rate it reaches the "
-            f"limit of {format_bytes(limit_of(run))} in about {found.batches_to_limit} batches."
-        )
+        growth, message = found.growth, _rate_of(found, run)
         lead, nbytes, severity = self._lead, round(growth.observed), Severity.CRITICAL
         cache = self._caches.behind(found)
         if cache is not None:
@@ -199,6 +221,15 @@ class SteadyGrowth(Detector):
             nbytes=nbytes,
             bytes_per_batch=growth.rate,
         )
+
+
+def _rate_of(found: Outlook, run: Run) -> str:
+    growth = found.growth
+    return (
+        f"allocated memory grows by {format_bytes(growth.rate)} with every batch "
+        f"({format_bytes(growth.observed)} over the last {growth.batches} batches): at this rate it reaches the "
+        f"limit of {format_bytes(limit_of(run))} in about {found.batches_to_limit} batches."
+    )
 
 
 def _are_casts(survivors: Sequence[SurvivingAllocations]) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar, final
 
+from memguard.detectors.calls import Calls
 from memguard.detectors.interface import CROWDED, DEVICE, Detector
 from memguard.detectors.size_curve import REACH, fit
 from memguard.detectors.telling import from_fact, from_post_mortem, from_record, limit_of
@@ -13,6 +15,7 @@ from memguard.facts import (
     Fact,
     InputSize,
     KeptOutputs,
+    ModelCalled,
     OptimizerStateAhead,
     Place,
     RanOutOfMemory,
@@ -28,6 +31,8 @@ KEPT_PEAKS = 64
 """Batches whose size may come later than their record."""
 FAR = 2
 """Times the limit, which a curve must reach that is followed further than it is good for; then it is worth a line."""
+RISE = 0.5
+"""Of what sorted batches rose so far, within which the device must be full for that to be worth a line."""
 SETTLING_BATCHES = 3
 """First sizes that are left out: the optimizer's state and workspaces come with them."""
 LOW_SHARE = 0.97
@@ -96,6 +101,7 @@ class LongestBatch(Detector):
     What: over batches of at least twelve sizes the peak follows the input along a line, or along a curve that bends
     upwards; for the longest sample that the dataset holds, it lies above the limit (far above it, in a remark, where
     that sample is more than four times as long as all so far). Or a batch failed that was far longer than all before.
+    Where nothing tells the longest one, but each batch is longer than the one before, it is remarked on in time.
 
     Why it matters: the run will fail at an unlucky batch, perhaps after hours.
 
@@ -114,9 +120,11 @@ class LongestBatch(Detector):
         self._largest: InputSize | None = None
         self._seen = 0
         self._told = self._told_far = False
+        self._calls = Calls()
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
         """Remembers a batch's size, and the largest to come; or hears that a long one failed."""
+        self._calls.learn(fact)
         found = None if self._told else from_post_mortem(self, fact, run, "long-batch")
         if found is not None:
             self._told = True
@@ -125,7 +133,7 @@ class LongestBatch(Detector):
             self._elements[fact.batch] = fact.elements
             if fact.largest_elements is not None:
                 self._largest = fact
-            yield from self._judge(fact.batch, run)
+            yield from self._judge(fact, run)
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
         """Remembers the peak of a batch; its size may be told before or after."""
@@ -134,9 +142,10 @@ class LongestBatch(Detector):
         self._peaks[record.batch] = record.allocated_peak_bytes
         if len(self._peaks) > KEPT_PEAKS:
             del self._peaks[next(iter(self._peaks))]
-        return self._judge(record.batch, run) if self._elements else ()
+        return self._judge(record, run) if self._elements else ()
 
-    def _judge(self, batch: int, run: Run) -> Iterable[Finding]:
+    def _judge(self, of: InputSize | BatchRecord, run: Run) -> Iterable[Finding]:
+        batch = of.batch
         if batch not in self._elements or batch not in self._peaks:
             return
         elements, limit = self._elements.pop(batch), limit_of(run)
@@ -144,7 +153,10 @@ class LongestBatch(Detector):
         if self._seen > SETTLING_BATCHES:
             self._points.append((elements, self._peaks[batch]))
         largest = self._largest.largest_elements if self._largest is not None else None
-        if limit is None or self._largest is None or largest is None or len(self._points) < MIN_POINTS:
+        if limit is None or len(self._points) < MIN_POINTS:
+            return
+        if self._largest is None or largest is None:
+            yield from self._judge_rising(batch, limit, run)
             return
         curve, seen = fit(self._points), max(size for size, _ in self._points)
         if curve is None or largest <= seen:
@@ -169,6 +181,28 @@ class LongestBatch(Detector):
             "let the longest batch come first, so that it fails at once; batch by number of tokens, or cut extreme "
             "lengths.",
             nbytes=round(predicted - limit),
+        )
+
+    def _judge_rising(self, batch: int, limit: int, run: Run) -> Iterable[Finding]:
+        """Nobody knows the longest batch, yet they come sorted: by half of what they rose so far they will not fit."""
+        sizes = [size for size, _ in self._points]
+        if self._told_far or any(after <= before for before, after in itertools.pairwise(sizes)):
+            return
+        curve = fit(self._points)
+        fits = int(curve.reach(limit)) if curve is not None else 0
+        if not sizes[-1] < fits <= sizes[-1] + RISE * (sizes[-1] - sizes[0]):
+            return
+        self._told_far = True
+        place = self._calls.in_stage(Stage.TRAIN)
+        yield from_fact(
+            self,
+            ModelCalled(batch=batch, stage=Stage.TRAIN, place=place),
+            run,
+            Severity.INFO,
+            f"each batch is larger than the one before it, and the peak follows: now {sizes[-1]:,} elements come in, "
+            f"and the device has room for about {fits:,}.",
+            "let the longest batch come first, so that it fails at once; batch by number of tokens, or cut extreme "
+            "lengths.",
         )
 
 
@@ -200,9 +234,11 @@ class LowHeadroom(Detector):
         self._grows = False
         """Whether something was seen to keep tensors of many batches: it is told of, with what is left."""
         self._told = False
+        self._calls = Calls()
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
-        """Hears of what makes memory grow."""
+        """Hears of what makes memory grow, and where the model is called."""
+        self._calls.learn(fact)
         self._grows = self._grows or isinstance(fact, (KeptOutputs, RetainedGraphs))
         return ()
 
@@ -226,17 +262,18 @@ class LowHeadroom(Detector):
         if self._high < QUIET_BATCHES:
             return
         self._told = True
+        others = f" ({format_bytes(outside)} belong to others and to libraries)" if outside else ""
         yield from_record(
             self,
             record,
             run,
             Severity.WARNING,
             f"at the peak {format_bytes(max(total - needed, 0))} of {format_bytes(total)} are left"
-            f"{f' ({format_bytes(outside)} belong to others and to libraries)' if outside else ''}: a slightly larger "
-            "batch or a little fragmentation is enough to fail.",
+            f"{self._calls.text(record)}{others}: a slightly larger batch or a little fragmentation is enough to fail.",
             "make the batch slightly smaller, or use mixed precision, gradient accumulation or activation "
             "checkpointing.",
             nbytes=max(total - needed, 0),
+            place=self._calls.of(record),
         )
 
     def _outside(self, record: BatchRecord, run: Run) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from memguard.detectors.interface import Detector
-from memguard.facts import Fact, Place, RanOutOfMemory
+from memguard.facts import NOWHERE, Fact, Place, RanOutOfMemory
 from memguard.findings import Finding, Severity
 from memguard.places import place_text
 from memguard.stats import BatchRecord, Run
@@ -103,14 +103,18 @@ def from_record(
     *,
     nbytes: int | None = None,
     bytes_per_batch: float | None = None,
+    place: Place = NOWHERE,
 ) -> Finding:
-    """A finding that rests on the records alone; the arguments are those of `from_fact`."""
+    """A finding that rests on the records alone; the arguments are those of `from_fact`, and where batches are made."""
     return Finding(
         code=rule.code,
         name=rule.name,
         severity=severity,
         message=message,
         advice=advice,
+        file=place.file,
+        line=place.line,
+        function=place.function,
         stage=record.stage,
         epoch=record.epoch,
         batch=record.batch,

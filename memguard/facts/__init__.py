@@ -35,6 +35,7 @@ from memguard.facts.training import (
     AutocastOpen,
     InputSize,
     LargeLogits,
+    ModelCalled,
     OptimizerStateAhead,
     StaleGradients,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "KeptResults",
     "LargeLocals",
     "LargeLogits",
+    "ModelCalled",
     "ModelCopies",
     "OptimizerStateAhead",
     "OtherDevice",

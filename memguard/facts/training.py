@@ -56,6 +56,11 @@ class LargeLogits(Fact):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCalled(Fact):
+    """Where a stage calls a model for the first time: what an allocator's numbers are the doing of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AutocastOpen(Fact):
     """An autocast region is open between two batches."""
 

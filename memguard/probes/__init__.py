@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memguard.probes.called import CalledProbe
 from memguard.probes.cycles.collected_graphs import CyclesProbe
 from memguard.probes.cycles.collected_memory import CollectedMemoryProbe
 from memguard.probes.cycles.collected_models import CollectedModelsProbe
@@ -83,6 +84,7 @@ PROBES: tuple[type[Probe], ...] = (
     RemadeProbe,
     WorkersProbe,
     InputSizesProbe,
+    CalledProbe,
 )
 """Every probe, in the order in which events reach them."""
 

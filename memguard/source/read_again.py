@@ -14,8 +14,8 @@ _BRANCHES = (ast.If, ast.For, ast.While, ast.Try, ast.AsyncFor)
 
 
 def names_set(target: ast.expr) -> set[str]:
-    """The variables that a target sets."""
-    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+    """The variables that a target sets; not one that only an element of is set."""
+    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
 def is_read_again(source: Source | None, first_line: int, function: str, name: str, line: int) -> bool | None:

@@ -20,7 +20,9 @@ from memguard.facts import (
     InputSize,
     KeptOnHost,
     KeptOutputs,
+    ModelCalled,
     PinnedCacheGrows,
+    Place,
     WorkerObjects,
 )
 from memguard.findings import Finding, Severity
@@ -156,6 +158,43 @@ def test_a_batch_far_longer_than_all_so_far_is_a_remark_where_it_is_far_above_th
     assert [finding.severity for finding in sized(9_000)] == [Severity.INFO]
     assert [finding.severity for finding in sized(1_900)] == [Severity.WARNING]
     assert sized(1_500) == []
+
+
+def sorted_batches(sizes: list[int]) -> list[Finding]:
+    called = ModelCalled(batch=0, stage=Stage.TRAIN, place=Place(file="train.py", line=33))
+    return judge(
+        LongestBatch(),
+        called,
+        *(
+            thing
+            for i, size in enumerate(sizes)
+            for thing in (
+                InputSize(batch=i, stage=Stage.TRAIN, elements=size),
+                record(i, allocated_peak_bytes=GIB // 4 + size * size * 8_000),
+            )
+        ),
+    )
+
+
+def test_batches_that_come_sorted_are_remarked_on_before_the_longest() -> None:
+    """Though nothing tells how long that is; not where the device has room for half more, or they are not sorted."""
+    (found,) = sorted_batches(list(range(100, 1_700, 40)))
+    assert (found.severity, found.line) == (Severity.INFO, 33)
+    assert "room for about 1,7" in found.message and found.batch < 36
+    assert sorted_batches(list(range(100, 1_000, 40))) == []
+    assert sorted_batches([*range(100, 1_000, 40), 900, *range(1_040, 1_700, 40)]) == []
+
+
+def test_what_rests_on_numbers_alone_names_where_the_model_is_called() -> None:
+    """In the stage of the batch; without such a call it has no line, as before."""
+    called = ModelCalled(batch=0, stage=Stage.TRAIN, place=Place(file="train.py", line=33, function="fit"))
+    near = [record(i, allocated_peak_bytes=24 * GIB - 64 * MIB) for i in range(10)]
+    for facts, line in (((called,), 33), ((replace(called, stage=Stage.VALIDATION),), None), ((), None)):
+        (found,) = judge(LowHeadroom(), *facts, *near)
+        assert found.line == line and ("called at train.py:33 in fit()" in found.message) == bool(line)
+    retried = [record(i, num_alloc_retries=1, allocated_peak_bytes=23 * GIB) for i in range(8)]
+    told = judge(AllocatorThrash(), called, *retried)
+    assert told and {finding.line for finding in told} == {33}
 
 
 @pytest.mark.parametrize(("batches", "told"), [(8, []), (20, [Severity.INFO]), (60, [Severity.INFO])])

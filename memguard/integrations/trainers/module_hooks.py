@@ -19,7 +19,8 @@ class ModuleHooks:
     """Hears the forwards of one run: LightningModule.forward is often never called, its children are.
 
     In the first training batch all of them are listened to; then those that were only called inside another of them
-    lose their hooks, for they tell nothing new. Between epochs such parts may be asked for themselves.
+    lose their hooks, for they tell nothing new. Between epochs such parts may be asked for themselves; called inside of
+    another one they tell nothing there either.
 
     Args:
         session: Told of each forward.
@@ -56,15 +57,16 @@ class ModuleHooks:
         outermost = self._open.enter()
         if self._sorting:
             self._nested[id(model)] = self._nested.get(id(model), True) and not outermost
-        session.forward_start(model, args, kwargs)
+        if outermost or not self._between:
+            session.forward_start(model, args, kwargs)
 
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A hooked module has answered."""
         session = self._session
         if session.calm.passed(model, output) or session.is_foreign():
             return
-        self._open.leave()
-        session.forward_end(model, args, output)
+        if self._open.leave() or not self._between:
+            session.forward_end(model, args, output)
 
     def hook_failed(self, error: Exception) -> None:
         """A hook of ours raised: all of them fall silent, and gradients are given back."""

@@ -73,13 +73,13 @@ class RemadeProbe(Probe):
 
     def on_records(self, records: Sequence[BatchRecord]) -> None:
         """Looks after a batch whose peak stands out: of several in a row, as in evaluation, after the first."""
-        begins, self._room = False, None
+        begins, room_of_pass = False, None
         for record in records:
             peak = record.allocated_peak_bytes
             if peak is None:
                 continue
             if (room := self._passes.room_before(record, peak)) is not None:
-                begins, self._room = True, room
+                begins, room_of_pass = True, room
             if peak > self._bar or not self._records % ANEW:
                 self._bar = self._usual()
             before, self._stands_out = self._stands_out, peak > self._bar
@@ -88,6 +88,7 @@ class RemadeProbe(Probe):
             self._peaks.append(peak)
         if begins or (self._looked_in < 0 and self._records >= MIN_RECORDS):  # what was there before the first of them
             self._looks += begins
+            self._room = room_of_pass
             self._looked_in = self.watch.batch
             self._fresh = self._large()
             self.hear("on_batch_end")

@@ -122,6 +122,23 @@ def test_it_ends_at_its_bound() -> None:
     assert walk.complete
 
 
+def test_what_a_function_that_is_over_had_names_for_is_met_by_those_around_it() -> None:
+    """An object is entered from the outermost frame that names it: an inner one may be gone in the next slice."""
+    kept = nested()
+    walk, met = SlicedWalk([]), set()
+
+    def visit(link: Link, position: Position) -> None:
+        met.add(id(link.value))
+
+    def inner(shelf: Shelf) -> None:
+        walk.advance([sys._getframe(), sys._getframe(1)], [], visit, after(12))
+
+    inner(kept)
+    while not walk.complete:
+        walk.advance([sys._getframe()], [], visit, after(40))
+    assert id(kept.things[-1]["b"]) in met
+
+
 def test_a_frames_variables_are_found_again() -> None:
     """The same function, some lines later: its variables are where they were."""
     kept = nested()

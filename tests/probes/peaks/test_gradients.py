@@ -121,6 +121,25 @@ def test_the_state_of_the_first_step_is_known_before_it() -> None:
         assert [fact.state_bytes for fact in facts] == ([tensors * nbytes] if tensors else [])
 
 
+def test_the_state_of_a_first_step_whose_closure_makes_the_gradients_is_known_too() -> None:
+    """With the gradients that are still to come, of the parameters that are trained; as Lightning steps."""
+    model, x = make()
+    model.bias.requires_grad_(False)
+    nbytes = 256 * 256 * 4
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def closure() -> torch.Tensor:
+        loss = model(x).sum()
+        loss.backward()
+        return loss
+
+    with Loop(model, kinds=[GradientsProbe], read=lambda: MemoryStats(allocated_bytes=5)) as loop:
+        for _ in loop.batches(3):
+            optimizer.step(closure)
+    (fact,) = loop.of(OptimizerStateAhead)
+    assert (fact.state_bytes, fact.temporary_bytes) == (2 * nbytes, nbytes)
+
+
 def test_the_state_of_the_first_step_is_told_where_the_optimizer_is_made() -> None:
     """If one line of the file alone makes such a one: that is the line to change."""
     model, x = make()

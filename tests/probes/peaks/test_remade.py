@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,28 @@ def trained(*, standing_out: bool, before: int = 0) -> Loop:
             agent.learn()
             loop.record = record(14 * MIB if first and standing_out else 10 * MIB)
     return loop
+
+
+def evaluated(*, peak: int) -> Loop:
+    """Features of all data are made anew in each pass of evaluation, whose batches all reach as high as the others."""
+    model, features = nn.Linear(2, 2), torch.empty(0)
+    with Loop(model, kinds=[RemadeProbe]) as loop:
+        for _ in range(5):
+            for index in loop.batches(12, stage=Stage.VALIDATION):
+                if index == 11:
+                    features = torch.zeros(4 * MIB // 4)  # features
+                loop.record = replace(record(peak * MIB), stage=Stage.VALIDATION)
+            for _ in loop.batches(4):
+                loop.record = replace(record(9 * MIB), allocated_end_bytes=5 * MIB)
+    assert features.numel()
+    return loop
+
+
+def test_what_each_evaluation_makes_anew_is_told_though_all_its_batches_peak_alike() -> None:
+    """Where such a pass reaches above training, and takes as much besides what was there."""
+    (fact,) = evaluated(peak=14).of(ReboundTensor)
+    assert fact.place.line == line_of("features")
+    assert evaluated(peak=9).of(ReboundTensor) == []
 
 
 def test_a_buffer_made_anew_before_each_epoch_is_told_where_its_peaks_stand_out() -> None:
