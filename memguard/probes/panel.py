@@ -79,6 +79,7 @@ class Probes:
         waiting: Facts for the next `take`.
         passes_over: Whether no probe hears of forwards in batches that are not looked at.
         is_quiet: Whether none hears of anything in them.
+        asks_for_losses: Whether any asks for losses in those that are.
     """
 
     def __init__(
@@ -306,8 +307,8 @@ class Probes:
             self._between[event] = (self._dense if event in _FORWARDS else self._always)[event]
         self.passes_over = not any(self._always[event] for event in _FORWARDS)
         self.is_quiet = not any(self._always[event] for event in _EACH_BATCH)
-        if not self.is_quiet:
-            self.watch.stir()
+        self.asks_for_losses = bool(self._dense["on_loss"])
+        self.watch.stir()
 
     def _switch_off(self, probe: Probe, error: Exception) -> None:
         self._probes = [other for other in self._probes if other is not probe]

@@ -22,12 +22,15 @@ from memguard.forks import process
 from memguard.integrations.loop.hooks import ForwardListener, OpenForwards
 from memguard.integrations.loop.inference import BatchInference
 from memguard.integrations.loop.steps import steps_under_way
+from memguard.probes.pace import MAX_INTERVAL
 from memguard.probes.shapes import describe_shapes
 from memguard.row import STEPPING
 from memguard.stats import Stage
 
 if TYPE_CHECKING:
     from memguard.integrations.session import Session
+
+_TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked up through its metaclass
 
 
 def _nobody() -> None:
@@ -74,7 +77,7 @@ class Express:
         return self.row.is_open and self._forwards.find(self.row.model, in_hook=False) is not None
 
     def passed_over(self, model: nn.Module) -> None:
-        """A forward on the long way was passed over."""
+        """A forward on the long way was passed over, or could have been if nobody had looked."""
         self._passed = id(model)  # a number is enough: `stop` comes before another model can have it
 
     def over(self) -> None:
@@ -92,13 +95,16 @@ class Express:
             and not self._is_off
             and self._loop.is_plain(row.model)
             and self._session.is_calm
-            and probes.is_quiet
-            and row.batch > self._watch.dense_until
         ):
             self._recorder.begin_row()
             if self._session.on_batch is not None:
                 row.rush()
-            row.left = probes.calm_ahead(Stage.TRAIN)
+            row.left = 0
+            if probes.is_quiet and row.batch > self._watch.dense_until:
+                row.left = probes.calm_ahead(_TRAIN)
+            row.told = not row.left
+            if row.told and not probes.asks_for_losses:
+                row.left = MAX_INTERVAL
 
     def give_up(self) -> None:
         """It failed: every batch goes the long way from now on."""
@@ -193,12 +199,28 @@ class Express:
             row.awaited = 0
         self._session.step_end(optimizer, args, kwargs)
 
-    def batch_ended(self) -> None:
-        """A batch of the row is over, and it is time to look at clocks and memory, or to work out what waits."""
+    def told_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A batch of the row begins that probes are told of, with the forward that begins it."""
+        try:
+            row, probes = self.row, self._probes
+            self._loop.alike_passed()
+            self._oom.called(row.model, row.batch, training=True)
+            probes.batch_start(row.batch, _TRAIN)
+            probes.forward_start(model, args, kwargs)
+        except Exception as error:
+            self._failed(error)
+
+    def batch_ended(self, *, marked: bool) -> None:
+        """A batch of the row is over, and probes are to be told, or its end is not marked yet.
+
+        Then it is time to look at clocks and memory, or to work out what waits.
+        """
         try:
             recorder, session, probes = self._recorder, self._session, self._probes
-            judged = recorder.end_alike()
-            if judged and (probes.waiting or probes.seconds != probes.settled_seconds):
+            judged = not marked and recorder.end_alike()
+            if self.row.told:
+                self._told_end()
+            elif judged and (probes.waiting or probes.seconds != probes.settled_seconds):
                 probes.settle()
                 if probes.waiting:
                     recorder.learn(probes.take())
@@ -208,6 +230,17 @@ class Express:
         except Exception as error:
             self._failed(error)
 
+    def _told_end(self) -> None:
+        probes = self._probes
+        looked = probes.active
+        probes.batch_end()
+        if probes.waiting:
+            self._recorder.learn(probes.take())
+        if looked:
+            self._session.account.settle()
+        if self.row.left and not (looked and probes.pace.is_first):  # maybe nobody will look at those that follow
+            self.may_follow()
+
     def leave(self, *, in_hook: bool) -> None:
         """The rest of the open batch goes the long way, as if all of it had; also where a transform calls a model.
 
@@ -216,11 +249,13 @@ class Express:
         """
         session, row = self._session, self.row
         self._recorder.open_alike()
-        self._probes.join()
+        if not row.told:
+            self._probes.join()
         self._loop.begun_alike()
         self.stop()
-        session.calm.is_on = self._recorder.batch_is_open
-        if (under_way := self._forwards.adopt(row.model, in_hook=in_hook)) is not None:
+        under_way = self._forwards.adopt(row.model, in_hook=in_hook)
+        session.calm.is_on = self._probes.passes_over and not self._probes.active and self._recorder.batch_is_open
+        if under_way is not None and session.calm.is_on:
             session.calm.resume(under_way)
         if steps_under_way():
             self._loop.step_start()
