@@ -103,7 +103,7 @@ class Express:
             if probes.is_quiet and row.batch > self._watch.dense_until:
                 row.left = probes.calm_ahead(_TRAIN)
             row.told = not row.left
-            if row.told and not probes.asks_for_losses:
+            if row.told and not probes.hears_more:
                 row.left = MAX_INTERVAL
 
     def give_up(self) -> None:
@@ -119,8 +119,9 @@ class Express:
             self.tell()
             if row.begun != self._said:
                 self._loop.alike_passed()
-            self._watch.batches += row.begun
-            self._probes.pace.pass_by(Stage.TRAIN, row.begun)
+            if not row.told:
+                self._watch.batches += row.begun
+                self._probes.pace.pass_by(_TRAIN, row.begun)
             row.begun = self._said = 0
         if row.awaited == STEPPING:
             row.awaited = 0
@@ -199,17 +200,6 @@ class Express:
             row.awaited = 0
         self._session.step_end(optimizer, args, kwargs)
 
-    def told_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A batch of the row begins that probes are told of, with the forward that begins it."""
-        try:
-            row, probes = self.row, self._probes
-            self._loop.alike_passed()
-            self._oom.called(row.model, row.batch, training=True)
-            probes.batch_start(row.batch, _TRAIN)
-            probes.forward_start(model, args, kwargs)
-        except Exception as error:
-            self._failed(error)
-
     def batch_ended(self, *, marked: bool) -> None:
         """A batch of the row is over, and probes are to be told, or its end is not marked yet.
 
@@ -219,7 +209,7 @@ class Express:
             recorder, session, probes = self._recorder, self._session, self._probes
             judged = not marked and recorder.end_alike()
             if self.row.told:
-                self._told_end()
+                self._told_end(marked)
             elif judged and (probes.waiting or probes.seconds != probes.settled_seconds):
                 probes.settle()
                 if probes.waiting:
@@ -230,15 +220,16 @@ class Express:
         except Exception as error:
             self._failed(error)
 
-    def _told_end(self) -> None:
+    def _told_end(self, marked: bool) -> None:
         probes = self._probes
-        looked = probes.active
-        probes.batch_end()
+        is_one_of_many = probes.active and probes.pace.is_first
+        probes.batch_end(settles=not (marked and is_one_of_many))
         if probes.waiting:
             self._recorder.learn(probes.take())
-        if looked:
+        if not marked:
             self._session.account.settle()
-        if self.row.left and not (looked and probes.pace.is_first):  # maybe nobody will look at those that follow
+        if self.row.left and not is_one_of_many:  # maybe nobody will look at those that follow
+            self.stop()
             self.may_follow()
 
     def leave(self, *, in_hook: bool) -> None:

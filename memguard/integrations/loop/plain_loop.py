@@ -77,7 +77,8 @@ class PlainLoop:
         self._parts = None
         if (inside := self._inner.pop(model)) is not None:
             inside.remove()
-        hooks = ForwardStart(self._express, self.session.watch), ForwardEnd(self._express, self.session.probes)
+        probes = self.session.probes
+        hooks = ForwardStart(self._express, probes), ForwardEnd(self._express, probes)
         self._hooks[model] = RootHooks(model, self._express, hooks)
         self._inference.hears_forwards = any(map(can_be_called, self.models))
         self.session.add_model(model)

@@ -57,9 +57,10 @@ class ForwardStart(RowHook):
 
     __slots__ = ("_describe", "_tell", "_watch")
 
-    def __init__(self, express: Express, watch: Watch) -> None:
+    def __init__(self, express: Express, probes: Probes) -> None:
         super().__init__(express.row, express.forward_start, express.hook_failed)
-        self._describe, self._tell, self._watch = express.describe, express.told_start, watch
+        self._describe, self._watch = express.describe, probes.watch
+        self._tell: Callable[..., object] = probes.ordinary_start
 
     def __call__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         """What torch calls; without keywords where it was copied to another module, as quantization does."""
@@ -87,12 +88,11 @@ class ForwardStart(RowHook):
                     and inputs.dtype is row.dtype
                 ) or self._describe(args, kwargs):
                     row.left -= 1
+                    row.begun += 1
                     row.awaited = row.optimizer
+                    self._watch.batch = row.batch
                     if row.told:
                         self._tell(model, args, kwargs)
-                    else:
-                        row.begun += 1
-                        self._watch.batch = row.batch
                     return
             except Exception as error:
                 self.end(error)
@@ -138,29 +138,15 @@ class ForwardEnd(RowHook):
 class StepStart(RowHook):
     """An optimizer begins its step: nothing to say of the one that is awaited."""
 
-    __slots__ = ("_tell",)
+    __slots__ = ()
 
-    def __init__(self, express: Express, probes: Probes, failed: Callable[[Exception], None]) -> None:
+    def __init__(self, express: Express, failed: Callable[[Exception], None]) -> None:
         super().__init__(express.row, express.step_start, failed)
-        self._tell: Callable[..., object] = probes.optimizer_step_start
 
     def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """What torch calls."""
-        if is_traced() or compiler._is_compiling_flag:
-            return
-        row = self._row
-        if id(optimizer) != row.awaited:
+        if not (is_traced() or compiler._is_compiling_flag) and id(optimizer) != self._row.awaited:
             self.hand_on(optimizer, args, kwargs)
-        elif row.told and get_ident() == row.thread:
-            try:
-                self._tell(optimizer)
-            except Exception as error:
-                self.end(error)
-
-    def stop(self) -> None:
-        """Does nothing from now on, and holds nothing."""
-        super().stop()
-        self._tell = _nothing
 
 
 @final
