@@ -86,8 +86,9 @@ class Express:
         self.row.model, self._passed = self._passed, 0
 
     def may_follow(self) -> None:
-        """An optimizer's step has ended it; if it was an ordinary one, those to come may go the short way."""
+        """An optimizer's step has ended one; if it was an ordinary one, those to come may go the short way."""
         row, probes = self.row, self._probes
+        self.stop()
         row.optimizer = self._stepped if self._optimizer() is not None else 0
         if (
             row.model
@@ -99,12 +100,11 @@ class Express:
             self._recorder.begin_row()
             if self._session.on_batch is not None:
                 row.rush()
-            row.left = 0
-            if probes.is_quiet and row.batch > self._watch.dense_until:
-                row.left = probes.calm_ahead(_TRAIN)
-            row.told = not row.left
-            if row.told and not probes.hears_more:
-                row.left = MAX_INTERVAL
+            is_calm = probes.is_quiet and row.batch > self._watch.dense_until
+            unseen = probes.calm_ahead(_TRAIN) if is_calm else 0
+            row.told = not unseen
+            if unseen or not probes.hears_more:
+                row.left = unseen or MAX_INTERVAL
 
     def give_up(self) -> None:
         """It failed: every batch goes the long way from now on."""
@@ -114,7 +114,7 @@ class Express:
     def stop(self) -> None:
         """The next batch goes the long way."""
         row = self.row
-        row.left = 0
+        row.left = -1
         if row.begun:
             self.tell()
             if row.begun != self._said:
@@ -141,7 +141,7 @@ class Express:
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A root model is called, and not in an ordinary batch."""
         row = self.row
-        if (row.left or row.begun or row.awaited) and get_ident() == row.thread and process.pid == row.pid:
+        if (row.left > 0 or row.begun or row.awaited) and get_ident() == row.thread and process.pid == row.pid:
             try:
                 if row.is_open:
                     self.leave(in_hook=True)
@@ -201,36 +201,32 @@ class Express:
         self._session.step_end(optimizer, args, kwargs)
 
     def batch_ended(self, *, marked: bool) -> None:
-        """A batch of the row is over, and probes are to be told, or its end is not marked yet.
+        """A batch of the row is over, and it was no other one's like.
 
-        Then it is time to look at clocks and memory, or to work out what waits.
+        Args:
+            marked: Whether its end is; else it is time to look at clocks and memory, or to work out what waits.
         """
         try:
-            recorder, session, probes = self._recorder, self._session, self._probes
-            judged = not marked and recorder.end_alike()
-            if self.row.told:
-                self._told_end(marked)
+            row, session, probes = self.row, self._session, self._probes
+            judged = not marked and self._recorder.end_alike()
+            is_last = not row.left
+            if row.told:
+                is_one_of_many = probes.active and probes.pace.is_first
+                is_last = is_last or (row.left > 0 and not is_one_of_many)  # maybe nobody will look at the next ones
+                probes.batch_end(settles=not (marked and is_one_of_many))
+                if not marked:
+                    session.account.settle()
             elif judged and (probes.waiting or probes.seconds != probes.settled_seconds):
                 probes.settle()
-                if probes.waiting:
-                    recorder.learn(probes.take())
+            if probes.waiting:
+                self._recorder.learn(probes.take())
             if session.on_batch is not None:
                 session.on_batch()
-                self.row.rush()
+                row.rush()
+            if is_last:
+                self.may_follow()
         except Exception as error:
             self._failed(error)
-
-    def _told_end(self, marked: bool) -> None:
-        probes = self._probes
-        is_one_of_many = probes.active and probes.pace.is_first
-        probes.batch_end(settles=not (marked and is_one_of_many))
-        if probes.waiting:
-            self._recorder.learn(probes.take())
-        if not marked:
-            self._session.account.settle()
-        if self.row.left and not is_one_of_many:  # maybe nobody will look at those that follow
-            self.stop()
-            self.may_follow()
 
     def leave(self, *, in_hook: bool) -> None:
         """The rest of the open batch goes the long way, as if all of it had; also where a transform calls a model.

@@ -68,7 +68,7 @@ class ForwardStart(RowHook):
             return
         row = self._row
         if (
-            row.left
+            row.left > 0
             and id(model) == row.model
             and not row.awaited
             and get_ident() == row.thread
@@ -183,7 +183,7 @@ class StepEnd(RowHook):
                 row.batch, row.optimizer_steps, marked = batch + 1, steps, True
         except Exception:
             pass  # the long way meets it again, and tells of it
-        if marked and not row.told:
+        if marked and row.left and not row.told:
             return
         try:
             self._ended(marked=marked)

@@ -340,7 +340,7 @@ def test_what_asks_in_the_middle_of_a_short_batch_knows_who_was_called(tmp_path:
             asked.append((session.oom._called[id(program.model)], session.recorder.batch, session.oom._forwards.now))
 
         while not asked:
-            program.model.act = asks if session.express is not None and session.express.row.left else None
+            program.model.act = asks if session.express is not None and session.express.row.left > 0 else None
             program.batch()
         ((called, batch, forwards),) = asked
     assert (called, forwards) == (batch, 1)
@@ -370,7 +370,7 @@ def test_training_goes_on_whatever_fails_in_the_midst_of_a_row(
             for _ in range(ORDINARY):
                 program.batch()
             if guarded:
-                assert watched.session.recorder.row.left
+                assert watched.session.recorder.row.left > 0
                 patch.setattr(kind, name, _breaks)
             for act in (program.batch, program.wider, program.evaluation, program.batch, program.closure):
                 for _ in range(8):
