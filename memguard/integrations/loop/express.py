@@ -1,9 +1,9 @@
-"""The short way of a plain loop's batch that is like those before it and that nobody looks at.
+"""The short way of a plain loop's batch that is like those before it.
 
 Between real steps memguard's code is cold: each function that a batch passes through costs a fraction of a microsecond,
 and the long way (`PlainLoop`, `BatchInference`, `Session`, `Probes`) has dozens. A batch of one forward and one step,
-in a loop of nothing else, needs few of them: the hooks of `row_hooks` take it. Whatever is out of the ordinary goes the
-long way, from where it happens.
+in a loop of nothing else, needs few of them: the hooks of `row_hooks` take it, and tell probes alone of one that is
+looked at. Whatever is out of the ordinary goes the long way, from where it happens.
 """
 
 from __future__ import annotations
@@ -207,13 +207,14 @@ class Express:
             marked: Whether its end is; else it is time to look at clocks and memory, or to work out what waits.
         """
         try:
-            row, session, probes = self.row, self._session, self._probes
+            row, session, probes, watch = self.row, self._session, self._probes, self._watch
             judged = not marked and self._recorder.end_alike()
             is_last = not row.left
             if row.told:
-                is_one_of_many = probes.active and probes.pace.is_first
-                is_last = is_last or (row.left > 0 and not is_one_of_many)  # maybe nobody will look at the next ones
-                probes.batch_end(settles=not (marked and is_one_of_many))
+                is_first = probes.active and probes.pace.is_first
+                if row.left > 0 and not (is_first or (probes.active and watch.batch < watch.dense_until)):
+                    is_last = True  # maybe nobody will look at the next ones
+                probes.batch_end(settles=not (marked and is_first))
                 if not marked:
                     session.account.settle()
             elif judged and (probes.waiting or probes.seconds != probes.settled_seconds):

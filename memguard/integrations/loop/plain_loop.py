@@ -153,7 +153,7 @@ class PlainLoop:
         if session.calm.is_on and session.calm.passes(model):
             express.passed_over(model)
             return
-        if model.training and session.validation.settled == id(model):
+        if model.training and session.calm.is_trained(model):
             express.passed_over(model)
         session.forward_start(model, args, kwargs)
 

@@ -53,7 +53,7 @@ class RowHook(Inert):
 
 @final
 class ForwardStart(RowHook):
-    """A root model is called: an ordinary batch begins if it is called as in the last one, and nobody listens."""
+    """A root model is called: an ordinary batch begins if it is called as in the last one."""
 
     __slots__ = ("_describe", "_tell", "_watch")
 
