@@ -30,7 +30,8 @@ class Row:
     Attributes:
         batch: The number that the open (or next) record gets.
         optimizer_steps: Optimizer steps of the run so far.
-        left: Batches that may still be taken; nobody looks at them. 0 where something happened, or none may.
+        left: Batches that may still be taken: 0 where these are used up, less where something happened.
+        told: Whether probes are told of what happens in those; else nobody looks at them.
         begun: Batches that were taken and not told of yet.
         model: The identity of the model whose call begins each of them.
         optimizer: That of the optimizer whose step ends each of them.
@@ -47,14 +48,16 @@ class Row:
     """
 
     __slots__ = (
-        *("batch", "optimizer_steps", "left", "begun", "model", "optimizer", "awaited", "thread", "pid"),
+        *("batch", "optimizer_steps", "left", "told", "begun", "model", "optimizer", "awaited", "thread", "pid"),
         *("shape", "dtype", "shapes", "stage", "epoch", "host_rss_bytes"),
         *("marks", "clock", "look", "room", "since", "until"),
     )
 
     def __init__(self, clock: Callable[[], float] = now, look: Callable[[], object] = _nothing) -> None:
         self.batch = self.optimizer_steps = 0
-        self.left = self.begun = self.model = self.optimizer = self.awaited = 0
+        self.left = -1
+        self.begun = self.model = self.optimizer = self.awaited = 0
+        self.told = False
         self.thread, self.pid = get_ident(), process.pid
         self.shape: object = None
         self.dtype: object = None
@@ -75,7 +78,7 @@ class Row:
 
     def halt(self) -> None:
         """Something happened, in any thread: no further batch is taken."""
-        self.left = 0
+        self.left = -1
 
     def rush(self) -> None:
         """The next batch to end goes the long way."""

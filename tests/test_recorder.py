@@ -80,6 +80,12 @@ def test_resident_memory_is_read_more_rarely_after_the_first_readings() -> None:
     recorder.close()
 
 
+def step_end_of(recorder: Recorder) -> StepEnd:
+    taker: Any = SimpleNamespace(row=recorder.row, step_end=None, batch_ended=lambda *, marked: recorder.end_alike())
+    probes: Any = SimpleNamespace(watch=Watch(), optimizer_step_end=None)
+    return StepEnd(taker, probes, failed=unexpected)
+
+
 def test_the_short_way_makes_the_records_of_the_long_one() -> None:
     """Whatever the clock does: a block ends after 64 batches or half a second, and RAM is read as often."""
 
@@ -89,8 +95,7 @@ def test_the_short_way_makes_the_records_of_the_long_one() -> None:
         recorder = make(ScriptedBackend(boundaries), clock=lambda: 1e9 + step * next(times), rss=lambda: next(read))
         recorder.stage_start(Stage.TRAIN, epoch=3)
         row = recorder.row
-        taker: Any = SimpleNamespace(row=row, step_end=None, batch_ended=recorder.end_alike)
-        step_end = StepEnd(taker, Watch(), failed=unexpected)
+        step_end = step_end_of(recorder)
         for i in range(300):
             if short and i > 70:
                 if i == 71:
@@ -118,8 +123,7 @@ def test_a_device_that_settles_in_the_midst_of_a_row_is_asked_from_then_on() -> 
     found: list[Backend] = []
     recorder = make(AutoBackend(lambda: found[0] if found else None))
     recorder.stage_start(Stage.TRAIN)
-    taker: Any = SimpleNamespace(row=recorder.row, step_end=None, batch_ended=recorder.end_alike)
-    step_end, step = StepEnd(taker, Watch(), failed=unexpected), object()
+    step_end, step = step_end_of(recorder), object()
     recorder.begin_row()
     for i in range(300):
         recorder.row.awaited = id(step)

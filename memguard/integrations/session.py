@@ -493,7 +493,7 @@ class Session:
         start: Callable[..., None] = Hook(self.step_start, failed)
         end: Callable[..., None] = Hook(self.step_end, failed)
         if self.express is not None:
-            start, end = StepStart(self.express, failed), StepEnd(self.express, self.watch, failed)
+            start, end = StepStart(self.express, failed), StepEnd(self.express, self.probes, failed)
         self._handles = [register_optimizer_step_pre_hook(start), register_optimizer_step_post_hook(end)]
 
     def _unhook_optimizers(self) -> None:

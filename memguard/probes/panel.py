@@ -79,6 +79,7 @@ class Probes:
         waiting: Facts for the next `take`.
         passes_over: Whether no probe hears of forwards in batches that are not looked at.
         is_quiet: Whether none hears of anything in them.
+        hears_more: Whether any hears of losses, or of a step's start, in those that are.
     """
 
     def __init__(
@@ -194,6 +195,11 @@ class Probes:
             self._asked += 1
             self.active, self._heard = True, self._dense
 
+    def ordinary_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """An ordinary batch of training begins, whose number `watch` knows, with its forward."""
+        if self.batch_start(self.watch.batch, _TRAIN) or not self.passes_over:
+            self._emit(self._heard["on_forward_start"], module, args, kwargs)
+
     def forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A root model is called; not told of calls under a transform (`in_eager_transform`), nor of their end."""
         if listeners := self._heard["on_forward_start"]:
@@ -247,17 +253,22 @@ class Probes:
         if listeners := self._heard["on_returned"]:
             self._emit(listeners, output)
 
-    def batch_end(self) -> None:
-        """The batch is over; call it after the record's numbers were read."""
+    def batch_end(self, *, settles: bool = True) -> None:
+        """The batch is over; call it after the record's numbers were read.
+
+        Args:
+            settles: Whether the pace is to know at once what it took.
+        """
         if listeners := self._heard["on_batch_end"]:
             self._emit(listeners)
         self.in_batch = False
         self._heard = self._between
-        if self.seconds != self.settled_seconds:
-            self.settle()
-        if self.active:
-            self.active = False
-            self.pace.looked()
+        looked, self.active = self.active, False
+        if settles or self.waiting:
+            if self.seconds != self.settled_seconds:
+                self.settle()
+            if looked:
+                self.pace.looked()
 
     def settle(self) -> None:
         """Takes what was spent since the last call from what the pace may spend."""
@@ -306,8 +317,8 @@ class Probes:
             self._between[event] = (self._dense if event in _FORWARDS else self._always)[event]
         self.passes_over = not any(self._always[event] for event in _FORWARDS)
         self.is_quiet = not any(self._always[event] for event in _EACH_BATCH)
-        if not self.is_quiet:
-            self.watch.stir()
+        self.hears_more = bool(self._dense["on_loss"] or self._dense["on_optimizer_step_start"])
+        self.watch.stir()
 
     def _switch_off(self, probe: Probe, error: Exception) -> None:
         self._probes = [other for other in self._probes if other is not probe]

@@ -53,13 +53,19 @@ class CalmForwards:
         """
         if not (self.is_on and model.training) or exc_info()[1] is not None or get_ident() != self._thread:
             return False
+        if not self.is_trained(model):
+            return False
         number, session = id(model), self._session
-        if number not in self._trained:
-            if not session.validation.is_trained(model):
-                return False
-            self._trained.add(number)
         session.oom.called(number, session.recorder.batch, training=True)
         self.under_way.append(number)
+        return True
+
+    def is_trained(self, model: nn.Module) -> bool:
+        """Whether the validation guard has nothing to learn from this model's forwards in training mode."""
+        if id(model) not in self._trained:
+            if not self._session.validation.is_trained(model):
+                return False
+            self._trained.add(id(model))
         return True
 
     def resume(self, model: nn.Module) -> None:

@@ -1,9 +1,9 @@
-"""The short way of a plain loop's batch that is like those before it and that nobody looks at.
+"""The short way of a plain loop's batch that is like those before it.
 
 Between real steps memguard's code is cold: each function that a batch passes through costs a fraction of a microsecond,
 and the long way (`PlainLoop`, `BatchInference`, `Session`, `Probes`) has dozens. A batch of one forward and one step,
-in a loop of nothing else, needs few of them: the hooks of `row_hooks` take it. Whatever is out of the ordinary goes the
-long way, from where it happens.
+in a loop of nothing else, needs few of them: the hooks of `row_hooks` take it, and tell probes alone of one that is
+looked at. Whatever is out of the ordinary goes the long way, from where it happens.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from memguard.forks import process
 from memguard.integrations.loop.hooks import ForwardListener, OpenForwards
 from memguard.integrations.loop.inference import BatchInference
 from memguard.integrations.loop.steps import steps_under_way
+from memguard.probes.pace import MAX_INTERVAL
 from memguard.probes.shapes import describe_shapes
 from memguard.row import STEPPING
 from memguard.stats import Stage
 
 if TYPE_CHECKING:
     from memguard.integrations.session import Session
+
+_TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked up through its metaclass
 
 
 def _nobody() -> None:
@@ -74,7 +77,7 @@ class Express:
         return self.row.is_open and self._forwards.find(self.row.model, in_hook=False) is not None
 
     def passed_over(self, model: nn.Module) -> None:
-        """A forward on the long way was passed over."""
+        """A forward on the long way was passed over, or could have been if nobody had looked."""
         self._passed = id(model)  # a number is enough: `stop` comes before another model can have it
 
     def over(self) -> None:
@@ -83,8 +86,9 @@ class Express:
         self.row.model, self._passed = self._passed, 0
 
     def may_follow(self) -> None:
-        """An optimizer's step has ended it; if it was an ordinary one, those to come may go the short way."""
+        """An optimizer's step has ended one; if it was an ordinary one, those to come may go the short way."""
         row, probes = self.row, self._probes
+        self.stop()
         row.optimizer = self._stepped if self._optimizer() is not None else 0
         if (
             row.model
@@ -92,13 +96,15 @@ class Express:
             and not self._is_off
             and self._loop.is_plain(row.model)
             and self._session.is_calm
-            and probes.is_quiet
-            and row.batch > self._watch.dense_until
         ):
             self._recorder.begin_row()
             if self._session.on_batch is not None:
                 row.rush()
-            row.left = probes.calm_ahead(Stage.TRAIN)
+            is_calm = probes.is_quiet and row.batch > self._watch.dense_until
+            unseen = probes.calm_ahead(_TRAIN) if is_calm else 0
+            row.told = not unseen
+            if unseen or not probes.hears_more:
+                row.left = unseen or MAX_INTERVAL
 
     def give_up(self) -> None:
         """It failed: every batch goes the long way from now on."""
@@ -108,13 +114,14 @@ class Express:
     def stop(self) -> None:
         """The next batch goes the long way."""
         row = self.row
-        row.left = 0
+        row.left = -1
         if row.begun:
             self.tell()
             if row.begun != self._said:
                 self._loop.alike_passed()
-            self._watch.batches += row.begun
-            self._probes.pace.pass_by(Stage.TRAIN, row.begun)
+            if not row.told:
+                self._watch.batches += row.begun
+                self._probes.pace.pass_by(_TRAIN, row.begun)
             row.begun = self._said = 0
         if row.awaited == STEPPING:
             row.awaited = 0
@@ -134,7 +141,7 @@ class Express:
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A root model is called, and not in an ordinary batch."""
         row = self.row
-        if (row.left or row.begun or row.awaited) and get_ident() == row.thread and process.pid == row.pid:
+        if (row.left > 0 or row.begun or row.awaited) and get_ident() == row.thread and process.pid == row.pid:
             try:
                 if row.is_open:
                     self.leave(in_hook=True)
@@ -193,18 +200,32 @@ class Express:
             row.awaited = 0
         self._session.step_end(optimizer, args, kwargs)
 
-    def batch_ended(self) -> None:
-        """A batch of the row is over, and it is time to look at clocks and memory, or to work out what waits."""
+    def batch_ended(self, *, marked: bool) -> None:
+        """A batch of the row is over, and it was no other one's like.
+
+        Args:
+            marked: Whether its end is; else it is time to look at clocks and memory, or to work out what waits.
+        """
         try:
-            recorder, session, probes = self._recorder, self._session, self._probes
-            judged = recorder.end_alike()
-            if judged and (probes.waiting or probes.seconds != probes.settled_seconds):
+            row, session, probes, watch = self.row, self._session, self._probes, self._watch
+            judged = not marked and self._recorder.end_alike()
+            is_last = not row.left
+            if row.told:
+                is_first = probes.active and probes.pace.is_first
+                if row.left > 0 and not (is_first or (probes.active and watch.batch < watch.dense_until)):
+                    is_last = True  # maybe nobody will look at the next ones
+                probes.batch_end(settles=not (marked and is_first))
+                if not marked:
+                    session.account.settle()
+            elif judged and (probes.waiting or probes.seconds != probes.settled_seconds):
                 probes.settle()
-                if probes.waiting:
-                    recorder.learn(probes.take())
+            if probes.waiting:
+                self._recorder.learn(probes.take())
             if session.on_batch is not None:
                 session.on_batch()
-                self.row.rush()
+                row.rush()
+            if is_last:
+                self.may_follow()
         except Exception as error:
             self._failed(error)
 
@@ -216,11 +237,13 @@ class Express:
         """
         session, row = self._session, self.row
         self._recorder.open_alike()
-        self._probes.join()
+        if not row.told:
+            self._probes.join()
         self._loop.begun_alike()
         self.stop()
-        session.calm.is_on = self._recorder.batch_is_open
-        if (under_way := self._forwards.adopt(row.model, in_hook=in_hook)) is not None:
+        under_way = self._forwards.adopt(row.model, in_hook=in_hook)
+        session.calm.is_on = self._probes.passes_over and not self._probes.active and self._recorder.batch_is_open
+        if under_way is not None and session.calm.is_on:
             session.calm.resume(under_way)
         if steps_under_way():
             self._loop.step_start()

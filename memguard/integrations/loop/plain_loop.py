@@ -84,7 +84,8 @@ class PlainLoop:
         self._parts = None
         if (inside := self._inner.pop(model)) is not None:
             inside.remove()
-        hooks = ForwardStart(self._express, self.session.watch), ForwardEnd(self._express)
+        probes = self.session.probes
+        hooks = ForwardStart(self._express, probes), ForwardEnd(self._express, probes)
         self._hooks[model] = RootHooks(model, self._express, hooks)
         self._inference.hears_forwards = any(map(can_be_called, self.models))
         self.session.add_model(model)
@@ -158,8 +159,10 @@ class PlainLoop:
                 recorder.failed("batch inference", error)
         if session.calm.is_on and session.calm.passes(model):
             express.passed_over(model)
-        else:
-            session.forward_start(model, args, kwargs)
+            return
+        if model.training and session.calm.is_trained(model):
+            express.passed_over(model)
+        session.forward_start(model, args, kwargs)
 
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A root model has answered."""
@@ -205,6 +208,8 @@ class PlainLoop:
     def begin(self, index: int | None) -> None:
         """A batch begins."""
         session = self.session
+        if self._express.row.begun:
+            self._express.stop()  # steps without a forward begin one too: is it due after those that were taken?
         session.watch.trains_nothing = self._inference.trains_nothing
         session.batch_start(index)
         if session.probes.hears_losses != (self._losses is not None):

@@ -24,6 +24,7 @@ from memguard.row import Row
 
 if TYPE_CHECKING:
     from memguard.integrations.loop.express import Express
+    from memguard.probes.panel import Probes
 
 
 _make = tuple.__new__  # the constructor of a NamedTuple is one more call
@@ -52,13 +53,14 @@ class RowHook(Inert):
 
 @final
 class ForwardStart(RowHook):
-    """A root model is called: an ordinary batch begins if it is called as in the last one, and nobody listens."""
+    """A root model is called: an ordinary batch begins if it is called as in the last one."""
 
-    __slots__ = ("_describe", "_watch")
+    __slots__ = ("_describe", "_tell", "_watch")
 
-    def __init__(self, express: Express, watch: Watch) -> None:
+    def __init__(self, express: Express, probes: Probes) -> None:
         super().__init__(express.row, express.forward_start, express.hook_failed)
-        self._describe, self._watch = express.describe, watch
+        self._describe, self._watch = express.describe, probes.watch
+        self._tell: Callable[..., object] = probes.ordinary_start
 
     def __call__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         """What torch calls; without keywords where it was copied to another module, as quantization does."""
@@ -66,7 +68,7 @@ class ForwardStart(RowHook):
             return
         row = self._row
         if (
-            row.left
+            row.left > 0
             and id(model) == row.model
             and not row.awaited
             and get_ident() == row.thread
@@ -89,6 +91,8 @@ class ForwardStart(RowHook):
                     row.begun += 1
                     row.awaited = row.optimizer
                     self._watch.batch = row.batch
+                    if row.told:
+                        self._tell(model, args, kwargs)
                     return
             except Exception as error:
                 self.end(error)
@@ -98,17 +102,18 @@ class ForwardStart(RowHook):
     def stop(self) -> None:
         """Does nothing from now on, and holds nothing."""
         super().stop()
-        self._describe, self._watch = _takes_nothing, Watch()
+        self._describe, self._tell, self._watch = _takes_nothing, _nothing, Watch()
 
 
 @final
 class ForwardEnd(RowHook):
-    """A root model has answered: in an ordinary batch there is nothing to say."""
+    """A root model has answered: in an ordinary batch that nobody looks at there is nothing to say."""
 
-    __slots__ = ()
+    __slots__ = ("_tell",)
 
-    def __init__(self, express: Express) -> None:
+    def __init__(self, express: Express, probes: Probes) -> None:
         super().__init__(express.row, express.forward_end, express.hook_failed)
+        self._tell: Callable[..., object] = probes.forward_end
 
     def __call__(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """What torch calls; the output is None after an error."""
@@ -117,6 +122,16 @@ class ForwardEnd(RowHook):
         row = self._row
         if row.awaited <= 0 or output is None or get_ident() != row.thread:
             self.hand_on(model, args, output)
+        elif row.told:
+            try:
+                self._tell(model, args, output)
+            except Exception as error:
+                self.end(error)
+
+    def stop(self) -> None:
+        """Does nothing from now on, and holds nothing."""
+        super().stop()
+        self._tell = _nothing
 
 
 @final
@@ -138,11 +153,12 @@ class StepStart(RowHook):
 class StepEnd(RowHook):
     """An optimizer has made its step: with that of the awaited one an ordinary batch is over."""
 
-    __slots__ = ("_ended", "_watch")
+    __slots__ = ("_ended", "_tell", "_watch")
 
-    def __init__(self, express: Express, watch: Watch, failed: Callable[[Exception], None]) -> None:
+    def __init__(self, express: Express, probes: Probes, failed: Callable[[Exception], None]) -> None:
         super().__init__(express.row, express.step_end, failed)
-        self._ended, self._watch = express.batch_ended, watch
+        self._ended, self._watch = express.batch_ended, probes.watch
+        self._tell: Callable[..., object] = probes.optimizer_step_end
 
     def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """What torch calls."""
@@ -152,33 +168,37 @@ class StepEnd(RowHook):
         if id(optimizer) != row.awaited or get_ident() != row.thread:
             self.hand_on(optimizer, args, kwargs)
             return
-        row.awaited = 0
-        self._watch.optimizer_steps += 1
+        row.awaited, marked = 0, False
         try:
+            if row.told:
+                self._tell(optimizer)
+            else:
+                self._watch.optimizer_steps += 1
             time, marks = row.clock(), row.marks
             if len(marks) < row.room and row.since <= time < row.until and not lately:
                 batch, steps, look = row.batch, row.optimizer_steps + 1, row.look()
                 marks.append(
                     _make(Mark, (batch, row.stage, row.epoch, None, steps, time, row.shapes, row.host_rss_bytes, look))
                 )
-                row.batch, row.optimizer_steps = batch + 1, steps
-                return
+                row.batch, row.optimizer_steps, marked = batch + 1, steps, True
         except Exception:
             pass  # the long way meets it again, and tells of it
+        if marked and row.left and not row.told:
+            return
         try:
-            self._ended()
+            self._ended(marked=marked)
         except Exception as error:
             self.end(error)
 
     def stop(self) -> None:
         """Does nothing from now on, and holds nothing."""
         super().stop()
-        self._ended, self._watch = _nothing, Watch()
+        self._ended, self._tell, self._watch = _nothing, _nothing, Watch()
 
 
 def _takes_nothing(args: object, kwargs: object) -> bool:
     return False
 
 
-def _nothing() -> None:
+def _nothing(*args: object, **kwargs: object) -> None:
     return None

@@ -9,7 +9,7 @@ import random
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, final
 
 import pytest
 import torch
@@ -20,6 +20,9 @@ import memguard
 from memguard.integrations.guard import Guard
 from memguard.integrations.loop.express import Express
 from memguard.marks import RecordMaker
+from memguard.probes import PROBES
+from memguard.probes.interface import Probe
+from memguard.probes.panel import Probes
 from memguard.recorder import Recorder
 from memguard.row import Row
 
@@ -237,11 +240,46 @@ def _interrupts() -> None:
     raise KeyboardInterrupt
 
 
+@final
+class Spy(Probe):
+    """Writes down what it is told, and what is known then."""
+
+    name: ClassVar[str] = "spy"
+    heard: ClassVar[list[tuple[object, ...]]] = []
+
+    def note(self, event: str, *about: object) -> None:
+        watch = self.watch
+        counts = watch.batch, watch.batches, watch.optimizer_steps
+        self.heard.append((event, *about, watch.stage, *counts, len(watch.ledger.live)))
+
+    def on_batch_start(self) -> None:
+        self.note("batch start")
+
+    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> None:
+        self.note("forward start", module.training, args[0].shape)
+
+    def on_stem_end(self, module: nn.Module, output: object) -> None:
+        self.note("stem end")
+
+    def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        if output is not None or self.heard[-1][0] != "batch end":  # one that fails unseen is told, on the short way
+            self.note("forward end", module.training, args[0].shape, output is None)
+
+    def on_optimizer_step_end(self, optimizer: torch.optim.Optimizer) -> None:
+        self.note("step end")
+
+    def on_batch_end(self) -> None:
+        assert self.watch.record is not None
+        self.note("batch end", self.watch.record.batch)
+
+
 def told(seed: int, folder: Path) -> tuple[list[Any], dict[str, Any]]:
     """What a guarded program is told to be, without times and the process's own memory."""
+    Spy.heard.clear()
     program = Program(seed)
     models, optimizers = [program.model, program.other], [program.optimizer, program.second]
-    with memguard.watch(models, optimizers, logdir=folder, quiet=True, device="cpu") as guard:
+    validation = "warn" if seed % 4 == 3 else "guard"
+    with memguard.watch(models, optimizers, logdir=folder, quiet=True, device="cpu", validation=validation) as guard:
         program.play(guard)
         guard.loop._express.stop()  # what was taken is told
         session = guard.session
@@ -250,23 +288,27 @@ def told(seed: int, folder: Path) -> tuple[list[Any], dict[str, Any]]:
             "looks": probes.pace._batches,
             "batches": (watch.batch, watch.batches, watch.optimizer_steps, session.recorder.optimizer_steps),
             "loop": (loop._open or guard.loop._express.row.is_open, loop._stage, loop._stepping),
+            "probes": Spy.heard[:],
         }
     records = [(r.batch, r.stage, r.epoch, r.index, r.optimizer_steps, r.shapes) for r in guard.records]
     return [records, session.recorder.shape_texts, sorted(guard.findings, key=lambda f: f.code)], state
 
 
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=[6, 1 << 60], ids=["few looks", "all looked at"])
+def soon(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop is taken to be an ordinary one after few batches."""
     monkeypatch.setattr("memguard.integrations.loop.inference.PLAIN_BATCHES", 4)
-    monkeypatch.setattr("memguard.probes.pace.FIRST_BATCHES", 6)
+    monkeypatch.setattr("memguard.probes.pace.FIRST_BATCHES", request.param)
     monkeypatch.setattr("memguard.probes.pace.Pace.spend", lambda self, seconds: None)
 
 
 @pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("seed", range(16))
 def test_short_way_tells_what_the_long_way_tells(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records, steps and looks are the same with the short way and without it, whatever comes between the batches."""
+    """Records, steps and looks are the same with the short way and without it, whatever comes between the batches.
+
+    So is what probes are told where they look.
+    """
     taken = 0
     stop = Express.stop
 
@@ -275,6 +317,7 @@ def test_short_way_tells_what_the_long_way_tells(seed: int, tmp_path: Path, monk
         taken += self.row.begun
         stop(self)
 
+    monkeypatch.setattr("memguard.integrations.session.PROBES", (*PROBES, Spy))
     monkeypatch.setattr(Express, "stop", counted)
     short = told(seed, tmp_path / "short")
     monkeypatch.setattr(Express, "may_follow", Express.stop)
@@ -298,7 +341,7 @@ def test_what_asks_in_the_middle_of_a_short_batch_knows_who_was_called(tmp_path:
             asked.append((session.oom._called[id(program.model)], session.recorder.batch, session.oom._forwards.now))
 
         while not asked:
-            program.model.act = asks if session.express is not None and session.express.row.left else None
+            program.model.act = asks if session.express is not None and session.express.row.left > 0 else None
             program.batch()
         ((called, batch, forwards),) = asked
     assert (called, forwards) == (batch, 1)
@@ -306,7 +349,7 @@ def test_what_asks_in_the_middle_of_a_short_batch_knows_who_was_called(tmp_path:
 
 FAILING = [
     (kind, name)
-    for kind in (Express, Row, RecordMaker, Recorder)
+    for kind in (Express, Row, RecordMaker, Recorder, Probes)
     for name, value in vars(kind).items()
     if inspect.isfunction(value) and name not in ("__init__", "failed", "part", "close", "_conclude", "_remove_backend")
 ]
@@ -328,7 +371,7 @@ def test_training_goes_on_whatever_fails_in_the_midst_of_a_row(
             for _ in range(ORDINARY):
                 program.batch()
             if guarded:
-                assert watched.session.recorder.row.left
+                assert watched.session.recorder.row.left > 0
                 patch.setattr(kind, name, _breaks)
             for act in (program.batch, program.wider, program.evaluation, program.batch, program.closure):
                 for _ in range(8):
