@@ -149,9 +149,8 @@ class SteadyGrowth(Detector):
             run,
             Severity.INFO,
             f"{_rate_of(found, run)} {holder(behind.place)} is behind it, as {code} says.",
-            f"do as {code} says.",
-            nbytes=round(found.growth.observed),
-            bytes_per_batch=found.growth.rate,
+            "keep values instead of tensors there, move them to the CPU, or bound how many are kept.",
+            bytes_per_batch=found.growth.rate,  # how much it is the other rule says, whose word counts
         )
 
     def _is_piled(self, rate: float) -> bool:
