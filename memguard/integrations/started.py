@@ -51,6 +51,7 @@ class StartedProcesses:
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
         self._folder: Path | None = None
+        self._pid = os.getpid()
         self._start: Any = None
         self._ours: Any = None
 
@@ -78,10 +79,13 @@ class StartedProcesses:
             self._stand(self._start)
         self._start = None
         folder, self._folder = self._folder, None
-        if folder is None:
+        if folder is None or os.getpid() != self._pid:  # a child of os.fork ends here as well: it is the parent's
             return []
         try:
             return _read(folder)
+        except Exception as error:  # the script may have cleared the temporary folder, its exit code stays its own
+            logger.warning("memguard: what the started processes recorded cannot be read: %s", error)
+            return []
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -92,7 +96,7 @@ class StartedProcesses:
         module = getattr(target, "__module__", None)
         if self._start is None or not callable(target) or not isinstance(module, str):
             return None
-        if module.startswith(_LEFT_ALONE):
+        if f"{module}.".startswith(tuple(f"{package}." for package in _LEFT_ALONE)):
             return None
         try:
             if self._folder is None:

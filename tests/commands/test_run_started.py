@@ -3,6 +3,7 @@
 import importlib
 import multiprocessing
 import os
+import shutil
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -139,6 +140,52 @@ def test_who_stands_before_us_stays_and_nothing_is_guarded_any_more() -> None:
         assert started.remove() == []
         process.start()
     assert targets == [_work]
+
+
+@pytest.mark.parametrize(
+    ("module", "guarded"),
+    [("concurrent.futures.process", False), ("concurrent_training", True), ("torch.utils", False)],
+)
+def test_only_the_packages_that_serve_others_are_left_alone(module: str, guarded: bool) -> None:
+    """A module of the script's own whose name begins alike is not one of them."""
+    started, targets = StartedProcesses({"device": "cpu"}), []
+
+    def work() -> None:
+        """Does nothing."""
+
+    work.__module__ = module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseProcess, "start", lambda process: targets.append(vars(process)["_target"]))
+        started.install()
+        multiprocessing.Process(target=work).start()
+        started.remove()
+    assert isinstance(targets[0], Guarded) is guarded
+
+
+def test_a_temporary_folder_that_the_script_cleared_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """It is told, and nothing raised: the exit code stays the script's."""
+    started, targets = StartedProcesses({"device": "cpu"}), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseProcess, "start", lambda process: targets.append(vars(process)["_target"]))
+        started.install()
+        multiprocessing.Process(target=_work).start()
+        shutil.rmtree(targets[0].folder)
+        assert started.remove() == []
+    assert "cannot be read" in caplog.text
+
+
+def test_a_forked_child_that_ends_leaves_the_folder_to_its_parent() -> None:
+    """As one of os.fork, which goes on to the script's end."""
+    started, targets = StartedProcesses({"device": "cpu"}), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseProcess, "start", lambda process: targets.append(vars(process)["_target"]))
+        started.install()
+        multiprocessing.Process(target=_work).start()
+        with pytest.MonkeyPatch.context() as child:
+            child.setattr("memguard.integrations.started.os.getpid", lambda: -1)
+            assert started.remove() == []
+    assert Path(targets[0].folder).is_dir()
+    shutil.rmtree(targets[0].folder)
 
 
 def test_a_guard_that_cannot_begin_lets_the_process_be(

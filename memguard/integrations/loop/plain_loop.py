@@ -1,4 +1,7 @@
-"""A plain loop that is watched: what it does, as events for the session."""
+"""A plain loop that is watched: what it does, as events for the session.
+
+Long because forwards, steps, backwards and the loop's own word all change which batch is open, and who is listened to.
+"""
 
 from __future__ import annotations
 

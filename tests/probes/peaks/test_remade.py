@@ -56,7 +56,7 @@ def trained(*, standing_out: bool, before: int = 0) -> Loop:
     return loop
 
 
-def evaluated(*, peak: int) -> Loop:
+def evaluated(*, peak: int, held: int = 5) -> Loop:
     """Features of all data are made anew in each pass of evaluation, whose batches all reach as high as the others."""
     model, features = nn.Linear(2, 2), torch.empty(0)
     with Loop(model, kinds=[RemadeProbe]) as loop:
@@ -66,7 +66,7 @@ def evaluated(*, peak: int) -> Loop:
                     features = torch.zeros(4 * MIB // 4)  # features
                 loop.record = replace(record(peak * MIB), stage=Stage.VALIDATION)
             for _ in loop.batches(4):
-                loop.record = replace(record(9 * MIB), allocated_end_bytes=5 * MIB)
+                loop.record = replace(record(9 * MIB), allocated_end_bytes=held * MIB)
     assert features.numel()
     return loop
 
@@ -76,6 +76,7 @@ def test_what_each_evaluation_makes_anew_is_told_though_all_its_batches_peak_ali
     (fact,) = evaluated(peak=14).of(ReboundTensor)
     assert fact.place.line == line_of("features")
     assert evaluated(peak=9).of(ReboundTensor) == []
+    assert evaluated(peak=14, held=12).of(ReboundTensor) == []
 
 
 def test_a_buffer_made_anew_before_each_epoch_is_told_where_its_peaks_stand_out() -> None:
