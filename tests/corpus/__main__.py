@@ -7,42 +7,66 @@ its own, so that what one leaves behind is no matter of the next.
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import functools
 import multiprocessing
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # programs so small only wait for more threads
 
-from memguard.probes.pace import Pace
+from tests.corpus import golden
 from tests.corpus.forked import run_forked
-from tests.corpus.runner import Outcome, marks_of, programs, spending
+from tests.corpus.runner import Outcome, marks_of, programs
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the programs given as paths, or those of the corpus whose names contain one of the texts, or all of them."""
+    """Runs the programs given as paths, or those of the corpus whose names contain one of the texts, or all of them.
+
+    Returns:
+        1 where `--golden` finds a difference, else 0.
+    """
     parser = argparse.ArgumentParser(prog="python -m tests.corpus")
     parser.add_argument("names", nargs="*", help="paths of programs, or parts of the names of the corpus's own")
     parser.add_argument("--device", choices=["virtual", "cpu", "auto", "cuda"], help="virtual and cpu without it")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many programs side by side (1)")
+    parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="so many programs side by side (1)")
     parser.add_argument("--dear", type=float, default=1, metavar="N", help="looks cost N times what they do (1)")
+    parser.add_argument("--only", metavar="GLOB", help="of these, the ones whose folder/name fits, like 'retold/mg1*'")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="of these, each N-th")
+    parser.add_argument("--golden", action="store_true", help=f"print what differs from {golden.FILE.name}")
+    parser.add_argument("--write-golden", action="store_true", help=f"write what is told to {golden.FILE.name}")
     options = parser.parse_args(arguments)
-    if options.dear != 1:
-        setattr(Pace, "spend", spending(options.dear))  # noqa: B010 - for good: this process runs nothing else
     given = [Path(name).resolve() for name in options.names if Path(name).exists()]
     paths = given or [p for p in programs() if not options.names or any(name in p.name for name in options.names)]
+    paths = [p for p in paths if fnmatch.fnmatch(golden.name_of(p), options.only or "*")][:: options.every]
+    told: dict[tuple[str, str], tuple[golden.Told, ...]] = {}
     for device in [options.device] if options.device else ["virtual", "cpu"]:
-        _table(paths, device, options.jobs)
-    return 0
+        for path, outcome in _table(paths, device, options.jobs, options.dear):
+            told[device, golden.name_of(path)] = golden.told_of(path, outcome)
+    before = golden.read() if golden.FILE.exists() else {}
+    if options.write_golden:
+        there = {golden.name_of(path) for path in programs()}
+        golden.write({key: each for key, each in {**before, **told}.items() if key[1] in there})
+    return _print_changes(golden.changes(before, told)) if options.golden else 0
 
 
-def _outcomes(paths: list[Path], device: str, jobs: int) -> Iterator[Outcome | str]:
+def _print_changes(changes: list[golden.Change]) -> int:
+    for change in changes:
+        print(f"{change.kind:8} {change.program}: {change.text}")
+    counts = Counter(change.kind for change in changes)
+    said = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    print(f"against {golden.FILE.name}: {said or 'equal'}")
+    return 1 if changes else 0
+
+
+def _outcomes(paths: list[Path], device: str, jobs: int, times: float) -> Iterator[Outcome | str]:
     """Of each program, in their order."""
-    run_one = functools.partial(run_forked, device=None if device == "virtual" else device)
+    run_one = functools.partial(run_forked, device=None if device == "virtual" else device, times=times)
     if jobs == 1:
         yield from map(run_one, paths)
         return
@@ -50,12 +74,14 @@ def _outcomes(paths: list[Path], device: str, jobs: int) -> Iterator[Outcome | s
         yield from pool.map(run_one, paths)
 
 
-def _table(paths: list[Path], device: str, jobs: int) -> None:
+def _table(paths: list[Path], device: str, jobs: int, times: float) -> Iterator[tuple[Path, Outcome | str]]:
+    """Prints what is not as marked and, at the end, how much is; hands on each outcome."""
     counts = {"faults": 0, "found": 0, "right line": 0, "right holder": 0, "healthy": 0, "false alarms": 0}
     delays: dict[str, list[tuple[int, str]]] = {}
     began = time.monotonic()
-    for path, outcome in zip(paths, _outcomes(paths, device, jobs), strict=True):
-        name = f"{path.parent.name}/{path.name}"
+    for path, outcome in zip(paths, _outcomes(paths, device, jobs, times), strict=True):
+        name = golden.name_of(path)
+        yield path, outcome
         if isinstance(outcome, str):
             print(f"{name}: no outcome: {outcome}", flush=True)
             continue

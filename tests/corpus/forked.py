@@ -18,18 +18,19 @@ SECONDS = 300
 _IMPORTED_ONCE = ("torch", "torch.utils.data", "torch._dynamo", "lightning.pytorch", "memguard.integrations.script")
 
 
-def run_forked(path: Path, *, device: str | None = None) -> Outcome | str:
+def run_forked(path: Path, *, device: str | None = None, times: float = 1.0) -> Outcome | str:
     """The outcome of one program, or in words why there is none.
 
     Args:
         path: The program: a file, or a folder with a main.py.
         device: As in `tests.corpus.runner.run`; "cuda" puts the whole program onto the GPU.
+        times: Looks cost so many times what they do.
     """
     for name in _IMPORTED_ONCE:
         importlib.import_module(name)
     forked = multiprocessing.get_context("fork")
     ours, theirs = forked.Pipe(duplex=False)
-    process = forked.Process(target=_run, args=(path, device, theirs), daemon=False)
+    process = forked.Process(target=_run, args=(path, device, times, theirs), daemon=False)
     process.start()
     theirs.close()
     try:
@@ -41,13 +42,13 @@ def run_forked(path: Path, *, device: str | None = None) -> Outcome | str:
     return answer
 
 
-def _run(path: Path, device: str | None, answer: Connection) -> None:
+def _run(path: Path, device: str | None, times: float, answer: Connection) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])  # its workers'
     with tempfile.TemporaryDirectory() as folder:
         try:
             if device == "cuda":
                 put_on_the_gpu(virtual_of(path))
-            answer.send(run(path, Path(folder), device=device))
+            answer.send(run(path, Path(folder), device=device, times=times))
         except BaseException:
             answer.send(traceback.format_exc())
 
