@@ -5,19 +5,25 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from memguard.commands.output import tell, writable
 from memguard.commands.parsers import add_parser
+from memguard.errors import MemGuardError
 from memguard.findings import Severity
 from memguard.printable import one_line
 from memguard.recording import Recording
+from memguard.report.baseline import RUN, BaselineFile
 from memguard.report.compare import compare
+from memguard.report.conditions import EXAMPLES, Condition
 from memguard.report.rank_text import rank_lines
 from memguard.report.runs import RunOnDisk, load_run
 from memguard.report.starts import page_note, start_lines
 from memguard.report.text import render
+from memguard.summary import Summary
 
+_FAIL_IF = f"exit with 1 where it holds: {EXAMPLES}; + is against --compare; may be repeated".replace("%", "%%")
 _LEVELS = [severity.value for severity in Severity]
 
 
@@ -32,6 +38,8 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
         "memguard report RUN --html run.html              one page to share",
         "memguard report RUN --compare YESTERDAYS_RUN",
         "memguard report RUN --fail-on warning            exit code 1, for CI",
+        "memguard report RUN --write-baseline base.json   to commit, and later:",
+        "memguard report RUN --compare base.json --fail-if 'peak>+3%'",
     )
     parser.add_argument(
         "logdir", metavar="DIR", nargs="+", help="the run's directory; several, where ranks had no common disk"
@@ -39,14 +47,27 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--json", action="store_true", help="the same as JSON on stdout")
     parser.add_argument("--html", metavar="FILE", help="write one self-contained HTML page")
     parser.add_argument("--fail-on", choices=_LEVELS, help="exit with 1 if a finding is at least so severe")
-    parser.add_argument("--compare", metavar="OTHER", help="how this run differs from another one")
+    parser.add_argument(
+        "--compare", metavar="OTHER", help="how this run differs from another one, or from a file of --write-baseline"
+    )
+    parser.add_argument(
+        "--fail-if",
+        metavar="CONDITION",
+        action="append",
+        default=[],
+        help=_FAIL_IF,
+    )
+    parser.add_argument("--write-baseline", metavar="FILE", help="keep this run's peaks and findings for --compare")
     parser.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> int:
     """Reports, and returns 0; 1 where --fail-on says so."""
-    page = writable(given.html)
+    page, kept = writable(given.html), writable(given.write_baseline)
+    conditions = [Condition.parse(text) for text in given.fail_if]
     found = load_run(given.logdir)
+    other = _other(given.compare) if given.compare else None
+    failures = [text for each in conditions if (text := each.failure(found.summary, other)) is not None]
     if page is not None:
         from memguard.report.html import write_html
 
@@ -54,21 +75,47 @@ def run(given: argparse.Namespace) -> int:
         print(f"memguard: wrote {given.html}", file=sys.stderr)
     if given.json:
         data = found.to_json()
-        if given.compare:
-            data["compare"] = compare(load_run([given.compare]).summary, found.summary)
+        if other is not None:
+            data["compare"] = compare(other, found.summary)
+        if conditions:
+            data["failures"] = failures
         tell(json.dumps(data, indent=2, default=str))
-    elif page is None or given.compare:
-        _print(found, given.compare)
+    elif page is None or other is not None:
+        _print(found, other, given.compare)
+    if kept is not None:
+        BaselineFile(kept).put(found.summary)
+        print(f"memguard: wrote {given.write_baseline}", file=sys.stderr)
+    for text in failures:
+        print(f"memguard: {one_line(text)}", file=sys.stderr)
+    if failures:
+        return 1
     worst = {finding.severity for finding in found.summary.findings}
     if given.fail_on and any(Severity(given.fail_on) <= severity for severity in worst):
         return 1
     return 0
 
 
-def _print(found: RunOnDisk, other: str | None) -> None:
+def _other(place: str) -> Summary:
+    """What the run is compared with: another run, or what a file of baselines says of one.
+
+    Raises:
+        MemGuardError: It is neither.
+    """
+    if not Path(place).is_file() or Path(place).suffix == ".bin":
+        return load_run([place]).summary
+    baselines = BaselineFile(place)
+    summary = baselines.get()
+    if summary is None:
+        raise MemGuardError(
+            f"{place} has no baseline {RUN!r}, which --write-baseline writes; it has {', '.join(baselines.names())}"
+        )
+    return summary
+
+
+def _print(found: RunOnDisk, other: Summary | None, place: str | None) -> None:
     lines = [render(found.summary, ranks=len(found.ranks))]
     lines += map(one_line, [*start_lines(found.starts), *rank_lines(found)])
     if other is not None:
-        difference = compare(load_run([other]).summary, found.summary)
-        lines += ["", f"Compared with {other}:", *(f"  {one_line(line)}" for line in difference["lines"])]
+        difference = compare(other, found.summary)
+        lines += ["", f"Compared with {place}:", *(f"  {one_line(line)}" for line in difference["lines"])]
     tell("\n".join(lines))

@@ -22,7 +22,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, final
@@ -295,21 +295,50 @@ def run_script(
     if disabled():
         return _execute(target, arguments, module=module)[0], []
     choose_backend(checked.device)  # else the first model that the script calls would find out
-    summaries: list[Summary] = []
-    guard, started = ScriptGuard(checked), StartedProcesses(options)
-    told = json.dumps({**options, "quiet": True, "discreet": False}, default=str)
-    with _environment({"MEMGUARD": "1", OPTIONS_VARIABLE: told}):
-        on_close.append(summaries.append)
-        try:
-            guard.install()
-            started.install()
-            code, reason = _execute(target, arguments, module=module)
-            guard.remove(reason)
-        finally:
-            guard.remove("finished")
-            on_close.remove(summaries.append)
-            summaries += started.remove()
-    return code, summaries
+    program, started = GuardedProgram(checked, told=options), StartedProcesses(options)
+    with contextlib.ExitStack() as last:
+        last.callback(lambda: program.summaries.extend(started.remove()))
+        last.callback(program.end, "finished")
+        program.begin()
+        started.install()
+        code, reason = _execute(target, arguments, module=module)
+        program.end(reason)
+    return code, program.summaries
+
+
+@final
+class GuardedProgram:
+    """This process under guard from `begin` to `end`: whatever models it calls, and each Lightning Trainer it makes.
+
+    Args:
+        options: The settings; validation should be "warn" or "off", for code that is only observed.
+        told: The settings by name, for the callback in each Trainer; None takes all of ``options``.
+    """
+
+    def __init__(self, options: Options, *, told: dict[str, Any] | None = None) -> None:
+        self.summaries: list[Summary] = []
+        """What each guarded run in it came to; complete after `end`."""
+        self._guard = ScriptGuard(options)
+        self._told = json.dumps(
+            {**(asdict(options) if told is None else told), "quiet": True, "discreet": False}, default=str
+        )
+        self._last = contextlib.ExitStack()
+
+    def begin(self) -> None:
+        """Guards the process."""
+        self._last.enter_context(_environment({"MEMGUARD": "1", OPTIONS_VARIABLE: self._told}))
+        on_close.append(self.summaries.append)
+        self._last.callback(on_close.remove, self.summaries.append)
+        self._guard.install()
+
+    def end(self, reason: str) -> None:
+        """Ends the runs that are open and leaves the process alone; a second call does nothing.
+
+        Args:
+            reason: Why, like ``"finished"``.
+        """
+        with self._last:
+            self._guard.remove(reason)
 
 
 def _execute(target: str, arguments: Sequence[str], *, module: bool) -> tuple[int, str]:

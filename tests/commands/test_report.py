@@ -202,3 +202,20 @@ def test_sizes_in_the_text_are_binary(tmp_path: Path, capsys: pytest.CaptureFixt
     text = report(capsys, str(tmp_path))[1]
     assert "GiB" in text and " GB" not in text
     assert MIB * 1024 == GIB
+
+
+def test_a_baseline_file_is_written_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run's baseline fits in git; a later run fails where a condition holds, in words and in JSON."""
+    base = str(tmp_path / "base.json")
+    write(tmp_path / "old")
+    write(tmp_path / "new", peaks=(1, 3))
+    assert report(capsys, str(tmp_path / "old"), "--write-baseline", base)[0] == 0
+    assert report(capsys, str(tmp_path / "old"), "--compare", base, "--fail-if", "peak>+0%")[0] == 0
+    code, text, err = report(capsys, str(tmp_path / "new"), "--compare", base, "--fail-if", "peak>+3%")
+    assert code == 1
+    assert f"Compared with {base}:" in text
+    assert "the baseline has 2.00 GiB, +50.0%" in err
+    code, text, _ = report(capsys, str(tmp_path / "new"), "--compare", base, "--fail-if", "peak>+60%", "--json")
+    assert (code, json.loads(text)["failures"]) == (0, [])
+    assert report(capsys, str(tmp_path / "new"), "--fail-if", "peak>+3%")[0] == 2
+    assert report(capsys, str(tmp_path / "new"), "--fail-if", "speed>3")[0] == 2
