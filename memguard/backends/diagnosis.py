@@ -51,6 +51,12 @@ def hints() -> Iterator[str]:
         import pynvml
 
         pynvml.nvmlInit()
+    except ImportError:
+        yield (
+            "nvidia-ml-py is not installed: memory of other processes on the device stays unknown; it comes with "
+            "torch-memguard[nvidia]"
+        )
+        return
     except Exception as error:
         yield f"NVML does not answer ({error}): memory of other processes on the device stays unknown"
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import shutil
 import sys
 import time
@@ -61,7 +62,8 @@ def run(given: argparse.Namespace) -> int:
     if out_of_memory:
         how = "as planned" if leaked else f"though not of the planted leak: {given.device} is too small for it"
         _say(f"It ran out of memory, {how}. The traceback is what PyTorch says, the rest is what memguard adds.")
-    _say(f"Look at it:   tensorboard --logdir {logdir}")
+    with_tab = importlib.util.find_spec("tensorboard") is not None
+    _say(f"Look at it:   tensorboard --logdir {logdir}" if with_tab else "Curves:       pip install tensorboard")
     _say(f"Read it:      memguard report {logdir}")
     _say("Your own:     memguard run --device virtual:8GiB train.py")
     return 0 if out_of_memory else code

@@ -255,8 +255,11 @@ def _progress(shown: bool) -> Iterator[Say]:
     if not shown:
         yield lambda text: None
         return
-    from rich.console import Console
-
+    try:
+        from rich.console import Console
+    except ImportError:  # not installed
+        yield lambda text: None
+        return
     with Console(stderr=True).status("memguard: tracing") as status:
         yield lambda text: status.update(f"memguard: {text}")
 

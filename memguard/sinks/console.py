@@ -42,10 +42,14 @@ class ConsoleSink(Sink):
 def print_finding(finding: Finding, stream: TextIO | None = None) -> None:
     """One finding for a person: what happened, then the fix, coloured where the terminal shows colours."""
     state = random.getstate()  # rich draws a number when it is imported, and this may be in the middle of a training
-    from rich.console import Console
-    from rich.text import Text
-
-    random.setstate(state)
+    try:
+        from rich.console import Console
+        from rich.text import Text
+    except ImportError:  # not installed: the same words without colours
+        print(_plain(finding), file=stream or sys.stderr, flush=True)
+        return
+    finally:
+        random.setstate(state)
     console = Console(file=stream or sys.stderr, soft_wrap=True, highlight=False)
     head = Text("memguard ", style="bold")
     head.append(f"{finding.code} {finding.name}", style=_STYLE[finding.severity])
@@ -55,6 +59,12 @@ def print_finding(finding: Finding, stream: TextIO | None = None) -> None:
     console.print(head)
     if finding.advice:
         console.print(Text(f"  -> {finding.advice}", style="green"))
+
+
+def _plain(finding: Finding) -> str:
+    rank = f" [rank {finding.rank}]" if finding.rank else ""
+    text = f"memguard {finding.code} {finding.name}{rank}: {finding.message}"
+    return f"{text}\n  -> {finding.advice}" if finding.advice else text
 
 
 def print_text(text: str) -> None:

@@ -136,9 +136,12 @@ class TensorBoardSink(Sink):
 
 
 def _own_writer(logdir: str) -> _Writer | None:
-    """One that writes there; None, which is said, where TensorBoard cannot take the directory's name."""
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
+    """One that writes there; None without TensorBoard, or, which is said, where it cannot take the directory's name."""
+    try:
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    except ImportError:
+        logger.info("memguard: no curves, for tensorboard is not installed: pip install 'torch-memguard[tensorboard]'")
+        return None
     try:
         return _Writer(EventFileWriter(logdir), owned=True)
     except UnicodeError:  # a locale of ASCII alone; TensorBoard encodes names by itself

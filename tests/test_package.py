@@ -1,0 +1,54 @@
+"""The package as it is published."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the source distribution."""
+    pytest.importorskip("hatchling")
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-W", "ignore", "-m", "hatchling", "build", "-d", str(folder)]
+    subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
+    return folder
+
+
+def test_the_wheel_needs_torch_and_little_else(built: Path) -> None:
+    """TensorBoard, NVML's bindings and frameworks are extras; `all` has every one of them."""
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as package:
+        (name,) = (name for name in package.namelist() if name.endswith(".dist-info/METADATA"))
+        data = Parser().parsestr(package.read(name).decode())
+        assert "memguard/py.typed" in package.namelist()
+    needs = data.get_all("Requires-Dist") or []
+    plain = {need.split(">")[0] for need in needs if "extra ==" not in need}
+    assert plain == {"torch", "numpy", "psutil", "rich"}
+    assert set(data.get_all("Provides-Extra") or []) == {
+        "all",
+        "dev",
+        "huggingface",
+        "lightning",
+        "nvidia",
+        "tensorboard",
+    }
+
+
+def test_the_source_distribution_leaves_the_corpus_out(built: Path) -> None:
+    """It has the tests, which a packager runs, without the two thousand programs."""
+    (archive,) = built.glob("*.tar.gz")
+    with tarfile.open(archive) as package:
+        names = [name.partition("/")[2] for name in package.getnames()]
+    assert "tests/conftest.py" in names
+    assert "SECURITY.md" in names
+    assert not [name for name in names if name.startswith("tests/corpus/")]
