@@ -12,7 +12,6 @@ from memguard.facts.fact import NOWHERE, Fact, Place
 from memguard.facts.graphs import (
     FunctionContextHolds,
     GradientsWithGraph,
-    MicroBatchGraphs,
     RetainedGraphs,
     SavedAfterBackward,
     UnusedGraphs,
@@ -60,7 +59,6 @@ __all__ = [
     "KeptResults",
     "LargeLocals",
     "LargeLogits",
-    "MicroBatchGraphs",
     "ModelCalled",
     "ModelCopies",
     "OptimizerStateAhead",

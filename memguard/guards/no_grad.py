@@ -24,7 +24,7 @@ from memguard.allowing import GRAD, allowed
 from memguard.guards.differentiates import differentiates
 from memguard.guards.wanted import Place, whither
 from memguard.module_parts import parameters_of
-from memguard.source.backward_ahead import Fate
+from memguard.source.fate import Fate
 
 MOST_STORED = 4
 """Graphs that are watched at a place from where an output may go anywhere, while the program could still use them."""
@@ -118,7 +118,7 @@ class NoGradGuard:
         if self._inside or _asks_for_grad(args):
             return Decision.LEAVE
         fate, self._place = whither()
-        if fate is Fate.BACKWARD or (fate is Fate.STORED and not self._several and self._may_be_wanted(self._place)):
+        if fate is Fate.BACKWARD or (fate is Fate.ESCAPES and not self._several and self._may_be_wanted(self._place)):
             return Decision.OBSERVE
         if self._trained or (self._unused and not self._several):
             return Decision.GUARD

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import torch
 
-from memguard.source.backward_ahead import Fate, fate_of
+from memguard.source.fate import Fate, fate_of
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -26,7 +26,7 @@ def whither() -> tuple[Fate, Place]:
     """What becomes of the value that is being computed, in this function and in those that it returns to; and where.
 
     By their source alone, which is the same on every rank. BACKWARD where a statement that is being run, or one that
-    follows, hands it to a backward. NEITHER only where each use of it is understood as a plain one. STORED otherwise:
+    follows, hands it to a backward. UNUSED only where each use of it is understood as a plain one. ESCAPES otherwise:
     it is put where others can reach it, or goes to what has no source, as an event loop or a thread's end.
     """
     place: Place = ()
@@ -41,11 +41,11 @@ def whither() -> tuple[Fate, Place]:
         fate = fate_of(code.co_filename, frame.f_lineno, code.co_name)
         if fate is Fate.BACKWARD:
             return fate, place
-        if fate in (Fate.STORED, Fate.BOTH):
+        if fate in (Fate.ESCAPES, Fate.ESCAPES_AND_RETURNED):
             stored_at = stored_at or place
-        if fate in (Fate.STORED, Fate.NEITHER):
-            return (Fate.STORED, stored_at) if stored_at else (fate, place)
-    return Fate.STORED, stored_at or place
+        if fate in (Fate.ESCAPES, Fate.UNUSED):
+            return (Fate.ESCAPES, stored_at) if stored_at else (fate, place)
+    return Fate.ESCAPES, stored_at or place
 
 
 def _frames() -> Iterator[types.FrameType]:

@@ -1,17 +1,27 @@
-"""The statement that makes something anew under its old name, before the old one is dropped: read from the source."""
+"""Statements that make something anew under its old name, before dropping the old one; that drop or zero gradients."""
 
 from __future__ import annotations
 
 import ast
-import linecache
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from memguard.facts import Place
-from memguard.source.parsing import parse_file
+from memguard.source.expressions import (
+    FUNCTIONS,
+    LOOPS,
+    assigned_pairs,
+    called_name,
+    calls_in,
+    is_none,
+    method_base,
+    own_nodes,
+    spans,
+    targets_of,
+)
+from memguard.source.model import SourceModel
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _CONSTRUCTORS = frozenset({"__init__", "__post_init__", "__new__", "__setstate__"})
+_FILLS = frozenset({"zero_", "fill_", "mul_", "_foreach_zero_"})
 
 
 def remade_attribute(file: str, owner: str, name: str) -> Place | None:
@@ -22,15 +32,15 @@ def remade_attribute(file: str, owner: str, name: str) -> Place | None:
         owner: The name of the class.
         name: The attribute.
     """
-    tree = parse_file(file)
-    for node in ast.walk(tree) if tree is not None else ():
-        if not isinstance(node, ast.ClassDef) or node.name != owner:
+    model = SourceModel.of(file)
+    for node in model.all_of(ast.ClassDef) if model is not None else ():
+        if node.name != owner or model is None:
             continue
-        methods = [part for part in node.body if isinstance(part, _FUNCTIONS) and part.name not in _CONSTRUCTORS]
+        methods = [part for part in node.body if isinstance(part, FUNCTIONS) and part.name not in _CONSTRUCTORS]
         setting = [(each, method.name) for method in methods for each in _made(ast.walk(method), name)]
         if setting and not any(_drops(part, name) for method in methods for part in ast.walk(method)):
             statement, method = min(setting, key=lambda each: not _reads(each[0], name))  # first one made from the old
-            return _place(file, statement, f"{owner}.{method}", f"{owner}.{name}")
+            return model.place(statement.lineno, f"{owner}.{method}", f"{owner}.{name}")
     return None
 
 
@@ -43,18 +53,15 @@ def remade_variable(file: str, function: str, first_line: int, name: str) -> Pla
         first_line: The line at which it begins.
         name: The variable.
     """
-    tree = parse_file(file)
-    scope = tree if function == "<module>" or tree is None else _function_at(tree, function, first_line)
-    if scope is None:
-        return None
-    nodes = list(_own(scope))
-    loops = [node for node in nodes if isinstance(node, _LOOPS)]  # the outer ones first
-    for index, loop in enumerate(loops):
-        for statement in _made(_own(loop), name):
-            around = [one for one in loops[: index + 1] if any(part is statement for part in _own(one))]
+    model = SourceModel.of(file)
+    scope = model.scope_of(first_line, function) if model is not None else None
+    loops = [node for node in own_nodes(scope.node) if isinstance(node, LOOPS)] if scope is not None else []
+    for index, loop in enumerate(loops):  # the outer ones first
+        for statement in _made(own_nodes(loop), name):
+            around = next(one for one in loops[: index + 1] if any(part is statement for part in own_nodes(one)))
             # Outside of all loops, ``x = None`` only says that there is none yet, and ``del x`` that all are done.
-            if not any(_drops(part, name) for part in _own(around[0])):
-                return _place(file, statement, function, name)
+            if model is not None and not any(_drops(part, name) for part in own_nodes(around)):
+                return model.place(statement.lineno, function, name)
     return None
 
 
@@ -66,111 +73,162 @@ def remade_elsewhere(file: str, name: str, *, is_global: bool) -> Place | None:
         name: A global, an attribute, or an entry of either: ``cache["x"]``.
         is_global: Whether the name is a variable of the module.
     """
-    tree = parse_file(file)
-    found: list[Place] = []
-    for scope in ast.walk(tree) if tree is not None else ():
-        if not isinstance(scope, _FUNCTIONS) or scope.name in _CONSTRUCTORS:
-            continue
-        nodes = list(_own(scope))
-        declared = any(isinstance(node, ast.Global) and name in node.names for node in nodes)
-        for statement in _made(iter(nodes), name):
-            plain = any(isinstance(target, ast.Name) for target in _targets(statement))
-            if plain and not (is_global and declared):
-                continue  # a variable of its own
-            found.append(_place(file, statement, scope.name, name))
-    if len(found) != 1 or any(_drops(node, name) for node in ast.walk(tree or ast.Module([], []))):
+    model = SourceModel.of(file)
+    if model is None or any(_drops(node, name) for node in model.nodes):
         return None
-    return found[0]
+    found: list[Place] = []
+    for scope in model.functions:
+        nodes = list(own_nodes(scope)) if scope.name not in _CONSTRUCTORS else []
+        declared = any(isinstance(node, ast.Global) and name in node.names for node in nodes)
+        for statement in _made(nodes, name):
+            plain = any(isinstance(target, ast.Name) for target, _ in assigned_pairs(statement))
+            if not plain or (is_global and declared):  # else a variable of its own
+                found.append(model.place(statement.lineno, scope.name, name))
+    return found[0] if len(found) == 1 else None
 
 
-def _function_at(tree: ast.Module, name: str, first_line: int) -> ast.AST | None:
-    for node in ast.walk(tree):
-        if isinstance(node, _FUNCTIONS) and node.name == name:
-            lines = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
-            if min(lines) == first_line:
-                return node
-    return None
-
-
-def _own(scope: ast.AST) -> Iterator[ast.AST]:
-    """What stands in a function or loop itself, not in functions and classes inside of it."""
-    waiting = list(ast.iter_child_nodes(scope))
-    while waiting:
-        node = waiting.pop(0)
-        yield node
-        if not isinstance(node, (*_FUNCTIONS, ast.ClassDef, ast.Lambda)):
-            waiting.extend(ast.iter_child_nodes(node))
-
-
-def _made(nodes: Iterator[ast.AST], name: str) -> Iterator[ast.Assign | ast.AnnAssign]:
+def _made(nodes: Iterable[ast.AST], name: str) -> Iterator[ast.Assign | ast.AnnAssign]:
     """Assignments to a name whose value is made by a call."""
     for node in nodes:
-        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
-            continue
-        if any(_is(target, name) and _makes(value) for target, value in _pairs(node)):
-            yield node
+        pairs = assigned_pairs(node) if isinstance(node, (ast.Assign, ast.AnnAssign)) else []
+        if any(_is(target, name) and _makes(value) for target, value in pairs):
+            yield node  # type: ignore[misc]
 
 
 def _reads(statement: ast.Assign | ast.AnnAssign, name: str) -> bool:
     """Whether the new value is made from what the name holds: the old one is certainly there then."""
-    return statement.value is not None and any(
-        isinstance(part, ast.expr) and _is(part, name) for part in ast.walk(statement.value)
-    )
+    return statement.value is not None and any(_is(part, name) for part in ast.walk(statement.value))
 
 
 def _makes(value: ast.expr) -> bool:
     """Whether an expression makes something: a call, arithmetic, or the rows that an index picks; no slice's bounds."""
     waiting: list[ast.AST] = [value]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, ast.Slice):
-            continue
-        if isinstance(part, (ast.Call, ast.BinOp)) or (
-            isinstance(part, ast.Subscript) and not isinstance(part.slice, (ast.Slice, ast.Constant, ast.Tuple))
-        ):
+    for part in waiting:
+        picks = isinstance(part, ast.Subscript) and not isinstance(part.slice, (ast.Slice, ast.Constant, ast.Tuple))
+        if picks or isinstance(part, (ast.Call, ast.BinOp)):
             return True
-        waiting.extend(ast.iter_child_nodes(part))
+        waiting += () if isinstance(part, ast.Slice) else ast.iter_child_nodes(part)
     return False
-
-
-def _pairs(node: ast.Assign | ast.AnnAssign) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Each target with what it gets: of ``a, b = f(), g()`` its own."""
-    assert node.value is not None
-    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-        if isinstance(target, ast.Tuple):
-            values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value] * len(target.elts)
-            yield from zip(target.elts, values, strict=False)
-        else:
-            yield target, node.value
 
 
 def _drops(node: ast.AST, name: str) -> bool:
     """Whether a statement lets go of what a name holds: ``del x``, ``x = None``."""
     if isinstance(node, ast.Delete):
         return any(_is(target, name) for target in node.targets)
-    if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Constant):
-        return node.value.value is None and any(_is(target, name) for target in _targets(node))
-    return False
+    if not isinstance(node, (ast.Assign, ast.AnnAssign)) or not is_none(node.value):
+        return False
+    return any(_is(target, name) for target, _ in assigned_pairs(node))
 
 
-def _targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    return [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
-
-
-def _is(target: ast.expr, name: str) -> bool:
+def _is(target: ast.AST, name: str) -> bool:
     name, _, entry = name.partition("[")
     if entry:  # cache["x"], pools[i]
-        return (
-            isinstance(target, ast.Subscript)
-            and _is(target.value, name)
-            and (not isinstance(target.slice, ast.Constant) or repr(target.slice.value) + "]" == entry)
-        )
-    return (isinstance(target, ast.Name) and target.id == name) or (
-        isinstance(target, ast.Attribute) and target.attr == name
-    )
+        if not isinstance(target, ast.Subscript) or not _is(target.value, name):
+            return False
+        return not isinstance(target.slice, ast.Constant) or repr(target.slice.value) + "]" == entry
+    return name in (getattr(target, "id", None), getattr(target, "attr", None))
 
 
-def _place(file: str, statement: ast.stmt, function: str, holder: str) -> Place:
-    source = linecache.getline(file, statement.lineno).strip()
-    return Place(file=file, line=statement.lineno, function=function, holder=holder, source=source)
+# Gradients that a program drops by hand, without an optimizer
+
+
+def zeroes_gradients(file: str) -> Place | None:
+    """Where gradients are filled with zeros, as by ``p.grad.zero_()``; None if no function does, or several do."""
+    found = list(_places(file, zeroes=True))
+    return found[0] if len({place.function for place in found}) == 1 else None
+
+
+def drops_gradients_below(file: str, line: int) -> Place | None:
+    """The first line below another at which gradients are let go: ``net.zero_grad()``, ``p.grad = None``."""
+    found = [place for place in _places(file, zeroes=False) if (place.line or 0) > line]
+    return min(found, key=lambda place: place.line or 0, default=None)
+
+
+def _places(file: str, *, zeroes: bool) -> Iterator[Place]:
+    model = SourceModel.of(file)
+    for node in model.all_of(ast.stmt) if model is not None else ():
+        gradient = _zeroed(node) if zeroes else _dropped(node)
+        if gradient is not None and model is not None:
+            function = model.function_at(node.lineno)
+            yield model.place(node.lineno, None if isinstance(function, ast.Module) else function.name, gradient)
+
+
+def _zeroed(node: ast.stmt) -> str | None:
+    """What a statement fills with zeros, as it is written: ``p.grad``."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult) and _is_zero(node.value):
+        return _gradient(node.target)
+    if isinstance(node, ast.Assign) and _is_zero(node.value):
+        return _whole(node.targets[0])
+    call = node.value if isinstance(node, ast.Expr) else None
+    base, name = method_base(call), called_name(call) if call is not None else ""
+    if not isinstance(call, ast.Call) or base is None:
+        return None
+    if name == "zero_grad":
+        kept = any(k.arg == "set_to_none" and _is_false(k.value) for k in call.keywords)
+        return "grad" if kept or any(map(_is_false, call.args)) else None
+    if name not in _FILLS or (name in {"fill_", "mul_"} and not any(map(_is_zero, call.args))):
+        return None
+    each = (part.elt if isinstance(part, (ast.ListComp, ast.GeneratorExp)) else part for part in call.args)
+    return next((found for part in (base, *each) if (found := _gradient(part))), None)
+
+
+def _dropped(node: ast.stmt) -> str | None:
+    """What a statement lets go of."""
+    if isinstance(node, ast.Assign) and is_none(node.value):
+        target = node.targets[0]
+        return ast.unparse(target) if isinstance(target, ast.Attribute) and target.attr == "grad" else None
+    call = node.value if isinstance(node, ast.Expr) else None
+    return "grad" if method_base(call) is not None and call is not None and called_name(call) == "zero_grad" else None
+
+
+def _whole(target: ast.expr) -> str | None:
+    """The gradient all of which is set: ``p.grad[:] = 0``."""
+    if not isinstance(target, ast.Subscript):
+        return None
+    part = target.slice
+    whole = isinstance(part, ast.Slice) and part.lower is part.upper is part.step is None
+    whole = whole or (isinstance(part, ast.Constant) and part.value is ...)
+    return _gradient(target.value) if whole else None
+
+
+def _gradient(value: ast.expr) -> str | None:
+    """The gradient that an expression is all of: ``p.grad``, ``p.grad.data``; not one row of it."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "detach":
+        value = value.func.value
+    if isinstance(value, ast.Attribute) and value.attr == "data":
+        value = value.value
+    return ast.unparse(value) if isinstance(value, ast.Attribute) and value.attr == "grad" else None
+
+
+def _is_zero(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and type(value.value) in (int, float) and value.value == 0
+
+
+def _is_false(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is False
+
+
+def gradient_leaf(backward: Place) -> str | None:
+    """The variable of a backward's function that gets the gradient: its one input, or the only ``.grad`` read."""
+    model = SourceModel.of(backward.file)
+    if model is None:
+        return None
+    line = backward.line or 0
+    nodes = list(ast.walk(model.function_at(line)))
+    calls = [call for call in calls_in(*nodes[:1]) if spans(call, line) and called_name(call) == "backward"]
+    given = [word.value for call in calls for word in call.keywords if word.arg == "inputs"][:1]
+    if given and isinstance(given[0], (ast.List, ast.Tuple)):
+        given = given[0].elts
+    if len(given) == 1:
+        one = given[0]
+        if isinstance(one, ast.Call) and called_name(one) in ("list", "tuple") and len(one.args) == 1:
+            one = one.args[0]
+        if called_name(one) == "parameters" and isinstance(one, ast.Call):
+            one = method_base(one) or one  # list(head.parameters())
+        if isinstance(one, ast.Name):
+            return one.id
+    stored = {t.id for n in nodes if isinstance(n, ast.Assign) for t in targets_of(n) if isinstance(t, ast.Name)}
+    stored.update(node.arg for node in nodes if isinstance(node, ast.arg))
+    read = (node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "grad")
+    names = {value.id for value in read if isinstance(value, ast.Name)} & stored
+    return names.pop() if len(names) == 1 else None

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 import memguard
 from memguard.guards.wanted import whither
-from memguard.source.backward_ahead import Fate
+from memguard.source.fate import Fate
 from tests.integrations.programs import batches, gradients, net
 
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -193,9 +193,9 @@ def test_what_a_task_returns_is_for_whoever_awaits_it() -> None:
 
     async def awaited() -> None:
         fate = await score()
-        assert fate is Fate.NEITHER
+        assert fate is Fate.UNUSED
 
-    assert asyncio.run(gathered()) == [Fate.STORED, Fate.STORED]
+    assert asyncio.run(gathered()) == [Fate.ESCAPES, Fate.ESCAPES]
     asyncio.run(awaited())
 
 
@@ -203,7 +203,7 @@ def test_what_a_program_without_source_gets_may_go_anywhere() -> None:
     """Its graph is watched before it is cut."""
     names: dict[str, Any] = {"whither": whither}
     exec("fate, _ = whither()", names)
-    assert names["fate"] is Fate.STORED
+    assert names["fate"] is Fate.ESCAPES
 
 
 def test_what_a_place_stores_is_counted_there() -> None:

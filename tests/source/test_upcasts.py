@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from memguard.facts import Place
-from memguard.source.syntax import Sources
-from memguard.source.upcasts import around, cast_name, find_upcast
+from memguard.source.model import SourceModel
+from memguard.source.upcasts import cast_name, find_upcast
 
 PROGRAMS = {
     "below the call": (
@@ -63,6 +63,6 @@ def test_a_cast_tensor_has_the_name_that_its_line_gives_it(tmp_path: Path) -> No
         "logits = logits.float()\nself.wide = out[:, :-1].to(torch.float32).flatten(0, 1)\n"
         "loss = F.cross_entropy(out.float(), y)\nloss_of(out.float())\n"
     )
-    source = Sources().get(str(file))
+    source = SourceModel.of(str(file))
     assert source is not None
-    assert [cast_name(around(source, line), line) for line in range(1, 5)] == ["logits", "self.wide", None, None]
+    assert [cast_name(source.scope_at(line), line) for line in range(1, 5)] == ["logits", "self.wide", None, None]

@@ -23,12 +23,13 @@ import torch
 from torch import nn
 
 from memguard.facts import Place
-from memguard.probes.cycles.circle_closing import CALLS, HANDS_OUT, Closing, find_closing
+from memguard.probes.cycles.circle_closing import Closing, find_closing
 from memguard.probes.cycles.components import circular_parts, opens, reached_from
 from memguard.probes.cycles.plain_circles import is_plain, keys_of, name_circle
 from memguard.probes.objects.attributes import attributes_of, is_user_class, mro_of, namespace_of
 from memguard.probes.objects.frames import is_user_file
 from memguard.probes.objects.sizes import storages_of
+from memguard.source.circles import CALLS, STORES
 
 MAX_OBJECTS = 40_000
 """Of the garbage are looked at: what a hundred batches left is like what one left."""
@@ -182,7 +183,7 @@ def _order(closing: Closing, rank: int, owner: object, made: Collection[str]) ->
     """
     back = rank == 0 and closing.is_given and type(owner).__name__ in made
     line = closing.place.line or 0
-    return rank, not back, not (rank == 0 and closing.score >= HANDS_OUT), line if back else -line
+    return rank, not back, not (rank == 0 and closing.score >= STORES), line if back else -line
 
 
 def _look(

@@ -17,8 +17,8 @@ from memguard.facts import Place
 from memguard.probes.cycles.components import Edge, opens
 from memguard.probes.naming.names import user_files
 from memguard.probes.objects.attributes import attributes_of, is_user_class
-from memguard.source.key_statements import KeyStatement, find_key_statements, find_self_filling
-from memguard.source.syntax import Sources
+from memguard.source.circles import KeyStatement, find_key_statements, find_self_filling
+from memguard.source.model import Sources
 
 MAX_KEYS, MAX_FILES = 16, 256
 _LISTS = (list, tuple, set, frozenset, collections.deque)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import linecache
 import re
 from collections import Counter
@@ -19,9 +18,7 @@ from memguard.probes.naming.holders import Holder
 from memguard.probes.objects.sizes import owned_storages, saved_storages, saved_tensors, storage_key, walk
 from memguard.probes.reach import Reach
 from memguard.probes.worth import LEAST, least_of_remark
-from memguard.source.chains import last_name
-from memguard.source.emptied.bounded import around
-from memguard.source.parsing import parse_file
+from memguard.source.remaking import gradient_leaf
 
 LOOKS = 3
 """How often a graph whose saved tensors outlived the backward is sized, and one of the batch that goes on."""
@@ -242,7 +239,7 @@ def tied_gradients(tied: Collection[Mark], watch: Watch) -> GradientsWithGraph |
     return GradientsWithGraph(
         batch=watch.batch,
         stage=watch.stage,
-        place=replace(place, holder=_leaf_at(place)),
+        place=replace(place, holder=gradient_leaf(place)),
         parameters=0,
         bytes=0,
         graphs=len(_batches(tied)),
@@ -253,49 +250,3 @@ def _tied_by(marks: Collection[Mark]) -> Place | None:
     """The ``backward(create_graph=True)`` that ran through most graphs, whatever ``autograd.grad`` did after it."""
     calls = Counter(place for mark in marks for place in mark.creators)
     return next((place for place, _ in calls.most_common() if _is_backward(place)), None)
-
-
-def _leaf_at(backward: Place) -> str | None:
-    """The variable of a backward's function that gets the gradient: its one input, or the only ``.grad`` read."""
-    tree = parse_file(backward.file or "")
-    function = around(tree, backward.line or 0)[0] if tree is not None else None
-    if function is None:
-        return None
-    nodes = list(ast.walk(function))
-    given = _inputs_of(nodes, backward.line or 0)
-    if len(given) == 1 and isinstance(given[0], ast.Name):
-        return given[0].id
-    if len(given) == 1 and (module := _module_of(given[0])) is not None:
-        return module
-    stored = {
-        target.id
-        for node in nodes
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    stored.update(node.arg for node in nodes if isinstance(node, ast.arg))
-    read = (node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "grad")
-    names = {value.id for value in read if isinstance(value, ast.Name)} & stored
-    return names.pop() if len(names) == 1 else None
-
-
-def _module_of(given: ast.expr) -> str | None:
-    """The variable of a module whose parameters are given: ``head.parameters()``, or ``list()`` of them."""
-    if isinstance(given, ast.Call) and isinstance(given.func, ast.Name) and given.func.id in ("list", "tuple"):
-        given = given.args[0] if len(given.args) == 1 else given
-    if not isinstance(given, ast.Call) or last_name(given.func) != "parameters":
-        return None
-    owner = given.func.value if isinstance(given.func, ast.Attribute) else None
-    return owner.id if isinstance(owner, ast.Name) else None
-
-
-def _inputs_of(nodes: list[ast.AST], line: int) -> list[ast.expr]:
-    """What the backward on a line is told to differentiate by: ``backward(inputs=[x])``."""
-    for node in nodes:
-        if not isinstance(node, ast.Call) or not node.lineno <= line <= (node.end_lineno or 0):
-            continue
-        given = [keyword.value for keyword in node.keywords if keyword.arg == "inputs"]
-        if given and last_name(node.func) == "backward":
-            return given[0].elts if isinstance(given[0], (ast.List, ast.Tuple)) else given
-    return []

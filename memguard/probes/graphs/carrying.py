@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from memguard.probes.graphs.regular import FEW, FEWEST
 from memguard.probes.ledger import Mark
 from memguard.probes.naming.holders import Holder
-from memguard.source.emptied.cutting import is_cut
-from memguard.source.emptied.emptying import Emptied, where_emptied
+from memguard.source.cuts import is_cut
+from memguard.source.resets import Reset, reset_of
 
 MIN_CHAIN = 16
 """Forwards in a row that each later backward runs through again: fewer may be a window that is meant."""
@@ -70,9 +70,9 @@ def find_recursion(marks: Iterable[Mark]) -> list[Mark]:
 def chain_needed(holder: Holder, spent: bool = False) -> int | None:
     """How long a chain must be with this holder; None where the source cuts it, so that a window may be meant."""
     place = holder.place
-    emptied = where_emptied(place.file, place.line, place.holder)
+    emptied = reset_of(place.file, place.line, place.holder)
     attribute = "." in (place.holder or "")
-    if not holder.grows or emptied is Emptied.HERE or (attribute and emptied is not Emptied.NEVER):
+    if not holder.grows or emptied is Reset.HERE or (attribute and emptied is not Reset.NEVER):
         return None
     return None if is_cut(place.file, place.line, place.holder) else SHORT_CHAIN
 
@@ -95,7 +95,7 @@ def carried_needed(holder: Holder, spent: bool) -> int | None:
     place = holder.place
     if not (holder.grows and holder.certain) or holder.exception or is_cut(place.file, place.line, place.holder):
         return None
-    if where_emptied(place.file, place.line, place.holder, carries=True) is not Emptied.NEVER:
+    if reset_of(place.file, place.line, place.holder, carries=True) is not Reset.NEVER:
         return None
     return FEWEST if spent else FEW
 

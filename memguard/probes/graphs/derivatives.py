@@ -16,7 +16,7 @@ from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import Mark
 from memguard.probes.returned import graph_bytes
-from memguard.source.assignments import assigned_at
+from memguard.source.stores import assigned_at
 
 MIN_UNUSED = 3
 """Answers whose graphs died without a backward."""

@@ -16,12 +16,11 @@ from torch import nn
 
 from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
 from memguard.module_parts import parameters_of
-from memguard.probes.graphs.captive import keeps_graph
 from memguard.probes.graphs.eval_lines import EvalLines
 from memguard.probes.graphs.evaluated import EvaluatedModel, largest
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import KEY, Mark, Sentinel
-from memguard.probes.naming.answering import asking_frame, is_asked_for_its_caller, is_part_of_a_call, judging_frame
+from memguard.probes.naming.answering import asking_frame, judging_frame
 from memguard.probes.naming.call_stacks import Stack, line_to_change, stack_of
 from memguard.probes.naming.roots import submodules_of
 from memguard.probes.objects.nested import tensors_in
@@ -29,6 +28,7 @@ from memguard.probes.objects.sites import place_of
 from memguard.probes.objects.sizes import walk
 from memguard.probes.returned import graph_bytes
 from memguard.probes.worth import LEAST, least_of_device, least_of_peak
+from memguard.source.fate import is_asked_for_its_caller, is_part_of_a_call, keeps_graph
 from memguard.stats import Stage
 
 MIN_UNUSED = 3

@@ -22,9 +22,9 @@ from memguard.probes.naming.holders import Holder
 from memguard.probes.objects.frames import user_frames
 from memguard.probes.objects.sizes import owned_storages
 from memguard.probes.reach import Reach
-from memguard.source.followed import meets_backward
-from memguard.source.handed_on import hands_on
-from memguard.source.in_vain import is_differentiated, is_in_vain
+from memguard.source.fate import Fate, fate_of
+from memguard.source.stores import passes_on
+from memguard.source.unneeded_graphs import is_differentiated, is_unneeded
 
 RUNS = 16
 """Of the collector at most, each of which finds something more."""
@@ -168,7 +168,7 @@ class Keepers:
         # Where later backwards ran through the oldest graph too, a state goes from batch to batch outside the model.
         chained = is_chained(old)
         rolled_out = not training and not used and reached and self.trained and is_local
-        together = not training and not used and bool(holders) and is_in_vain(holders[0].place, used=False)
+        together = not training and not used and bool(holders) and is_unneeded(holders[0].place, used=False)
         models = {mark.module for mark in old}
         self._note_models(models, training, reached=reached, carried=(reached and not rolled_out) or together)
         answers = not any(mark.training or mark.used for mark in old)
@@ -178,7 +178,7 @@ class Keepers:
         evaluated = all(not mark.training and mark.module in watch.evaluated for mark in old)
         for place in _places(holders, least=least):
             carried, line = reached or self._leads_on(place, frames, chained=chained), (place.file, place.line)
-            if hands_on(place, self._filled) or (answers and line in watch.evaluated_at):
+            if passes_on(place, self._filled) or (answers and line in watch.evaluated_at):
                 continue
             if self.causes[training].is_told_elsewhere(cause, line):
                 continue
@@ -255,8 +255,8 @@ def _are_garbage(marks: list[Mark], least: int) -> bool:
 def _are_one_loss(place: Place) -> bool:
     """Whether graphs are kept for a gradient of something that is more than their sum: it needs all of them."""
     if is_differentiated(place):
-        return not is_in_vain(place, used=False)
-    return meets_backward(place.file or "", place.line or 0, place.holder or "")
+        return not is_unneeded(place, used=False)
+    return fate_of(place.file or "", place.line or 0) is Fate.BACKWARD
 
 
 def _piles_up(holder: Holder) -> bool:

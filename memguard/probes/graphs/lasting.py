@@ -12,7 +12,7 @@ from memguard.probes.naming.roots import roots_of
 from memguard.probes.naming.walk import Link, Walk
 from memguard.probes.objects import Contents
 from memguard.probes.objects.frames import user_frames
-from memguard.source.repeated_calls import is_in_loop
+from memguard.source.stores import is_in_loop
 
 
 def outlives_its_turn(

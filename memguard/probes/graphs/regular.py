@@ -9,7 +9,7 @@ from typing import NamedTuple, final
 
 from memguard.probes.ledger import Mark
 from memguard.probes.naming.holders import Holder
-from memguard.source.emptied.emptying import Emptied, where_emptied
+from memguard.source.resets import Reset, reset_of
 
 SPAN = 9
 """Batches since the oldest of them: as long as it takes to tell those that come with every batch."""
@@ -89,13 +89,13 @@ def graphs_needed(holder: Holder, spent: bool, *, length: int = 0) -> int | None
     if not (holder.grows and holder.certain) or holder.exception or holder.length <= length:
         return None
     place = holder.place
-    emptied = where_emptied(place.file, place.line, place.holder)
-    if emptied is Emptied.HERE and spent and (holder.capacity or 0) >= MIN_BATCHES:
+    emptied = reset_of(place.file, place.line, place.holder)
+    if emptied is Reset.HERE and spent and (holder.capacity or 0) >= MIN_BATCHES:
         # A pool: it will have as many as tell it for certain, so that there is nothing to wait for.
-        emptied = where_emptied(place.file, place.line, place.holder, by_length=False)
-        if emptied is not Emptied.NEVER:
+        emptied = reset_of(place.file, place.line, place.holder, by_length=False)
+        if emptied is not Reset.NEVER:
             return None
         return FEWEST if (holder.capacity or 0) >= LONG * holder.length else FEW
-    if emptied is Emptied.NEVER:
+    if emptied is Reset.NEVER:
         return FEWEST if spent else FEW
-    return FEW if spent and emptied is Emptied.ELSEWHERE else None
+    return FEW if spent and emptied is Reset.ELSEWHERE else None

@@ -14,7 +14,7 @@ from memguard.probes.naming.holders import Holder
 from memguard.probes.objects.sizes import held_bytes, owned_storages
 from memguard.probes.reach import Reach
 from memguard.probes.worth import LEAST, least_of_device, least_of_peak
-from memguard.source.in_vain import is_in_vain, is_made_of_itself
+from memguard.source.unneeded_graphs import is_made_of_itself, is_unneeded
 
 TOGETHER = 24
 """Forwards of one model whose graphs are alive, since no optimizer has made a step."""
@@ -71,7 +71,7 @@ class GraphsTogether:
         held = judge.total() or len(marks) * _size_of(last, owned)  # what a comprehension is making is out of reach
         del judge, reach
         least = max(least_of_device(watch.device_total_bytes), least_of_peak(watch.record) or LEAST)
-        if held < least or not found or not all(is_in_vain(holder.place, used=used) for holder in found):
+        if held < least or not found or not all(is_unneeded(holder.place, used=used) for holder in found):
             return
         self._needed = sys.maxsize
         place = found[0].place

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, Sampler
 from memguard.facts import Place
 from memguard.probes.host.datasets import place_of_attribute, unbounded_caches
 from memguard.probes.objects import attributes_of, container_of, is_user_class, length_of, mro_of, namespace_of
-from memguard.source.emptied.bounded import is_bounded
+from memguard.source.bounds import NO_CACHE, bounds_of
 
 _SAMPLES = ("__getitem__", "__getitems__", "__iter__", "__next__")
 """Methods of a dataset that run in its workers."""
@@ -50,7 +50,7 @@ def _filled(asked: Any, methods: Collection[str]) -> Iterator[Place]:
         place, grows = place_of_attribute(asked, name, "set" if issubclass(type(value), set) else "list")
         if not grows or (place.function or "").rpartition(".")[2] not in methods:
             continue
-        if not is_bounded(place.file, place.line, f"self.{name}", by_index=False):
+        if not bounds_of(place.file, place.line, f"self.{name}") & NO_CACHE:
             yield place
     yield from (place for place in unbounded_caches(asked) if place.holder in methods)
 

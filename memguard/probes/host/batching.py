@@ -12,8 +12,7 @@ from memguard.probes.host.datasets import ITERATORS, Reading, place_of_attribute
 from memguard.probes.naming.names import user_files
 from memguard.probes.objects import attributes_of, is_user_class
 from memguard.probes.objects.frames import is_user_file, read_locals, user_frames
-from memguard.source.loader_calls import LoaderCall, loader_calls
-from memguard.source.yielded_batches import yielded_batch
+from memguard.source.sites import LoaderCall, loader_calls, yielded_batch
 
 MAX_FRAMES = 16
 

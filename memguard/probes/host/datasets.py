@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import sys
 import types
@@ -18,11 +17,11 @@ import torch.utils.data.dataloader as loaders
 from memguard.facts import NOWHERE, Place
 from memguard.probes.naming.collector import instances_of
 from memguard.probes.objects import container_of, length_of
-from memguard.source.emptied.evictions import returned_length
-from memguard.source.parsing import parse_file
-from memguard.source.sought import Hints, Sought
-from memguard.source.statements import find_statement
-from memguard.source.syntax import Sources
+from memguard.source.bounds import returned_length
+from memguard.source.model import Sources
+from memguard.source.name_query import NameQuery, SearchContext
+from memguard.source.search import find_statement
+from memguard.source.sites import cuts_samples
 
 ITERATORS: tuple[type[Any], ...] = tuple(filter(None, [getattr(loaders, "_BaseDataLoaderIter", None)]))
 """Classes of what a loader gives to a loop; with none of them nothing is read, as far as is known."""
@@ -93,8 +92,8 @@ def place_of_attribute(dataset: Any, name: str, kind: str = "list") -> tuple[Pla
     """
     files = [file for file in map(_file_of, type(dataset).__mro__) if file is not None]
     classes = tuple(kind.__name__ for kind in type(dataset).__mro__[:-1])
-    sought = Sought(name=name, attribute=True, classes=classes, base="self", kinds=(kind, "tensor"))
-    statement = find_statement(sought, files, Sources(), Hints(graph=False, numbers=True)) if files else None
+    query = NameQuery(name=name, attribute=True, classes=classes, base="self", kinds=(kind, "tensor"))
+    statement = find_statement(query, files, Sources(), SearchContext(graph=False, numbers=True)) if files else None
     if statement is None:
         return NOWHERE, False
     place = Place(
@@ -139,27 +138,7 @@ def may_cut(reading: Reading) -> bool:
 def _cuts(file: str, first_line: int) -> bool:
     if "torch" in file.replace("\\", "/").split("/"):
         return False  # the default collate function cuts nothing
-    tree = parse_file(file)
-    if tree is None:
-        return True  # it cannot be read, so nothing is concluded
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.FunctionDef, ast.Lambda)) or node.lineno != first_line:
-            continue
-        for part in ast.walk(node):
-            if isinstance(part, ast.Slice) and part.upper is not None and not _is_filling(part, node):
-                return True
-            name = getattr(part, "attr", None) or getattr(part, "id", None) or getattr(part, "arg", None)
-            if isinstance(name, str) and name != "clip" and any(word in name.lower() for word in _CUTTING):
-                return True  # numpy's and torch's `clip` bounds numbers
-    return False
-
-
-def _is_filling(part: ast.Slice, function: ast.AST) -> bool:
-    """Whether the slice is where a value is put: ``out[i, : len(item)] = item`` pads, and cuts nothing."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assign) and any(part in ast.walk(target) for target in node.targets):
-            return True
-    return False
+    return cuts_samples(file, first_line)
 
 
 def _file_of(kind: type) -> str | None:

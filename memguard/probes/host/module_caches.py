@@ -9,10 +9,10 @@ from typing import Any
 
 from memguard.facts import Place
 from memguard.probes.objects import container_of
-from memguard.source.emptied.bounded import is_bounded
-from memguard.source.sought import Hints, Sought
-from memguard.source.statements import find_statement
-from memguard.source.syntax import Sources
+from memguard.source.bounds import NO_CACHE, bounds_of
+from memguard.source.model import Sources
+from memguard.source.name_query import NameQuery, SearchContext
+from memguard.source.search import find_statement
 
 MAX_DEPTH = 3
 """Calls from a dataset's method to the function that fills a cache."""
@@ -39,11 +39,11 @@ def module_caches(dataset: Any) -> Iterator[Place]:
             if container_of(type(value)) is None or (file, name) in seen:
                 continue
             seen.add((file, name))
-            sought = Sought(name=name, file=file, kinds=("set" if issubclass(type(value), set) else "list", "tensor"))
-            statement = find_statement(sought, [file], sources, Hints(graph=False, numbers=True))
+            query = NameQuery(name=name, file=file, kinds=("set" if issubclass(type(value), set) else "list", "tensor"))
+            statement = find_statement(query, [file], sources, SearchContext(graph=False, numbers=True))
             if statement is None or not statement.grows or statement.function not in names:
                 continue
-            if not is_bounded(statement.file, statement.line, f"module.{name}", by_index=False):
+            if not bounds_of(statement.file, statement.line, f"module.{name}") & NO_CACHE:
                 yield Place(
                     file=statement.file,
                     line=statement.line,

@@ -14,7 +14,7 @@ from memguard.facts import NOWHERE, CompiledGraphs, Fact, OtherDevice
 from memguard.module_parts import parameters_of
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.objects.frames import user_frames
-from memguard.source.compile_sites import compile_site
+from memguard.source.sites import compile_site
 
 EVERY, RARELY = 16, 128
 FIRST, SETTLING = 8, 64

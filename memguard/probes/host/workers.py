@@ -20,8 +20,7 @@ from memguard.probes.host.module_caches import module_caches
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.objects import is_user_class, length_of
 from memguard.probes.objects.host_sizes import objects_of, size_of
-from memguard.source.emptied.bounded import is_bounded
-from memguard.source.emptied.evictions import limits_of
+from memguard.source.bounds import NO_CACHE, Bound, bounds_of, limits_of
 from memguard.stats import Stage
 
 LOOK = 4
@@ -75,7 +74,7 @@ class WorkersProbe(Probe):
             if name.startswith("__") or not issubclass(type(value), _CONTAINERS):
                 continue
             place, grows = place_of_attribute(dataset, name, "set" if issubclass(type(value), set) else "list")
-            if grows and not is_bounded(place.file, place.line, f"self.{name}", by_index=False):
+            if grows and not bounds_of(place.file, place.line, f"self.{name}") & NO_CACHE:
                 self._tell(place, workers, 0, 0, grows=True)
             elif grows and issubclass(type(value), dict) and (samples := _held_at_most(dataset, place, name)):
                 self._tell(place, workers, samples, 0, grows=True)
@@ -116,4 +115,4 @@ def _held_at_most(dataset: Any, place: Place, name: str) -> int | None:
     if not numbers or not samples or any(type(number) is not int or number != samples for number in numbers):
         return None
     at = place.file, place.line, f"self.{name}"
-    return None if is_bounded(*at, by_index=False, by_length=False, by_removal=False) else samples
+    return None if bounds_of(*at) & NO_CACHE & ~(Bound.MEASURED | Bound.REMOVED) else samples

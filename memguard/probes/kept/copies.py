@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -21,10 +20,9 @@ from memguard.probes.naming.walk import Link
 from memguard.probes.objects import attributes_of, container_of, is_user_class, length_of
 from memguard.probes.objects.nested import tensors_in
 from memguard.probes.objects.sizes import storage_key, storages_of
-from memguard.source.chains import last_name
-from memguard.source.emptied.bounded import has_limit
-from memguard.source.loaded import loaded_by
-from memguard.source.parsing import parse
+from memguard.source.bounds import has_limit
+from memguard.source.origins import loaded_by
+from memguard.source.stores import is_updated_from_itself, own_text
 
 MIN_SHARE = 0.9
 """Share of the model's parameters, by count, that a copy must match in shape."""
@@ -196,11 +194,7 @@ def is_mapped_to_host(place: Place) -> bool:
 
 def _own_source(place: Place) -> str:
     """Of several statements on a line the one that sets the holder; the whole line where none does."""
-    source, name = (place.source or "").strip(), (place.holder or "").rpartition(".")[2]
-    tree = parse(source)
-    assigned = [node for node in (tree.body if tree is not None else ()) if isinstance(node, ast.Assign)]
-    own = [ast.unparse(node) for node in assigned if name in _names_in(*node.targets)]
-    return "\n".join(own) or source
+    return own_text(place.source, (place.holder or "").rpartition(".")[2])
 
 
 def _numbers_around(link: Link) -> frozenset[str]:
@@ -280,16 +274,9 @@ def _without_owner(place: Place) -> str:
 
 def _is_written(tensors: Iterable[torch.Tensor], place: Place) -> bool:
     """Whether all of it was written to again and again, or is made anew from what it was."""
-    name = (place.holder or "").rpartition(".")[2]
-    tree = parse((place.source or "").strip())
-    assigned = [node for node in (tree.body if tree is not None else ()) if isinstance(node, ast.Assign)]
-    if name and any(name in _names_in(node.value) for node in assigned if name in _names_in(*node.targets)):
+    if is_updated_from_itself(place.source, (place.holder or "").rpartition(".")[2]):
         return True
     return all(_writes(tensor) >= MIN_WRITES for tensor in tensors)
-
-
-def _names_in(*nodes: ast.AST) -> set[str | None]:
-    return {last_name(part) for node in nodes for part in ast.walk(node) if isinstance(part, (ast.Name, ast.Attribute))}
 
 
 def _writes(tensor: torch.Tensor) -> int:

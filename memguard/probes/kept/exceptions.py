@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import sys
 from collections.abc import Callable
 from types import FrameType, TracebackType
@@ -16,7 +15,7 @@ from memguard.probes.objects.frames import is_user_frame, read_locals, user_fram
 from memguard.probes.objects.nested import tensors_in
 from memguard.probes.objects.sites import call_site, place_of
 from memguard.probes.objects.sizes import held_bytes, owned_storages
-from memguard.source.parsing import parse_file
+from memguard.source.sites import handler_at
 
 MAX_FRAMES = 64
 MAX_LOOKS = 3
@@ -61,12 +60,9 @@ class ExceptionsProbe(Probe):
 def _retry_site() -> tuple[Place, int]:
     """The line of the innermost handler that runs now, and where that begins, else where the model is called."""
     for frame in user_frames():
-        tree = parse_file(frame.f_code.co_filename)
-        if tree is None:
-            continue
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ExceptHandler) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
-                return place_of(frame), node.lineno
+        handler = handler_at(frame.f_code.co_filename, frame.f_lineno)
+        if handler is not None:
+            return place_of(frame), handler
     place = call_site()
     return place, place.line or 0
 

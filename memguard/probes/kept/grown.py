@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import final
 
 from memguard.facts import Fact, GrowingParameters, KeptOnHost, KeptOutputs, ModelCopies, RetainedGraphs
@@ -17,10 +18,8 @@ from memguard.probes.naming.capacities import outgrew
 from memguard.probes.naming.holders import Survey
 from memguard.probes.objects.sizes import storages_of
 from memguard.probes.owners import state_of
-from memguard.source.beside import as_one
-from memguard.source.emptied.bounded import is_bounded
-from memguard.source.emptied.caches import is_cache
-from memguard.source.host_copies import is_on_host
+from memguard.source.bounds import Bound, bounds_of, is_cache
+from memguard.source.origins import is_on_host
 from memguard.stats import Stage
 
 MIN_PIN_BYTES = 64 * 1024
@@ -112,7 +111,7 @@ class GrownContainers:
                 self._views.report_one(pin, grows=not self._is_bounded(growth))
                 continue
             kept.append(self._kept_outputs(growth, batches))
-        for fact in as_one(kept):
+        for fact in merge_adjacent(kept):
             watch.kept.append(fact)
             self._report(fact)
 
@@ -192,7 +191,7 @@ class GrownContainers:
     def _tell_kept_on_host(self, growth: Growth, batches: int) -> None:
         place, watch = growth.place, self._watch
         nbytes = growth.newest_bytes * growth.elements
-        bounded = self._is_bounded(growth, by_function=False)
+        bounded = self._is_bounded(growth, without=Bound.ENDS_LAST)
         self._report(
             KeptOnHost(
                 batch=watch.batch,
@@ -203,24 +202,19 @@ class GrownContainers:
                 bytes_per_batch=nbytes / batches,
                 kind=growth.kind,
                 bounded=bounded,
-                by_key=bounded and not self._is_bounded(growth, by_function=False, by_key=False),
+                by_key=bounded and not self._is_bounded(growth, without=Bound.ENDS_LAST | Bound.KEYED),
                 from_workers=growth.from_worker,
                 pinned=growth.pinned,
                 capacity=growth.capacity if growth.length <= (growth.capacity or 0) else None,
             )
         )
 
-    def _is_bounded(self, growth: Growth, *, by_function: bool = True, by_key: bool = True) -> bool:
+    def _is_bounded(self, growth: Growth, *, without: Bound | None = None) -> bool:
         place = growth.place
-        return is_bounded(
-            place.file,
-            place.line,
-            place.holder,
-            evaluates=self._watch.stage.evaluates,
-            by_length=not outgrew(growth.length, growth.capacity),
-            by_function=by_function,
-            by_key=by_key,
-        )
+        bounds = bounds_of(place.file, place.line, place.holder, evaluates=self._watch.stage.evaluates)
+        if outgrew(growth.length, growth.capacity):
+            bounds &= ~Bound.MEASURED
+        return bool(bounds if without is None else bounds & ~without)
 
     def _outgrew_what_limited(self, growth: Growth) -> bool:
         """Whether it was told as limited by a number that it left behind since: one that learning waits for."""
@@ -228,7 +222,7 @@ class GrownContainers:
         if where not in self._limited or not outgrew(growth.length, growth.capacity):
             return False
         self._limited.discard(where)
-        return not self._is_bounded(growth, by_function=growth.bytes > 0)
+        return not self._is_bounded(growth, without=None if growth.bytes > 0 else Bound.ENDS_LAST)
 
     def _trained(self) -> set[int]:
         """Storages of what optimizers step on: a program that makes more of those trains them."""
@@ -255,3 +249,29 @@ def _is_of(pin: Pin, growth: Growth) -> bool:
     is_same = (one.file, one.line, one.holder) == (other.file, other.line, other.holder)
     grown = growth.bytes if pin.held_bytes is None else min(growth.bytes, pin.held_bytes)  # as of a sample, or in truth
     return is_same and 2 * pin.pinned_bytes >= grown and RATIO * pin.used_bytes < pin.met_bytes
+
+
+def merge_adjacent(kept: Iterable[KeptOutputs]) -> list[KeptOutputs]:
+    """Of lists that are filled side by side the one that stands first, with what all of them keep."""
+    joined: list[KeptOutputs] = []
+    for fact in kept:
+        at = next((i for i, other in enumerate(joined) if _are_one(fact, other)), None)
+        if at is None:
+            joined.append(fact)
+            continue
+        one, other = sorted((joined[at], fact), key=lambda fact: fact.place.line or 0)
+        joined[at] = replace(
+            one,
+            tensors=one.tensors + other.tensors,
+            first_batch=min(one.first_batch, other.first_batch),
+            bytes=one.bytes + other.bytes,
+            bytes_per_batch=one.bytes_per_batch + other.bytes_per_batch,
+            what=one.what or other.what,
+            beside=(*one.beside, other.place.holder or "", *other.beside),
+        )
+    return joined
+
+
+def _are_one(fact: KeptOutputs, other: KeptOutputs) -> bool:
+    alike = (fact.stage, fact.bounded, fact.numbers) == (other.stage, other.bounded, other.numbers)
+    return alike and fact.cached is other.cached and fact.place.is_beside(other.place)

@@ -8,14 +8,15 @@ from memguard.facts import Fact, KeptOnHost, KeptOutputs, Place, RetainedGraphs
 from memguard.probes.graphs.fed_back import is_fed_back
 from memguard.probes.graphs.own_memory import is_own_memory
 from memguard.probes.interface import Watch
-from memguard.probes.kept.swelling import Swelling, is_cut
+from memguard.probes.kept.swelling import Swelling
 from memguard.probes.naming.holders import Holder, Survey
 from memguard.probes.objects import length_of
 from memguard.probes.objects.frames import user_frames
 from memguard.probes.objects.host_sizes import newest_of, size_of
-from memguard.source.emptied.bounded import is_bounded, is_made_anew
-from memguard.source.followed import meets_backward
-from memguard.source.host_copies import is_on_host
+from memguard.source.bounds import bounds_of, is_made_anew
+from memguard.source.fate import Fate, fate_of
+from memguard.source.origins import is_on_host
+from memguard.source.stores import keeps_a_slice
 
 
 def swollen_facts(watch: Watch, swollen: Mapping[int, Swelling]) -> Iterator[Fact]:
@@ -69,7 +70,7 @@ def _is_new(watch: Watch, holder: Holder) -> bool:
     """Whether a statement makes something larger, for good, and is still to be told."""
     place = holder.place
     where = (place.file, place.line)
-    if not holder.grows or where in watch.told or is_cut(place.source):
+    if not holder.grows or where in watch.told or keeps_a_slice(place.source):
         return False
     if is_made_anew(place.file, place.line, place.holder):
         return False
@@ -84,7 +85,7 @@ def _of_tensor(watch: Watch, place: Place, found: Swelling) -> Fact | None:
         if watch.stage.evaluates and (
             (watch.evaluated and (carried or (place.function or "").endswith(".forward")))
             or (place.file, place.function) in watch.rolled_out
-            or meets_backward(place.file or "", place.line or 0, place.holder or "")
+            or fate_of(place.file or "", place.line or 0) is Fate.BACKWARD
         ):
             return None  # an evaluation that lacks a no_grad, told as that; or one that trains
         return RetainedGraphs(
@@ -108,7 +109,7 @@ def _of_tensor(watch: Watch, place: Place, found: Swelling) -> Fact | None:
         first_batch=first,
         bytes=found.bytes,
         bytes_per_batch=found.bytes / found.batches,
-        bounded=is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates),
+        bounded=bool(bounds_of(place.file, place.line, place.holder, evaluates=watch.stage.evaluates)),
         what=f"tensors of {found.batches} batches",
     )
 
@@ -123,7 +124,7 @@ def _of_block(watch: Watch, place: Place, found: Swelling) -> Fact:
         bytes=found.bytes,
         bytes_per_batch=found.bytes / found.batches,
         kind="array",
-        bounded=is_bounded(place.file, place.line, place.holder, evaluates=watch.stage.evaluates),
+        bounded=bool(bounds_of(place.file, place.line, place.holder, evaluates=watch.stage.evaluates)),
     )
 
 

@@ -13,8 +13,8 @@ from memguard.probes.naming.capacities import outgrew
 from memguard.probes.naming.holders import Survey
 from memguard.probes.objects.sizes import owned_storages, storages_of
 from memguard.probes.owners import state_of
-from memguard.source.emptied.bounded import is_bounded
-from memguard.source.host_copies import is_on_host
+from memguard.source.bounds import LASTING, Bound, bounds_of
+from memguard.source.origins import is_on_host
 from memguard.stats import Stage
 
 APART, APART_SHARE = 8, 0.125
@@ -81,14 +81,9 @@ class KeptResultsProbe(Probe):
                 continue
             place = growth.place
             watch.told.add((place.file, place.line))
-            bounded = is_bounded(
-                place.file,
-                place.line,
-                place.holder,
-                evaluates=True,
-                by_length=not outgrew(growth.length, growth.capacity),
-                by_scope=False,  # whose end was not seen to come
-            )
+            bounds = bounds_of(place.file, place.line, place.holder) & LASTING  # no function's end was seen to come
+            if outgrew(growth.length, growth.capacity):
+                bounds &= ~Bound.MEASURED
             self.report(
                 KeptResults(
                     batch=watch.batch,
@@ -98,7 +93,7 @@ class KeptResultsProbe(Probe):
                     bytes=growth.bytes * growth.length // growth.elements,
                     bytes_per_evaluation=growth.bytes / ends,
                     batches_per_evaluation=batches / ends,
-                    bounded=bounded,
+                    bounded=bool(bounds),
                 )
             )
 

@@ -18,9 +18,8 @@ from memguard.probes.objects.storage_refs import StorageRef
 from memguard.probes.peaks.previous import BESIDE, Beside, PreviousLook, least_of_previous
 from memguard.probes.returned import large_storages
 from memguard.probes.worth import LEAST_REMARK, least_of_device
-from memguard.source.emptied.bounded import is_bounded
-from memguard.source.emptied.caches import is_cache
-from memguard.source.host_copies import is_on_host
+from memguard.source.bounds import Bound, bounds_of, is_cache
+from memguard.source.origins import is_on_host
 from memguard.stats import Stage
 
 MIN_BYTES = 1024
@@ -184,13 +183,10 @@ class OutputsProbe(Probe):
         of_all = min(holder.bytes / kept.pinned, 1.0) if kept.pinned else 1.0
         held = round(of_all * sum({output.key: output.bytes for output in old}.values()))
         place = holder.place
-        bounded = is_bounded(
-            place.file,
-            place.line,
-            place.holder,
-            evaluates=watch.stage.evaluates,
-            by_length=not outgrew(holder.length, capacity_of(None, place.file, place.holder)),
-        )
+        bounds = bounds_of(place.file, place.line, place.holder, evaluates=watch.stage.evaluates)
+        if outgrew(holder.length, capacity_of(None, place.file, place.holder)):
+            bounds &= ~Bound.MEASURED
+        bounded = bool(bounds)
         if not bounded:
             again = _Kept({output.key for output in old}, graph=False)
             extra = watch.roots()

@@ -9,8 +9,8 @@ from typing import final
 
 from memguard.facts import CheckpointKept, Fact, ModelCopies
 from memguard.probes.kept.copies import Copy, is_loaded, is_mapped_to_host
-from memguard.source.host_copies import is_on_host
-from memguard.source.repeated_calls import ends_with_a_call
+from memguard.source.origins import is_on_host
+from memguard.source.stores import ends_with_a_call
 from memguard.stats import Stage
 
 MOST_AVERAGES = 4

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
 from memguard.probes.attached import Attached
-from memguard.source.parsing import parse
 
 MIN_BYTES = 16 * 1024
 MIN_BYTES_PER_BATCH = 1024
@@ -117,18 +115,3 @@ def _depth(node: Any, *, first: bool) -> int:
         if node is None:
             return depth
     return MAX_DEPTH
-
-
-def is_cut(statement: str | None) -> bool:
-    """Whether an assignment keeps only a part of what it joins: ``bank = torch.cat([bank, z])[-256:]``."""
-    tree = parse((statement or "").strip())
-    if tree is None:
-        return True  # it cannot be read, so nothing is concluded
-    values = [node.value for node in tree.body if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign))]
-    return any(isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) for node in values) or any(
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and isinstance(node.func.value, ast.Subscript)
-        and isinstance(node.func.value.slice, ast.Slice)
-        for node in values
-    )

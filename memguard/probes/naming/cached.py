@@ -9,8 +9,8 @@ from typing import Any
 from memguard.probes.naming.names import class_of
 from memguard.probes.naming.walk import Link
 from memguard.probes.objects import Via, attributes_of, mro_of, namespace_of
-from memguard.source.sought import Statement
-from memguard.source.syntax import Sources
+from memguard.source.model import Sources
+from memguard.source.name_query import Statement
 
 
 def cached_function(wrapper: Any, sources: Sources) -> Statement | None:
@@ -44,7 +44,7 @@ def _returned(made: object, sources: Sources) -> Statement | None:
         return None
     code = behind.__code__
     source = sources.get(code.co_filename)
-    function = source.function_at(code.co_firstlineno, code.co_name) if source is not None else None
+    function = source.scope_of(code.co_firstlineno, code.co_name) if source is not None else None
     if source is None or function is None or len(function.returns) != 1:
         return None
     value = function.returns[0]

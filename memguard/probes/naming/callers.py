@@ -8,16 +8,16 @@ from types import FrameType
 from typing import final
 
 from memguard.places import place_text
-from memguard.source.chains import chains_of, last_name
-from memguard.source.functions import Function, Site
-from memguard.source.sought import Statement
-from memguard.source.syntax import Source, Sources
+from memguard.source.expressions import called_name, chains_of
+from memguard.source.model import SourceModel, Sources
+from memguard.source.name_query import Statement
+from memguard.source.scopes import Call, Scope
 from memguard.source.values import may_carry
 
 MAX_HOPS = 4
 """Calls from the statement's function up to the loop."""
 
-_Call = tuple[Source, Function, Site]
+_Call = tuple[SourceModel, Scope, Call]
 
 
 @final
@@ -67,23 +67,23 @@ def find_caller(
     return Feeding(source.file, site.line, function.path)
 
 
-def _function_of(statement: Statement, source: Source) -> Function | None:
-    for function in source.functions:
+def _function_of(statement: Statement, source: SourceModel) -> Scope | None:
+    for function in source.scopes:
         lines = {*(store.line for store in function.stores), *(site.line for site in function.calls)}
         if function.path == statement.function and statement.line in lines:
             return function
     return None
 
 
-def _calls(function: Function, files: Sequence[str], sources: Sources, *, graph: bool) -> Iterator[_Call]:
+def _calls(function: Scope, files: Sequence[str], sources: Sources, *, graph: bool) -> Iterator[_Call]:
     """Calls by a function's name, outside its own class, that hand over what it may keep."""
     for file in files:
         source = sources.get(file) if sources.mention(file, (function.name,)) else None
-        for caller in source.functions if source is not None else ():
+        for caller in source.scopes if source is not None else ():
             if source is None or caller is function or (function.owner is not None and caller.owner == function.owner):
                 continue
             for site in caller.calls:
-                if last_name(site.node.func) != function.name:
+                if called_name(site.node) != function.name:
                     continue
                 given = site.arguments()
                 if not given or any(may_carry(argument, caller, graph=graph) for argument in given):

@@ -15,9 +15,9 @@ from memguard.probes.naming.numbered_names import numbered
 from memguard.probes.naming.walk import Link, Walk
 from memguard.probes.objects import Via, attributes_of
 from memguard.probes.objects.frames import is_user_file
-from memguard.source.sought import Hints, Sought, Statement
-from memguard.source.statements import find_statement, is_alias
-from memguard.source.syntax import Sources
+from memguard.source.model import Sources
+from memguard.source.name_query import NameQuery, SearchContext, Statement
+from memguard.source.search import find_statement, is_alias
 
 _LRU_CACHE = type(functools.lru_cache(lambda: None))
 
@@ -34,7 +34,7 @@ class Cause:
 
 
 def find_cause(
-    trail: list[Link], start: int, walk: Walk, files: Sequence[str], sources: Sources, hints: Hints
+    trail: list[Link], start: int, walk: Walk, files: Sequence[str], sources: Sources, context: SearchContext
 ) -> Cause:
     """The name to tell for what lies at the end of a trail, and the statement that puts it there.
 
@@ -47,24 +47,26 @@ def find_cause(
         walk: The walk that found it; knows other names of the objects on the way.
         files: Files of the functions on the stack.
         sources: The parsed files.
-        hints: What is known of the run.
+        context: What is known of the run.
     """
     hook = piled_hook(trail)
     if hook is not None and (registered := registration_of(hook.value, sources)) is not None:
         return Cause(Link(hook.value, Via.LOCAL, hook.value.__name__, hook.parent), registered)
     at = next((at for at, link in enumerate(trail) if issubclass(type(link.value), logging.LogRecord)), None)
     if at is not None and (logged := _logged(trail[at], sources)) is not None:
-        kept = _stated(trail[: at + 1], trail.index(innermost(trail[at])), walk, files, sources, hints)
+        kept = _stated(trail[: at + 1], trail.index(innermost(trail[at])), walk, files, sources, context)
         if (adds := kept.statement) is not None and adds.grows and adds.certain and is_user_file(adds.file):
             return replace(kept, feeding=logged)
         return Cause(innermost(trail[at]), logged)
     made_up = numbered(trail[start], [*files, *user_files()], sources)
     if made_up is not None:
         return Cause(trail[start], made_up)
-    return _stated(trail, start, walk, files, sources, hints)
+    return _stated(trail, start, walk, files, sources, context)
 
 
-def _stated(trail: list[Link], start: int, walk: Walk, files: Sequence[str], sources: Sources, hints: Hints) -> Cause:
+def _stated(
+    trail: list[Link], start: int, walk: Walk, files: Sequence[str], sources: Sources, context: SearchContext
+) -> Cause:
     """The first of the names on a trail with a statement that makes it grow, in the order told above."""
     cause = Cause(trail[start], None)
     for index in [start, *range(len(trail) - 1, start, -1), *range(start - 1, -1, -1)]:
@@ -82,7 +84,7 @@ def _stated(trail: list[Link], start: int, walk: Walk, files: Sequence[str], sou
         found = [
             statement
             for name, what in known
-            if (statement := _statement(what, [*files, *files_of_owner(name)], sources, hints)) is not None
+            if (statement := _statement(what, [*files, *files_of_owner(name)], sources, context)) is not None
         ]
         best = max(found, key=lambda statement: statement.score, default=None) or cached_attribute(link, sources)
         if best is None or not _better(best, cause.statement, outside=index < start):
@@ -122,10 +124,10 @@ def _better(new: Statement, old: Statement | None, *, outside: bool) -> bool:
     return new.grows > old.grows or (new.grows == old.grows and new.certain >= old.certain and not new.quiet)
 
 
-def _statement(what: Sought, near: Sequence[str], sources: Sources, hints: Hints) -> Statement | None:
-    found = find_statement(what, near, sources, hints)
+def _statement(what: NameQuery, near: Sequence[str], sources: Sources, context: SearchContext) -> Statement | None:
+    found = find_statement(what, near, sources, context)
     if found is not None:
         return found
     if sources.others is None:
         sources.others = user_files()
-    return find_statement(what, [*near, *sources.others], sources, hints)
+    return find_statement(what, [*near, *sources.others], sources, context)

@@ -12,7 +12,7 @@ from memguard.probes.naming.names import growing, innermost
 from memguard.probes.naming.walk import Link
 from memguard.probes.objects import Via
 from memguard.probes.objects.sizes import storage_key
-from memguard.source.sought import Statement
+from memguard.source.name_query import Statement
 
 
 @final

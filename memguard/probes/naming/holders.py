@@ -27,9 +27,9 @@ from memguard.probes.naming.roots import roots_of
 from memguard.probes.naming.walk import MAX_OBJECTS, MAX_SECONDS, Budget, Link, Walk, innermost_newest
 from memguard.probes.objects import Contents, Via, container_of, length_of
 from memguard.probes.objects.frames import function_key, user_frames
-from memguard.source.sought import Hints, Statement
-from memguard.source.statements import find_collecting
-from memguard.source.syntax import Sources
+from memguard.source.model import Sources
+from memguard.source.name_query import SearchContext, Statement
+from memguard.source.search import find_collecting
 from memguard.stats import Stage
 
 Judge = Callable[[torch.Tensor], "int | None"]
@@ -135,7 +135,7 @@ class Survey:
         named = []
         for group in grouped(found)[:MAX_GROUPS]:
             trail = group.leaves[-1].trail()
-            self._set_cause(group, trail, Hints(graph=graph, numbers=plain, cells=self.cells))
+            self._set_cause(group, trail, SearchContext(graph=graph, numbers=plain, cells=self.cells))
             if not (graph and is_given(group.link, group.statement, self.frames)):
                 named.append((_holder(group), group.leaves))
         return named
@@ -153,33 +153,33 @@ class Survey:
         group = Group(innermost(link))
         group.leaves.append(leaf)
         if graph:
-            hints = self._hints_of(self._stage)
+            context = self._context_of(self._stage)
         else:
-            hints = Hints(graph=False, numbers=filled and not tensors, cells=self.cells)
-        self._set_cause(group, leaf.trail(), hints)
+            context = SearchContext(graph=False, numbers=filled and not tensors, cells=self.cells)
+        self._set_cause(group, leaf.trail(), context)
         return _holder(group).place
 
-    def _hints_of(self, stage: Stage | None) -> Hints:
+    def _context_of(self, stage: Stage | None) -> SearchContext:
         """What is known of the run where tensors came to be in a stage."""
-        return Hints(
+        return SearchContext(
             running=frozenset(map(function_key, self.frames)),
             calling=self._calling,
             cells=self.cells,
             evaluates=None if stage is None or stage is Stage.OTHER else stage.evaluates,
         )
 
-    def _set_cause(self, group: Group, trail: list[Link], hints: Hints) -> None:
+    def _set_cause(self, group: Group, trail: list[Link], context: SearchContext) -> None:
         files = [
             *(frame.f_code.co_filename for frame in self.frames),
             *(file for cells in self.cells for file in sorted(cells)),
         ]
-        cause = find_cause(trail, trail.index(group.link), self.walk, files, self.sources, hints)
+        cause = find_cause(trail, trail.index(group.link), self.walk, files, self.sources, context)
         group.name, group.statement = cause.name, cause.statement
         if cause.feeding is not None:
             group.feeding = Feeding(cause.feeding.file, cause.feeding.line, cause.feeding.function)
         elif cause.statement is not None and cause.statement.grows:
             names = {link.key for link in trail}
-            group.feeding = find_caller(cause.statement, self.frames, names, self.sources, graph=hints.graph)
+            group.feeding = find_caller(cause.statement, self.frames, names, self.sources, graph=context.graph)
 
     def walk_from(self, objects: Iterable[object]) -> None:
         """Walks anew, from other roots."""
@@ -229,9 +229,9 @@ class Survey:
             passes: Tells whether a tensor's graph goes through those of others.
         """
         groups = grouped(found)
-        hints = replace(self._hints_of(stage), graph=graph, names=aliases_among(found, groups))
+        context = replace(self._context_of(stage), graph=graph, names=aliases_among(found, groups))
         for group in groups[:MAX_GROUPS]:
-            self._set_cause(group, group.leaves[-1].trail(), hints)
+            self._set_cause(group, group.leaves[-1].trail(), context)
         is_passing = functools.partial(passes_on, frames=self.frames, sources=self.sources)
         causes = ranked(groups[:MAX_GROUPS], passes, is_passing, functools.partial(is_given, frames=self.frames))
         found_holders = _merged(_holder(group) for group in causes)

@@ -8,8 +8,8 @@ from typing import Any
 
 from memguard.probes.naming.walk import Link
 from memguard.probes.objects import Via, attributes_of
-from memguard.source.sought import Statement
-from memguard.source.syntax import Sources
+from memguard.source.model import Sources
+from memguard.source.name_query import Statement
 
 PILE = 4
 """Hooks of one function on one module from which on they are a pile."""

@@ -21,7 +21,7 @@ from memguard.probes.objects import (
     namespace_of,
 )
 from memguard.probes.objects.frames import is_user_file
-from memguard.source.sought import Sought
+from memguard.source.name_query import NameQuery
 
 NAMES = (Via.LOCAL, Via.GLOBAL, Via.CLOSURE, Via.DEFAULT, Via.ATTRIBUTE)
 """Ways of holding that go by a name."""
@@ -80,7 +80,7 @@ def place_of(link: Link) -> Place:
     return Place(holder=text_of(link))
 
 
-def sought_of(name: Link, rest: Sequence[Link]) -> Sought | None:
+def sought_of(name: Link, rest: Sequence[Link]) -> NameQuery | None:
     """What to look for in the syntax tree.
 
     Args:
@@ -105,7 +105,9 @@ def sought_of(name: Link, rest: Sequence[Link]) -> Sought | None:
             base = owner.__name__
         else:
             classes = tuple(_class_name(cls) for cls in mro_of(class_of(owner)) if cls is not object)
-        return Sought(name.key, True, classes=classes, base=base, own_classes=own, kinds=kinds, keys=keys, grows=grows)
+        return NameQuery(
+            name.key, True, classes=classes, base=base, own_classes=own, kinds=kinds, keys=keys, grows=grows
+        )
     if type(owner) is Scope:
         file, first_line, function = owner.file, owner.first_line, owner.function
     elif (behind := function_behind(owner)) is not None:
@@ -113,7 +115,7 @@ def sought_of(name: Link, rest: Sequence[Link]) -> Sought | None:
         file, first_line, function = code.co_filename, code.co_firstlineno, code.co_name
     else:
         return None
-    return Sought(
+    return NameQuery(
         name.key,
         file=file,
         first_line=first_line,

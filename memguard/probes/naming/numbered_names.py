@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from memguard.probes.naming.walk import Link
 from memguard.probes.objects import Scope, Via, attributes_of
-from memguard.source.sought import Statement
-from memguard.source.syntax import Source, Sources
+from memguard.source.model import Sources
+from memguard.source.name_query import Statement
 
 MIN_NAMES = 8
 """Names of one pattern in one object or scope."""
@@ -38,16 +38,6 @@ def numbered(link: Link, files: Sequence[str], sources: Sources) -> Statement | 
         source = sources.get(file) if sources.mention(file, [prefix]) else None
         for line, text in enumerate(source.lines if source is not None else (), 1):
             code = text.partition("#")[0]
-            if prefix in code and _MAKES_NAMES.search(code):
-                return Statement(file, line, _function_at(source, line), code.strip(), True, loops=True, score=3.0)
+            if source is not None and prefix in code and _MAKES_NAMES.search(code):
+                return Statement(file, line, source.scope_at(line).name, code.strip(), True, loops=True, score=3.0)
     return None
-
-
-def _function_at(source: Source | None, line: int) -> str:
-    """The innermost function around a line."""
-    found = "<module>"
-    for function in source.functions if source is not None else ():  # outer ones come first
-        node = function.node
-        if node is not None and getattr(node, "lineno", line + 1) <= line <= (getattr(node, "end_lineno", 0) or 0):
-            found = function.name
-    return found

@@ -7,9 +7,9 @@ from types import FrameType
 
 from memguard.probes.naming.walk import Link
 from memguard.probes.objects import Scope, Via
-from memguard.source.chains import last_name
-from memguard.source.sought import Statement
-from memguard.source.syntax import Sources
+from memguard.source.expressions import called_name
+from memguard.source.model import Sources
+from memguard.source.name_query import Statement
 
 _BACKWARDS = frozenset({"backward", "manual_backward"})
 
@@ -34,10 +34,10 @@ def passes_on(link: Link, frames: Sequence[FrameType], sources: Sources) -> bool
         code = frame.f_code
         inside = inside or (code.co_filename, code.co_firstlineno) == (scope.file, scope.first_line)
         source = sources.get(code.co_filename) if inside else None
-        function = source.function_at(code.co_firstlineno, code.co_name) if source is not None else None
+        function = source.scope_of(code.co_firstlineno, code.co_name) if source is not None else None
         if function is None:
             continue
-        backwards = [site for site in function.calls if last_name(site.node.func) in _BACKWARDS]
+        backwards = [site for site in function.calls if called_name(site.node) in _BACKWARDS]
         if backwards:
             return not first or not any(site.loops for site in backwards)
         first = False

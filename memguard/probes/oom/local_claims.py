@@ -14,8 +14,8 @@ from memguard.probes.objects.sites import place_of
 from memguard.probes.oom.census import TOP, Census
 from memguard.probes.oom.stack import Stack
 from memguard.probes.oom.variables import CONTAINERS, items_of
-from memguard.source.filled import filled_at
-from memguard.source.syntax import Sources
+from memguard.source.model import Sources
+from memguard.source.stores import filled_at
 
 
 def claim_locals(census: Census, stack: Stack) -> tuple[TopLine, ...]:
@@ -52,8 +52,10 @@ def _is_piled(frame: FrameType, name: str, value: object, sources: Sources) -> b
     if next(_each_in(value), None) is None:
         return False
     source = sources.get(frame.f_code.co_filename)
-    function = source.function_at(frame.f_code.co_firstlineno, frame.f_code.co_name) if source is not None else None
-    return function is not None and filled_at(function, name, frame.f_lineno) is not None
+    scope = source.scope_of(frame.f_code.co_firstlineno, frame.f_code.co_name) if source is not None else None
+    if source is None or scope is None:
+        return False
+    return filled_at(source, scope, name, frame.f_lineno) is not None
 
 
 def _each_in(value: object) -> Iterator[torch.Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,9 +15,9 @@ from memguard.facts import NOWHERE, Place
 from memguard.probes.objects.frames import is_user_frame, read_locals
 from memguard.probes.objects.sites import place_of
 from memguard.probes.oom.stack import Stack
-from memguard.source.filled import filled_at
-from memguard.source.functions import Function
-from memguard.source.syntax import Sources
+from memguard.source.model import SourceModel, Sources
+from memguard.source.scopes import Scope
+from memguard.source.stores import feedback_of, filled_at
 
 MOST_ITEMS = 4096
 MOST_ATTRIBUTES = 256
@@ -103,19 +102,8 @@ class Feedback:
         Args:
             variable: A local variable.
         """
-        function = self._function_of(variable)
-        if function is None:
-            return None, None
-        for store in function.stores:
-            if not isinstance(store.target, ast.Name) or store.target.id != variable.name or not store.loops:
-                continue
-            inside = [node for node in ast.walk(store.value) if isinstance(node, ast.Name) and node.id == variable.name]
-            adds = isinstance(store.value, ast.BinOp) and isinstance(store.value.op, ast.Add)
-            if store.augmented or (inside and adds):
-                return "added", store.line
-            if inside:
-                return "carried", store.line
-        return None, None
+        _, scope = self._scope_of(variable)
+        return feedback_of(scope, variable.name) if scope is not None else (None, None)
 
     def filled_at(self, variable: Variable) -> int | None:
         """The line at which the loop where its function stands adds to a local container; None without one.
@@ -123,13 +111,15 @@ class Feedback:
         Args:
             variable: A local variable.
         """
-        function, line = self._function_of(variable), variable.place.line
-        return filled_at(function, variable.name, line) if function is not None and line is not None else None
+        (model, scope), line = self._scope_of(variable), variable.place.line
+        if model is None or scope is None or line is None:
+            return None
+        return filled_at(model, scope, variable.name, line)
 
-    def _function_of(self, variable: Variable) -> Function | None:
+    def _scope_of(self, variable: Variable) -> tuple[SourceModel | None, Scope | None]:
         code = variable.code
-        source = self._sources.get(code.co_filename) if code is not None else None
-        return source.function_at(code.co_firstlineno, code.co_name) if source is not None and code else None
+        model = self._sources.get(code.co_filename) if code is not None else None
+        return model, model.scope_of(code.co_firstlineno, code.co_name) if model is not None and code else None
 
 
 def _attributes(name: str, value: object, place: Place) -> Iterator[Variable]:

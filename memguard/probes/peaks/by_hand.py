@@ -15,7 +15,7 @@ from memguard.probes.interface import Probe, Watch
 from memguard.probes.objects.parameters import ParameterAt, trainable
 from memguard.probes.objects.sites import call_site
 from memguard.probes.objects.sizes import storages_of
-from memguard.source.zeroing import drops_gradients_below, zeroes_gradients
+from memguard.source.remaking import drops_gradients_below, zeroes_gradients
 
 LOOKS = 3
 """Batches in a row before each of which the weights were changed, and in which a gradient was there."""

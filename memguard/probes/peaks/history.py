@@ -13,7 +13,7 @@ from memguard.facts import Fact, Place, SurvivingAllocations
 from memguard.probes.interface import AllocationHistory, Probe, Watch
 from memguard.probes.kept.measured_anew import MeasuredAnew
 from memguard.probes.objects.frames import is_user_file
-from memguard.source.assignments import assigned_at
+from memguard.source.stores import assigned_at
 from memguard.stats import BatchRecord, Stage
 
 WARM_UP = 32

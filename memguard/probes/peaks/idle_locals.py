@@ -16,8 +16,8 @@ from typing import Any, final
 from memguard.clocks import thread_time
 from memguard.facts import Place
 from memguard.probes.objects.frames import is_script, is_user_file
-from memguard.source.last_reads import Body, function_around, names_set, parts_made
-from memguard.source.syntax import Sources
+from memguard.source.function_body import FunctionBody, parts_made, variables_set
+from memguard.source.model import Sources
 
 ROUNDS = 6
 """Peaks that are looked at: without the idle ones of the highest, another is."""
@@ -123,7 +123,7 @@ class _Look:
         self._levels = [0] * len(trace)
         self._stacks: dict[int, list[Frame]] = {}
         self._sources = Sources()
-        self._bodies: dict[tuple[str, int], Body | None] = {}
+        self._bodies: dict[tuple[str, int], FunctionBody | None] = {}
         alive: dict[int, _Block] = {}
         for number, event in enumerate(trace):
             action, address = event.get("action"), event.get("addr", 0)
@@ -205,7 +205,7 @@ class _Look:
         begun, over = span
         if block.freed is None or block.freed > over or body.goes_back(line):
             return None  # something else holds it as well, or the graph may
-        names = names_set(making)
+        names = variables_set(making)
         name = self._which(names, making, block, depth) if names else None
         if name is None or body.is_set_between(name, making, running):
             return None
@@ -241,7 +241,7 @@ class _Look:
                 made_there = self._left_by(statement, block.made, inner)
                 index = made_there.index(block) if block in made_there and len(made_there) == parts else None
                 return names[index] if index is not None and parts == len(names) else None
-            set_there = names_set(statement)
+            set_there = variables_set(statement)
             if set_there is None or len(set_there) != 1:
                 return None
             index = body.returned_at(set_there[0])
@@ -271,7 +271,7 @@ class _Look:
         mine = (block for block in self._blocks if first <= block.made <= last)
         return [block for block in mine if block.freed is None or block.freed > over]
 
-    def _span(self, made: int, now: int, stack: list[Frame], depth: int, body: Body) -> tuple[int, int] | None:
+    def _span(self, made: int, now: int, stack: list[Frame], depth: int, body: FunctionBody) -> tuple[int, int] | None:
         """Between which events the function at a depth of the stack runs; None if it is left between the two."""
         begun, over, last = made, len(self._trace), 0
         for number in range(made, -1, -1):
@@ -293,7 +293,7 @@ class _Look:
             last = there[depth][1]
         return begun, over
 
-    def _outlive(self, statement: Any, body: Body, begun: int, now: int, depth: int) -> bool:
+    def _outlive(self, statement: Any, body: FunctionBody, begun: int, now: int, depth: int) -> bool:
         """Whether a run of a statement made something that was there after it."""
         lines = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
         mine = [
@@ -305,7 +305,7 @@ class _Look:
         over = next((number for number in range(last + 1, now + 1) if self._is_alloc(number)), now)
         return any(block.freed is None or block.freed > over for block in mine)
 
-    def _last_need(self, made: int, now: int, body: Body, names: set[str], depth: int, making: Any) -> int:
+    def _last_need(self, made: int, now: int, body: FunctionBody, names: set[str], depth: int, making: Any) -> int:
         """The event after which nothing reads the variables, up to the one that is looked at."""
         for number in range(now - 1, made, -1):
             if not self._is_alloc(number):
@@ -334,21 +334,19 @@ class _Look:
             self._stacks[number] = [each for each in named if each[0] and not each[0].startswith("??")][::-1]
         return self._stacks[number]
 
-    def _body(self, file: str, line: int) -> Body | None:
+    def _body(self, file: str, line: int) -> FunctionBody | None:
         """The innermost function around a line; where there is none, the script if it is the program itself."""
         if not is_user_file(file):
             return None
         source = self._sources.get(file)
         if source is None:
             return None
-        function = function_around(source, line)
-        if function is None and is_script(file):
-            function = source.module
-        if function is None:
+        function = source.scope_at(line)
+        if function is source.module and not is_script(file):
             return None
         key = (file, function.first_line)
         if key not in self._bodies:
-            self._bodies[key] = Body(source, function)
+            self._bodies[key] = FunctionBody(source, function)
         return self._bodies[key]
 
 

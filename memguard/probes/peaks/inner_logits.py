@@ -16,8 +16,8 @@ from memguard.probes.objects.frames import is_user_file, user_frames
 from memguard.probes.objects.nested import tensors_in
 from memguard.probes.objects.sites import place_of
 from memguard.probes.objects.sizes import saved_tensors, walk
-from memguard.source.syntax import Sources
-from memguard.source.upcasts import around, find_loss
+from memguard.source.model import Sources
+from memguard.source.upcasts import find_loss
 
 NEAR = 64
 """Nodes up from a loss among which its log-softmax stands, and from that one the cast of its input."""
@@ -91,7 +91,7 @@ def cast_in(model: nn.Module, method: str = "forward") -> Place:
         return NOWHERE
     code = forward.__code__
     source = Sources().get(code.co_filename)
-    function = source.function_at(code.co_firstlineno, code.co_name) if source is not None else None
+    function = source.scope_of(code.co_firstlineno, code.co_name) if source is not None else None
     if source is None or function is None:
         return Place(file=code.co_filename, line=code.co_firstlineno, function=code.co_name)
     found = find_loss(source, function)
@@ -114,7 +114,7 @@ def cast_before(models: Iterable[nn.Module], *, lightning: bool) -> Place:
         place = place_of(frame)
         asking = place if asking.file is None else asking
         source = Sources().get(frame.f_code.co_filename)
-        found = find_loss(source, around(source, frame.f_lineno), frame.f_lineno) if source is not None else None
+        found = find_loss(source, source.scope_at(frame.f_lineno), frame.f_lineno) if source is not None else None
         if source is not None and found is not None:
             return replace(place, line=found[0], function=found[1], source=source.text(found[0], found[0]))
     return asking

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -17,14 +16,10 @@ from memguard.probes.objects.nested import tensors_in
 from memguard.probes.objects.sizes import storage_key, storages_of
 from memguard.probes.objects.sole import is_held_elsewhere
 from memguard.probes.objects.storage_refs import StorageRef
-from memguard.source.chains import last_name
-from memguard.source.last_turns import is_being_set
-from memguard.source.read_again import is_in_branch, is_read_again, loops_around, names_set
-from memguard.source.syntax import Sources
+from memguard.source.model import Sources
+from memguard.source.reads import read_local
 
-_MAKING = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare)
 _NESTS = (list, tuple, dict)
-_BACKWARDS = frozenset({"backward", "manual_backward"})
 
 
 @final
@@ -163,10 +158,6 @@ def is_on_host(value: object) -> bool:
     return issubclass(type(value), torch.Tensor) and isinstance(value, torch.Tensor) and value.device.type == "cpu"
 
 
-def _is_none(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None
-
-
 def _by_name(found: Iterable[LargeLocal]) -> Iterator[LargeLocal]:
     """What one variable holds in several tensors, as one."""
     sizes: dict[LargeLocal, int] = {}
@@ -178,34 +169,9 @@ def _by_name(found: Iterable[LargeLocal]) -> Iterator[LargeLocal]:
 
 def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line: int, *, runs: bool) -> LargeLocal:
     code = frame.f_code
-    source = sources.get(code.co_filename)
-    function = source.function_at(code.co_firstlineno, code.co_name) if source is not None else None
-    set_on, text, last_turns, left, shared = None, None, False, False, function is not None and name in function.params
-    asked = line
-    if function is not None and source is not None:
-        lines = [store for store in function.stores if name in names_set(store.target)]
-        before = [store for store in lines if store.line <= line] or lines
-        # What got its value since then, and before the line that runs, is asked from there on.
-        asked = max([line, *(store.end_line for store in lines if line < store.end_line < frame.f_lineno)])
-        made = [store for store in lines if not _is_none(store.value)]
-        if before and all(_is_none(store.value) for store in before):
-            # What is there was made by a branch further down.
-            before = made if all(is_in_branch(function.node, s.line, line, ast.If) for s in made) else before
-        first = min((store.line for store in lines), default=0)
-        last_turns = line < first and not is_in_branch(function.node, first, line, ast.If)
-        if before:
-            last = max(before, key=lambda store: store.line)
-            set_on, text = last.line, source.text(last.line, last.end_line)
-            left = name not in function.params and is_in_branch(function.node, last.line, line, ast.If)
-            shared = last.from_loop or not any(isinstance(part, _MAKING) for part in ast.walk(last.value))
-            loop = max(loops_around(function.node, line), key=lambda loop: loop.lineno, default=None)
-            # What was made before the loop may be another's by now: a generator's that the loop goes through.
-            shared = shared or (loop is not None and not loop.lineno <= last.line <= (loop.end_lineno or last.line))
-    place = Place(file=code.co_filename, line=set_on or line, function=code.co_name, holder=name, source=text)
-    read_again = is_read_again(source, code.co_firstlineno, code.co_name, name, asked)
-    if runs and read_again is not None and is_being_set(function, code.co_filename, line, name):
-        last_turns, read_again, shared = True, False, True  # what a function gave back may be anyone's
-    backward = function is not None and any(
-        site.line > line and last_name(site.node.func) in _BACKWARDS for site in function.calls
+    model = sources.get(code.co_filename)
+    said = read_local(model, code.co_firstlineno, code.co_name, name, line, frame.f_lineno, runs=runs)
+    place = Place(file=code.co_filename, line=said.line or line, function=code.co_name, holder=name, source=said.source)
+    return LargeLocal(
+        name, size, place, said.read_again, said.last_turns, said.shared, said.backward_follows, said.left
     )
-    return LargeLocal(name, size, place, read_again, last_turns, shared, backward, left)

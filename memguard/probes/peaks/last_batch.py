@@ -19,8 +19,8 @@ from memguard.probes.naming.holders import Survey
 from memguard.probes.objects.frames import is_user_file
 from memguard.probes.objects.sizes import owned_storages, storage_key, storages_of
 from memguard.probes.objects.storage_refs import StorageRef
-from memguard.probes.peaks.left_over import LeftOver, is_wanted, left_over
-from memguard.source.last_turns import is_left_unread
+from memguard.probes.peaks.left_over import LeftOver, left_over
+from memguard.source.reads import is_left_unread, is_wanted
 from memguard.stats import Stage
 
 ROUNDED = 512

@@ -14,7 +14,7 @@ from memguard.probes.objects.sizes import owned_storages, storages_of
 from memguard.probes.owners import state_of
 from memguard.probes.peaks.large_locals import LargeLocal, find_large_locals
 from memguard.probes.worth import LEAST_REMARK, REMARK_SHARE, least_of_remark
-from memguard.source.assignments import spelled
+from memguard.source.stores import spelled
 from memguard.stats import BatchRecord, Stage
 
 FIRST = 4

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import ast
 import bisect
-import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from memguard.facts import Place
 from memguard.probes.objects.frames import is_user_file
-from memguard.source.emptied.bounded import FUNCTIONS
-from memguard.source.parsing import parse_file
 
 AS_HIGH = 0.95
 """Of the highest peak of some batches: the one that is looked at."""
 PARTS = 16
 """Into so many blocks may fall apart what is worth a word."""
-_WRITERS = frozenset({"append", "clear", "extend", "update"})
-"""Methods that put something into a container, or take all out of it."""
 
 Function = tuple[str, str]
 """File and name."""
@@ -74,34 +67,6 @@ def left_over(trace: Sequence[dict[str, Any]], ends: Sequence[int], *, min_bytes
     if nbytes < min_bytes:
         return None
     return LeftOver(frozenset(block.size for block in old), nbytes, frozenset(_ran(trace[before : now + 1])))
-
-
-def is_wanted(functions: Iterable[Function], place: Place) -> bool:
-    """Whether any of some functions reads an attribute before the statement that sets it: the next batch wants it.
-
-    Args:
-        functions: Those that run in a batch.
-        place: The statement, and the attribute as its holder.
-    """
-    name, parsed = (place.holder or "").partition("[")[0].rpartition(".")[2], functools.cache(parse_file)
-    for file, called in functions:
-        tree = parsed(file)
-        for node in ast.walk(tree) if tree is not None else ():
-            if isinstance(node, FUNCTIONS) and node.name == called:
-                first, end, line = node.lineno, node.end_lineno or node.lineno, place.line or 0
-                after = line if file == place.file and first <= line <= end else end
-                if any(read.lineno <= after for read in _reads(node, name)):
-                    return True
-    return False
-
-
-def _reads(function: ast.AST, name: str) -> Iterator[ast.Attribute]:
-    """Where a function reads an attribute, and does not only put something into what lies there."""
-    nodes = list(ast.walk(function))
-    filled = {id(n.value) for n in nodes if isinstance(n, ast.Subscript) and not isinstance(n.ctx, ast.Load)}
-    filled |= {id(n.value) for n in nodes if isinstance(n, ast.Attribute) and n.attr in _WRITERS}
-    own = (node for node in nodes if isinstance(node, ast.Attribute) and node.attr == name)
-    yield from (node for node in own if isinstance(node.ctx, ast.Load) and id(node) not in filled)
 
 
 def _peaks(trace: Sequence[dict[str, Any]], levels: Sequence[int], ends: Sequence[int]) -> list[int | None]:

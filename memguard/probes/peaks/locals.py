@@ -20,7 +20,7 @@ from memguard.probes.owners import state_of
 from memguard.probes.peaks.large_locals import LargeLocal, find_large_locals, hangs_on_others
 from memguard.probes.peaks.waiting_locals import find_waiting_locals
 from memguard.probes.worth import least_of_device, least_of_peak, least_of_remark
-from memguard.source.assignments import spelled
+from memguard.source.stores import spelled
 
 LOOKS = frozenset({4, 40})
 """Optimizer steps at which it is asked."""

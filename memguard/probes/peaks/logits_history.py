@@ -12,8 +12,8 @@ from memguard.facts import Place
 from memguard.probes.interface import AllocationHistory, Watch
 from memguard.probes.objects.frames import is_user_file
 from memguard.probes.peaks.history import MAX_ENTRIES
-from memguard.source.syntax import Sources
-from memguard.source.upcasts import around, cast_name
+from memguard.source.model import Sources
+from memguard.source.upcasts import cast_name
 
 _TORCH: Final = str(Path(torch.__file__).parent)
 LEAST, MOST = 0.75, 1.05
@@ -124,7 +124,7 @@ def _line_of(frames: list[dict[str, Any]]) -> tuple[Place | None, bool]:
             source = Sources().get(name)
             if source is None or not 0 < line <= len(source.lines):
                 return Place(file=name, line=line, function=str(frame.get("name", ""))), by_user
-            function, text = around(source, line), source.lines[line - 1].strip()
+            function, text = source.scope_at(line), source.lines[line - 1].strip()
             name_of_copy = cast_name(function, line)
             return Place(file=name, line=line, function=function.path, holder=name_of_copy, source=text), by_user
         by_user = False

@@ -16,8 +16,8 @@ from memguard.probes.interface import Probe, Watch
 from memguard.probes.objects.frames import user_frames
 from memguard.probes.objects.sites import call_site, place_of
 from memguard.probes.peaks.autocast_spans import spans_batches
-from memguard.source.parsing import parse_file
-from memguard.source.regions import Regions
+from memguard.source.model import SourceModel
+from memguard.source.sites import AutocastRegions
 
 OPEN_BATCHES = 3
 MOST_OTHERS = 8
@@ -85,9 +85,12 @@ def _region() -> Place:
     left_open: set[tuple[str, str | None, int]] = set()
     for frame in user_frames():
         file = frame.f_code.co_filename
-        if (tree := parse_file(file)) is None:
+        if (model := SourceModel.of(file)) is None:
             continue
-        regions, first = Regions(tree), None if frame.f_code.co_name == "<module>" else frame.f_code.co_firstlineno
+        regions, first = (
+            AutocastRegions(model),
+            None if frame.f_code.co_name == "<module>" else frame.f_code.co_firstlineno,
+        )
         if (line := regions.entered_at(first, frame.f_lineno)) is not None:
             return replace(place_of(frame), line=line, source=_text(file, line))
         left_open.update((file, function, line) for function, line in regions.left_open())

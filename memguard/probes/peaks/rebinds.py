@@ -20,9 +20,7 @@ from memguard.probes.peaks.idle_locals import idle_at_peak
 from memguard.probes.peaks.last_batch import LastBatch
 from memguard.probes.peaks.rebound_calls import doubled_at_peak
 from memguard.probes.worth import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE, least_of_device
-from memguard.source.assignments import assigned_at, spelled
-from memguard.source.gives_back import gives_back
-from memguard.source.keepers import keeper_of, own_keeper
+from memguard.source.stores import assigned_at, gives_back, keeper_of, own_keeper, spelled
 from memguard.stats import Stage
 
 BEGIN = {Stage.TRAIN: 12, Stage.VALIDATION: 2, Stage.TEST: 2}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import itertools
 import os
@@ -12,11 +11,7 @@ from typing import Any, final
 
 from memguard.facts import Place
 from memguard.probes.objects.frames import is_user_file
-from memguard.source.assignments import assigned_at
-from memguard.source.called_reads import leads_to_read
-from memguard.source.gives_back import gives_back, outlives_its_run
-from memguard.source.keepers import keeper_of
-from memguard.source.parsing import parse_file
+from memguard.source.stores import Rebinding, gives_back, rebinding_at
 
 ALIKE = 0.75
 """How near the sizes of the old and the new one are."""
@@ -57,16 +52,6 @@ class Doubled:
     """The attribute that kept the old one; None where the name itself did."""
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Statement:
-    name: str
-    source: str
-    keeper: Place | None
-    doubles: bool
-    """Whether the name has the last one all through a call that does not read it."""
-
-
 def doubled_at_peak(trace: list[dict[str, Any]], *, min_bytes: int) -> list[Doubled]:
     """Lines whose old tensor was there at the peak, beside the new one, and went when the name or a keeper was set.
 
@@ -76,7 +61,7 @@ def doubled_at_peak(trace: list[dict[str, Any]], *, min_bytes: int) -> list[Doub
     """
     levels = list(itertools.accumulate(map(_change, trace)))
     highest = max(levels, default=0)
-    from_call, statement = functools.cache(gives_back), functools.cache(_statement)
+    from_call, statement = functools.cache(gives_back), functools.cache(rebinding_at)
     alive: dict[int, _Block] = {}
     runs: dict[Site, int] = {}
     """Of the lines that the last allocation came from: allocations without another's between them are one run."""
@@ -101,7 +86,7 @@ def doubled_at_peak(trace: list[dict[str, Any]], *, min_bytes: int) -> list[Doub
                 continue  # of several that are kept, one more is no second one
             new = others[0]
             if max(levels[new.made : now + 1]) >= AS_HIGH * highest:
-                told = _told(old, statement(old.site), runs, goes_on=runs.get(new.site) == new.run)
+                told = _told(old, statement(*old.site[:2]), runs, goes_on=runs.get(new.site) == new.run)
                 if told is not None:
                     found[old.site] = told
     return list(found.values())
@@ -112,7 +97,7 @@ def _follows(new: _Block, old: _Block) -> bool:
     return new.made > old.made and new.run != old.run and ALIKE * old.size <= new.size <= old.size / ALIKE
 
 
-def _told(old: _Block, about: _Statement | None, runs: dict[Site, int], *, goes_on: bool) -> Doubled | None:
+def _told(old: _Block, about: Rebinding | None, runs: dict[Site, int], *, goes_on: bool) -> Doubled | None:
     if about is None:
         return None
     file, line, function = old.site
@@ -125,19 +110,6 @@ def _told(old: _Block, about: _Statement | None, runs: dict[Site, int], *, goes_
     elif old.direct or not goes_on or not about.doubles:
         return None
     return Doubled(old.site, about.name, about.source, old.size, keeper)
-
-
-def _statement(site: Site) -> _Statement | None:
-    file, line, _ = site
-    target, tree = assigned_at(file, line), parse_file(file)
-    if target is None or tree is None:
-        return None
-    name, source = target
-    here = (node for node in ast.walk(tree) if isinstance(node, ast.Assign) and node.lineno <= line)
-    values = [node.value for node in here if line <= (node.end_lineno or 0) and isinstance(node.value, ast.Call)]
-    stays = name.replace(".", "").isidentifier() and ("." in name or outlives_its_run(tree, line, name))
-    doubles = stays and bool(values) and not any(leads_to_read(tree, value, name) for value in values)
-    return _Statement(name, source, keeper_of(file, line, name), doubles)
 
 
 def _lines(frames: Any) -> Iterator[Site]:

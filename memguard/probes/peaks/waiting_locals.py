@@ -9,8 +9,7 @@ from typing import Any
 
 from memguard.probes.objects.frames import read_locals
 from memguard.probes.peaks.large_locals import LargeLocal, find_large_locals, hangs_on_others, is_on_host
-from memguard.source.read_again import loops_around
-from memguard.source.syntax import Sources
+from memguard.source.model import Sources
 
 
 def find_waiting_locals(
@@ -33,8 +32,9 @@ def find_waiting_locals(
             continue
         code, line = generator.gi_code, generator.gi_frame.f_lineno
         source = sources.get(code.co_filename)
-        node = source.node_at(code.co_firstlineno, code.co_name) if source is not None else None
-        begins = min((loop.lineno for loop in loops_around(node, line)), default=0)
+        scope = source.scope_of(code.co_firstlineno, code.co_name) if source is not None else None
+        loops = source.loops_in(scope.node, line) if source is not None and scope is not None else []
+        begins = loops[0].lineno if loops else 0
         for local in find_large_locals(min_bytes, ignore=ignore, frame=generator.gi_frame):
             place = local.place
             if (place.file, place.function) != (code.co_filename, code.co_name) or (place.line or 0) >= begins:

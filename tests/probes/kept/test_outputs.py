@@ -11,7 +11,7 @@ from torch import nn
 from memguard.facts import KeptOutputs, PreviousOutputsAlive, ViewsPinStorage
 from memguard.probes.kept.outputs import OutputsProbe
 from memguard.probes.kept.scans import ScansProbe
-from memguard.source.emptied.bounded import is_bounded
+from memguard.source.bounds import bounds_of
 from memguard.stats import BatchRecord, MemoryStats, Stage
 from tests.probes.loop import Loop
 
@@ -322,7 +322,7 @@ def test_bounds_are_read_from_the_source(tmp_path: object) -> None:
     lines = SOURCE.split("\n")
 
     def bounded(holder: str, statement: str) -> bool:
-        return is_bounded(path, next(i for i, text in enumerate(lines, 1) if statement in text), holder)
+        return bool(bounds_of(path, next(i for i, text in enumerate(lines, 1) if statement in text), holder))
 
     assert not bounded("Trainer.kept", "self.kept.append")
     assert bounded("Trainer.cleared", "self.cleared.append")
@@ -364,7 +364,7 @@ def test_a_list_that_begins_beside_others_is_bounded_like_one_that_begins_alone(
     """Several names in one assignment; what is only an element or another name says nothing."""
     path = tmp_path / "program.py"
     path.write_text(PASS.format(begins=begins))
-    assert is_bounded(str(path), 5, "preds") is bounded
+    assert bool(bounds_of(str(path), 5, "preds")) is bounded
 
 
 def test_a_scripts_one_pass_of_evaluation_and_a_comprehension_are_bounded(tmp_path: object) -> None:
@@ -372,12 +372,12 @@ def test_a_scripts_one_pass_of_evaluation_and_a_comprehension_are_bounded(tmp_pa
     path = str(tmp_path) + "/script.py"
     with open(path, "w") as file:
         file.write("features = [model(x) for x in data]\npreds = []\nfor x in data:\n    preds.append(model(x))\n")
-    assert is_bounded(path, 1, "features")
-    assert is_bounded(path, 4, "preds", evaluates=True)
-    assert not is_bounded(path, 4, "preds")
+    assert bounds_of(path, 1, "features")
+    assert bounds_of(path, 4, "preds", evaluates=True)
+    assert not bounds_of(path, 4, "preds")
     with open(path, "a") as file:
         file.write("memory = []\nfor _ in range(9):\n    memory.append(act(model))\n    loss(memory).backward()\n")
-    assert not is_bounded(path, 7, "memory", evaluates=True)  # an agent that acts and learns in one loop
+    assert not bounds_of(path, 7, "memory", evaluates=True)  # an agent that acts and learns in one loop
 
 
 def test_outputs_of_the_last_batch_are_told_in_evaluation_too() -> None:

@@ -8,7 +8,7 @@ from memguard.facts import CheckpointKept, Fact, ModelCopies, Place
 from memguard.probes.kept.copies import Copy
 from memguard.probes.kept.piles import Piles
 from memguard.probes.objects.frames import user_frames
-from memguard.source.repeated_calls import ends_with_a_call
+from memguard.source.stores import ends_with_a_call
 from memguard.stats import Stage
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from memguard.facts import Fact, KeptOutputs, RetainedGraphs
 from memguard.probes.kept.scans import ScansProbe
-from memguard.probes.kept.swelling import is_cut
+from memguard.source.stores import keeps_a_slice
 from memguard.stats import Stage
 from tests.probes.loop import Loop
 
@@ -223,4 +223,4 @@ def test_a_trajectory_for_every_few_batches_is_told_by_its_bytes() -> None:
 )
 def test_a_statement_that_cuts(statement: str, cut: bool) -> None:
     """Only what keeps a slice of the whole limits it."""
-    assert is_cut(statement) is cut
+    assert keeps_a_slice(statement) is cut

@@ -8,8 +8,7 @@ from types import CodeType
 
 import pytest
 
-from memguard.probes.graphs.captive import keeps_graph
-from memguard.probes.naming.answering import answers, is_part_of_a_call
+from memguard.source.fate import answers, is_part_of_a_call, keeps_graph
 
 
 def code_of(text: str, tmp_path: Path) -> tuple[CodeType, int]:
@@ -73,7 +72,6 @@ def test_what_is_one_call_of_a_model(body: str, part: bool, tmp_path: Path) -> N
         ("kept.append(net(x))\n    return kept", False),
         ("kept.append(net(x))\n    torch.cat(kept).sum().backward()\n    return 0", False),
         ("loss = net(x)\n        total += loss\n    total.backward()\n    return 0", False),
-        ("loss = net(x)\n        total += loss\n    scaler.step(total)\n    return 0", False),
         ("loss = net(x)\n        self.last = loss\n    return 0", False),
         ("loss = net(x)\n        yield loss", False),
         ("loss = net(x)\n        losses.append(loss)\n    return 0", False),

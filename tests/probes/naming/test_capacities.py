@@ -8,7 +8,7 @@ import pytest
 from memguard.probes.naming.capacities import capacity_of, outgrew
 from memguard.probes.naming.walk import Link
 from memguard.probes.objects import Via
-from memguard.source.emptied.bounded import is_bounded
+from memguard.source.bounds import Bound, bounds_of
 
 
 class Memory:
@@ -67,6 +67,6 @@ def test_a_deque_knows_its_own(tmp_path: Path) -> None:
 def test_a_length_that_learning_waits_for_is_no_bound(tmp_path: Path) -> None:
     """``if len(memory) < batch_size: return`` limits nothing, which shows once the list is longer."""
     file = source(tmp_path, "len(memory) < 32")
-    assert is_bounded(file, 5, "memory")
+    assert bounds_of(file, 5, "memory")
     assert outgrew(65, 32) and not outgrew(40, 32) and not outgrew(65, None)
-    assert not is_bounded(file, 5, "memory", by_length=False)
+    assert not bounds_of(file, 5, "memory") & ~Bound.MEASURED

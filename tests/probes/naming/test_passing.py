@@ -11,8 +11,8 @@ from memguard.probes.naming.passing import is_given, passes_on
 from memguard.probes.naming.walk import Link
 from memguard.probes.objects import Scope, Via
 from memguard.probes.objects.frames import user_frames
-from memguard.source.sought import Statement
-from memguard.source.syntax import Sources
+from memguard.source.model import Sources
+from memguard.source.name_query import Statement
 
 
 class Loss:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from memguard.probes.peaks.large_locals import LargeLocal, find_large_locals
-from memguard.source.read_again import is_read_again
-from memguard.source.syntax import Sources
+from memguard.source.model import Sources
+from memguard.source.reads import is_read_again
 
 MIB = 1 << 20
 

@@ -10,7 +10,8 @@ import pytest
 from memguard.facts import Place
 from memguard.findings import Severity
 from memguard.integrations.script import run_script
-from memguard.probes.peaks.left_over import is_wanted, left_over
+from memguard.probes.peaks.left_over import left_over
+from memguard.source.reads import is_wanted
 
 MIB = 1024**2
 HERE = str(Path(__file__))

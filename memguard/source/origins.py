@@ -1,0 +1,273 @@
+"""Where a value comes from: the host, a checkpoint. Read back through a function's assignments."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import final
+
+from memguard.facts import Place
+from memguard.source.expressions import (
+    ASSIGNMENTS,
+    FUNCTIONS,
+    arguments,
+    called_name,
+    calls_in,
+    flat_targets,
+    is_none,
+    item_base,
+    last_name,
+    method_base,
+    names_bound,
+    spans,
+    symbol_of,
+    targets_of,
+)
+from memguard.source.model import SourceModel
+from memguard.source.vocabulary import LIBRARIES, TO_HOST
+
+_ASKS_NOTHING = frozenset({"tolist", "item"})
+"""Those of a tensor take no arguments: ``self.item(ids)`` calls a part of a model."""
+_NUMBERS = frozenset({"item", "tolist", "float", "int", "round", "len"})
+"""What gives numbers: beside other elements of a tuple they say nothing of those."""
+_MADE_OF_SIZES = frozenset(
+    {"arange", "linspace", "zeros", "ones", "empty", "full", "eye", "rand", "randn", "randint", "randperm"}
+)
+_TAKES_SIZES = frozenset({"expand", "view", "reshape", "repeat", "tile", "narrow"})
+MAX_DEPTH = 3
+
+
+def is_on_host(place: Place) -> bool:
+    """Whether the statement at a place keeps only what ``.cpu()``, ``.numpy()``, ``.to("cpu")`` or the like gave.
+
+    On a device the tensors tell by themselves; where the device is the host, or a virtual one, ``x.cpu()`` is ``x``.
+    """
+    model = SourceModel.of(place.file)
+    if model is None or place.line is None:
+        return False
+    name, _ = symbol_of(place.holder)
+    statement: ast.stmt | None = None
+    for node in model.all_of(ast.stmt):
+        if spans(node, place.line) and (statement is None or node.lineno > statement.lineno or _names(node, name)):
+            statement = node  # of several on one line, the last that names the holder
+    if statement is None or isinstance(statement, FUNCTIONS):
+        return False
+    # A holder that is called, as a metric is, keeps what it is given, whatever becomes of its answer.
+    called = next((call for call in calls_in(statement) if called_name(call) == name), None) if name else None
+    origin = _Origin(model.function_at(place.line))
+    return any(origin.is_host(part, MAX_DEPTH) for part in ([statement] if called is None else arguments(called)))
+
+
+def _names(node: ast.AST, name: str) -> bool:
+    return any(name in (getattr(part, "id", None), getattr(part, "attr", None)) for part in ast.walk(node))
+
+
+@final
+class _Origin:
+    """The values of one function, followed back to the calls that gave them."""
+
+    def __init__(self, function: ast.AST) -> None:
+        self._assigned = [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
+
+    def is_host(self, node: ast.AST, depth: int) -> bool:
+        """Whether a call in it brings something to the host, or a variable in it was set by such a call."""
+        parts = list(self._kept(node, set(self._numbers_beside(node))))
+        calls = [part for part in parts if isinstance(part, ast.Call)]
+        if any(map(_is_to_host, calls)):
+            return True
+        bases = [method_base(call) for call in calls]
+        read = [part for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)]
+        names, taken = {part.id for part in read}, {part.id for part in read if part not in bases}
+        for one in self._assigned if depth else ():
+            targets = map(item_base, flat_targets(one.targets))
+            sets = {target.id for target in targets if isinstance(target, ast.Name)}
+            # What an object of some class is made of says nothing of what its methods give.
+            leads = one is not node and (taken if _is_object(one.value) else names) & sets
+            if leads and self.is_host(one.value, depth - 1):
+                return True
+        return False
+
+    def _kept(self, node: ast.AST, numbers: set[ast.AST]) -> Iterator[ast.AST]:
+        """The parts of a statement whose value is stored: no keys, indices and conditions, nor mere numbers."""
+        if node in numbers:
+            return
+        yield node
+        inner = list(ast.iter_child_nodes(node))
+        if isinstance(node, (*ASSIGNMENTS, ast.Subscript)):
+            inner = [node.value] if node.value is not None else []
+        elif isinstance(node, ast.Dict):
+            inner = list(node.values)
+        elif isinstance(node, (ast.If, ast.While, ast.IfExp)):
+            inner.remove(node.test)
+        elif isinstance(node, ast.Call) and called_name(node) == "setdefault" and method_base(node) is not None:
+            inner = [node.func, *node.args[1:]]
+        elif isinstance(node, ast.Call) and _takes_sizes(node):
+            inner = [node.func]  # numbers that were read from a tensor for them bring nothing to the host
+        elif isinstance(node, ast.Attribute) and _is_object(node.value):
+            inner = []
+        for child in inner:
+            yield from self._kept(child, numbers)
+
+    def _numbers_beside(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Numbers in a tuple, list or dict that is stored as such: ``best.append((loss.item(), weights))``."""
+        stored = node.value if isinstance(node, (*ASSIGNMENTS, ast.Expr)) else node
+        waiting = list(stored.args) if isinstance(node, ast.Expr) and isinstance(stored, ast.Call) else [stored]
+        for display in waiting:
+            if isinstance(display, (ast.Tuple, ast.List, ast.Dict)):
+                elements = display.values if isinstance(display, ast.Dict) else display.elts
+                found = [element for element in elements if self._is_number(element, MAX_DEPTH)]
+                yield from found if len(found) < len(elements) else ()
+                waiting += [element for element in elements if element not in found]
+
+    def _is_number(self, node: ast.expr, depth: int) -> bool:
+        """Whether an expression comes to a number that was read from a tensor, or to a list of such."""
+        if isinstance(node, (ast.BinOp, ast.UnaryOp)):
+            operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.operand]
+            others = [operand for operand in operands if not self._is_number(operand, depth)]
+            return len(others) < len(operands) and all(isinstance(o, (ast.Constant, ast.Name)) for o in others)
+        if isinstance(node, ast.Call):
+            return called_name(node) in _NUMBERS and not _asks_other(node)
+        if not isinstance(node, ast.Name) or depth == 0:
+            return False
+        targets = ((target, one) for one in self._assigned for target in one.targets)
+        given = [one.value for target, one in targets if isinstance(target, ast.Name) and target.id == node.id]
+        return bool(given) and all(self._is_number(value, depth - 1) for value in given)
+
+
+def _is_object(value: ast.AST) -> bool:
+    """Whether it makes an object of some class."""
+    return isinstance(value, ast.Call) and called_name(value)[:1].isupper()
+
+
+def _takes_sizes(call: ast.Call) -> bool:
+    """Whether a call's arguments are sizes: ``torch.zeros(n)``, ``x.expand(n, -1)``, not ``torch.reshape(x, n)``."""
+    base = method_base(call)
+    owner = base.id if isinstance(base, ast.Name) else None
+    names = _MADE_OF_SIZES if owner in LIBRARIES else _TAKES_SIZES if owner != "self" else ()
+    return base is not None and called_name(call) in names
+
+
+def _is_to_host(call: ast.Call) -> bool:
+    name = called_name(call) if method_base(call) is not None else ""
+    if name == "to":
+        return any(isinstance(part, ast.Constant) and part.value == "cpu" for part in arguments(call))
+    return name in TO_HOST and not _asks_other(call)
+
+
+def _asks_other(call: ast.Call) -> bool:
+    """Whether a call is of another method that only has the name of one that reads a tensor's numbers."""
+    return method_base(call) is not None and called_name(call) in _ASKS_NOTHING and bool(arguments(call))
+
+
+# Checkpoints
+
+_PARTS = frozenset({"get", "items", "values", "pop", "copy"})
+"""Methods that give what a dict has, or another dict of it."""
+_DICTS = frozenset({"dict", "OrderedDict", "list", "iter"})
+_LOAD = "load_state_dict"
+_HARMLESS = _DICTS | {_LOAD, "len", "print", "sorted", "set", "isinstance", "type"}
+"""Calls that keep nothing of what they are given."""
+MAX_STEPS = 12
+
+
+def loaded_by(place: Place, numbers: Collection[str] = ()) -> Place | None:
+    """The statement that loaded what the name at a place has; None unless it has that alone, and its time is over.
+
+    That is so where the function gives it to ``load_state_dict`` and nothing reads it from then on.
+
+    Args:
+        place: Where the name gets it.
+        numbers: Keys under which what it has are numbers and texts: to read an epoch from it is not to read weights.
+    """
+    model, (name, attribute) = SourceModel.of(place.file), symbol_of(place.holder)
+    if model is None or place.line is None or not name:
+        return None
+    function = model.function_at(place.line)
+    loading = _load_of(function, name)
+    if loading is None or not _is_over(model, function, name, numbers, attribute=attribute):
+        return None
+    holder, text = place.holder, " ".join(ast.unparse(loading).split())
+    names = [target.id for target in loading.targets if isinstance(target, ast.Name)]
+    if not attribute and names and not any(_drops(node, names[0]) for node in ast.walk(function)):
+        holder = names[0]
+    return replace(place, line=loading.lineno, holder=holder, source=text)
+
+
+def _drops(node: ast.AST, name: str) -> bool:
+    """Whether a statement deletes a name, or gives it None."""
+    if not isinstance(node, ast.Delete) and not (isinstance(node, ast.Assign) and is_none(node.value)):
+        return False
+    return any(last_name(target) == name for target in node.targets)
+
+
+def _load_of(function: ast.AST, name: str) -> ast.Assign | None:
+    """The statement whose call of ``load`` gave all that a name has."""
+    given: dict[str, list[tuple[ast.expr, ast.AST]]] = {}
+    for node in ast.walk(function):
+        value = node.iter if isinstance(node, (ast.For, ast.comprehension)) else getattr(node, "value", None)
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.For, ast.comprehension)) and value is not None:
+            for target in flat_targets(targets_of(node)):
+                given.setdefault(last_name(item_base(target)) or "", []).append((value, node))
+    loading, names = None, [name]
+    for one in names:
+        if one not in given or len(names) > MAX_STEPS:
+            return None
+        for value, statement in given[one]:
+            while isinstance(value, (ast.Subscript, ast.DictComp, ast.Call)):
+                called = called_name(value)
+                if called == "load" and isinstance(statement, ast.Assign):
+                    loading, value = statement, ast.Constant(None)
+                elif called in _PARTS and (base := method_base(value)) is not None:
+                    value = base
+                elif called in _DICTS and isinstance(value, ast.Call):
+                    value = value.args[0] if value.args else ast.Constant(None)
+                elif isinstance(value, ast.Call):
+                    return None
+                else:
+                    value = value.value
+            if isinstance(value, (ast.Name, ast.Attribute)):
+                names += [last_name(value) or ""] if (last_name(value) or "") not in names else []
+            elif not isinstance(value, ast.Constant) and not (isinstance(value, ast.Dict) and not value.keys):
+                return None
+    return loading
+
+
+def _is_over(model: SourceModel, function: ast.AST, name: str, numbers: Collection[str], *, attribute: bool) -> bool:
+    """Whether the function gives something to a model, once, and nothing reads the name after that."""
+    calls = [call for call in calls_in(function) if called_name(call) == _LOAD]
+    if not calls or any(model.around(call.lineno)[1] for call in calls):  # every turn begins with them
+        return False
+    last = max(call.end_lineno or call.lineno for call in calls)
+    if any(last_name(value) == name for value in _passed_on(function)):
+        return False
+    harmless = _reads_of_numbers(model, numbers)
+    scopes: list[ast.AST] = [model.tree if attribute else function]
+    for scope in scopes:
+        for node in ast.iter_child_nodes(scope):
+            if isinstance(node, (*FUNCTIONS, ast.Lambda)) and not attribute and name in names_bound(node):
+                continue  # a name of its own
+            scopes.append(node)
+            read = isinstance(node, ast.Attribute if attribute else ast.Name) and last_name(node) == name
+            if isinstance(node, (ast.Name, ast.Attribute)) and read and isinstance(node.ctx, ast.Load):
+                late = node.lineno > last or model.function_at(node.lineno) is not function
+                if late and node not in harmless:
+                    return False
+    return True
+
+
+def _reads_of_numbers(model: SourceModel, numbers: Collection[str]) -> set[ast.AST]:
+    """What is read for one of some keys alone: ``checkpoint["epoch"]``, ``checkpoint.get("epoch", 0)``."""
+    items = [(node.value, node.slice) for node in model.all_of(ast.Subscript)]
+    gets = (call for call in model.all_of(ast.Call) if called_name(call) == "get" and call.args)
+    items += [(base, call.args[0]) for call in gets if (base := method_base(call)) is not None]
+    return {of for of, key in items if isinstance(key, ast.Constant) and key.value in numbers}
+
+
+def _passed_on(function: ast.AST) -> Iterator[ast.expr]:
+    """What a function hands to others, who may keep it: arguments of calls, what it returns, what gets another name."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and called_name(node) not in _HARMLESS:
+            yield from arguments(node)
+        elif isinstance(node, (ast.Assign, ast.Return)) and node.value is not None:
+            yield node.value

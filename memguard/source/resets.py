@@ -1,0 +1,324 @@
+"""Where a name is emptied, begun anew or measured: small questions to statements.
+
+And how soon that happens to what a statement fills: right there, elsewhere, or never.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import final
+
+from memguard.source.cuts import cuts_of
+from memguard.source.expressions import (
+    FUNCTIONS,
+    assigned_pairs,
+    assigns,
+    called_name,
+    calls_in,
+    flat_targets,
+    last_part,
+    method_base,
+    names_in,
+    spans,
+    symbol_of,
+    targets_of,
+)
+from memguard.source.model import SourceModel
+from memguard.source.vocabulary import CLEARS, COUNTERS, REMOVES
+
+_PLAIN = (ast.Name, ast.Constant, ast.Tuple, ast.JoinedStr, ast.FormattedValue, ast.expr_context)
+
+
+@final
+class Reset(enum.Enum):
+    """How soon what grows is emptied."""
+
+    NEVER = "never"
+    ELSEWHERE = "elsewhere"
+    """In an outer loop, or by another method: at the end of an epoch, say."""
+    HERE = "here"
+    """In the loop that fills it, or it has a limit."""
+
+
+def reset_of(
+    file: str | None, line: int | None, holder: str | None, *, by_length: bool = True, carries: bool = False
+) -> Reset:
+    """Where a container or a running sum is emptied, cut or begun anew.
+
+    Args:
+        file: Where it grows.
+        line: The statement that adds to it.
+        holder: Its name, like ``losses`` or ``Meter.total``.
+        by_length: Whether a limit of its length counts; not where that is known, and far away.
+        carries: Whether the statement is known to store what was made of what was there: it is called otherwise then,
+            as in ``self.state = new_state``.
+    """
+    model = SourceModel.of(file)
+    if model is None or line is None or not holder:
+        return Reset.HERE
+    name, attribute = symbol_of(holder)
+    function, loops = model.around(line)
+    home = _home(model, name, line)
+    inner = {id(node) for node in ast.walk(loops[-1])} if loops else set()
+    nodes = model.nodes if attribute else list(ast.walk(home))
+    names = {name, *_filled_on(function, line)}
+    cuts = {one: cuts_of(model, one) for one in names}
+    apart = set() if by_length else {id(part) for one in names for part in _length_limits(nodes, one)}
+    stored = {id(node) for node in nodes if carries and _stores_uncut(node, name, line, model)}
+    nodes = [node for node in nodes if id(node) not in apart and id(node) not in stored]
+    for node in nodes:
+        for one in names:
+            own, here = attribute and one == name, id(node) in inner
+            if is_measured(node, one) or is_comprehension(node, one, line):
+                return Reset.HERE
+            if removes(node, one, own) and (here or called_name(node) not in CLEARS):
+                return Reset.HERE
+            if here and (id(node) in cuts[one] or _sets_otherwise(node, one, line, own)):
+                return Reset.HERE
+    if asks_first(function, line) or is_counted(model, line) or _has_few_keys(function, name, line, loops):
+        return Reset.HERE
+    if any(removes(node, name, attribute) or id(node) in cuts[name] for node in nodes):
+        return Reset.ELSEWHERE
+    if attribute and any(begins_attribute(node, name, apart=stored) for node in nodes):
+        return Reset.ELSEWHERE
+    if any(begins_anew(node, name) for loop in loops[:-1] for node in loop.body if id(node) not in stored):
+        return Reset.ELSEWHERE
+    if attribute or len(loops) > 1 or not isinstance(function, FUNCTIONS) or home is not function:
+        return Reset.NEVER
+    return Reset.NEVER if trains(loops) and runs_once(model, function) else Reset.ELSEWHERE
+
+
+def _home(model: SourceModel, name: str, line: int) -> ast.AST:
+    """The function around a line whose variable a name is, or the module."""
+    home: ast.AST = model.tree
+    for node in model.functions:
+        if spans(node, line):
+            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            if any(one.arg == name for one in given) or any(assigns(part, name) for part in ast.walk(node)):
+                home = node
+    return home
+
+
+def _filled_on(function: ast.AST, line: int) -> Iterator[str]:
+    """What the statement on a line calls that which it fills: a parameter, perhaps."""
+    for node in ast.walk(function):
+        if isinstance(node, (ast.Expr, ast.Assign, ast.AugAssign)) and node.lineno == line:
+            filled: list[ast.expr] = [node.value] if isinstance(node, ast.Expr) else targets_of(node)
+            yield from (name for one in filled if (name := last_part(method_base(one) or one)) is not None)
+
+
+def _length_limits(nodes: Iterable[ast.AST], name: str) -> Iterator[ast.AST]:
+    """What keeps a container from being longer: a deque's maxlen, and all that hangs on a comparison of its length."""
+    for node in nodes:
+        if isinstance(node, (ast.If, ast.While, ast.IfExp)):
+            if any(is_measured(part, name) for part in ast.walk(node.test)):
+                yield from ast.walk(node)
+        elif is_measured(node, name) or (isinstance(node, (ast.Assign, ast.AnnAssign)) and removes(node, name, False)):
+            yield node
+
+
+def _sets_otherwise(node: ast.AST, name: str, line: int, attribute: bool) -> bool:
+    """Whether another statement than the one on a line gives a name its value; a variable is no attribute."""
+    if not assigns(node, name):
+        return False
+    parts = [part for target in targets_of(node) for part in ast.walk(target)]
+    if attribute and not any(isinstance(part, ast.Attribute) and part.attr == name for part in parts):
+        return False
+    return begins_anew(node, name) or not spans(node, line)
+
+
+def _stores_uncut(node: ast.AST, name: str, line: int, model: SourceModel) -> bool:
+    """Whether the statement on a line gives a name what is in a variable, which nothing cuts."""
+    if not isinstance(node, ast.Assign) or not spans(node, line):
+        return False
+    given = [value for target, value in assigned_pairs(node) if last_part(target) == name]
+    parts = [part for value in given for part in (value.elts if isinstance(value, ast.Tuple) else [value])]
+    return all(isinstance(part, ast.Name) and not cuts_of(model, part.id) for part in parts)
+
+
+def _has_few_keys(function: ast.AST, name: str, line: int, loops: Sequence[ast.AST]) -> bool:
+    """Whether a statement stores under a key that may come again: any but one that counts up and never begins anew.
+
+    What is made from what lies there already keeps that.
+    """
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Assign) or not spans(node, line):
+            continue
+        if any(last_part(part) == name for part in ast.walk(node.value)):
+            return False
+        for target in node.targets:
+            if isinstance(target, ast.Subscript) and last_part(target.value) == name:
+                plain = all(isinstance(part, _PLAIN) for part in ast.walk(target.slice))  # not ring[step % 5]
+                return not (plain and set(names_in(target.slice)) & set(_counting(function, loops)))
+    return False
+
+
+def _counting(function: ast.AST, loops: Sequence[ast.AST]) -> Iterator[str]:
+    """Variables that count up: of the outermost loop over a range, and those that something is added to."""
+    inside = [node for loop in loops for node in ast.walk(loop)]
+    for node in ast.walk(function):
+        counter = node.target if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) else None
+        if isinstance(counter, ast.Name) and not any(begins_anew(other, counter.id) for other in inside):
+            yield counter.id
+    if loops and isinstance(loops[0], ast.For) and called_name(loops[0].iter) in COUNTERS:
+        yield from names_in(loops[0].target)
+
+
+# One statement
+
+
+def begins_anew(node: ast.AST, name: str) -> bool:
+    """Whether a statement gives a name something else: not ``self.bank = torch.cat([self.bank, z])``."""
+    value: ast.expr | None = getattr(node, "value", None)
+    return assigns(node, name) and value is not None and not any(last_part(part) == name for part in ast.walk(value))
+
+
+def begins_attribute(scope: ast.AST, name: str, *, apart: Collection[int] = ()) -> bool:
+    """Whether a method begins an attribute (or a global) anew, other than where it is filled for the first time.
+
+    Args:
+        scope: The method.
+        name: The attribute.
+        apart: The ids of statements that do not.
+    """
+    if not isinstance(scope, FUNCTIONS) or scope.name == "__init__":
+        return False
+    inside = list(ast.walk(scope))
+    firsts = [node for node in inside if isinstance(node, ast.If) and _is_unset(node.test, name)]
+    first = {id(part) for node in firsts for statement in node.body for part in ast.walk(statement)}.union(apart)
+    anew = [node for node in inside if begins_anew(node, name) and id(node) not in first]
+    if not anew:
+        return False
+    parts = [part for node in anew for part in flat_targets(targets_of(node))]
+    shared = any(isinstance(node, ast.Global) and name in node.names for node in inside)
+    return shared or any(isinstance(part, ast.Attribute) and part.attr == name for part in parts)
+
+
+def _is_unset(test: ast.expr, name: str) -> bool:
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is):
+        return last_part(test.left) == name and isinstance(test.comparators[0], ast.Constant)
+    return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and last_part(test.operand) == name
+
+
+def removes(node: ast.AST, name: str, attribute: bool) -> bool:
+    """Whether a node takes something out of what a name holds, or limits it.
+
+    Args:
+        node: Any part of the source.
+        name: The last part of the name.
+        attribute: Whether it is an object's. A variable of that name is another one: ``del images`` empties no
+            ``self.images``, and ``images = images[:8]`` does not cut it.
+    """
+    if isinstance(node, ast.Call):
+        return called_name(node) in REMOVES and (base := method_base(node)) is not None and last_part(base) == name
+    if isinstance(node, ast.Delete):
+        return any(last_part(one) == name and not (attribute and isinstance(one, ast.Name)) for one in node.targets)
+    if not isinstance(node, (ast.Assign, ast.AnnAssign)) or not assigns(node, name):
+        return False
+    return any(last_part(one) == name and _limits(value, name, attribute) for one, value in assigned_pairs(node))
+
+
+def _limits(value: ast.expr, name: str, attribute: bool) -> bool:
+    """Whether a value has a limit of its own: a deque's maxlen, a slice of what was there."""
+    if isinstance(value, ast.Call):
+        bounded = any(keyword.arg == "maxlen" for keyword in value.keywords)
+        return bounded or (called_name(value) == "deque" and len(value.args) > 1)  # deque([], 1000)
+    if not isinstance(value, ast.Subscript) or (attribute and isinstance(value.value, ast.Name)):
+        return False
+    return last_part(value.value) == name  # x = x[-k:]
+
+
+def measured(node: ast.expr | None) -> ast.expr | None:
+    """What ``len`` is asked of."""
+    return node.args[0] if isinstance(node, ast.Call) and called_name(node) == "len" and node.args else None
+
+
+def is_measured(node: ast.AST, name: str) -> bool:
+    """Whether the length of a name is compared with something."""
+    if not isinstance(node, ast.Compare):
+        return False
+    return any(last_part(measured(side)) == name for side in (node.left, *node.comparators))
+
+
+def is_comprehension(node: ast.AST, name: str, line: int) -> bool:
+    """Whether a statement on a line gives a name what a comprehension collects, and nothing of what was there."""
+    if not isinstance(node, (ast.Assign, ast.AnnAssign)) or not spans(node, line) or not assigns(node, name):
+        return False
+    return isinstance(node.value, (ast.ListComp, ast.DictComp, ast.SetComp))
+
+
+def is_counted(model: SourceModel, line: int) -> bool:
+    """Whether a line counts what it keeps, up to a number: ``if self.count < self.size: self.count += 1``."""
+    for node in model.all_of(ast.If):
+        if not node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0):
+            continue
+        tests = [test for test in ast.walk(node.test) if isinstance(test, ast.Compare)]
+        counters = {last_part(test.left) for test in tests if isinstance(test.ops[0], (ast.Lt, ast.LtE))}
+        counters |= {last_part(test.comparators[-1]) for test in tests if isinstance(test.ops[-1], (ast.Gt, ast.GtE))}
+        counted = {_counted_up(part) for statement in node.body for part in ast.walk(statement)}
+        if (counters & counted) - {None} and not trains(node.body):
+            return True  # one that trains counts its steps
+    return False
+
+
+def _counted_up(node: ast.AST) -> str | None:
+    """What a statement adds to: ``self.count += 1``, ``self.count = self.count + 1``."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+        return last_part(node.target)
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add):
+        name = last_part(node.targets[0])
+        return name if name in (last_part(node.value.left), last_part(node.value.right)) else None
+    return None
+
+
+def asks_first(function: ast.AST, line: int) -> bool:
+    """Whether a function stores under a key, and looks for the key beforehand: ``if key not in self.cache: ...``.
+
+    By the name that the statement itself uses, which may be a parameter or another name of what it fills.
+    """
+    stored: set[str | None] = set()
+    asked: set[str | None] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and spans(node, line):
+            stored |= {last_part(target.value) for target in node.targets if isinstance(target, ast.Subscript)}
+        elif getattr(node, "lineno", line + 1) <= line:
+            asked.add(_asked(node))
+    return bool((stored & asked) - {None})
+
+
+def _asked(node: ast.AST) -> str | None:
+    """Whose keys are asked for: ``key in cache``, ``cache.get(key)``, ``cache[key]`` where KeyError is caught."""
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+        return last_part(node.comparators[0])
+    if isinstance(node, ast.Call) and called_name(node) == "get":
+        return last_part(method_base(node))
+    if isinstance(node, ast.Try) and catches_missing_key(node):
+        reads = (part for one in node.body for part in ast.walk(one) if isinstance(part, ast.Subscript))
+        return next((last_part(part.value) for part in reads), None)
+    return None
+
+
+def catches_missing_key(node: ast.Try) -> bool:
+    """Whether a statement catches that a key lacks."""
+    return any(last_part(handler.type) == "KeyError" for handler in node.handlers)
+
+
+# Loops and functions
+
+
+def trains(nodes: Iterable[ast.AST]) -> bool:
+    """Whether a loop trains, as one does that lets an agent act and learn."""
+    return any(method_base(call) is not None and called_name(call) == "backward" for call in calls_in(*nodes))
+
+
+def runs_once(model: SourceModel, function: ast.AST, *, depth: int = 3) -> bool:
+    """Whether a function is called at one place, and neither that place nor what leads to it lies in a loop."""
+    if not isinstance(function, FUNCTIONS) or not depth:
+        return function is model.tree
+    calls = [node for node in model.all_of(ast.Call) if last_part(node.func) == function.name]
+    if len(calls) != 1:
+        return False
+    caller, loops = model.around(calls[0].lineno)
+    return not loops and caller is not function and runs_once(model, caller, depth=depth - 1)

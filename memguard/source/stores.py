@@ -1,0 +1,323 @@
+"""Where a value is stored: the name that a line gives it to, what keeps or returns it, what a loop fills with it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from types import FrameType
+from typing import NamedTuple, final
+
+from memguard.facts import Place
+from memguard.source.expressions import (
+    ASSIGNMENTS,
+    FUNCTIONS,
+    LOOPS,
+    FunctionNode,
+    arguments,
+    called_name,
+    is_self_attribute,
+    item_base,
+    last_name,
+    method_base,
+    names_in,
+    parse,
+    parse_statement,
+    spans,
+)
+from memguard.source.model import SourceModel
+from memguard.source.reads import leads_to_read
+from memguard.source.scopes import Scope
+from memguard.source.vocabulary import ADDS, SHARES
+
+
+def assigned_at(file: str, line: int) -> tuple[str, str] | None:
+    """The name that a statement gives its value to, and its text; None if it is no assignment to a single name."""
+    model = SourceModel.of(file)
+    for node in model.all_of(ast.Assign) if model is not None else ():
+        single = len(node.targets) == 1 and isinstance(node.targets[0], (ast.Name, ast.Attribute, ast.Subscript))
+        if model is not None and single and spans(node, line):
+            text = ast.get_source_segment("".join(model.lines), node) or ""
+            return ast.unparse(node.targets[0]), " ".join(text.split())
+    return None
+
+
+def spelled(name: str, source: str | None) -> str:
+    """A variable as its user would call it: ``model(...)[1]`` for the ``_`` of ``loss, _ = model(x)``.
+
+    Args:
+        name: The variable.
+        source: The statement that sets it.
+    """
+    node = parse_statement(source) if not name.strip("_") else None
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+        return name
+    for target in node.targets:
+        parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
+        places = [number for number, part in enumerate(parts) if isinstance(part, ast.Name) and part.id == name]
+        if places and not any(isinstance(part, ast.Starred) for part in parts):
+            return f"{ast.unparse(node.value.func)}(...)[{places[-1]}]"
+    return name
+
+
+# What a function returns, or keeps
+
+
+def shares(value: ast.AST, name: str) -> bool:
+    """Whether an expression is the variable, or a view of it."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        if value.func.attr not in SHARES and not value.func.attr.endswith("_"):
+            return False
+        value = value.func.value
+    if isinstance(value, ast.Attribute) and value.attr == "data":
+        value = value.value
+    return isinstance(value, ast.Name) and value.id == name
+
+
+def gives_back(file: str, line: int) -> bool:
+    """Whether the function around a line returns what the line makes, and keeps it nowhere else.
+
+    Args:
+        file: A source file.
+        line: A ``return``, or an assignment to a variable that the function sets once, in no loop, and returns.
+    """
+    model = SourceModel.of(file)
+    function, loops = model.around(line) if model is not None else (None, [])
+    if not isinstance(function, FUNCTIONS):
+        return False
+    inside = list(ast.walk(function))
+    returned = [node.value for node in inside if isinstance(node, ast.Return) and node.value is not None]
+    if any(spans(value, line) for value in returned):
+        return True
+    sets = [node for node in inside if isinstance(node, ast.Assign)]
+    target = next((node.targets[0] for node in sets if spans(node, line) and len(node.targets) == 1), None)
+    if not isinstance(target, ast.Name) or not any(shares(value, target.id) for value in returned):
+        return False
+    if loops:
+        return False  # there the variable itself still has the last turn's
+    names = [node for node in inside if isinstance(node, ast.Name) and node.id == target.id]
+    kept = any(shares(node.value, target.id) for node in sets)
+    return not kept and sum(isinstance(node.ctx, ast.Store) for node in names) == 1
+
+
+def keeper_of(file: str, line: int, name: str) -> Place | None:
+    """The statement that keeps a variable's tensor in an attribute of ``self``, in the method that sets it on a line.
+
+    As in ``self.preview = recon.detach()``. None where a loop of that method sets the variable anew: there the variable
+    itself is what keeps the old one. And where the method, or what it calls, reads the attribute: it wants what the
+    last call left there.
+    """
+    model = SourceModel.of(file)
+    for owner, method in _methods(model) if model is not None else ():
+        if not spans(method, line) or model is None:
+            continue
+        if any(isinstance(node, LOOPS) and spans(node, line) for node in ast.walk(method)):
+            return None
+        for node in ast.walk(method):
+            if isinstance(node, ast.Assign) and node.lineno > line and shares(node.value, name):
+                target = node.targets[0]
+                if is_self_attribute(target) and not leads_to_read(model, method, ast.unparse(target)):
+                    return _keeper(model, owner, method, node, ast.unparse(target))
+    return None
+
+
+def own_keeper(file: str, line: int, name: str) -> Place | None:
+    """The statement on a line, where it puts what it makes into an attribute that its method does not read."""
+    model, attribute = SourceModel.of(file), name.removeprefix("self.")
+    if model is None or attribute == name or not attribute.isidentifier():
+        return None
+    for owner, method in _methods(model):
+        for node in ast.walk(method):
+            if isinstance(node, ast.Assign) and spans(node, line):
+                return None if leads_to_read(model, method, name) else _keeper(model, owner, method, node, name)
+    return None
+
+
+def _keeper(model: SourceModel, owner: str, method: FunctionNode, node: ast.Assign, name: str) -> Place:
+    place = model.place(node.lineno, f"{owner}.{method.name}", f"{owner}.{name.removeprefix('self.')}")
+    return replace(place, source=" ".join(ast.unparse(node).split()))
+
+
+def _methods(model: SourceModel) -> Iterator[tuple[str, FunctionNode]]:
+    for node in model.all_of(ast.ClassDef):
+        yield from ((node.name, part) for part in node.body if isinstance(part, FUNCTIONS))
+
+
+@final
+class Rebinding(NamedTuple):
+    """A statement that gives a name something new."""
+
+    name: str
+    source: str
+    keeper: Place | None
+    """The attribute that keeps the old one; None where the name itself does."""
+    doubles: bool
+    """Whether the name has the last one all through a call that does not read it."""
+
+
+def rebinding_at(file: str, line: int) -> Rebinding | None:
+    """The statement on a line, if it gives a single name a value."""
+    target, model = assigned_at(file, line), SourceModel.of(file)
+    if target is None or model is None:
+        return None
+    name, source = target
+    here = (node.value for node in model.all_of(ast.Assign) if spans(node, line))
+    values = [value for value in here if isinstance(value, ast.Call)]
+    stays = name.replace(".", "").isidentifier() and ("." in name or _outlives_its_run(model, line, name))
+    doubles = stays and bool(values) and not any(leads_to_read(model, value, name) for value in values)
+    return Rebinding(name, source, keeper_of(file, line, name), doubles)
+
+
+def _outlives_its_run(model: SourceModel, line: int, name: str) -> bool:
+    """Whether a variable set on a line still has its value when the line runs again: no function's that has ended."""
+    function, loops = model.around(line)
+    outer = (node for node in ast.walk(function) if isinstance(node, (ast.Global, ast.Nonlocal)))
+    return function is model.tree or bool(loops) or any(name in node.names for node in outer)
+
+
+# What loops fill
+
+
+def filled_at(model: SourceModel, scope: Scope, name: str, line: int) -> int | None:
+    """The first line at which the innermost loop around a line adds to a local variable that it does not make anew.
+
+    Args:
+        model: The file.
+        scope: Where the variable is.
+        name: The variable.
+        line: The line that runs.
+    """
+    loops = model.loops_in(scope.node, line)
+    if not loops:
+        return None
+    stores = [s for s in scope.stores if spans(loops[-1], s.line) and _item_root(s.target) == name]
+    if any(isinstance(store.target, ast.Name) and not store.augmented for store in stores):
+        return None
+    adding = (c for c in scope.calls if called_name(c.node) in ADDS | {"update"} and spans(loops[-1], c.line))
+    calls = [call.line for call in adding if _item_root(method_base(call.node)) == name]
+    return min([*(store.line for store in stores), *calls], default=None)
+
+
+def _item_root(node: ast.expr | None) -> str | None:
+    base = item_base(node) if node is not None else None
+    return base.id if isinstance(base, ast.Name) else None
+
+
+def feedback_of(scope: Scope, name: str) -> tuple[str | None, int | None]:
+    """Whether a loop makes a variable from its last value: ``"carried"`` or ``"added"``, with the statement's line.
+
+    ``x, h = f(x, h)`` carries, ``total += loss`` adds.
+    """
+    for store in scope.stores:
+        if isinstance(store.target, ast.Name) and store.target.id == name and store.loops:
+            reads = name in names_in(store.value)
+            adds = isinstance(store.value, ast.BinOp) and isinstance(store.value.op, ast.Add)
+            if store.augmented or reads:
+                return "added" if store.augmented or adds else "carried", store.line
+    return None, None
+
+
+def ends_with_a_call(place: Place, frames: Iterable[FrameType]) -> bool:
+    """Whether a holder is a local variable of a running function that is called in a loop: each turn has a new one.
+
+    Args:
+        place: The holder, and the statement that fills it.
+        frames: The user's frames, innermost first.
+    """
+    stack, name = list(frames), place.holder
+    for index, frame in enumerate(stack) if name is not None and "." not in name else ():
+        code = frame.f_code
+        names = (str(getattr(code, "co_qualname", code.co_name)), code.co_name)
+        has = code.co_name != "<module>" and name in (*code.co_varnames, *code.co_cellvars)
+        if code.co_filename == place.file and place.function in names and has:
+            return any(is_in_loop(caller) for caller in stack[index + 1 :])
+    return False
+
+
+def is_in_loop(frame: FrameType) -> bool:
+    """Whether the line that a frame runs lies in a loop of its own."""
+    model, code = SourceModel.of(frame.f_code.co_filename), frame.f_code
+    first = code.co_firstlineno if code.co_name != "<module>" else 0
+    loops = model.loops_in(model.tree, frame.f_lineno) if model is not None else []
+    return any(first <= loop.lineno for loop in loops)
+
+
+# Statements that pass on what another has filled
+
+
+def passes_on(place: Place, filled: Collection[Place]) -> bool:
+    """Whether a statement stores a variable as it is that another filled, or what the function of one returns.
+
+    As ``traces.append(trace)`` and ``runs.append(fit(net))`` do.
+
+    Args:
+        place: The statement.
+        filled: Those that filled their variables.
+    """
+    for value in _stored(parse_statement(place.source)):
+        called = called_name(value) if isinstance(value, ast.Call) else None
+        for one in filled:
+            if one.file != place.file or one.line == place.line or one.holder is None:
+                continue
+            if isinstance(value, ast.Name) and (value.id, place.function) == (one.holder, one.function):
+                return True
+            if called is not None and called == (one.function or "").rpartition(".")[2] and _returns(one):
+                return True
+    return False
+
+
+def _stored(node: ast.stmt | None) -> Iterator[ast.expr]:
+    """What a statement stores, and the parts of it where it is a tuple, a list or a dict that is written out."""
+    value = getattr(node, "value", None) if isinstance(node, (ast.Expr, *ASSIGNMENTS)) else None
+    waiting: list[ast.expr] = [value] if value is not None else []
+    if isinstance(node, ast.Expr):
+        waiting = arguments(node.value) if isinstance(node.value, ast.Call) else []
+    for one in waiting:
+        if isinstance(one, (ast.Tuple, ast.List, ast.Dict)):
+            waiting += one.values if isinstance(one, ast.Dict) else one.elts
+        else:
+            yield one
+
+
+def _returns(filled: Place) -> bool:
+    """Whether the function of a variable gives it back as it is."""
+    model, name = SourceModel.of(filled.file), (filled.function or "").rpartition(".")[2]
+    functions = model.functions_named(name) if model is not None else []
+    returned = [node.value for one in functions for node in ast.walk(one) if isinstance(node, ast.Return)]
+    parts = (part for value in returned for part in (value.elts if isinstance(value, ast.Tuple) else [value]))
+    return any(isinstance(part, ast.Name) and part.id == filled.holder for part in parts)
+
+
+# Statements by their text alone
+
+
+def own_text(source: str | None, name: str) -> str:
+    """Of several statements on a line those that set a name; the whole line where none does."""
+    text = (source or "").strip()
+    own = [ast.unparse(node) for node in _assignments(text) if name in _last_names(*node.targets)]
+    return "\n".join(own) or text
+
+
+def is_updated_from_itself(source: str | None, name: str) -> bool:
+    """Whether a statement makes what is under a name from what it was."""
+    own = [node for node in _assignments((source or "").strip()) if name in _last_names(*node.targets)]
+    return bool(name) and any(name in _last_names(node.value) for node in own)
+
+
+def _assignments(text: str) -> list[ast.Assign]:
+    tree = parse(text)
+    return [node for node in tree.body if isinstance(node, ast.Assign)] if tree is not None else []
+
+
+def _last_names(*nodes: ast.AST) -> set[str]:
+    return {last_name(part) or "" for node in nodes for part in ast.walk(node)}
+
+
+def keeps_a_slice(source: str | None) -> bool:
+    """Whether an assignment keeps only a part of what it joins: ``bank = torch.cat([bank, z])[-256:]``."""
+    tree = parse((source or "").strip())
+    if tree is None:
+        return True  # it cannot be read, so nothing is concluded
+    values = [node.value for node in tree.body if isinstance(node, ASSIGNMENTS)]
+    parts = (part for value in values for part in (value, method_base(value)))
+    return any(isinstance(part, ast.Subscript) and isinstance(part.slice, ast.Slice) for part in parts)

@@ -1,0 +1,178 @@
+"""What a variable is called that was given a name for being thrown away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memguard.detectors.lifetimes import LocalsAlive
+from memguard.facts import LargeLocals, Place
+from memguard.source.stores import filled_at, keeper_of, own_keeper, passes_on, spelled
+from tests.detectors.evidence import AT, GIB, judge
+from tests.source import model_of
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "called"),
+    [
+        ("_", "loss, _ = model(ids, labels=ids)  # the logits", "model(...)[1]"),
+        ("_", "_, _, out = self.net(x)", "self.net(...)[1]"),
+        ("__", "[__, h] = rnn(x)", "rnn(...)[0]"),
+        ("_", "loss, *_ = model(ids)", "_"),  # a list of them
+        ("_", "for _ in range(3):", "_"),
+        ("_", "_ = model(x)", "_"),
+        ("_", None, "_"),
+        ("out", "loss, out = model(ids)", "out"),
+    ],
+)
+def test_what_is_thrown_away_is_called_by_where_it_came_from(name: str, source: str | None, called: str) -> None:
+    """Nobody knows an underscore by its name; of several the last has the value."""
+    assert spelled(name, source) == called
+
+
+def test_the_advice_is_python() -> None:
+    """It names the variable that there is."""
+    (finding,) = judge(LocalsAlive(), LargeLocals(**AT, names=("model(...)[1]", "h"), bytes=2 * GIB))
+    assert finding.advice.startswith("del _, h after") and "model(...)[1], h" in finding.message
+
+
+BEFORE = "def train(loader):\n    kept = {}\n    for epoch in range(2):\n        for batch in loader:\n            "
+
+
+@pytest.mark.parametrize(
+    ("statement", "filled"),
+    [
+        ("kept.append(batch)", True),
+        ("kept.setdefault('a', []).append(batch)", True),
+        ("kept['a'] = batch", True),
+        ("kept['a'].append(batch)", True),
+        ("kept += [batch]", True),
+        ("kept = [batch]", False),
+        ("kept = []; kept.append(batch)", False),
+        ("other.append(kept)", False),
+        ("kept.pop(0)", False),
+        ("kept.get('a')", False),
+    ],
+)
+def test_a_container_that_a_loop_fills_is_made_before_it_and_added_to_in_it(statement: str, filled: bool) -> None:
+    """What is made anew in each round, or only read there, holds nothing of the rounds before."""
+    model = model_of(BEFORE + statement)
+    function = model.scopes[1]
+    assert filled_at(model, function, "kept", 5) == (5 if filled else None)
+    assert filled_at(model, function, "kept", 2) is None
+
+
+def test_a_list_of_each_epoch_is_filled_by_the_loop_over_its_batches() -> None:
+    """The innermost loop counts."""
+    text = "for epoch in range(2):\n    kept = []\n    for batch in loader:\n        kept.append(batch)\n"
+    model = model_of(text)
+    assert filled_at(model, model.module, "kept", 4) == 4
+
+
+FIT = """
+def fit(net):
+    trace = []
+    for step in range(3):
+        trace.append(net(step))
+    return net, trace
+
+def score(net):
+    trace = []
+    for step in range(3):
+        trace.append(net(step))
+    return len(trace)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("traces.append(trace)", True),
+        ("traces[name] = trace", True),
+        ("log.update(loss=trace)", True),
+        ("runs.append({'net': net, 'trace': trace})", True),
+        ("self.trace, self.net = trace, net", True),
+        ("runs += [trace]", True),
+        ("traces.append(trace[-1])", False),
+        ("traces.append(torch.stack(trace))", False),
+        ("traces.append(other)", False),
+        ("not python(", False),
+    ],
+)
+def test_what_stores_a_told_variable_as_it_is_hands_it_on(source: str, expected: bool) -> None:
+    """The variable itself, alone or in a tuple, list or dict; what is made of it is something new."""
+    told = Place(file="run.py", line=5, function="main", holder="trace", source="trace.append(loss)")
+    assert passes_on(Place(file="run.py", line=9, function="main", source=source), [told]) is expected
+
+
+def test_a_variable_of_another_function_is_another_one() -> None:
+    """Names count within one function of one file."""
+    told = Place(file="run.py", line=5, function="main", holder="trace", source="trace.append(loss)")
+    store = "traces.append(trace)"
+    assert not passes_on(Place(file="run.py", line=9, function="other", source=store), [told])
+    assert not passes_on(Place(file="else.py", line=9, function="main", source=store), [told])
+    assert not passes_on(told, [told])
+
+
+@pytest.mark.parametrize(("function", "expected"), [("fit", True), ("score", False)])
+def test_what_a_function_gives_back_is_handed_on(function: str, expected: bool, tmp_path: Path) -> None:
+    """Only if it returns the variable that was told of."""
+    path = tmp_path / "run.py"
+    path.write_text(FIT)
+    told = Place(file=str(path), line=5, function=function, holder="trace", source="trace.append(net(step))")
+    place = Place(file=str(path), line=20, function="main", source=f"runs.append({function}(net))")
+    assert passes_on(place, [told]) is expected
+
+
+@pytest.mark.parametrize(
+    ("keeps", "holder"),
+    [
+        ("self.last = out.detach()", "Net.last"),
+        ("self.last = out", "Net.last"),
+        ("self.last = out.data.detach().view(-1)", "Net.last"),
+        ("self.last = out.detach().cpu()", None),
+        ("self.last = out.detach().clone()", None),
+        ("self.last = out[:8]", None),
+        ("drift = out - self.last; self.last = out", None),
+        ("last = out.detach()", None),
+        ("other.last = out.detach()", None),
+    ],
+)
+def test_a_view_that_is_kept_keeps_the_tensor(tmp_path: Path, keeps: str, holder: str | None) -> None:
+    """As the method's own attribute; a copy or another variable does not, nor what the method reads itself."""
+    file = tmp_path / "net.py"
+    file.write_text(
+        f"class Net:\n    def step(self, x):\n        out = x * 2\n        {keeps}\n        return out.sum()\n"
+    )
+    found = keeper_of(str(file), 3, "out")
+    assert (found.holder if found else None) == holder
+    assert found is None or (found.line, found.function) == (4, "Net.step")
+
+
+def test_a_loop_of_the_method_keeps_it_by_itself(tmp_path: Path) -> None:
+    """The variable still has the last turn's."""
+    file = tmp_path / "net.py"
+    file.write_text("class Net:\n  def fit(self, xs):\n    for x in xs:\n      out = x * 2\n      self.last = out\n")
+    assert keeper_of(str(file), 4, "out") is None
+
+
+@pytest.mark.parametrize(
+    ("body", "holder"),
+    [
+        ("self.last = self.net(x).softmax(1)", "Net.last"),
+        ("y = self.last; self.last = self.net(x)", None),
+        ("self.last = self.blend(x)", None),
+        ("last = self.net(x)", None),
+    ],
+)
+def test_an_attribute_keeps_what_its_own_line_makes(tmp_path: Path, body: str, holder: str | None) -> None:
+    """Unless the method, or one that it calls, reads what the last call left there."""
+    file = tmp_path / "net.py"
+    file.write_text(
+        f"class Net:\n    def step(self, x):\n        {body}\n    def blend(self, x):\n        return x + self.last\n"
+    )
+    name = "self.last" if "self.last" in body else "last"
+    found = own_keeper(str(file), 3, name)
+    assert (found.holder if found else None) == holder
+    assert found is None or (found.line, found.function) == (3, "Net.step")
