@@ -13,6 +13,7 @@ from memguard.detectors.host_growth import HostGrowth
 from memguard.detectors.interface import Detector
 from memguard.detectors.kept_storage import OutputsAccumulate, ViewPinsStorage
 from memguard.detectors.lifetimes import LocalsAlive, PreviousBatchAlive, RebindDoubles
+from memguard.detectors.micro_batches import MicroBatchGraph
 from memguard.detectors.outlooks import LongestBatch, LowHeadroom, OptimizerState
 from memguard.detectors.pinned_growth import PinnedGrowth
 from memguard.detectors.precision import AutocastCache, LogitsUpcast
@@ -30,6 +31,7 @@ DETECTORS: tuple[type[Detector], ...] = (
     RetainGraph,
     CreateGraphCycle,
     FunctionContext,
+    MicroBatchGraph,
     EvalGraph,
     FrozenModelGraph,
     OutputsAccumulate,

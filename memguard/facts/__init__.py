@@ -12,6 +12,7 @@ from memguard.facts.fact import NOWHERE, Fact, Place
 from memguard.facts.graphs import (
     FunctionContextHolds,
     GradientsWithGraph,
+    MicroBatchGraphs,
     RetainedGraphs,
     SavedAfterBackward,
     UnusedGraphs,
@@ -59,6 +60,7 @@ __all__ = [
     "KeptResults",
     "LargeLocals",
     "LargeLogits",
+    "MicroBatchGraphs",
     "ModelCalled",
     "ModelCopies",
     "OptimizerStateAhead",

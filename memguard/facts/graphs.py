@@ -102,3 +102,17 @@ class UnusedGraphs(Fact):
     """Whether it was called on another thread than the guarded one."""
     gradients_bytes: int | None = None
     """Gradients of weights that no optimizer holds, where a backward did run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatchGraphs(Fact):
+    """Graphs of micro-batches whose backward had run were alive when the optimizer stepped."""
+
+    graphs: int
+    """Micro-batches, without the last one of the step."""
+    bytes: int
+    """What the graphs and the tensors that keep them hold on the device."""
+    saves: bool
+    """Whether most of that is saved for a backward; else it is the kept tensors themselves."""
+    peak_bytes: int | None = None
+    """The allocated peak of the batch before the step; None where the device reports none."""

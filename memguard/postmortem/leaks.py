@@ -10,7 +10,7 @@ from memguard.postmortem.scene import Hoard, Scene
 from memguard.postmortem.verdict import Cause, Verdict, matters, strongest_finding
 from memguard.units import format_bytes
 
-LEAKS = ("MG101", "MG102", "MG103", "MG104", "MG105", "MG301", "MG302", "MG306", "MG501")
+LEAKS = ("MG101", "MG102", "MG103", "MG104", "MG105", "MG106", "MG301", "MG302", "MG306", "MG501")
 """Rules whose finding explains a floor that rose."""
 FEW, ENOUGH = 3, 6
 """Finished batches: from the first on equal rises are worth a thought, from the second on they speak for themselves."""

@@ -13,6 +13,7 @@ from memguard.probes.graphs.evaluation import EvaluationProbe
 from memguard.probes.graphs.inner_frozen import InnerFrozenProbe
 from memguard.probes.graphs.manual_steps import ManualStepsProbe
 from memguard.probes.graphs.marks import MarksProbe
+from memguard.probes.graphs.micro_batches import MicroBatchesProbe
 from memguard.probes.graphs.old_graphs import GraphsProbe
 from memguard.probes.graphs.stem import StemProbe
 from memguard.probes.graphs.threaded_evaluation import ThreadedEvaluationProbe
@@ -55,6 +56,7 @@ PROBES: tuple[type[Probe], ...] = (
     CollectedOutputsProbe,
     CollectedMemoryProbe,
     GraphsProbe,
+    MicroBatchesProbe,
     EvaluationProbe,
     DerivativesProbe,
     ThreadedEvaluationProbe,

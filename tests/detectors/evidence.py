@@ -21,6 +21,7 @@ from memguard.facts import (
     KeptOutputs,
     LargeLocals,
     LargeLogits,
+    MicroBatchGraphs,
     ModelCopies,
     OptimizerStateAhead,
     OtherDevice,
@@ -109,6 +110,7 @@ EVIDENCE: dict[str, Evidence] = {
     "MG103": told_by(*many(SavedAfterBackward, 2, bytes=200 * MIB, tensors=30)),
     "MG104": told_by(GradientsWithGraph(**AT, parameters=12, bytes=40 * MIB)),
     "MG105": told_by(FunctionContextHolds(**AT, function_name="Square", attributes=("x",), bytes=8 * MIB, cycle=False)),
+    "MG106": told_by(MicroBatchGraphs(**AT, graphs=7, bytes=200 * MIB, saves=True, peak_bytes=600 * MIB)),
     "MG201": told_by(UnusedGraphs(**AT, module="Net", count=3, forwards=4, bytes=800 * MIB)),
     "MG202": told_by(UnusedGraphs(**AT, module="Teacher", count=5, forwards=5, bytes=800 * MIB, frozen=True)),
     "MG301": told_by(

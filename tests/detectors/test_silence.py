@@ -50,6 +50,7 @@ SILENT: dict[str, Evidence] = {
     "MG103": told_by(SavedAfterBackward(**AT, bytes=200 * MIB, tensors=30)),
     "MG104": told_by(GRAPHS),
     "MG105": told_by(GRAPHS),
+    "MG106": told_by(GRAPHS),
     "MG201": told_by(UnusedGraphs(**AT, module="Teacher", count=5, forwards=5, frozen=True)),
     "MG202": told_by(UnusedGraphs(**AT, module="Net", count=3, forwards=4)),
     "MG301": told_by(record(0), KeptOutputs(**AT, tensors=5, first_batch=0, bytes=GIB, bytes_per_batch=200.0 * MIB)),

@@ -24,9 +24,9 @@ from memguard.postmortem.estimate import room_bytes
 from memguard.postmortem.replay import replay_with
 from memguard.postmortem.scene import Objects, Replayed, Request, TopLine
 from memguard.probes.oom.errors import is_host_oom
-from memguard.probes.oom.errors import requested_bytes as requested_in
 from memguard.probes.oom.objects import examine
 from memguard.probes.oom.stack import stack_of
+from memguard.probes.oom.wording import requested_bytes as requested_in
 
 if TYPE_CHECKING:
     from memguard.integrations.session import Session

@@ -25,7 +25,8 @@ from memguard.integrations.oom.last_exits import LastExits
 from memguard.integrations.oom.scene import Seen, draw
 from memguard.integrations.trace_window import TraceWindow
 from memguard.postmortem import PostMortem, conclude
-from memguard.probes.oom.errors import no_engine_in, oom_in, requested_bytes
+from memguard.probes.oom.errors import no_engine_in, oom_in
+from memguard.probes.oom.wording import requested_bytes
 from memguard.report.postmortem_text import render_markdown, render_short
 from memguard.stats import BatchRecord
 

@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
 
 import torch
 
-_TEXTS = re.compile(
-    r"\b(CUDA|HIP|XPU|CPU|NPU|HPU|MUSA)\s+(driver\s+)?(error:\s*)?out of memory"
-    r"|MPS backend out of memory"
-    r"|Invalid buffer size: "  # MPS, one tensor above what Metal gives
-    r"|DefaultCPUAllocator: (can't allocate memory|not enough memory)"
-    r"|\bcudaErrorMemoryAllocation\b|\bhipErrorOutOfMemory\b|\bCUDA_ERROR_OUT_OF_MEMORY\b"
-    r"|UR_RESULT_ERROR_OUT_OF_(DEVICE|HOST)_MEMORY|\bOUT_OF_DEVICE_MEMORY\b"
-    r"|CUBLAS_STATUS_ALLOC_FAILED|HIPBLAS_STATUS_ALLOC_FAILED|CUSOLVER_STATUS_ALLOC_FAILED"
-    r"|CUSPARSE_STATUS_(ALLOC_FAILED|INSUFFICIENT_RESOURCES)|CUFFT_ALLOC_FAILED"
-    r"|(CUDNN|MIOPEN|miopen)_?STATUS_?(ALLOC_FAILED|AllocFailed)"
-    r"|NCCL[\s\S]*?(out of memory|Cuda failure '?2\b)"
-    r"|Triton Error \[\w+\]: out of memory"
-)
-"""What the allocators and libraries write; "can't allocate" of files, ports and the like is not among it."""
-_CUBLAS_CREATE = re.compile(r"CUBLAS_STATUS_NOT_INITIALIZED[^\n]*cublasCreate|cublasCreate[^\n]*CUBLAS_STATUS_NOT_INIT")
-"""cuBLAS cannot make its handle, nearly always because it finds no memory for it."""
+from memguard.probes.oom.wording import Memory, memory_in
+
+_ARGUMENTS = (ValueError, TypeError, LookupError, AttributeError, NameError, AssertionError, ArithmeticError)
+"""Classes in which programs tell their users what to do; what they say of memory is advice, not an allocator's word."""
+_MAKES_SHARED_MEMORY = ("multiprocessing/synchronize.py", "multiprocessing/heap.py", "multiprocessing/shared_memory.py")
 _NO_ENGINE = re.compile(r"unable to find an engine to execute this computation|Unable to find a valid cuDNN algorithm")
 """cuDNN has tried its algorithms one after another: of each the workspace was refused, or it cannot do it at all."""
-_WORKER = re.compile(r"DataLoader worker \(pid[^:]*\) is killed by signal: (Killed|Bus error)")
-_HOST = re.compile(r"DefaultCPUAllocator|DataLoader worker|CPU out of memory|OUT_OF_HOST_MEMORY")
-_REQUESTED = re.compile(
-    r"[Tt]ried to allocate (\d+(?:\.\d+)?) (bytes|[KMGT]iB|[KMGT]B)|you tried to allocate (\d+) bytes"
-)
-_FACTORS = {"bytes": 1, **{f"{unit}{tail}": 1024 ** (i + 1) for i, unit in enumerate("KMGT") for tail in ("iB", "B")}}
 _DEPTH = 16
 
 
 def is_oom(exception: BaseException) -> bool:
     """Whether an exception says, or was caused by one that says, that memory ran out: of the device or of the host.
 
-    It knows ``torch.OutOfMemoryError``, the allocators of CUDA, HIP, XPU, MPS and the CPU, the errors behind which
-    cuBLAS, cuDNN, cuSOLVER and NCCL hide it, ``MemoryError``, and a DataLoader worker that the kernel killed. Causes,
-    contexts and groups are searched too.
+    It knows ``torch.OutOfMemoryError``, ``MemoryError``, the allocators of CUDA, HIP, XPU, MPS, XLA and the CPU, the
+    errors behind which cuBLAS, cuDNN, cuSOLVER, NCCL and other libraries hide it, a system call or a process that found
+    no memory, a full ``/dev/shm``, and a DataLoader worker that the kernel killed. Causes, contexts and groups are
+    searched too. A kernel that asks for more on-chip memory than the GPU has, or a full disk, is not out of memory.
 
     Args:
         exception: What was raised; it is not kept. Of what is no exception the answer is no.
@@ -64,32 +49,53 @@ def no_engine_in(exception: BaseException) -> BaseException | None:
 
 
 def is_host_oom(exception: BaseException) -> bool:
-    """Whether an out-of-memory error is about the host's memory."""
-    return issubclass(type(exception), MemoryError) or _HOST.search(str(exception)) is not None
-
-
-def requested_bytes(text: str) -> int | None:
-    """The size that an error's text says was asked for."""
-    found = _REQUESTED.search(text)
-    if found is None:
-        return None
-    if found[3]:
-        return int(found[3])
-    return int(float(found[1]) * _FACTORS[found[2]])
+    """Whether an out-of-memory error is about the host's memory, the shared memory included."""
+    return _memory_of(exception) in (Memory.HOST, Memory.SHARED)
 
 
 def _says_so(error: BaseException) -> bool:
+    return _memory_of(error) is not None
+
+
+def _memory_of(error: BaseException) -> Memory | None:
+    """Which memory an error says ran out, whatever its causes say."""
     kind = type(error)
-    if issubclass(kind, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    text = _text(error)
-    return any(pattern.search(text) for pattern in (_TEXTS, _CUBLAS_CREATE, _WORKER))
+    if not issubclass(kind, Exception):
+        return None
+    memory = memory_in(_text(error), in_any_class=issubclass(kind, _ARGUMENTS))
+    if memory is None and issubclass(kind, torch.OutOfMemoryError):
+        return Memory.DEVICE
+    if memory is None and issubclass(kind, MemoryError):
+        return Memory.HOST
+    if memory is None and issubclass(kind, OSError):
+        return _memory_of_call(error)
+    return memory
+
+
+def _memory_of_call(error: BaseException) -> Memory | None:
+    """Which memory a failed system call needed."""
+    code = getattr(error, "errno", None)
+    if code == errno.ENOMEM:
+        return Memory.HOST
+    if code == errno.ENOSPC and _raised_in(error).endswith(_MAKES_SHARED_MEMORY):
+        return Memory.SHARED  # semaphores and shared arrays are files in /dev/shm, and the error names none
+    return None
+
+
+def _raised_in(error: BaseException) -> str:
+    """The file of the innermost frame that an error passed."""
+    trace = error.__traceback__
+    if trace is None:
+        return ""
+    try:
+        while trace.tb_next is not None:
+            trace = trace.tb_next
+        return trace.tb_frame.f_code.co_filename.replace("\\", "/")
+    finally:
+        del trace, error
 
 
 def _text(error: BaseException) -> str:
-    """What an error of the kinds that libraries raise says; of others nothing."""
-    if not issubclass(type(error), (RuntimeError, OSError)):
-        return ""
     try:
         return str(error)
     except Exception:  # an error of the user's own class that cannot even be printed
