@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from memguard.errors import MemGuardError as MemGuardError
     from memguard.findings import Finding as Finding
     from memguard.findings import Severity as Severity
+    from memguard.forecast.forecasting import forecast as forecast
     from memguard.integrations.batch_size import find_batch_size as find_batch_size
     from memguard.integrations.guard import Guard as Guard
     from memguard.integrations.guarded_device import max_memory_allocated as max_memory_allocated

@@ -9,6 +9,7 @@ from typing import Any
 
 from memguard.commands.output import tell, writable
 from memguard.commands.parsers import add_parser
+from memguard.errors import MemGuardError
 
 
 def add(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -20,7 +21,8 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
         "Runs a training step on fake tensors and replays its allocations: what it needs, where it fits.",
         "memguard forecast train.py:make --device 24GiB",
         "memguard forecast train.py:make --device nvidia-h200 --batch 32     the largest batch that fits",
-        "memguard forecast train.py:make --cards all --html forecast.html",
+        "memguard forecast train.py:make --batch 32 --cards t4,l4,h100      batch sizes by cards, the largest of each",
+        "memguard forecast train.py:make --device t4 --fail-if-not-fit        exit code 1 if it does not fit",
     )
     parser.add_argument(
         "target",
@@ -44,17 +46,20 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--others", metavar="SIZE", help="what other processes hold on the GPU, like 2GiB")
     parser.add_argument("--json", action="store_true", help="the same as JSON on stdout")
     parser.add_argument("--html", metavar="FILE", help="write one self-contained HTML page with the plot")
-    parser.add_argument("--png", metavar="FILE", help="write the plot as an image")
+    parser.add_argument("--svg", metavar="FILE", help="write the plot as an image, for a slide or a page")
+    parser.add_argument(
+        "--fail-if-not-fit", action="store_true", help="exit with 1 unless the step fits the device without retries"
+    )
     parser.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
     parser.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> int:
-    """Forecasts, and returns 0 whatever the verdict."""
+    """Forecasts; returns 1 if it was asked to fail and the step does not fit, else 0."""
     from memguard.forecast.from_file import forecast_target
     from memguard.units import parse_bytes
 
-    page, image = writable(given.html), writable(given.png)
+    page, image = writable(given.html), writable(given.svg)
     found = forecast_target(
         given.target,
         device=given.device,
@@ -73,12 +78,14 @@ def run(given: argparse.Namespace) -> int:
         write_forecast_html(found, page)
         print(f"memguard: wrote {given.html}", file=sys.stderr)
     if image is not None:
-        from memguard.report.forecast_png import write_forecast_png
+        from memguard.report.forecast_svg import write_forecast_svg
 
-        write_forecast_png(found, image)
-        print(f"memguard: wrote {given.png}", file=sys.stderr)
+        write_forecast_svg(found, image)
+        print(f"memguard: wrote {given.svg}", file=sys.stderr)
     if given.json:
         tell(json.dumps(found.to_json(), indent=2))
     else:
         tell(str(found))
-    return 0
+    if given.fail_if_not_fit and found.verdict is None:
+        raise MemGuardError("--fail-if-not-fit needs a GPU to judge by; name one, like --device 24GiB")
+    return int(given.fail_if_not_fit and not found.fits)

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim.optimizer import Optimizer
+
     from memguard.forecast.cards import CARDS as CARDS
     from memguard.forecast.cards import Card as Card
     from memguard.forecast.forecasting import forecast as forecast
@@ -30,11 +34,37 @@ __all__ = [*_HOMES]  # pyright: ignore
 
 
 class _ForecastModule(ModuleType):
-    """A module that is called like its main function."""
+    """A module that is called like its main function, `memguard.forecast.forecasting.forecast`."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """`forecast`; see there."""
-        return self.forecast(*args, **kwargs)
+    def __call__(
+        self,
+        step: Callable[..., Any] | None = None,
+        *,
+        model: nn.Module,
+        optimizer: Optimizer | Sequence[Optimizer] | None = None,
+        device: str | int | None = None,
+        steps: int = 3,
+        batch: int | None = None,
+        torch_version: str | None = None,
+        alloc_conf: str | None = None,
+        reserved_by_others_bytes: int = 0,
+        suggest: bool | None = None,
+        cards: Iterable[str] = (),
+    ) -> Forecast:
+        """What a training step will need on a GPU, and whether it fits; see `forecasting.forecast`."""
+        return self.forecast(  # type: ignore[no-any-return]
+            step,
+            model=model,
+            optimizer=optimizer,
+            device=device,
+            steps=steps,
+            batch=batch,
+            torch_version=torch_version,
+            alloc_conf=alloc_conf,
+            reserved_by_others_bytes=reserved_by_others_bytes,
+            suggest=suggest,
+            cards=cards,
+        )
 
     def __getattr__(self, name: str) -> Any:
         home = _HOMES.get(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 from collections import Counter
 
+from memguard.forecast.kernels.workspaces import is_optional
 from memguard.forecast.result import Line, PlotPoint, Share
 from memguard.forecast.simulate import Simulation
 from memguard.forecast.trace import OWNERS, Kind, Site, Trace
@@ -52,17 +53,17 @@ def line_of(site: Site, nbytes: int) -> Line:
     )
 
 
-def peak_place(trace: Trace, simulation: Simulation) -> tuple[int, str, Line | None]:
-    """Number of the step in which the peak is reached, its phase, and the line that reaches it."""
+def peak_place(trace: Trace, simulation: Simulation) -> tuple[int, str, Line | None, int]:
+    """The step in which the peak is reached, from 0, its phase, its line, and the bytes if it is cuDNN's workspace."""
     step = 0
     for event in simulation.events[: simulation.peak_event]:
         if event.kind == Kind.STEP:
             step = event.nbytes
     if not simulation.events:
-        return 0, "setup", None
+        return 0, "setup", None, 0
     event = simulation.events[simulation.peak_event]
     site = trace.sites[event.site]
-    return step, site.phase, line_of(site, event.nbytes)
+    return step, site.phase, line_of(site, event.nbytes), event.nbytes if is_optional(event.block) else 0
 
 
 def plot_points(trace: Trace, simulation: Simulation) -> tuple[PlotPoint, ...]:

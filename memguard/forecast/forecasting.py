@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
 from torch import nn
+from torch.optim.optimizer import Optimizer
 from torch.utils._python_dispatch import _disable_current_modes
 
 from memguard.allocator import CachingAllocator
@@ -31,8 +32,8 @@ _TABLE_FACTORS = (0.25, 0.5, 1, 2, 4)
 def forecast(
     step: Callable[..., Any] | None = None,
     *,
-    model: Any = None,
-    optimizer: Any = None,
+    model: nn.Module,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
     device: str | int | None = None,
     steps: int = 3,
     batch: int | None = None,
@@ -48,23 +49,29 @@ def forecast(
     changes, and no memory is taken for weights.
 
     Args:
-        step: Does one training step. Its closure holds model, optimizer and data, wherever they are. If it takes a
-            batch size, it is given one; else tensors whose first dimension is ``batch`` get another size in the search.
-            Without a step, ``model`` is a LightningModule: its own training step on a batch of its dataloader.
+        step: Does one training step. Its closure holds model, optimizer and data, wherever they are. If it has a
+            parameter ``batch``, it is given a batch size; else tensors whose first dimension is ``batch`` get another
+            size in the search. None (default): ``model`` is a LightningModule, whose own training step runs on a batch
+            of its dataloader.
         model: The `torch.nn.Module` that the step trains.
-        optimizer: The optimizer, or a list of them.
-        device: A card like ``"nvidia-h200"``, or an amount of memory like ``"24GiB"``, all of it PyTorch's. None: the
-            GPU of this machine, or no verdict without one.
-        steps: How many steps to look at; the optimizer's states exist from the second on.
-        batch: The batch size of the step as it stands; asks for the largest that fits.
-        torch_version: The PyTorch that will run the step; by default the one installed here. Libraries' workspaces
-            depend on it.
-        alloc_conf: ``PYTORCH_CUDA_ALLOC_CONF`` of that run; by default that of this process.
-        reserved_by_others_bytes: What other processes hold on the GPU.
-        suggest: Re-forecast what would make it fit; by default only if it does not fit.
-        cards: Cards for a table, or ``["all"]``.
+        optimizer: The optimizer, or several. None (default): the step has none.
+        device: A card like ``"nvidia-h200"`` or ``"rtx 4090"``, or an amount of memory like ``"24GiB"``, all of it
+            PyTorch's; a number is bytes. None (default): the GPU of this machine, or no verdict without one.
+        steps: How many steps to trace (default 3). The optimizer's states exist from the second on.
+        batch: The batch size of the step as it is written: asks for the largest that fits. None (default): it is not
+            asked for.
+        torch_version: The PyTorch that will run the step, like ``"2.11"``: the workspaces of libraries depend on it.
+            None (default): the one installed here.
+        alloc_conf: ``PYTORCH_CUDA_ALLOC_CONF`` of that run. None (default): that of this process.
+        reserved_by_others_bytes: Bytes that other processes hold on the GPU (default 0).
+        suggest: Trace what would make it fit as well. None (default): only if it does not fit.
+        cards: Cards to judge beside ``device``, or ``["all"]``; with ``batch`` also the largest batch of each.
+
+    Returns:
+        The peaks in bytes with their ranges, the verdict, and what holds the memory; ``print`` it, or take its fields.
 
     Raises:
+        TypeError: ``model`` is no module, or ``step`` cannot be called.
         ValueError: The device, the version or the allocator's configuration is not known.
         MemGuardError: The step could not be traced; the text says why.
     """
@@ -133,7 +140,7 @@ def forecast_of(
         takes_batch: Whether ``make`` heeds the batch size.
         suggest: See `forecast`.
         cards: See `forecast`.
-        progress: Say on stderr what is being traced, if that is a terminal.
+        progress: Show a bar on stderr.
         timeout_seconds: How long to wait for it before it is given up.
     """
     started = time.perf_counter()
@@ -238,7 +245,10 @@ def answer(make: Make, question: Question) -> Forecast:
             found = replace(found, suggestions=study.suggestions(found))
         cards = question.table_cards
         if cards or (batch is not None and card is not None):
-            found = replace(found, table=study.table(cards or ([card] if card else []), _sizes(batch)))
+            chosen = cards or ((card,) if card else ())
+            found = replace(found, table=study.table(chosen, _sizes(batch)))
+            if batch is not None and cards:
+                found = replace(found, largest_batches=study.largest_on_each(chosen))
         return found
 
 
@@ -251,17 +261,20 @@ def _sizes(batch: int | None) -> list[int | None]:
 
 @contextlib.contextmanager
 def _progress(shown: bool) -> Iterator[Say]:
-    """A line on stderr that says what is being traced."""
+    """A bar on stderr: the traces that are made, and those that are wanted so far."""
     if not shown:
-        yield lambda text: None
+        yield lambda text, made, wanted: None
         return
     try:
         from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
     except ImportError:  # not installed
-        yield lambda text: None
+        yield lambda text, made, wanted: None
         return
-    with Console(stderr=True).status("memguard: tracing") as status:
-        yield lambda text: status.update(f"memguard: {text}")
+    columns = (TextColumn("memguard: {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("tracing", total=1)
+        yield lambda text, made, wanted: bar.update(task, description=text, completed=made, total=wanted)
 
 
 def environment_conf() -> str:

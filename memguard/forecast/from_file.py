@@ -6,6 +6,7 @@ A process that has loaded it takes half a second to unload it, which a child tha
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -39,6 +40,7 @@ def _answer(target: str, batch: int | None, options: dict[str, Any]) -> Forecast
     gc.freeze()
     gc.unfreeze()  # what was loaded is old now, and is not looked through again for what little is young
     gc.enable()
+    sys.argv = [target.rpartition(":")[0]]  # the script may read arguments, and those of this command are not its own
     function = load_target(target)
     try:
         question = asked(batch=batch, takes_batch=batch_parameter(function) is not None, **options)

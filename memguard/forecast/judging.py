@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from memguard.forecast.cards import Card
 from memguard.forecast.explain import peak_place, plot_points, shares_at_peak
 from memguard.forecast.kernels.workspaces import Workspaces, workspaces_for
 from memguard.forecast.ranges import ranges_of
 from memguard.forecast.result import DOES_NOT_FIT, FITS, FITS_WITH_RETRIES, Forecast
 from memguard.forecast.simulate import Simulation, simulate
-from memguard.forecast.trace import Trace
+from memguard.forecast.trace import Kind, Trace
 
 
 def judge(
@@ -24,12 +26,16 @@ def judge(
     workspaces = workspaces_for(traced.compute_capability, torch_version)
     run = run_on(traced, card, torch_version, alloc_conf, reserved_by_others_bytes, workspaces)
     verdict = verdict_of(run) if card is not None else None
+    without = verdict
+    if verdict not in (None, FITS) and any(event.kind == Kind.WORKSPACE for event in traced.events):
+        none = replace(workspaces, unknown_share=0.0)
+        without = verdict_of(run_on(traced, card, torch_version, alloc_conf, reserved_by_others_bytes, none))
     needed = run
     if run.out_of_memory is not None:
         needed = simulate(traced, conf=alloc_conf, torch_version=torch_version, workspaces=workspaces)
     allocated_range, reserved_range, sources = ranges_of(traced, needed, card, torch_version, alloc_conf)
     owners, modules, lines = shares_at_peak(traced, needed)
-    step, phase, line = peak_place(traced, needed)
+    step, phase, line, workspace = peak_place(traced, needed)
     return Forecast(
         device=card.title if card else "no GPU named",
         device_total_bytes=card.total_bytes if card else None,
@@ -49,6 +55,9 @@ def judge(
         peak_step=step,
         peak_phase=phase,
         peak_line=line,
+        peak_workspace_bytes=workspace or None,
+        refused_workspaces_bytes=run.refused_bytes,
+        verdict_without_workspaces=without,
         owners=owners,
         modules=modules,
         lines=lines,

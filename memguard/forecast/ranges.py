@@ -8,6 +8,7 @@ from memguard.forecast.cards import Card
 from memguard.forecast.kernels.workspaces import (
     CUBLAS_BYTES,
     CUBLAS_BYTES_HOPPER,
+    ROCM_BYTES,
     UNKNOWN,
     Workspaces,
     version_of,
@@ -19,7 +20,7 @@ from memguard.forecast.trace import Kind, Trace
 _ALLOCATED_SPREAD, _RESERVED_SPREAD = 0.005, 0.015
 _RECURRENT_SPREAD = 1 / 3
 _SAID_OF = {
-    Kind.CONVOLUTION: "cuDNN chooses algorithms on the GPU: from no workspace up to all it handles and partial results",
+    Kind.CONVOLUTION: "cuDNN chooses convolution plans on the GPU: from no workspaces up to the largest that were seen",
     Kind.ATTENTION: "from Hopper on cuDNN may run attention: the same outputs, another workspace in backward",
 }
 _BLACKWELL_SETTLED = (2, 15)
@@ -48,9 +49,13 @@ def ranges_of(
     elif traced.compute_capability >= (10, 0) and version_of(torch_version) < _BLACKWELL_SETTLED:
         others += [replace(known, cublas_bytes=nbytes) for nbytes in (CUBLAS_BYTES, CUBLAS_BYTES_HOPPER)]
         sources.append("before torch 2.15 cuBLAS takes 8 or 32 MiB on Blackwell, by release")
+    if card is not None and card.amd:
+        others.append(replace(known, cublas_bytes=ROCM_BYTES))
+        sources.append("on AMD the libraries' workspaces were not measured: from 32 to 128 MiB, MIOpen's left out")
     called = {event.kind for event in traced.events} & set(UNKNOWN)
     if called:
         others += [replace(known, unknown_share=share) for share in (0.0, 0.25, 0.5, 1.0)]
+        others.append(replace(known, other_rules=True))
         sources += [_SAID_OF[kind] for kind in UNKNOWN if kind in called]
     convolutions = (event.nbytes for event in traced.events if event.kind == Kind.CONVOLUTION)
     beside = needed.reserved_peak_bytes + max(convolutions, default=0)  # a workspace for which no free block is left

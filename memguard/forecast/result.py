@@ -70,6 +70,17 @@ class TableRow:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LargestBatch:
+    """The largest batch that a card runs; 0 if one sample is too much."""
+
+    card: str
+    batch: int | None
+    """None where the step cannot be forecast."""
+    batch_without_retries: int | None
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlotPoint:
     """Allocated memory at one moment of the last step, by owner."""
 
@@ -106,10 +117,16 @@ class Forecast:
     peak_step: int
     peak_phase: str
     peak_line: Line | None
-    """The allocation at which the peak is reached."""
+    """The line that makes the allocation at which the peak is reached: the user's, or a library's; never memguard's."""
     owners: tuple[Share, ...]
     modules: tuple[Share, ...]
     lines: tuple[Line, ...]
+    peak_workspace_bytes: int | None = None
+    """Size of that allocation, if it is a convolution's workspace; else None."""
+    refused_workspaces_bytes: tuple[int, ...] = ()
+    """Workspaces of convolutions that do not fit; PyTorch then takes cuDNN's next plan, here one without any."""
+    verdict_without_workspaces: str | None = None
+    """The verdict if no convolution took a workspace; another one than `verdict` says that it hangs on them."""
     batch: int | None = None
     largest_batch: int | None = None
     """The largest that runs without running out of memory, confirmed by a trace; None if it was not asked for."""
@@ -118,6 +135,9 @@ class Forecast:
     """The largest that runs without retries, and would run too if two per cent of the GPU were not there."""
     suggestions: tuple[Suggestion, ...] = ()
     table: tuple[TableRow, ...] = ()
+    """Batch sizes by cards, if either was asked for."""
+    largest_batches: tuple[LargestBatch, ...] = ()
+    """For each card of the table, if the batch size is known."""
     plot: tuple[PlotPoint, ...] = ()
     notes: tuple[str, ...] = ()
     """What the trace had to assume."""

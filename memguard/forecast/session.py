@@ -51,6 +51,7 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
     torch.autograd.set_multithreading_enabled(False)
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)  # or real ones would run
     tracer = Tracer(fake_mode, setting)
+    tracer.sites.outermost = trace.__code__
     become_gpu(
         name=setting.name,
         total_bytes=setting.total_bytes,

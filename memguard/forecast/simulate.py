@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from memguard.allocator import CachingAllocator, OutOfMemory
-from memguard.forecast.kernels.workspaces import Workspaces, expand
+from memguard.forecast.kernels.workspaces import Workspaces, expand, is_optional
 from memguard.forecast.trace import Event, Kind, Trace
 
 _UNLIMITED = 1 << 50
@@ -40,6 +40,8 @@ class Simulation:
     out_of_memory: str | None
     """PyTorch's text if it ran out of memory; then the figures stop there."""
     failed_event: int | None = None
+    refused_bytes: tuple[int, ...] = ()
+    """Workspaces of convolutions for which there was no memory; among the events they have zero bytes."""
 
     def alive_at_peak(self) -> list[Event]:
         """The allocations that were alive when allocated memory was highest, in the order in which they were made."""
@@ -107,6 +109,7 @@ def simulate(
         num_alloc_retries=allocator.stats()["num_alloc_retries"],
         out_of_memory=played.out_of_memory,
         failed_event=played.failed_event,
+        refused_bytes=played.refused_bytes,
     )
 
 
@@ -118,10 +121,14 @@ class _Played(NamedTuple):
     peak_event: int
     out_of_memory: str | None
     failed_event: int | None
+    refused_bytes: tuple[int, ...]
 
 
 def _play(allocator: CachingAllocator, events: list[Event]) -> _Played:
-    """Gives the events to an allocator, up to the one for which it has no memory."""
+    """Gives the events to an allocator, up to the one for which it has no memory.
+
+    A convolution whose workspace does not fit goes on with a plan that takes none, which the events then say too.
+    """
     malloc, free = allocator.malloc, allocator.free
     addresses: dict[int, int] = {}
     steps: list[StepMemory] = []
@@ -129,11 +136,17 @@ def _play(allocator: CachingAllocator, events: list[Event]) -> _Played:
     started = False
     text: str | None = None
     failed: int | None = None
+    refused: list[int] = []
     for index, (kind, block, nbytes, stream, _) in enumerate(events):
         if kind == Kind.ALLOC:
             try:
                 addresses[block] = malloc(nbytes, stream)
             except OutOfMemory as error:
+                if is_optional(block):
+                    refused.append(nbytes)
+                    events[index] = events[index]._replace(nbytes=0)
+                    addresses[block] = 0
+                    continue
                 text, failed = str(error), index
                 break
             now = allocator.allocated_bytes
@@ -154,7 +167,7 @@ def _play(allocator: CachingAllocator, events: list[Event]) -> _Played:
             allocator.empty_cache()
     if failed is not None and started:
         steps.append(_step(allocator, step_start, step_peak))
-    return _Played(tuple(steps), peak, peak_event, text, failed)
+    return _Played(tuple(steps), peak, peak_event, text, failed, tuple(refused))
 
 
 def _step(allocator: CachingAllocator, start: int, peak: int) -> StepMemory:

@@ -31,9 +31,12 @@ class Sites:
         self._folders = tuple(
             folder for name in _LIBRARIES if (folder := _folder(sys.modules.get(name))) and name != "contextlib"
         )
+        self._own = _folder(sys.modules["memguard"]) or ""
         self._optim = os.path.join(os.path.dirname(torch.__file__), "optim") + os.sep
         self._host = (self._optim, os.path.join(os.path.dirname(torch.__file__), "random.py"))
         self.modules: list[str] = []
+        self.outermost: CodeType | None = None
+        """The code that runs the user's step; what called that is a command, a test or a script of its own."""
         self.optimizer_depth = 0
         self.stepping = False
         self._of_sequence: dict[int, int] = {}
@@ -54,6 +57,17 @@ class Sites:
             answer = not (name.startswith(self._folders) or name.startswith("<") or name.endswith("contextlib.py"))
             self._is_user[code] = answer
         return answer
+
+    def _place(self, frame: FrameType | None) -> FrameType | None:
+        """The innermost frame of the user's code, else of a library; never memguard's."""
+        library = None
+        while frame is not None and frame.f_code is not self.outermost:
+            if self._user(frame.f_code):
+                return frame
+            if library is None and not frame.f_code.co_filename.startswith((self._own, "<")):
+                library = frame
+            frame = frame.f_back
+        return library
 
     def in_host_code(self, frame: FrameType | None) -> bool:
         """Whether the tensor being made belongs on the CPU whatever the user's device: an optimizer's step counter."""
@@ -77,8 +91,7 @@ class Sites:
             if forward is not None:
                 place = self.table[forward]
                 return self._intern(place._replace(phase="backward"))
-        while frame is not None and not self._user(frame.f_code):
-            frame = frame.f_back
+        frame = self._place(frame)
         phase = "setup" if not self.stepping else "optimizer" if self.optimizer_depth else "forward"
         if node is not None:
             phase = "backward"

@@ -12,7 +12,7 @@ from memguard.forecast.cards import Card
 from memguard.forecast.changes import BFLOAT16, CHANGES, EXPANDABLE, HALF_BATCH, Change
 from memguard.forecast.judging import judge, run_on, verdict_of
 from memguard.forecast.kernels.workspaces import version_of, workspaces_for
-from memguard.forecast.result import DOES_NOT_FIT, FITS, Forecast, Suggestion, TableRow
+from memguard.forecast.result import DOES_NOT_FIT, FITS, Forecast, LargestBatch, Suggestion, TableRow
 from memguard.forecast.search import largest_fitting
 from memguard.forecast.setting import Setting
 from memguard.forecast.simulate import Simulation, simulate
@@ -49,7 +49,7 @@ class Study:
         alloc_conf: str,
         reserved_by_others_bytes: int,
         takes_batch: bool,
-        say: Say = lambda text: None,
+        say: Say = lambda text, made, wanted: None,
     ) -> None:
         self._card = card
         self._batch = batch
@@ -84,30 +84,49 @@ class Study:
         """The largest batch that runs at all, that runs without retries, and that would run too with `MARGIN` less."""
         if self._batch is None or self._card is None:
             raise MemGuardError("a search for the largest batch needs the step's batch size and a device")
-        largest = self._largest(self._batch, lambda run: run.out_of_memory is None)
+        largest, smooth = self._largest_on(self._card, self._batch)
         if largest == 0:
             return 0, 0, 0
-        smooth = self._largest(largest, lambda run: verdict_of(run) == FITS)
-        careful = self._largest(largest, lambda run: run.out_of_memory is None, margin=MARGIN)
-        return max(largest, smooth), smooth, min(careful, smooth)
+        careful = self._largest(self._card, largest, lambda run: run.out_of_memory is None, margin=MARGIN)
+        return largest, smooth, min(careful, smooth)
 
-    def _largest(self, start: int, accepted: Callable[[Simulation], bool], margin: float = 0.0) -> int:
-        """The largest batch whose run on the card, less a margin, is accepted."""
-        assert self._card is not None
-        card = replace(self._card, total_bytes=int(self._card.total_bytes * (1 - margin)))
+    def largest_on_each(self, cards: Iterable[Card]) -> tuple[LargestBatch, ...]:
+        """The largest batch of each card; each search begins where the last one ended, in proportion to the memory."""
+        found = []
+        start, room = self._batch or 1, 0
+        for card in cards:
+            begin = max(1, int(start * card.usable_bytes / room)) if room else start
+            try:
+                largest, smooth = self._largest_on(card, begin)
+            except MemGuardError:
+                found.append(LargestBatch(card=card.title, batch=None, batch_without_retries=None))
+                continue
+            start, room = max(largest, 1), card.usable_bytes
+            found.append(LargestBatch(card=card.title, batch=largest, batch_without_retries=smooth))
+        return tuple(found)
+
+    def _largest_on(self, card: Card, start: int) -> tuple[int, int]:
+        """The largest batch that runs on a card at all, and without retries."""
+        largest = self._largest(card, start, lambda run: run.out_of_memory is None)
+        smooth = self._largest(card, largest, lambda run: verdict_of(run) == FITS) if largest else 0
+        return max(largest, smooth), smooth
+
+    def _largest(self, card: Card, start: int, accepted: Callable[[Simulation], bool], margin: float = 0.0) -> int:
+        """The largest batch whose run on a card, less a margin, is accepted."""
+        smaller = replace(card, total_bytes=int(card.total_bytes * (1 - margin)))
 
         def trial(batch: int) -> tuple[int, bool]:
-            traced = self._variants.trace(self._variants.variant(batch))
+            traced = self._variants.trace(self._variants.variant(batch, card=card))
             unlimited = simulate(
                 traced,
                 conf=self._conf,
                 torch_version=self._version,
-                workspaces=workspaces_for(self._setting.compute_capability, self._version),
+                workspaces=workspaces_for(traced.compute_capability, self._version),
             )
-            run = run_on(traced, card, self._version, self._conf, self._others)
+            run = run_on(traced, smaller, self._version, self._conf, self._others)
             return unlimited.allocated_peak_bytes, accepted(run)
 
-        return largest_fitting(trial, start, card.usable_bytes - self._others)
+        return largest_fitting(trial, start, smaller.usable_bytes - self._others)
 
     def suggestions(self, before: Forecast) -> tuple[Suggestion, ...]:
         """Every change, re-forecast, cheapest first; those that change nothing are left out.

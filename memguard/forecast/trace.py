@@ -26,6 +26,8 @@ class Kind(IntEnum):
     """A backward of attention that cuDNN may run; `nbytes` is what the other kernel takes for itself."""
     WORKSPACE = 9
     """What a convolution probably takes for itself; its own event follows."""
+    OTHER_WORKSPACE = 10
+    """What it takes by the rules for GPUs of another kind, which a range covers too."""
 
 
 class Event(NamedTuple):
@@ -45,7 +47,7 @@ class Site(NamedTuple):
     line: int | None
     function: str | None
     module: str
-    """Qualified name in the model, "" for the model itself and outside it."""
+    """Name in the model and class, like ``layers.0 (Linear)``; of the model itself the class; "" outside it."""
     phase: str
     """"setup", "forward", "backward" or "optimizer"."""
 

@@ -15,8 +15,8 @@ from memguard.forecast.trace import Trace
 
 Make = Callable[[int | None], Made]
 """Builds model, optimizer and step for a batch size; None leaves it as the user wrote it."""
-Say = Callable[[str], None]
-"""Hears what is being done, for a progress line."""
+Say = Callable[[str, int, int], None]
+"""Told what is being traced, how many traces are made, and how many are wanted so far; for a progress bar."""
 
 
 class Variant(NamedTuple):
@@ -44,11 +44,15 @@ class Variants:
         self._takes_batch = takes_batch
         self._say = say
         self._made: dict[Variant, Trace | MemGuardError] = {}
+        self._card_of: dict[tuple[int, int], Card] = {}
 
     def variant(self, batch: int | None = None, change: str | None = None, card: Card | None = None) -> Variant:
-        """What to trace for these: equal ones have one trace."""
-        other = card is not None and card.compute_capability != self._setting.compute_capability
-        return Variant(batch if batch != self._setting.batch else None, change, card if other else None)
+        """What to trace for these: equal ones have one trace, and cards of one compute capability too."""
+        if card is not None:
+            capability = card.compute_capability
+            other = capability != self._setting.compute_capability
+            card = self._card_of.setdefault(capability, card) if other else None
+        return Variant(batch if batch != self._setting.batch else None, change, card)
 
     def trace(self, variant: Variant) -> Trace:
         """The trace of a variant.
@@ -58,7 +62,8 @@ class Variants:
         """
         if variant not in self._made:
             batch = f" batch {variant.batch}" if variant.batch else ""
-            self._say(f"tracing{batch}{f', {variant.change}' if variant.change else ''}")
+            text = f"tracing{batch}{f', {variant.change}' if variant.change else ''}"
+            self._say(text, len(self._made), len(self._made) + 1)
             self._made[variant] = in_child(self._work(variant), quiet=bool(self._made))
         made = self._made[variant]
         if isinstance(made, MemGuardError):
@@ -68,9 +73,12 @@ class Variants:
     def make_all(self, variants: Iterable[Variant]) -> None:
         """Make the traces that will be asked for next, several at a time; one that fails says so when it is asked."""
         new = [variant for variant in dict.fromkeys(variants) if variant not in self._made]
-        if new:
-            self._say(f"tracing {len(new)} variants")
-            self._made.update(zip(new, in_children(map(self._work, new)), strict=True))
+        wanted = len(self._made) + len(new)
+        traces = in_children(map(self._work, new))
+        for variant in new:
+            batch = f" batch {variant.batch}" if variant.batch else ""
+            self._say(f"tracing{batch}", len(self._made), wanted)
+            self._made[variant] = next(traces)
 
     def _work(self, variant: Variant) -> Callable[[], Trace]:
         """What a child does to trace a variant."""

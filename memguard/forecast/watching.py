@@ -18,7 +18,8 @@ from memguard.module_parts import named_parts_of
 
 def watch(tracer: Tracer, model: nn.Module | None, optimizers: list[Optimizer]) -> Callable[[], None]:
     """Hooks that tell module, phase and owner; the function returned is called after each step."""
-    names = {id(module): name for name, module in named_parts_of(model)} if model is not None else {}
+    parts = named_parts_of(model) if model is not None else ()
+    names = {id(module): _told(name, module) for name, module in parts}
     stack = tracer.sites.modules
 
     def enter(module: nn.Module, inputs: Any) -> None:
@@ -56,6 +57,12 @@ def watch(tracer: Tracer, model: nn.Module | None, optimizers: list[Optimizer]) 
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)
     return own
+
+
+def _told(name: str, module: nn.Module) -> str:
+    """A module as people look for it: its name in the model and its class."""
+    kind = type(module).__name__
+    return f"{name} ({kind})" if name else kind
 
 
 def _own(tracer: Tracer, owner: str, value: Any) -> None:

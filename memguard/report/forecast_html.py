@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from memguard.report.forecast_plot import COLOURS
 from memguard.report.forecast_svg import css_class, forecast_svg, usable_bytes
-from memguard.report.forecast_text import batch_text, help_title, near_edge_text, place_text, row_verdict, verdict_text
+from memguard.report.forecast_text import (
+    batch_text,
+    help_title,
+    matrix,
+    near_edge_text,
+    place_text,
+    unforeseen,
+    verdict_text,
+)
 from memguard.report.page import page
 from memguard.units import format_bytes
 
@@ -77,18 +85,14 @@ def _sections(forecast: Forecast, title: str) -> Iterator[str]:
             ],
         )
     if forecast.table:
-        sized = any(row.batch is not None for row in forecast.table)
-        rows = [
-            (
-                *((str(row.batch),) if sized else ()),
-                escape(row.card),
-                format_bytes(row.reserved_peak_bytes) if row.reserved_peak_bytes is not None else "-",
-                _verdict(row_verdict(row)),
-            )
-            for row in forecast.table
-        ]
-        title, heads = ("By batch size and card", ("batch",)) if sized else ("By card", ())
-        yield _table(title, (*heads, "card", "reserved", "verdict"), rows)
+        heads, rows = matrix(forecast)
+        reasons = "".join(f"<p>- cannot be forecast: {escape(text)}</p>" for text in unforeseen(forecast))
+        yield _table(
+            "Reserved by card" if heads[1] == "reserved" else "Reserved by card and batch size",
+            heads,
+            [[escape(row[0]), *(_matrix_cell(cell) for cell in row[1:])] for row in rows],
+            below=reasons,
+        )
     lines_of = [
         (f"<code>{escape(place_text(line))}</code>", format_bytes(line.bytes)) for line in forecast.lines[:_MOST]
     ]
@@ -153,15 +157,23 @@ def _honest(forecast: Forecast) -> str:
     return f'<section><h2>{title}</h2><ul>{items}</ul><p class="muted">{said}</p></section>'
 
 
-def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    numbers = {index for index, head in enumerate(heads) if head in ("size", "reserved", "batch")}
+def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], below: str = "") -> str:
+    numbers = {index for index, head in enumerate(heads) if head.split()[0] in ("size", "reserved", "batch", "largest")}
 
     def cell(kind: str, index: int, text: str) -> str:
         return f"<{kind}{' class=number' if index in numbers else ''}>{text}</{kind}>"
 
     top = "".join(cell("th", index, head) for index, head in enumerate(heads))
     body = "".join(f"<tr>{''.join(cell('td', i, text) for i, text in enumerate(row))}</tr>" for row in rows)
-    return f"<section><h2>{title}</h2><table><tr>{top}</tr>{body}</table></section>"
+    return f"<section><h2>{title}</h2><table><tr>{top}</tr>{body}</table>{below}</section>"
+
+
+def _matrix_cell(text: str) -> str:
+    """A size in the colour of its verdict."""
+    size, _, mark = text.partition(" ~" if text.endswith("~") else " x")
+    verdict = "fits only with retries" if text.endswith("~") else "does not fit" if text.endswith("x") else ""
+    del mark
+    return f'<span class="{_TONES[verdict]}-text" title="{verdict}">{escape(size)}</span>' if verdict else escape(text)
 
 
 def _verdict(text: str) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from html import escape
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memguard.report.forecast_plot import bands
+from memguard.report.forecast_plot import COLOURS, bands
 from memguard.units import format_bytes
 
 if TYPE_CHECKING:
@@ -18,10 +19,51 @@ _LEFT, _TOP, _BOTTOM = 68, 26, 40
 _STEPS = (1, 2, 2.5, 5, 10)
 _WANTED_TICKS = 5
 _NARROWEST_PHASE = 0.04
+_LETTER = 7
+"""About the width of a letter."""
+_IMAGE_STYLE = (
+    "text{font:13px Helvetica,Arial,sans-serif;fill:#555}.title{font-size:18px;font-weight:600;fill:#222}"
+    ".strong{font-weight:600;fill:#222}.grid{stroke:#ddd}.axis{stroke:#777;stroke-dasharray:2 3}.peak{fill:#222}"
+    ".limit{stroke:#c02c2c;stroke-width:1.5;stroke-dasharray:7 4}.limit-text{fill:#c02c2c;font-weight:600}"
+)
 
 
 def forecast_svg(forecast: Forecast) -> str:
-    """Bands, a scale, the phases of the step, the peak, and what the GPU has if it is near; empty without points."""
+    """Bands, a scale, the phases of the step, the peak, and what the GPU has if it is near; empty without points.
+
+    Colours and fonts are those of the page around it.
+    """
+    drawing = _drawing(forecast)
+    box = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="100%" role="img" aria-label="memory by owner"'
+    return f"<svg {box}>{drawing}</svg>" if drawing else ""
+
+
+def write_forecast_svg(forecast: Forecast, path: Path) -> None:
+    """Write the drawing as an image that needs nothing beside itself: a title, the owners' colours, a white ground."""
+    path.write_text(forecast_image(forecast), encoding="utf-8")
+
+
+def forecast_image(forecast: Forecast) -> str:
+    """The image of `write_forecast_svg`."""
+    owners = [owner for owner, _, _ in bands(forecast)]
+    keys, x = [], _LEFT
+    for owner in owners:
+        keys.append(f'<rect class="{css_class(owner)}" x="{x}" y="46" width="12" height="12"/>')
+        keys.append(f'<text x="{x + 17}" y="56">{escape(owner)}</text>')
+        x += 30 + _LETTER * len(owner)
+    verdict = f": {forecast.verdict} on {forecast.device}" if forecast.verdict else ""
+    title = f"Allocated memory in step {forecast.peak_step + 1}{verdict}"
+    colours = "".join(f".{css_class(owner)}{{fill:{COLOURS[owner]}}}" for owner in owners)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH + 20} {_HEIGHT + 70}">'
+        f"<style>{_IMAGE_STYLE}{colours}</style>"
+        f'<rect width="100%" height="100%" fill="#fff"/><text class="title" x="{_LEFT}" y="28">{escape(title)}</text>'
+        f'{"".join(keys)}<g transform="translate(0 66)">{_drawing(forecast)}</g></svg>\n'
+    )
+
+
+def _drawing(forecast: Forecast) -> str:
+    """The elements of the drawing."""
     stacked = bands(forecast)
     if not stacked:
         return ""
@@ -61,8 +103,7 @@ def forecast_svg(forecast: Forecast) -> str:
         parts.append(
             f'<text class="limit-text" x="{_LEFT + 6}" y="{y(limit) - 5:.1f}">{format_bytes(limit)} for PyTorch</text>'
         )
-    box = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="100%" role="img" aria-label="memory by owner"'
-    return f"<svg {box}>{''.join(parts)}</svg>"
+    return "".join(parts)
 
 
 def usable_bytes(forecast: Forecast) -> int | None:

@@ -54,6 +54,10 @@ def near_edge_text(forecast: Forecast) -> list[str]:
         return []
     usable = forecast.device_total_bytes - forecast.context_bytes - forecast.reserved_by_others_bytes
     low, high = forecast.reserved_peak_bytes_range
+    if forecast.verdict_without_workspaces not in (None, forecast.verdict):
+        return [
+            f"The verdict hangs on cuDNN's workspaces: without them the step {forecast.verdict_without_workspaces}."
+        ]
     if forecast.verdict == "fits" and high > usable:
         return [f"It is close: at the upper end of the range it would need {format_bytes(high - usable)} more."]
     if forecast.verdict == "does not fit" and low <= usable:
@@ -92,6 +96,16 @@ def _peaks(forecast: Forecast) -> list[str]:
     if forecast.peak_line is not None:
         place = f"step {forecast.peak_step + 1}, {forecast.peak_phase}, {place_text(forecast.peak_line)}"
         lines.append(f"The peak is reached in {place}.")
+    if forecast.peak_workspace_bytes:
+        where = f" of {forecast.peak_line.module}" if forecast.peak_line and forecast.peak_line.module else ""
+        size = format_bytes(forecast.peak_workspace_bytes)
+        lines.append(f"The allocation at the peak is cuDNN's workspace{where}, {size}: the GPU may choose another.")
+    if forecast.refused_workspaces_bytes:
+        count, largest = len(forecast.refused_workspaces_bytes), max(forecast.refused_workspaces_bytes)
+        lines.append(
+            f"{count} workspace{'s' if count > 1 else ''} of convolutions, up to {format_bytes(largest)}, did not fit; "
+            "PyTorch then runs cuDNN's next plan, which is slower."
+        )
     return lines
 
 
@@ -106,18 +120,46 @@ def _shares(forecast: Forecast) -> list[str]:
 
 
 def _table(forecast: Forecast) -> list[str]:
-    sized = any(row.batch is not None for row in forecast.table)
-    lines = [f"Reserved by {'batch size' if sized else 'card'}:"]
-    for row in forecast.table:
-        batch = f"{row.batch:>6}  " if row.batch is not None else ""
-        size = format_bytes(row.reserved_peak_bytes) if row.reserved_peak_bytes is not None else "-"
-        lines.append(f"  {batch}{size:>10}  {row.card}: {row_verdict(row)}")
-    return lines
+    """Cards down, batch sizes across; what is reserved, and a mark where it does not fit."""
+    heads, rows = matrix(forecast)
+    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
+    lines = [f"Reserved by card{' and batch size' if len(heads) > 2 else ''} (~ only with retries, x does not fit):"]
+    for row in (heads, *rows):
+        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join(["", row[0].ljust(widths[0]), *cells]))
+    return lines + [f"  - cannot be forecast: {reason}" for reason in unforeseen(forecast)]
 
 
-def row_verdict(row: TableRow) -> str:
-    """What a row of the table comes to."""
-    return row.verdict or f"cannot be forecast: {row.reason}"
+def unforeseen(forecast: Forecast) -> list[str]:
+    """Why parts of the table could not be forecast, each reason once."""
+    return list(dict.fromkeys(row.reason for row in forecast.table if row.reason))
+
+
+_MARKS = {"fits": "", "fits only with retries": " ~", "does not fit": " x"}
+
+
+def matrix(forecast: Forecast) -> tuple[list[str], list[list[str]]]:
+    """The table as a head and rows: one for each card, one column for each batch size, then the largest batch."""
+    batches = list(dict.fromkeys(row.batch for row in forecast.table))
+    cells = {(row.card, row.batch): row for row in forecast.table}
+    largest = {one.card: one.batch for one in forecast.largest_batches}
+    heads = ["card", *("reserved" if batch is None else f"batch {batch}" for batch in batches)]
+    rows = [
+        [card, *(_cell(cells[card, batch]) for batch in batches)]
+        for card in dict.fromkeys(r.card for r in forecast.table)
+    ]
+    if largest:
+        heads.append("largest batch")
+        for row in rows:
+            found = largest.get(row[0])
+            row.append("-" if found is None else str(found or "none"))
+    return heads, rows
+
+
+def _cell(row: TableRow) -> str:
+    if row.reserved_peak_bytes is None or row.verdict is None:
+        return "-"
+    return format_bytes(row.reserved_peak_bytes) + _MARKS[row.verdict]
 
 
 def place_text(line: Line) -> str:

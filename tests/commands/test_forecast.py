@@ -54,13 +54,37 @@ def test_text_begins_with_the_verdict(script, capsys):
 
 
 def test_json_and_files(script, tmp_path, capsys):
-    """--json prints the fields, --html and --png write files."""
-    page, image = tmp_path / "f.html", tmp_path / "f.png"
-    assert run(f"{script}:build", "--device", "t4", "--json", "--html", page, "--png", image) == 0
+    """--json prints the fields, --html and --svg write files."""
+    page, image = tmp_path / "f.html", tmp_path / "f.svg"
+    assert run(f"{script}:build", "--device", "t4", "--json", "--html", page, "--svg", image) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["verdict"] == "fits" and data["reserved_peak_bytes"] > 0
     assert "<svg" in page.read_text() and "optimizer states" in page.read_text()
-    assert image.read_bytes().startswith(b"\x89PNG")
+    assert image.read_text().startswith("<svg xmlns")
+
+
+@pytest.mark.parametrize(("device", "code"), [("1GiB", 0), ("4MiB", 1)])
+def test_a_script_can_ask_for_an_exit_code(script, device, code):
+    """1 where the step does not fit; without the option 0."""
+    assert run(f"{script}:build", "--device", device, "--steps", 1, "--fail-if-not-fit") == code
+    assert run(f"{script}:build", "--device", device, "--steps", 1) == 0
+
+
+def test_an_exit_code_needs_a_gpu(script):
+    """Without one there is no verdict to fail by."""
+    with pytest.raises(MemGuardError, match="--fail-if-not-fit needs a GPU"):
+        run(f"{script}:build", "--steps", 1, "--fail-if-not-fit")
+
+
+def test_cards_and_batches_are_one_table(script, capsys):
+    """One line for each card, with its largest batch."""
+    assert run(f"{script}:build", "--steps", 1, "--batch", 16, "--device", "1GiB", "--cards", "64MiB,t4") == 0
+    lines = capsys.readouterr().out.splitlines()
+    head = next(index for index, line in enumerate(lines) if line.startswith("Reserved by card and batch size"))
+    assert lines[head + 1].split()[-2:] == ["largest", "batch"] and "batch 64" in lines[head + 1]
+    first, second = lines[head + 2 : head + 4]
+    assert first.startswith("  a GPU with 64.0 MiB") and second.startswith("  Tesla T4")
+    assert 1000 < int(first.split()[-1]) < int(second.split()[-1])
 
 
 @pytest.mark.parametrize(
@@ -124,6 +148,31 @@ def test_the_command_ends_with_one_line_and_code_2(tmp_path, target, options, er
     lines = [line for line in said.err.splitlines() if line.strip()]
     assert not said.out
     assert len(lines) == 1 and re.search(error, lines[0]), said.err
+
+
+OWN_ARGUMENTS = """
+import argparse
+import sys
+import torch
+from torch import nn
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", type=int, default=32)
+given = parser.parse_args()
+
+def build():
+    model = nn.Linear(given.width, given.width)
+    return model, None, lambda: model(torch.randn(4, given.width)).sum().backward()
+"""
+
+
+def test_the_script_s_own_arguments_are_not_the_command_s(tmp_path, monkeypatch, capsys):
+    """Its parser sees its name and nothing else."""
+    script = tmp_path / "train.py"
+    script.write_text(OWN_ARGUMENTS)
+    monkeypatch.setattr(sys, "argv", ["memguard", "forecast", f"{script}:build", "--device", "1GiB"])
+    assert main(["forecast", f"{script}:build", "--device", "1GiB", "--steps", "1"]) == 0
+    assert sys.argv[0] == "memguard" and "The step fits" in capsys.readouterr().out
 
 
 ALONE = """

@@ -43,7 +43,7 @@ def test_a_file_that_cannot_be_written_is_refused(name: str, reason: str, tmp_pa
     "command",
     [
         ["forecast", "{here}/nowhere.py:build", "--html", "{here}/none/x.html"],
-        ["forecast", "{here}/nowhere.py:build", "--png", "{here}/none/x.png"],
+        ["forecast", "{here}/nowhere.py:build", "--svg", "{here}/none/x.svg"],
         ["report", "{here}/no-run", "--html", "{here}/none/x.html"],
         ["demo", "--logdir", "{here}/file"],
     ],

@@ -1,13 +1,14 @@
 """A forecast as text, as a page and as a drawing says the same, and says when the verdict hangs on the unknown."""
 
+from xml.etree import ElementTree
+
 import pytest
 
-from memguard.forecast.result import Forecast, Line, PlotPoint, Share, Suggestion, TableRow
+from memguard.forecast.result import Forecast, LargestBatch, Line, PlotPoint, Share, Suggestion, TableRow
 from memguard.forecast.simulate import StepMemory
 from memguard.report.forecast_html import forecast_html
-from memguard.report.forecast_png import forecast_png
-from memguard.report.forecast_svg import forecast_svg
-from memguard.report.forecast_text import forecast_text
+from memguard.report.forecast_svg import forecast_image, forecast_svg
+from memguard.report.forecast_text import forecast_text, matrix
 
 GIB = 2**30
 
@@ -129,10 +130,44 @@ def test_a_table_of_cards_has_no_batch_sizes():
     )
     found = told(table=(fits, cannot))
     lines = forecast_text(found).splitlines()
-    rows = lines[lines.index("Reserved by card:") + 1 :]
-    assert [" ".join(row.split()) for row in rows[:2]] == ["1.00 GiB L4: fits", "- T4: cannot be forecast: no kernel"]
+    begin = next(index for index, line in enumerate(lines) if line.startswith("Reserved by card ("))
+    rows = [" ".join(row.split()) for row in lines[begin + 1 : begin + 5]]
+    assert rows == ["card reserved", "L4 1.00 GiB", "T4 -", "- cannot be forecast: no kernel"]
     page = forecast_html(found)
-    assert "<h2>By card</h2>" in page and "cannot be forecast: no kernel" in page and ">batch<" not in page
+    assert "<h2>Reserved by card</h2>" in page and "cannot be forecast: no kernel" in page and ">batch" not in page
+
+
+def test_cards_and_batch_sizes_are_one_matrix():
+    """One row for each card, marked where it does not fit, with the largest batch at its end."""
+    rows = [
+        TableRow(batch=batch, card=card, allocated_peak_bytes=GIB, reserved_peak_bytes=batch * GIB, verdict=verdict)
+        for card, batch, verdict in (
+            ("T4", 8, "fits"),
+            ("T4", 16, "does not fit"),
+            ("L4", 8, "fits"),
+            ("L4", 16, "fits only with retries"),
+        )
+    ]
+    largest = (LargestBatch(card="T4", batch=9, batch_without_retries=9),)
+    assert matrix(told(table=tuple(rows), largest_batches=largest)) == (
+        ["card", "batch 8", "batch 16", "largest batch"],
+        [["T4", "8.00 GiB", "16.0 GiB x", "9"], ["L4", "8.00 GiB", "16.0 GiB ~", "-"]],
+    )
+
+
+def test_workspaces_are_named_where_the_verdict_hangs_on_them():
+    """The allocation at the peak, what did not fit, and the verdict without them."""
+    said = forecast_text(
+        told(
+            verdict="fits only with retries",
+            verdict_without_workspaces="fits",
+            peak_workspace_bytes=GIB,
+            refused_workspaces_bytes=(GIB, 3 * GIB),
+        )
+    )
+    assert "The verdict hangs on cuDNN's workspaces: without them the step fits." in said
+    assert "The allocation at the peak is cuDNN's workspace" in said
+    assert "2 workspaces of convolutions, up to 3.00 GiB, did not fit" in said
 
 
 @pytest.mark.parametrize(("peak", "said"), [(8 * GIB, False), (8 * GIB + GIB // 4, True)])
@@ -151,6 +186,12 @@ def test_the_drawing_names_phases_peak_and_what_the_gpu_has():
     assert forecast_svg(told(plot=())) == ""
 
 
-def test_the_image_is_a_png():
-    """Written without any library."""
-    assert forecast_png(told()).startswith(b"\x89PNG")
+def test_the_image_needs_nothing_beside_itself():
+    """Well-formed, with a ground, a title that says the verdict, and a colour for every owner in it."""
+    image = forecast_image(told())
+    root = ElementTree.fromstring(image)
+    classes = {part.get("class") for part in root.iter() if part.get("class")}
+    style = image[image.index("<style>") : image.index("</style>")]
+    assert "fits on" in image and 'fill="#fff"' in image
+    assert image.count("://") == 1  # the name of SVG itself
+    assert all(f".{name}{{" in style for name in classes)

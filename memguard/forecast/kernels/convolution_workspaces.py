@@ -6,8 +6,16 @@ kernel is larger than one point or it steps over points; a product over channels
 pointwise weight is one product per example, each with a result of its own in fp32, added up afterwards. TF32 is taken
 to be allowed, as it is by default for convolutions.
 
-The rules and the bound are fitted to an H200 with cuDNN 9.19 and torch 2.11, on 7,800 calls of convolutions from 178
+These rules and the bound are fitted to an H200 with cuDNN 9.19 and torch 2.11, on 7,800 calls of convolutions from 178
 programs; cuDNN decides by the shape, so other versions and GPUs may do other.
+
+On chips of compute capability 8.6, 8.7, 8.9 and 12.x a multiprocessor multiplies TF32 hardly faster than plain fp32
+(NVIDIA's data sheets: 64 products a clock beside 128 on GA10x, 156 beside 19.5 TFLOPS on an A100), so that the copies
+pay less often. Published runs in fp32 on an RTX 3060 and an RTX 4060 (torch 2.6, cuDNN 9.1) agree with this: the
+output is made in channels last, with copies; the input's gradient is not; the weight's is, while the copies stay below
+1.5 GiB; a pointwise weight's is made per example up to 600 MiB. Depthwise kernels in channels last fill each channel up
+to the four that a TF32 load takes. Only peaks were published, not single calls, so a range has to cover the other rules
+too. In half precision tensor cores pay on every chip, and the first rules are used.
 """
 
 from __future__ import annotations
@@ -24,10 +32,16 @@ from memguard.units import MIB
 
 CAPABILITY: Final = (8, 0)
 """From here on the tensor cores take half precision and TF32, which convolutions in fp32 use unless it is forbidden."""
+_SLOW_TF32: Final = ((8, 6), (8, 7), (8, 9))
+"""Here, and from 12.0 on, tensor cores take TF32 hardly faster than the other units take fp32."""
 _SHORT = 64
 """Sums of fewer terms, as of 3 channels and a kernel of 3 x 3, go without a workspace."""
 _PER_EXAMPLE_BYTES = 32 * MIB
 """The most that the results of all examples may come to, where each has its own."""
+_PER_EXAMPLE_BYTES_SLOW, _WEIGHT_COPIES_BYTES_SLOW = 600 * MIB, 1536 * MIB
+"""On chips with slow TF32: the same, and the most that the copies for the gradient of a weight may come to."""
+_TF32_CHANNELS = 4
+"""Channels that one load of TF32 takes: 16 bytes."""
 _DEPTHWISE_SPLITS, _DEPTHWISE_CHANNELS, _DEPTHWISE_POINTS = 8, 32, 49
 """Partial results of a depthwise weight's gradient for each example, channels in such groups, the least of points."""
 _TILE, _TERMS = 128, 512
@@ -89,10 +103,23 @@ def most_bytes(call: Convolution) -> int:
     return handled + min(_MOST_TIMES * handled, max(weights * call.floats, room))
 
 
-def likely_bytes(call: Convolution, multiprocessors: int = 132) -> int:
-    """What a call takes by the rule; nothing for types that tensor cores don't multiply."""
+def tf32_is_slow(capability: tuple[int, int]) -> bool:
+    """Whether tensor cores of this compute capability are no faster in TF32 than the other units are in fp32."""
+    return capability in _SLOW_TF32 or capability >= (12, 0)
+
+
+def likely_bytes(call: Convolution, multiprocessors: int = 132, *, slow_tf32: bool = False) -> int:
+    """What a call takes by the rules; nothing for types that tensor cores don't multiply.
+
+    Args:
+        call: The call.
+        multiprocessors: Of the GPU: sums are split until all have work.
+        slow_tf32: By the rules for chips of which `tf32_is_slow` is true.
+    """
     if call.tensor.dtype not in (*HALVES, torch.float32):
         return 0
+    if slow_tf32 and call.tensor.dtype == torch.float32:
+        return _with_slow_tf32(call, multiprocessors)
     if call.groups > 1:
         return _of_groups(call)
     if call.channels_last:
@@ -103,6 +130,27 @@ def likely_bytes(call: Convolution, multiprocessors: int = 132) -> int:
     if short and (call.makes == "output" or call.tensor.dtype == torch.float32):
         return 0
     return call.filled + nbytes_of(call.output) + _partial_bytes(call, multiprocessors)
+
+
+def _with_slow_tf32(call: Convolution, multiprocessors: int) -> int:
+    """In fp32, where tensor cores gain little: copies for the output, some for the gradient of the weight."""
+    copies = nbytes_of(call.tensor) + nbytes_of(call.output)
+    if call.groups > 1:
+        filled = call.channels_last and call.weight.shape[1] == 1 and call.makes == "output"
+        return _TF32_CHANNELS * copies + _TF32_CHANNELS**2 * nbytes_of(call.weight) if filled else 0
+    if call.channels_last or call.makes == "input":
+        return 0
+    if call.pointwise and not call.strided:
+        own = call.tensor.shape[0] * call.floats
+        one_point = math.prod(call.tensor.shape[2:]) == 1
+        return own if call.makes == "weight" and not one_point and own <= _PER_EXAMPLE_BYTES_SLOW else 0
+    if math.prod(call.weight.shape[1:]) < _SHORT and not call.pointwise and not call.transposed:
+        return 0
+    taken = copies + nbytes_of(call.weight)
+    if call.makes == "output":
+        return taken
+    taken += _partial_bytes(call, multiprocessors)
+    return taken if not call.pointwise and taken <= _WEIGHT_COPIES_BYTES_SLOW else 0
 
 
 def _partial_bytes(call: Convolution, multiprocessors: int) -> int:

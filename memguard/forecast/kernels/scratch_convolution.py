@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from memguard.forecast.kernels.convolution_workspaces import CAPABILITY, Convolution, likely_bytes, most_bytes
+from memguard.forecast.kernels.convolution_workspaces import (
+    CAPABILITY,
+    Convolution,
+    likely_bytes,
+    most_bytes,
+    tf32_is_slow,
+)
 from memguard.forecast.kernels.scratch_parts import contiguous_copy, take_reduction
 from memguard.forecast.trace import Kind
 
@@ -105,9 +111,15 @@ def convolution_backward(tracer: Tracer, site: int, args: tuple[Any, ...], kwarg
 
 
 def _workspace(tracer: Tracer, site: int, call: Convolution) -> None:
-    """What the call probably takes, if the GPU's cuDNN takes any, and the most it may."""
+    """What the call probably takes, if the GPU's cuDNN takes any, what it takes by the other rules, and at most."""
     setting = tracer.setting
-    likely = likely_bytes(call, setting.multiprocessors) if torch.backends.cudnn.enabled else 0
-    if likely and setting.cudnn_workspaces and setting.compute_capability >= CAPABILITY:
-        tracer.library_call(Kind.WORKSPACE, site, likely)
-    tracer.library_call(Kind.CONVOLUTION, site, max(likely, most_bytes(call)))
+    slow = tf32_is_slow(setting.compute_capability)
+    likely, other = (
+        likely_bytes(call, setting.multiprocessors, slow_tf32=rules) if torch.backends.cudnn.enabled else 0
+        for rules in (slow, not slow)
+    )
+    if setting.cudnn_workspaces and setting.compute_capability >= CAPABILITY:
+        for kind, nbytes in ((Kind.WORKSPACE, likely), (Kind.OTHER_WORKSPACE, other)):
+            if nbytes:
+                tracer.library_call(kind, site, nbytes)
+    tracer.library_call(Kind.CONVOLUTION, site, max(likely, other, most_bytes(call)))

@@ -4,6 +4,14 @@ From CublasHandlePool.cpp. Until 2.14 a cuBLAS workspace is taken once for each 
 the autograd engine's) and stream, and kept; from 2.15 each call takes one and gives it back. cuBLASLt has one of its
 own until 2.11, and cuBLAS's beside it, since its handle is cuBLAS's own; from 2.12 it shares the one that cuBLAS keeps.
 The environment's settings of them are followed.
+
+From Conv_v8.cpp: with ``cudnn.benchmark`` off, PyTorch asks cuDNN's heuristics for a list of plans, best first, and
+takes the first that runs. It allocates each plan's workspace, whatever its size, from its own allocator; where that
+raises OutOfMemoryError it goes on to the next plan (``try_configs``), but the allocator has by then flushed its cache.
+A plan that ran is kept for calls alike (``benchmark_cache``), and left again if its workspace fails later. With
+``cudnn.benchmark`` on, plans above the largest free block are dropped, and a workspace for the largest of the rest,
+halved until it can be had, is held while all are timed (``generate_and_filter_plans``). So a convolution's workspace
+alone never runs out of memory. Attention has no such list.
 """
 
 from __future__ import annotations
@@ -19,9 +27,13 @@ from memguard.forecast.trace import Event, Kind
 CUBLAS_BYTES = 4096 * 1024 * 2 + 16 * 1024 * 8
 CUBLAS_BYTES_HOPPER = 4096 * 1024 * 8
 CUBLASLT_BYTES = 1024 * 1024
+ROCM_BYTES = 1 << 27
+"""The most that hipBLASLt was reported to take."""
 UNKNOWN = (Kind.CONVOLUTION, Kind.ATTENTION)
 """Calls of cuDNN, whose workspaces only a GPU knows; the event says how much they are at most."""
-_OF_CUDNN = (*UNKNOWN, Kind.WORKSPACE)
+_OF_CUDNN = (*UNKNOWN, Kind.WORKSPACE, Kind.OTHER_WORKSPACE)
+_OPTIONAL = -(1 << 40)
+"""Numbers of workspaces without which a step goes on begin here and fall."""
 _TRANSIENT_SINCE = (2, 15)
 _SHARED_SINCE = (2, 12)
 _BLACKWELL_SINCE = (2, 12)
@@ -40,6 +52,8 @@ class Workspaces:
     """Kept by each thread though PyTorch would give them back: TORCH_CUBLAS_WORKSPACE_CACHE."""
     unknown_share: float | None = None
     """Share of the most that cuDNN calls may take, which only a GPU knows; None for what they probably take."""
+    other_rules: bool = False
+    """Convolutions take what the rules for GPUs of another kind say."""
 
 
 def workspaces_for(
@@ -78,14 +92,17 @@ def version_of(text: str) -> tuple[int, int]:
 
 
 def expand(events: Iterable[Event], torch_version: str, workspaces: Workspaces) -> Iterator[Event]:
-    """The events with every library call's workspace as an allocation; the new blocks have negative numbers."""
+    """The events with every library call's workspace as an allocation; the new blocks have negative numbers.
+
+    Those of convolutions are `is_optional`.
+    """
     version = version_of(torch_version)
     transient = version >= _TRANSIENT_SINCE and not workspaces.kept
     block = 0
     kept: set[tuple[int, int, int]] = set()
     for event in events:
         if event.kind in _OF_CUDNN:
-            taken: dict[int, int] = {event.kind: _of_cudnn(event, workspaces.unknown_share)}
+            taken: dict[int, int] = {event.kind: _of_cudnn(event, workspaces)}
         elif event.kind in (Kind.GEMM, Kind.EPILOGUE_GEMM):
             taken = _of_product(event.kind, version, workspaces)
         else:
@@ -98,16 +115,24 @@ def expand(events: Iterable[Event], torch_version: str, workspaces: Workspaces) 
                 continue
             kept.add(key)
             block -= 1
-            yield Event(Kind.ALLOC, block, nbytes, event.stream, event.site)
+            number = block + _OPTIONAL if event.kind in _OF_CUDNN and event.kind != Kind.ATTENTION else block
+            yield Event(Kind.ALLOC, number, nbytes, event.stream, event.site)
             if returned:
-                yield Event(Kind.FREE, block, 0, event.stream, event.site)
+                yield Event(Kind.FREE, number, 0, event.stream, event.site)
 
 
-def _of_cudnn(event: Event, share: float | None) -> int:
-    """What a call probably takes, or the share of what it may."""
-    if event.kind == Kind.WORKSPACE:
-        return event.nbytes if share is None else 0
-    return int(event.nbytes * (share or 0.0))
+def is_optional(block: int) -> bool:
+    """Whether a block is a convolution's workspace: where it does not fit, PyTorch takes cuDNN's next plan."""
+    return block < _OPTIONAL
+
+
+def _of_cudnn(event: Event, workspaces: Workspaces) -> int:
+    """What a call takes by the chosen rules, or the share of what it may."""
+    share = workspaces.unknown_share
+    if event.kind in UNKNOWN:
+        return int(event.nbytes * (share or 0.0))
+    chosen = Kind.OTHER_WORKSPACE if workspaces.other_rules else Kind.WORKSPACE
+    return event.nbytes if share is None and event.kind == chosen else 0
 
 
 def _of_product(kind: int, version: tuple[int, int], workspaces: Workspaces) -> dict[int, int]:

@@ -6,7 +6,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from memguard.forecast.child import in_child
-from memguard.forecast.kernels.convolution_workspaces import Convolution, likely_bytes, most_bytes
+from memguard.forecast.kernels.convolution_workspaces import (
+    Convolution,
+    likely_bytes,
+    most_bytes,
+    tf32_is_slow,
+)
 from memguard.forecast.session import trace
 from memguard.forecast.setting import Setting
 from memguard.forecast.trace import Kind
@@ -66,6 +71,57 @@ def test_channels_last_needs_no_copies():
     image, kernel = (32, 768, 7, 7), (768, 1, 7, 7)
     assert likely_bytes(call_of("weight", BF16, image, kernel, image, last=True)) == 38_535_168
     assert likely_bytes(call_of("weight", BF16, image, kernel, image)) == 0
+
+
+@pytest.mark.parametrize(
+    ("capability", "slow"), [((8, 0), False), ((8, 6), True), ((8, 9), True), ((9, 0), False), ((12, 0), True)]
+)
+def test_where_tensor_cores_gain_little_in_tf32(capability, slow):
+    """GeForce and the chips like it, from Ampere to Blackwell; not the A100 and what follows it."""
+    assert tf32_is_slow(capability) is slow
+
+
+COPIES = 200 * (64 + 128) * 43 * 43 * 4 + 128 * 64 * 9 * 4
+SLOW = [
+    (
+        "output",
+        (200, 64, 43, 43),
+        (128, 64, 3, 3),
+        (200, 128, 43, 43),
+        False,
+        COPIES,
+    ),
+    ("input", (200, 64, 43, 43), (128, 64, 3, 3), (200, 128, 43, 43), False, 0),
+    (
+        "weight",
+        (200, 64, 43, 43),
+        (128, 64, 3, 3),
+        (200, 128, 43, 43),
+        False,
+        COPIES,
+    ),
+    ("weight", (480, 64, 86, 86), (64, 64, 3, 3), (480, 64, 86, 86), False, 0),
+    ("weight", (323, 320, 3, 3), (1280, 320, 1, 1), (323, 1280, 3, 3), False, 323 * 1280 * 320 * 4),
+    ("weight", (700, 320, 3, 3), (1280, 320, 1, 1), (700, 1280, 3, 3), False, 0),
+    ("weight", (64, 96, 1, 1), (24, 96, 1, 1), (64, 24, 1, 1), False, 0),
+    ("output", (8, 96, 21, 21), (96, 1, 7, 7), (8, 96, 21, 21), True, 4 * 2 * 8 * 96 * 441 * 4 + 16 * 96 * 49 * 4),
+    ("output", (8, 96, 21, 21), (96, 1, 7, 7), (8, 96, 21, 21), False, 0),
+]
+"""What it makes, input, weight, output, whether in channels last, and the bytes with one multiprocessor."""
+
+
+@pytest.mark.parametrize(("makes", "tensor", "weight", "output", "last", "taken"), SLOW)
+def test_where_tf32_is_slow_fewer_copies_are_made_in_fp32(makes, tensor, weight, output, last, taken):
+    """For the output, and for the weight's gradient below a bound; per example up to another."""
+    call = call_of(makes, FP32, tensor, weight, output, last)
+    assert likely_bytes(call, 1, slow_tf32=True) == taken
+    assert likely_bytes(call, 1, slow_tf32=True) <= max(most_bytes(call), taken)
+
+
+def test_half_precision_has_one_rule_everywhere():
+    """There tensor cores pay on every chip."""
+    call = call_of("output", FP16, (64, 64, 56, 56), (64, 64, 3, 3), (64, 64, 56, 56))
+    assert likely_bytes(call, slow_tf32=True) == likely_bytes(call)
 
 
 @pytest.mark.parametrize(

@@ -46,3 +46,11 @@ def test_calls_of_cudnn_take_nothing_unless_asked():
     likely = [Event(Kind.WORKSPACE, 0, 1000, 0, 0)]
     assert [event.nbytes for event in expand(likely, "2.15", Workspaces(cublas_bytes=1))] == [1000, 0]
     assert list(expand(likely, "2.15", Workspaces(cublas_bytes=1, unknown_share=0.5))) == []
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_a_range_can_follow_the_rules_for_other_gpus(other):
+    """Each convolution has an event for each of the two rules; one of them counts."""
+    calls = [Event(Kind.WORKSPACE, 0, 1000, 0, 0), Event(Kind.OTHER_WORKSPACE, 0, 2000, 0, 0)]
+    events = expand(calls, "2.15", Workspaces(cublas_bytes=1, other_rules=other))
+    assert [event.nbytes for event in events if event.kind == Kind.ALLOC] == [2000 if other else 1000]
