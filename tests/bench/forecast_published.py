@@ -1,0 +1,192 @@
+"""Forecasts beside memory that others measured and published; the data is read from a folder that is not committed.
+
+    python -m tests.bench.forecast_published operators --data ../shared/forecast --out benchmarks/results/FILE.md
+    python -m tests.bench.forecast_published trainings --data ../shared/forecast --out benchmarks/results/FILE.md
+
+``operators`` are Liger-Kernel's own benchmarks of eager PyTorch (``liger/rows.csv``), peaks of allocated memory on five
+GPUs. ``trainings`` are runs of the xMem project (``xmem/rows.json``, with the program that makes their models and needs
+torchvision and transformers 4.51.3), NVML's figures on three GPUs; ``--answers`` keeps finished rows in a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib.util
+import json
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from memguard.errors import MemGuardError
+from memguard.forecast import forecast_of
+from tests.bench.published_operators import STEPS
+
+MIB = 2**20
+NEAR_MIB = 0.1
+CARDS = {
+    "NVIDIA A100-SXM4-80GB": "nvidia-a100-80gb",
+    "NVIDIA H100 PCIe": "nvidia-h100",
+    "NVIDIA H100 80GB HBM3": "nvidia-h100",
+    "NVIDIA GeForce RTX 3090": "nvidia-rtx-3090",
+    "NVIDIA B200": "nvidia-b200",
+}
+VERSIONS = (("2024-10", "2.4"), ("2025-02", "2.5"), ("2025-05", "2.6"), ("2025-08", "2.7"), ("2026-01", "2.9"))
+"""Until which month which PyTorch was the newest; the rows do not name theirs."""
+
+
+def main() -> int:
+    """Compare, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=("operators", "trainings"))
+    parser.add_argument("--data", type=Path, required=True, help="the folder with liger/ and xmem/")
+    parser.add_argument("--only", default="", help="rows whose name holds this text")
+    parser.add_argument("--answers", type=Path, help="finished rows of trainings, one JSON a line; read at the start")
+    parser.add_argument("--out", type=Path, help="where the table goes")
+    given = parser.parse_args()
+    if given.kind == "operators":
+        text = operators(given.data / "liger" / "rows.csv", given.only)
+    else:
+        text = trainings(given.data / "xmem", given.only, given.answers)
+    if given.out:
+        given.out.write_text(text, encoding="utf-8")
+    print(text)
+    return 0
+
+
+def version_at(date: str) -> str:
+    """The PyTorch that was the newest on a day."""
+    return next((version for until, version in VERSIONS if date < until), "2.11")
+
+
+def operators(path: Path, only: str) -> str:
+    """The table of single operators: eager rows, each beside its forecast, by kernel."""
+    with path.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["kernel_provider"] != "torch_compile"]
+    found: dict[tuple[str, str], list[tuple[int, float, float]]] = defaultdict(list)
+    for row in rows:
+        name = row["kernel_name"]
+        if only not in name:
+            continue
+        peak = operator_peak(row)
+        x = int(float(row["x_value"]))
+        found[name, row["gpu_name"].removeprefix("NVIDIA ")].append((x, float(row["y_value_50"]), peak))
+        print(name, x, row["y_value_50"], f"{peak:.3f}", file=sys.stderr, flush=True)
+    every = [row for group in found.values() for row in group]
+    near = sum(abs(peak - truth) <= NEAR_MIB for _, truth, peak in every)
+    lines = [
+        "# Forecasts of single operators beside published peaks",
+        "",
+        "Peaks of allocated memory in MiB that Liger-Kernel's benchmarks of eager PyTorch published, and the forecast",
+        "of the same step, made by `python -m tests.bench.forecast_published operators`.",
+        "",
+        f"{near} of {len(every)} rows are equal to {NEAR_MIB} MiB.",
+        "",
+        "| operator | GPU | rows | equal | largest distance |",
+        "|---|---|---|---|---|",
+    ]
+    for (name, gpu), group in sorted(found.items()):
+        equal = sum(abs(peak - truth) <= NEAR_MIB for _, truth, peak in group)
+        x, truth, peak = max(group, key=lambda one: abs(one[2] - one[1]))
+        far = "" if abs(peak - truth) <= NEAR_MIB else f"{peak - truth:+.2f} of {truth:.2f} (x = {x})"
+        lines.append(f"| {name} | {gpu} | {len(group)} | {equal} | {far} |")
+    return "\n".join(lines) + "\n"
+
+
+def operator_peak(row: dict[str, str]) -> float:
+    """The forecast of a row in MiB: the peak of a step after the first."""
+    settings = json.loads(row["extra_benchmark_config_str"])
+    step = STEPS[row["kernel_name"]]
+    try:
+        found = forecast_of(
+            lambda _: (None, None, step(int(float(row["x_value"])), settings)),
+            device=CARDS[row["gpu_name"]],
+            steps=3,
+            torch_version=version_at(row["timestamp"]),
+            suggest=False,
+        )
+    except MemGuardError as error:
+        print(f"{row['kernel_name']}: {error}", file=sys.stderr)
+        return float("nan")
+    return found.steady_step.allocated_peak_bytes / MIB
+
+
+def trainings(folder: Path, only: str, kept: Path | None) -> str:
+    """The table of trainings: error by kind of model and card, labels, ranges, seconds."""
+    runner = _runner(folder / "run_rows.py")
+    rows = [row for row in json.loads((folder / "rows.json").read_text())["developers"] if only in row["id"]]
+    answers: dict[str, dict[str, Any]] = {}
+    if kept is not None and kept.exists():
+        answers = {one["id"]: one for one in map(json.loads, kept.read_text().splitlines())}
+    for row in rows:
+        if row["id"] not in answers:
+            answers[row["id"]] = answer = runner.forecast_row(row, 3, 180)
+            print(row["id"], answer.get("error") or answer["verdict"], file=sys.stderr, flush=True)
+            if kept is not None:
+                with kept.open("a") as file:
+                    file.write(json.dumps(answer) + "\n")
+    good = [
+        (row, answers[row["id"]], runner.errors_of(row, answers[row["id"]], 0))
+        for row in rows
+        if "error" not in answers[row["id"]]
+    ]
+    seconds = statistics.median(answer["seconds"] for _, answer, _ in good)
+    lines = [
+        "# Forecasts of whole trainings beside published measurements",
+        "",
+        "Runs that the xMem project measured (torch 2.6, fp32; the GPU's used memory by NVML), and the forecast of the",
+        "same training, made by `python -m tests.bench.forecast_published trainings`. Error: of reserved memory, in",
+        "runs that fitted. Label: whether the run went out of memory.",
+        "",
+        f"{len(good)} of {len(rows)} rows were forecast, in {seconds:.1f} seconds each at the median.",
+        "",
+        "| | runs | median error | 90th percentile | largest | xMem's median | inside the range | wrong labels |",
+        "|---|---|---|---|---|---|---|---|",
+        _line("all", good),
+    ]
+    for title, part in (
+        ("", lambda row: runner.kind_of(row)),
+        ("", lambda row: row["gpu"]),
+        ("", lambda row: row["model"].rsplit("/", 1)[-1]),
+    ):
+        groups: dict[str, list[Any]] = defaultdict(list)
+        for one in good:
+            groups[part(one[0])].append(one)
+        lines += [_line(title + name, ones) for name, ones in sorted(groups.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _line(name: str, ones: Sequence[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]) -> str:
+    fitted = [(row, errors) for row, _, errors in ones if not row["oom"]]
+    wrong = sum(not errors["right_label"] for _, _, errors in ones)
+    labels = f"{wrong} of {len(ones)}"
+    if not fitted:
+        return f"| {name} | 0 | | | | | | {labels} |"
+    far = sorted(abs(errors["signed"]) for _, errors in fitted)
+    theirs = [abs(row["xmem_bytes"] / row["truth_bytes"] - 1) for row, _ in fitted if (row.get("xmem_bytes") or 0) > 0]
+    inside = sum(errors["in_range"] for _, errors in fitted)
+    return (
+        f"| {name} | {len(far)} | {statistics.median(far):.2%} | {_quantile(far, 0.9):.2%} | {far[-1]:.2%} "
+        f"| {f'{statistics.median(theirs):.2%}' if theirs else ''} | {inside} of {len(far)} | {labels} |"
+    )
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _runner(path: Path) -> ModuleType:
+    """The program beside the rows."""
+    spec = importlib.util.spec_from_file_location("run_rows", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    sys.exit(main())
