@@ -24,6 +24,9 @@ class Severity(enum.Enum):
     def __le__(self, other: Severity) -> bool:
         return self is other or self < other
 
+    def __gt__(self, other: Severity) -> bool:
+        return other < self
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, final
 
-from memguard.causes import Causes
+from memguard.arbiter import Arbiter
+from memguard.claims import Claim
 from memguard.detectors.hearing import Hearing, part_of
 from memguard.detectors.interface import Detector
 from memguard.facts import Fact
-from memguard.findings import Finding
+from memguard.following import Following
 from memguard.forks import process
 from memguard.parts import RECORDING, Parts
 from memguard.recording_writer import RecordingWriter
@@ -46,7 +47,8 @@ class Judging:
     ) -> None:
         self.summary = Summary(device=run.device, rank=run.rank, world_size=run.world_size)
         self.parts = Parts(self.summary.notes.append, self._drop)
-        self.causes = Causes(silenced)
+        self.arbiter = Arbiter(silenced)
+        self._following = Following()
         self.shape_table = ShapeTable(self._tell_shapes)
         self.recording: RecordingWriter | None = None
         self.listeners: list[Callable[[Sequence[BatchRecord]], object]] = []
@@ -86,7 +88,12 @@ class Judging:
         with parts.part("summary"):
             self.summary.count(series, self.shape_table.texts)
         for alike in series:
+            if (peak := alike[0].allocated_peak_bytes) is not None and peak > (run.peak_bytes or 0):
+                run.peak_bytes = peak
             self._judge(alike)
+        with parts.part("following"):
+            self._following.observe(series)
+            self._learn(list(self._following.doubled()))
         for sink in tuple(self.sinks):
             try:
                 for alike in series:
@@ -105,25 +112,28 @@ class Judging:
             for part, rule in self._hearing.of(alike[1], self._run):
                 self._ask(part, rule.observe_alike, alike[1:])
 
-    def _ask(self, part: str, observe: Callable[[_Seen, Run], Iterable[Finding]], seen: _Seen) -> None:
+    def _ask(self, part: str, observe: Callable[[_Seen, Run], Iterable[Claim]], seen: _Seen) -> None:
         """What one rule says of what it is shown; its failure ends with it."""
         try:
-            for finding in observe(seen, self._run):
-                self.add(finding)
+            for claim in observe(seen, self._run):
+                self.add(claim)
         except Exception as error:
             self.parts.failed(part, error)
 
     def learn(self, facts: Iterable[Fact]) -> None:
         """Facts that probes saw; the rules judge them."""
+        self._learn([self._following.learn(fact) for fact in facts])
+
+    def _learn(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
             for part, learn in self._learners:
                 with self.parts.part(part):
-                    for finding in learn(fact, self._run):
-                        self.add(finding)
+                    for claim in learn(fact, self._run):
+                        self.add(claim)
 
-    def add(self, finding: Finding) -> None:
-        """A finding of a rule or an act of a guard; one of a cause already told counts that up."""
-        told = self.causes.add(finding)
+    def add(self, claim: Claim) -> None:
+        """A rule's claim or an act of a guard; told if the arbiter finds it new, or worse than before."""
+        told = self.arbiter.add(claim, self._run)
         if told is None:
             return
         self.line("finding", told.to_json())
@@ -162,17 +172,24 @@ class Judging:
             batches: How many there were.
             overhead: What memguard spent in the loop: its seconds, and their share of the wall time.
         """
-        for detector in self._detectors:
+        self._run.ended = True
+        self._learn(self._following.newest())
+        for detector in tuple(self._detectors):
             with self.parts.part(part_of(detector)):
-                for finding in detector.finish(self._run):
-                    self.add(finding)
+                for claim in detector.finish(self._run):
+                    self.add(claim)
         self.summary.ended = reason
         self.summary.overhead_seconds, self.summary.overhead_share = overhead["seconds"], overhead["share"]
-        self.summary.findings = list(self.causes.findings.values())
-        for finding in self.summary.findings:
-            if finding.count > 1:
-                self.line("finding", finding.to_json())
+        self.summary.findings = list(self.arbiter.findings.values())
         told: dict[str, Any] = {"reason": reason, "batches": batches, "overhead": overhead, "notes": self.summary.notes}
+        for finding in self.summary.findings:
+            self.line("finding", finding.to_json())
+        told["final_findings"] = len(self.summary.findings)
+        for sink in tuple(self.sinks):
+            try:
+                sink.conclude(self.summary.findings)
+            except Exception as error:
+                self._sink_failed(sink, error)
         if self.summary.misses_training:
             told["misses_training"] = True
         self.line("end", told)

@@ -18,6 +18,7 @@ from typing import Any, final
 
 from memguard.allowing import allowed_lately, lately
 from memguard.backends.interface import Backend
+from memguard.claims import Claim
 from memguard.clocks import now, perf_counter
 from memguard.detectors.interface import Detector
 from memguard.facts import Fact
@@ -151,7 +152,7 @@ class Recorder:
     def findings(self) -> dict[tuple[str, str | None, int | None, str | None], Finding]:
         """All findings so far, by their cause."""
         self.judge()
-        return self._judging.causes.findings
+        return self._judging.arbiter.findings
 
     @property
     def summary(self) -> Summary:
@@ -312,13 +313,13 @@ class Recorder:
         if self.row.is_open:
             self.open_alike()
         self._is_in_batch = False
-        causes = self._judging.causes
-        allowances = causes.allowed
+        arbiter = self._judging.arbiter
+        allowances = arbiter.allowed
         if lately or allowances:
             allowances = allowed_lately()
-            if allowances != causes.allowed:
+            if allowances != arbiter.allowed:
                 self.judge()
-                causes.allowed = allowances
+                arbiter.allowed = allowances
         if self._blind:
             return
         try:
@@ -345,7 +346,7 @@ class Recorder:
         row.room = self._block - 1
         row.stage, row.epoch, row.host_rss_bytes = self.stage, self._newest_epoch(), self._rss_bytes
         row.since, row.until = max(self._judged_time, self._rss_time), min(self._judge_next, self._rss_next)
-        if self._judging.causes.allowed or self._blind or not self._open:
+        if self._judging.arbiter.allowed or self._blind or not self._open:
             row.rush()
 
     def open_alike(self) -> None:
@@ -372,9 +373,9 @@ class Recorder:
         self.judge()
         self._judging.learn(facts)
 
-    def add(self, finding: Finding) -> None:
-        """A finding of a detector or an act of a guard; one of a cause already told counts that up."""
-        self._judging.add(finding)
+    def add(self, claim: Claim) -> None:
+        """A rule's claim or an act of a guard."""
+        self._judging.add(claim)
 
     def out_of_memory(self, told: dict[str, Any]) -> None:
         """A post-mortem as JSON data; the one that the program did not catch is the run's."""

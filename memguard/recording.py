@@ -152,9 +152,12 @@ class Recording:
 
     @property
     def findings(self) -> list[Finding]:
-        """The newest state of each finding, in the order of their first appearance."""
+        """All findings as they were at the end; of a run that ended without a word the newest state of each."""
         newest: dict[tuple[str, str | None, int | None, str | None], Finding] = {}
-        for line in self.of_kind("finding"):
+        lines, final = self.of_kind("finding"), (self.end or {}).get("final_findings")
+        if final is not None:
+            lines = lines[max(len(lines) - final, 0) :]
+        for line in lines:
             try:
                 finding = Finding.from_json(line)
             except (ValueError, TypeError, KeyError):  # of another version or damaged: the others stand

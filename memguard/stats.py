@@ -161,3 +161,18 @@ class Run:
     """Training batches to come, where known."""
     slow: SlowStats = field(default_factory=SlowStats)
     """The newest reading of the slow lane."""
+    peak_bytes: int | None = None
+    """The highest allocated bytes so far; None where no record told any."""
+    ended: bool = False
+    """Whether the last batch is over: what is told now is not "so far"."""
+
+
+def limit_of(run: Run) -> int | None:
+    """What the process may take of the device; None where that is unknown."""
+    return run.limit_bytes if run.limit_bytes is not None else run.device_total_bytes
+
+
+def room_of(run: Run) -> int | None:
+    """Bytes between the highest peak and the limit; None where either is unknown."""
+    limit = limit_of(run)
+    return None if limit is None or run.peak_bytes is None else max(limit - run.peak_bytes, 0)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memguard.findings import Finding
+from memguard.kept_floor import KeptFloor
 from memguard.stats import STAGES, BatchRecord, Series, Stage
+from memguard.thresholds import FULL_SHARE, NOTABLE_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,8 @@ class StageSummary:
     peak: Peak = field(default_factory=Peak)
     host_rss_peak_bytes: int | None = None
     """The highest RAM at a batch's end, which need not be where the device's memory stood highest."""
+    kept: KeptFloor | None = None
+    """What stayed allocated after its batches."""
 
     def raise_rss(self, nbytes: int | None) -> None:
         """Takes one more reading of the process's RAM into account."""
@@ -101,6 +105,26 @@ class Summary:
         """The highest of the stages' peaks."""
         return max((stage.peak for stage in self.in_order.values()), key=peak_height, default=Peak())
 
+    @property
+    def risen(self) -> tuple[Stage, KeptFloor] | None:
+        """The stage in which the memory kept rose most, where that is so much that silence about it would be false."""
+        limit = min(filter(None, (self.device_total_bytes, self.peak.allocated_bytes)), default=0)
+        rises = [(stage, entry.kept) for stage, entry in self.in_order.items() if entry.kept is not None]
+        rises = [(stage, kept) for stage, kept in rises if kept.rise_bytes > NOTABLE_SHARE * limit > 0]
+        return max(rises, key=lambda one: one[1].rise_bytes, default=None)
+
+    @property
+    def is_at_edge(self) -> bool:
+        """Whether the device was full: reserved to the last, with retries of the allocator."""
+        total, reserved = self.device_total_bytes, self.reserved_peak_bytes
+        return bool(total and reserved and self.num_alloc_retries) and (reserved or 0) > FULL_SHARE * (total or 0)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there is nothing to worry about: it ended well, looked at all of it, and kept no more and more."""
+        whole = self.ended == "finished" and not self.misses_training and self.oom is None and not self.num_ooms
+        return whole and self.risen is None and not self.is_at_edge
+
     def count(self, series: Iterable[Series], shapes: Sequence[list[Any]]) -> None:
         """Takes more records into account.
 
@@ -112,7 +136,9 @@ class Summary:
             first = records[0]
             stage = self.stages.get(first.stage)
             if stage is None:
-                stage = self.stages[first.stage] = StageSummary()
+                stage = self.stages[first.stage] = StageSummary(kept=KeptFloor(first.stage))
+            if stage.kept is not None:
+                stage.kept.observe(records)
             stage.batches += len(records)
             stage.seconds += sum([record.seconds for record in records])
             self._raise(stage, first, shapes[first.shapes] if first.shapes is not None else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from memguard.backends.interface import Backend
+from memguard.claims import Claim
 from memguard.detectors.interface import Detector
 from memguard.facts import Fact
 from memguard.findings import Finding, Severity
@@ -61,14 +62,14 @@ class ScriptedDetector(Detector):
 
     code, name = "MG999", "scripted"
 
-    def __init__(self, judge: Callable[[BatchRecord, Run], Iterable[Finding]]) -> None:
+    def __init__(self, judge: Callable[[BatchRecord, Run], Iterable[Claim]]) -> None:
         self._judge = judge
 
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         return self._judge(record, run)
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
-        return [finding(batch=fact.batch, message="learned")]
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        return [claim(batch=fact.batch, message="learned")]
 
 
 class ListSink(Sink):
@@ -91,6 +92,12 @@ class ListSink(Sink):
 
 def finding(**changes: object) -> Finding:
     """A finding with some fields changed."""
+    told = claim(**changes)
+    return told.finding(told.severity)
+
+
+def claim(**changes: object) -> Claim:
+    """A claim with some fields changed."""
     fields = {
         "code": "MG999",
         "name": "scripted",
@@ -98,4 +105,4 @@ def finding(**changes: object) -> Finding:
         "message": "it leaks",
         "advice": "stop it",
     }
-    return Finding(**{**fields, **changes})  # type: ignore[arg-type]
+    return Claim(**{**fields, **changes})  # type: ignore[arg-type]

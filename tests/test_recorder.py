@@ -20,7 +20,7 @@ from memguard.recorder import RSS_FIRST, Recorder
 from memguard.recording import Recording
 from memguard.report.summaries import summarize
 from memguard.stats import BatchRecord, Run, Stage
-from tests.fakes import MIB, ListSink, ScriptedBackend, ScriptedDetector, finding
+from tests.fakes import MIB, ListSink, ScriptedBackend, ScriptedDetector, claim
 
 
 def make(backend: Backend | None = None, **settings: object) -> Recorder:
@@ -184,7 +184,7 @@ def test_counters_are_told_as_differences_and_survive_a_reset_by_others() -> Non
 def test_one_cause_is_told_once_and_counted() -> None:
     """The same rule, place and holder is one finding; sinks hear of it once."""
     sink = ListSink()
-    recorder = make(detectors=[ScriptedDetector(lambda record, run: [finding(batch=record.batch)])], sinks=[sink])
+    recorder = make(detectors=[ScriptedDetector(lambda record, run: [claim(batch=record.batch)])], sinks=[sink])
     train(recorder, 5)
     summary = recorder.close()
     assert [(f.count, f.batch) for f in summary.findings] == [(5, 0)]
@@ -197,7 +197,7 @@ def test_a_finding_that_becomes_worse_is_told_again() -> None:
     sink = ListSink()
     recorder = make(sinks=[sink])
     for severity in (Severity.INFO, Severity.CRITICAL, Severity.WARNING):
-        recorder.add(finding(severity=severity))
+        recorder.add(claim(severity=severity))
     assert [f.severity for f in sink.findings] == [Severity.INFO, Severity.CRITICAL]
     assert recorder.close().findings[0].count == 3
 
@@ -207,7 +207,7 @@ def test_the_summary_tells_how_large_a_cause_has_become() -> None:
     sink = ListSink()
     recorder = make(sinks=[sink])
     for batch, size in ((3, 100), (5, 150), (9, 1000), (12, 900)):
-        recorder.add(finding(message=f"{size} bytes", bytes=size, batch=batch))
+        recorder.add(claim(message=f"{size} bytes", bytes=size, batch=batch))
     (told,) = recorder.close().findings
     assert (told.message, told.bytes, told.batch, told.count) == ("1000 bytes", 1000, 3, 4)
     assert len(sink.findings) == 1
@@ -294,7 +294,7 @@ def test_facts_reach_the_detectors() -> None:
 
 def test_allow_silences_a_rule_in_the_batches_its_block_touches() -> None:
     """A finding made at the end of a batch in which the block was open is dropped; later ones are told."""
-    recorder = make(detectors=[ScriptedDetector(lambda record, run: [finding(code="MG101", line=record.batch)])])
+    recorder = make(detectors=[ScriptedDetector(lambda record, run: [claim(code="MG101", line=record.batch)])])
     recorder.stage_start(Stage.TRAIN)
     recorder.batch_start()
     with memguard.allow("MG101"):

@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Iterable
 from typing import ClassVar, final
 
+from memguard.claims import Claim
 from memguard.detectors.calls import Calls
 from memguard.detectors.interface import CROWDED, DEVICE, PEAKS, RETRIES, Detector
-from memguard.detectors.telling import from_post_mortem, from_record, limit_of, plural
+from memguard.detectors.telling import from_post_mortem, from_record, plural
 from memguard.facts import Fact
-from memguard.findings import Finding, Severity
-from memguard.stats import BatchRecord, Run
+from memguard.findings import Severity
+from memguard.stats import BatchRecord, Run, limit_of
 from memguard.units import format_bytes
 
 GAP, NEARLY_FULL, STREAK, SHORT_STREAK = 0.20, 0.90, 50, 12
@@ -55,7 +56,7 @@ class Fragmentation(Detector):
         self._last: BatchRecord | None = None
         self._calls = Calls()
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """An error whose request the free pieces would have held together."""
         self._calls.learn(fact)
         found = None if self._told else from_post_mortem(self, fact, run, "fragmentation")
@@ -63,7 +64,7 @@ class Fragmentation(Detector):
             self._told = True
             yield found
 
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Counts batches with a wide gap on a nearly full device."""
         limit, reserved, active = limit_of(run), record.reserved_peak_bytes, record.active_peak_bytes
         self._retries += record.num_alloc_retries or 0
@@ -80,7 +81,7 @@ class Fragmentation(Detector):
             harms = bool(self._retries) and self._is_in_pieces()
             yield self._tell(record, run, Severity.WARNING if harms else Severity.INFO)
 
-    def finish(self, run: Run) -> Iterable[Finding]:
+    def finish(self, run: Run) -> Iterable[Claim]:
         """A run that ends while it is so is told of it, where it was not too short to tell."""
         if not self._told and self._last is not None and self._streak >= SHORT_STREAK:
             yield self._tell(self._last, run, Severity.INFO)
@@ -89,7 +90,7 @@ class Fragmentation(Detector):
         """Whether it was so in most batches: segments that are only cached go back to the driver when it is needed."""
         return 2 * self._pieces > self._streak
 
-    def _tell(self, record: BatchRecord, run: Run, severity: Severity) -> Finding:
+    def _tell(self, record: BatchRecord, run: Run, severity: Severity) -> Claim:
         self._told = True
         reserved = record.reserved_peak_bytes or 0
         unused = reserved - (record.active_peak_bytes or 0)
@@ -159,12 +160,12 @@ class AllocatorThrash(Detector):
         self._last: BatchRecord | None = None
         self._calls = Calls()
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Hears where the model is called."""
         self._calls.learn(fact)
         return ()
 
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Counts retries among the last hundred batches."""
         batch, recent = record.batch, self._recent
         if self._first is None:
@@ -193,13 +194,13 @@ class AllocatorThrash(Detector):
             return
         yield self._tell(record, run, severity, retries, seen)
 
-    def finish(self, run: Run) -> Iterable[Finding]:
+    def finish(self, run: Run) -> Iterable[Claim]:
         """A single retry of a short run is worth a line, once the first batches are over."""
         if self._told is None and self._last is not None and self._first is not None:
             seen = min(self._last.batch - self._first + 1, RECENT_BATCHES)
             yield self._tell(self._last, run, Severity.INFO, sum(count for _, count in self._recent), seen)
 
-    def _tell(self, record: BatchRecord, run: Run, severity: Severity, retries: int, seen: int) -> Finding:
+    def _tell(self, record: BatchRecord, run: Run, severity: Severity, retries: int, seen: int) -> Claim:
         self._told = severity
         if _is_roomy(record, run):
             why, advice = (
@@ -273,7 +274,7 @@ class StreamHeld(Detector):
         self._recent: deque[bool] = deque(maxlen=STREAM_RECENT)
         self._told = False
 
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Counts batches whose active peak lies far above the allocated one."""
         total, active, allocated = limit_of(run), record.active_peak_bytes, record.allocated_peak_bytes
         if self._told or not total or active is None or allocated is None:

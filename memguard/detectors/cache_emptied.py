@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, final
 
+from memguard.claims import Claim
 from memguard.detectors.interface import Detector
 from memguard.detectors.telling import at, from_fact, plural
 from memguard.facts import CompiledGraphs, EmptyCacheCalls, Fact
-from memguard.findings import Finding, Severity
+from memguard.findings import Severity
 from memguard.stats import Run
 from memguard.units import format_bytes
 
@@ -35,7 +36,7 @@ class EmptyCacheInLoop(Detector):
     code: ClassVar[str] = "MG403"
     name: ClassVar[str] = "empty-cache-in-loop"
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from the number of calls."""
         if not isinstance(fact, EmptyCacheCalls):
             return
@@ -45,7 +46,7 @@ class EmptyCacheInLoop(Detector):
             return
         length = plural(fact.batches, "batch") if fact.batches <= most else plural(steps, "optimizer step")
         where = at(fact.place)
-        seconds = f", {fact.seconds:.1f} s so far" if fact.seconds and fact.seconds >= 0.1 else ""
+        seconds = f", {fact.seconds:.1f} s in all" if fact.seconds and fact.seconds >= 0.1 else ""
         yield from_fact(
             self,
             fact,
@@ -79,7 +80,7 @@ class GraphPoolsGrow(Detector):
         self._first: CompiledGraphs | None = None
         self._told = 0
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes when seven graphs, and ten, were compiled or captured after the first look."""
         if self._told >= MAX_GRAPHS or not isinstance(fact, CompiledGraphs):
             return

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, final
 
+from memguard.claims import Claim
 from memguard.detectors.interface import DEVICE, Detector
 from memguard.detectors.telling import from_fact, from_record
 from memguard.facts import Fact, OtherDevice, RankPeaks
-from memguard.findings import Finding, Severity
+from memguard.findings import Severity
 from memguard.stats import BatchRecord, Run, SlowStats
 from memguard.units import format_bytes
 
@@ -50,7 +51,7 @@ class ForeignMemory(Detector):
         self._slow: SlowStats | None = None
         self._seen: SlowStats | None = None
 
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Compares what the driver says with what PyTorch reserved."""
         own, self._last = record.reserved_peak_bytes or record.reserved_bytes or 0, record
         if own > self._own:
@@ -64,7 +65,7 @@ class ForeignMemory(Detector):
             return ()  # in nearly every batch: the slow lane has something new to say every second or few
         return self._compare(own, record, run)
 
-    def _compare(self, own: int, record: BatchRecord, run: Run) -> Iterable[Finding]:
+    def _compare(self, own: int, record: BatchRecord, run: Run) -> Iterable[Claim]:
         self._batches += 1
         total, used, reserved = run.device_total_bytes, record.device_used_bytes, record.reserved_bytes
         if not total or used is None or reserved is None or self._batches <= BASELINE_BATCH:
@@ -96,20 +97,20 @@ class ForeignMemory(Detector):
         else:
             yield from self._tell_start(foreign, record, run)
 
-    def finish(self, run: Run) -> Iterable[Finding]:
+    def finish(self, run: Run) -> Iterable[Claim]:
         """A run too short for a second reading is judged by its first, less all that this process ever held."""
         if self._last is not None and self._used is not None:
             own = max(self._own_ever, self._own)
             yield from self._tell_start(max(self._used - own, 0), self._last, run)
 
-    def _tell_start(self, foreign: int, record: BatchRecord, run: Run) -> Iterable[Finding]:
+    def _tell_start(self, foreign: int, record: BatchRecord, run: Run) -> Iterable[Claim]:
         total = run.device_total_bytes
         if self._told_start or self._told_grown or not total or foreign <= AT_START * total:
             return
         self._told_start = True
         yield from self._tell(f"is {format_bytes(foreign)} of {format_bytes(total)}", foreign, record, run)
 
-    def _tell(self, what: str, foreign: int, record: BatchRecord, run: Run) -> Iterable[Finding]:
+    def _tell(self, what: str, foreign: int, record: BatchRecord, run: Run) -> Iterable[Claim]:
         others = run.slow.other_processes
         pids = ", ".join(f"{pid}" for pid, _ in others[:5]) if others else ""
         yield from_record(
@@ -145,7 +146,7 @@ class WrongDevice(Detector):
     code: ClassVar[str] = "MG602"
     name: ClassVar[str] = "wrong-device"
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from memory seen on another device."""
         if not isinstance(fact, OtherDevice):
             return
@@ -183,7 +184,7 @@ class RankImbalance(Detector):
     code: ClassVar[str] = "MG603"
     name: ClassVar[str] = "rank-imbalance"
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Compares the ranks' peaks."""
         if not isinstance(fact, RankPeaks) or len(fact.peaks) < 2 or not run.device_total_bytes:
             return

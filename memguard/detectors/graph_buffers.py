@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, final
 
+from memguard.claims import Claim, Evidence
 from memguard.detectors.interface import Detector
 from memguard.detectors.telling import at, from_fact, plural
 from memguard.facts import Fact, FunctionContextHolds, GradientsWithGraph, SavedAfterBackward
-from memguard.findings import Finding, Severity
+from memguard.findings import Severity
 from memguard.stats import Run
 from memguard.units import format_bytes
 
@@ -35,7 +36,7 @@ class RetainGraph(Detector):
     def __init__(self) -> None:
         self._seen = self._in_batch = 0
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes when it happened in two batches: once may be a look at the graph."""
         if not isinstance(fact, SavedAfterBackward):
             return
@@ -57,6 +58,7 @@ class RetainGraph(Detector):
                 f"through it again: a state is carried over without detach ({size} are still held).",
                 "detach the state where the batch ends; then retain_graph=True can go.",
                 nbytes=fact.bytes or None,
+                evidence=Evidence.PEAK,
             )
             return
         if fact.part:
@@ -71,6 +73,7 @@ class RetainGraph(Detector):
                 "add the losses of one model up and call backward once, or give the model that this backward trains an "
                 "input without that part's graph (fake.detach(), as GANs do); then retain_graph=True can go.",
                 nbytes=fact.bytes or None,
+                evidence=Evidence.PEAK,
             )
             return
         yield from_fact(
@@ -83,9 +86,10 @@ class RetainGraph(Detector):
             "drop retain_graph=True from the last backward of the batch, or sum the losses and call backward once"
             f"{f'; or let {name} go before the next forward (del {name})' if name and name.isidentifier() else ''}.",
             nbytes=fact.bytes or None,
+            evidence=Evidence.PEAK,
         )
 
-    def _within(self, fact: SavedAfterBackward, run: Run) -> Iterable[Finding]:
+    def _within(self, fact: SavedAfterBackward, run: Run) -> Iterable[Claim]:
         """A remark alone: what stands in no model's graph may have been kept for, and runs again."""
         self._in_batch += 1
         if self._in_batch < 2:
@@ -101,6 +105,7 @@ class RetainGraph(Detector):
             "of the same batch begins, so two graphs stand side by side.",
             "drop retain_graph=True from the last backward through each forward.",
             nbytes=fact.bytes or None,
+            evidence=Evidence.PEAK,
         )
 
 
@@ -123,7 +128,7 @@ class CreateGraphCycle(Detector):
     code: ClassVar[str] = "MG104"
     name: ClassVar[str] = "create-graph-cycle"
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from gradients that carry a graph."""
         if not isinstance(fact, GradientsWithGraph):
             return
@@ -155,6 +160,7 @@ class CreateGraphCycle(Detector):
                 "torch.autograd.grad(..., create_graph=True) makes no such cycle; a step that is skipped leaves none "
                 "behind then.",
                 nbytes=fact.bytes,
+                evidence=Evidence.PEAK,
             )
             return
         yield from_fact(
@@ -168,6 +174,7 @@ class CreateGraphCycle(Detector):
             "use torch.autograd.grad(..., create_graph=True), or set p.grad = None for all parameters after the step "
             "(optimizer.zero_grad() does).",
             nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
         )
 
 
@@ -189,7 +196,7 @@ class FunctionContext(Detector):
     code: ClassVar[str] = "MG105"
     name: ClassVar[str] = "function-context"
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from tensors found on a node's context."""
         if not isinstance(fact, FunctionContextHolds):
             return
@@ -209,5 +216,6 @@ class FunctionContext(Detector):
             f"pass them to ctx.save_for_backward(...) in {fact.function_name}.forward and read ctx.saved_tensors in "
             "backward.",
             nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
             name=f"{fact.function_name} ctx.{fact.attributes[0]}" if fact.attributes else fact.function_name,
         )

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar, final
 
+from memguard.claims import Claim
 from memguard.detectors.interface import DEVICE, Detector
-from memguard.detectors.kept_caches import EXPLAINED, KeptCaches, of_cache, remedy_of
+from memguard.detectors.kept_caches import KeptCaches, of_cache, remedy_of
 from memguard.detectors.kept_storage import MIN_BATCHES, views_are_much
 from memguard.detectors.ratchet import Outlook, Ratchet
 from memguard.detectors.snapshots import is_large_pile
-from memguard.detectors.telling import at, from_fact, from_post_mortem, from_record, holder, limit_of
+from memguard.detectors.telling import at, from_fact, from_post_mortem, from_record, holder
 from memguard.detectors.training_floor import TrainingFloor
 from memguard.facts import (
     AutocastOpen,
@@ -24,8 +25,9 @@ from memguard.facts import (
     SurvivingAllocations,
     ViewsPinStorage,
 )
-from memguard.findings import Finding, Severity
-from memguard.stats import BatchRecord, Run, Series, Stage
+from memguard.findings import Severity
+from memguard.stats import BatchRecord, Run, Series, Stage, limit_of
+from memguard.thresholds import EXPLAINED
 from memguard.units import format_bytes
 
 ROUNDING = 0.02
@@ -74,7 +76,7 @@ class SteadyGrowth(Detector):
         self._told = False
         self._pending: tuple[Outlook, BatchRecord] | None = None
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Remembers who was named for a growth, and by how much."""
         proven = None if self._told or self._named else from_post_mortem(self, fact, run, "leak")
         if proven is not None:
@@ -109,11 +111,11 @@ class SteadyGrowth(Detector):
                 if not self._is_cycle(found.growth.rate):
                     yield self._conclude(found, record, run)
 
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Judges the floor of training batches."""
         return self.observe_alike((record,), run)
 
-    def observe_alike(self, records: Series, run: Run) -> Iterable[Finding]:
+    def observe_alike(self, records: Series, run: Run) -> Iterable[Claim]:
         """Judges it after some that are alike."""
         end = records[0].allocated_end_bytes
         if self._told or records[0].stage is not Stage.TRAIN or end is None:
@@ -140,7 +142,7 @@ class SteadyGrowth(Detector):
             is_limited = isinstance(fact, KeptOutputs) and (fact.bounded or fact.capacity is not None)
             self._behind = None if is_limited or fact.place.line is None else fact
 
-    def _foretell(self, behind: RetainedGraphs | KeptOutputs, found: Outlook, record: BatchRecord, run: Run) -> Finding:
+    def _foretell(self, behind: RetainedGraphs | KeptOutputs, found: Outlook, record: BatchRecord, run: Run) -> Claim:
         """Who is behind it another rule has warned of; this one says when the device is full."""
         code = "MG101" if isinstance(behind, RetainedGraphs) else "MG301"
         return from_fact(
@@ -175,7 +177,7 @@ class SteadyGrowth(Detector):
             return True
         return self._piled_graphs and lined < EXPLAINED * rate * lead.batches
 
-    def _conclude(self, found: Outlook, record: BatchRecord, run: Run) -> Finding:
+    def _conclude(self, found: Outlook, record: BatchRecord, run: Run) -> Claim:
         growth, message = found.growth, _rate_of(found, run)
         lead, nbytes, severity = self._lead, round(growth.observed), Severity.CRITICAL
         cache = self._caches.behind(found)

@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import Iterable
 from typing import ClassVar, final
 
+from memguard.claims import Claim
 from memguard.detectors.host_room import free_bytes, room_bytes
 from memguard.detectors.interface import Detector
 from memguard.detectors.ratchet import EVENNESS, REACH, Outlook, Ratchet
 from memguard.detectors.telling import from_fact, from_record, holder, plural
 from memguard.detectors.training_floor import TrainingFloor
 from memguard.facts import NOWHERE, Fact, KeptOnHost
-from memguard.findings import Finding, Severity
+from memguard.findings import Severity
 from memguard.stats import BatchRecord, Run, Series, Stage
 from memguard.units import format_bytes
 
@@ -58,7 +59,7 @@ class HostGrowth(Detector):
         self._lowest: int | None = None
         self._floors: deque[int] = deque(maxlen=FLOORS)
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """A container that was seen to grow: as bad as what it will have taken when the run is over."""
         if not isinstance(fact, KeptOnHost):
             return
@@ -97,7 +98,7 @@ class HostGrowth(Detector):
             bytes_per_batch=fact.bytes_per_batch,
         )
 
-    def _cache(self, fact: KeptOnHost, run: Run) -> Finding:
+    def _cache(self, fact: KeptOnHost, run: Run) -> Claim:
         """A cache of which nobody knows yet whether its keys come again."""
         free = free_bytes(run.slow)
         room = ""
@@ -116,7 +117,7 @@ class HostGrowth(Detector):
             bytes_per_batch=fact.bytes_per_batch,
         )
 
-    def _too_large(self, fact: KeptOnHost, capacity: int, run: Run) -> Finding:
+    def _too_large(self, fact: KeptOnHost, capacity: int, run: Run) -> Claim:
         """A buffer whose bound is beyond what there is."""
         free = free_bytes(run.slow) or 0
         batches = int(free / fact.bytes_per_batch)
@@ -134,11 +135,11 @@ class HostGrowth(Detector):
             bytes_per_batch=fact.bytes_per_batch,
         )
 
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Judges the floor of resident memory."""
         return self.observe_alike((record,), run)
 
-    def observe_alike(self, records: Series, run: Run) -> Iterable[Finding]:
+    def observe_alike(self, records: Series, run: Run) -> Iterable[Claim]:
         """Judges it after some that are alike."""
         first = records[0]
         if first.stage is not Stage.TRAIN:
@@ -162,7 +163,7 @@ class HostGrowth(Detector):
         record, found = shown[0]
         return (self._reached(record, rss, found, run),)
 
-    def _reached(self, record: BatchRecord, rss: int, found: Outlook, run: Run) -> Finding:
+    def _reached(self, record: BatchRecord, rss: int, found: Outlook, run: Run) -> Claim:
         """The kernel's limit is near."""
         return from_record(
             self,
@@ -176,7 +177,7 @@ class HostGrowth(Detector):
             bytes_per_batch=found.growth.rate,
         )
 
-    def finish(self, run: Run) -> Iterable[Finding]:
+    def finish(self, run: Run) -> Iterable[Claim]:
         """A growth that went on to the end without a name and without danger is told as it ends."""
         if self._told or self._named:
             return
@@ -195,7 +196,7 @@ class HostGrowth(Detector):
         what = self._meanwhile() or (
             ", and no Python container that grows was met: a library, or something that a C extension keeps"
         )
-        yield Finding(
+        yield Claim(
             code=self.code,
             name=self.name,
             severity=Severity.INFO,

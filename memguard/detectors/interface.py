@@ -6,8 +6,8 @@ from abc import ABC
 from collections.abc import Iterable
 from typing import ClassVar
 
+from memguard.claims import Claim
 from memguard.facts import Fact
-from memguard.findings import Finding
 from memguard.stats import BatchRecord, Run, Series
 
 EVERY, PEAKS, READINGS, CROWDED, RETRIES, DEVICE = 0, 1, 2, 4, 8, 16
@@ -30,19 +30,19 @@ class Detector(ABC):
     hears: ClassVar[int] = EVERY
     """The records that can tell this rule anything; it must not mind to be shown others."""
 
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Judges one more batch, of those that it hears of."""
         return ()
 
-    def observe_alike(self, records: Series, run: Run) -> Iterable[Finding]:
+    def observe_alike(self, records: Series, run: Run) -> Iterable[Claim]:
         """Judges some that are alike, as `observe` would one by one; who hears of every batch does it faster."""
         for record in records:
             yield from self.observe(record, run)
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Judges one more fact."""
         return ()
 
-    def finish(self, run: Run) -> Iterable[Finding]:
+    def finish(self, run: Run) -> Iterable[Claim]:
         """Judges the whole run at its end."""
         return ()

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import final
 
+from memguard.claims import Claim, Evidence
 from memguard.detectors.interface import Detector
-from memguard.detectors.kept_storage import MIN_BATCHES, cause_of, never_stops, who_keeps
+from memguard.detectors.kept_storage import MIN_BATCHES, never_stops, who_keeps
 from memguard.detectors.ratchet import Outlook
-from memguard.detectors.telling import from_fact, holder, in_memory, plural
-from memguard.facts import Fact, KeptOutputs, RetainedGraphs
-from memguard.findings import Finding, Severity
+from memguard.detectors.telling import from_fact, holder, in_memory, plural, so_far
+from memguard.facts import Fact, KeptOutputs
+from memguard.findings import Severity
 from memguard.stats import Run
+from memguard.thresholds import EXPLAINED
 from memguard.units import format_bytes
 
-EXPLAINED = 0.5
-"""Share of the growth that a named cause must account for to be the whole message."""
 _REMEDY = (
     "bound it (lru_cache(maxsize=64); drop the oldest key of a dict), or key it by something that recurs, like a "
     "length or a shape: a tensor, an id() or a function made anew is another key each time."
@@ -28,16 +28,10 @@ class KeptCaches:
 
     def __init__(self) -> None:
         self._heaviest: KeptOutputs | None = None
-        self._with_graph: set[tuple[object, ...]] = set()
-        """What was told as keeping graphs (MG101, MG102): the tensors that it keeps are no second matter."""
 
-    def learn(self, rule: Detector, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, rule: Detector, fact: Fact, run: Run) -> Iterable[Claim]:
         """A warning where nothing bounds one; where it is asked for a key first, only the floor can tell."""
-        if isinstance(fact, RetainedGraphs) and not fact.rolled_out:
-            self._with_graph.add(cause_of(fact))
         if not isinstance(fact, KeptOutputs) or not fact.cached or fact.tensors < MIN_BATCHES:
-            return
-        if cause_of(fact) in self._with_graph:
             return
         if self._heaviest is None or fact.bytes_per_batch > self._heaviest.bytes_per_batch:
             self._heaviest = fact
@@ -47,12 +41,16 @@ class KeptCaches:
             run,
             Severity.WARNING if never_stops(fact, run) else Severity.INFO,
             f"{who_keeps(fact)} {fact.what or plural(fact.tensors, 'tensor')} since batch {fact.first_batch} "
-            f"{in_memory(run)}, and is a cache: {format_bytes(fact.bytes)} so far, "
+            f"{in_memory(run)}, and is a cache: {format_bytes(fact.bytes)}{so_far(run)}, "
             f"{format_bytes(fact.bytes_per_batch)} more with every batch. If its keys hardly ever come twice, it never "
             "stops growing.",
             remedy_of(fact),
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
+            evidence=Evidence.GROWTH,
+            count=fact.tensors,
+            since=fact.first_batch,
+            batches_left=0,  # whether new keys go on to come only the floor can tell
         )
 
     def behind(self, found: Outlook) -> KeptOutputs | None:

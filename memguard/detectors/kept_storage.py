@@ -6,14 +6,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar, final
 
+from memguard.claims import Claim, Evidence
 from memguard.detectors.interface import Detector
 from memguard.detectors.ratchet import WARM_UP, Ratchet
 from memguard.detectors.snapshots import Snapshots
-from memguard.detectors.telling import Room, from_fact, holder, in_memory, is_on_host, limit_of, plural
+from memguard.detectors.telling import from_fact, holder, in_memory, is_on_host, plural, so_far
 from memguard.detectors.training_floor import TrainingFloor
-from memguard.facts import Fact, KeptOutputs, KeptResults, RanOutOfMemory, RetainedGraphs, ViewsPinStorage
-from memguard.findings import Finding, Severity
-from memguard.stats import BatchRecord, Run, Series, Stage
+from memguard.facts import Fact, KeptOutputs, KeptResults, RanOutOfMemory, ViewsPinStorage
+from memguard.findings import Severity
+from memguard.stats import BatchRecord, Run, Series, Stage, limit_of, room_of
+from memguard.thresholds import EXPLAINED, LARGE_SHARE
 from memguard.units import format_bytes
 
 MIN_VIEW_BYTES = 64 * 1024**2
@@ -33,10 +35,6 @@ MIN_SHARE_OF_NUMBERS = 1e-3
 
 Less is a remark, until the floor shows that it will fill the device."""
 _REMEDY_OF_NUMBERS = "store loss.item(), or a copy of the number alone: loss.detach().clone()."
-EXPLAINED = 0.5
-"""Share of a growth towards the limit for which what is kept must account."""
-LARGE_SHARE = 0.2
-"""Of the device, held by outputs that are kept."""
 EVALUATIONS = 50
 """So many more would fill the device, where nobody knows how many are to come."""
 _REMEDY_OF_RESULTS = "collect the results of an evaluation on the CPU (x.cpu()), or keep what is computed from them."
@@ -65,20 +63,16 @@ class OutputsAccumulate(Detector):
     name: ClassVar[str] = "outputs-accumulate"
 
     def __init__(self) -> None:
-        self._room = Room()
         self._snapshots = Snapshots()
         self._newest: dict[Stage, BatchRecord] = {}
         self._mild: KeptOutputs | None = None
         """What was only remarked on in training, for something seems to bound it."""
         self._floor: TrainingFloor | None = None
-        self._with_graph: set[tuple[object, ...]] = set()
-        """What was told as keeping graphs (MG101, MG102): the tensors that it keeps are no second matter."""
         self._told: list[KeptOutputs | KeptResults] = []
         """What was told with a warning."""
 
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
-        """Learns how much room is left, and how far this pass is; a remark may turn out to be more than that."""
-        self._room.observe(record)
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
+        """Learns how far this pass is; a remark may turn out to be more than that."""
         self._newest[record.stage] = record
         fact, end = self._mild, record.allocated_end_bytes
         if fact is None or self._floor is None or record.stage is not Stage.TRAIN or end is None:
@@ -94,14 +88,14 @@ class OutputsAccumulate(Detector):
         )
         return (self._worse(fact, run, message, record.batch, round(found.growth.observed)),)
 
-    def observe_alike(self, records: Series, run: Run) -> Iterable[Finding]:
-        """Of the room left the first one told; how far the pass is the last one tells."""
+    def observe_alike(self, records: Series, run: Run) -> Iterable[Claim]:
+        """How far the pass is the last one tells."""
         if self._mild is not None:
             return super().observe_alike(records, run)
         self._newest[records[-1].stage] = records[-1]
         return ()
 
-    def _worse(self, fact: KeptOutputs, run: Run, message: str, batch: int, nbytes: int | None) -> Finding:
+    def _worse(self, fact: KeptOutputs, run: Run, message: str, batch: int, nbytes: int | None) -> Claim:
         """What was remarked on is critical after all."""
         self._mild = self._floor = None
         remedy = fact.remedy or _REMEDY
@@ -116,7 +110,7 @@ class OutputsAccumulate(Detector):
             bytes_per_batch=fact.bytes_per_batch,
         )
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes: critical if it will not fit, a warning if it never stops, else only told."""
         if isinstance(fact, RanOutOfMemory):
             mild, leaked = self._mild, fact.cause == "leak" and not fact.caught
@@ -125,30 +119,20 @@ class OutputsAccumulate(Detector):
             return
         if isinstance(fact, KeptResults):
             yield from self._of_evaluations(fact, run)
-        if isinstance(fact, RetainedGraphs) and not fact.rolled_out:
-            self._with_graph.add(cause_of(fact))
         self._snapshots.learn(fact)
         if not isinstance(fact, KeptOutputs) or fact.tensors < MIN_BATCHES or fact.cached or fact.weights:
             return  # MG501 tells of caches, MG308 of models
         left = fact.batches_left
         if left is None:
             left = self._left(fact.stage, run) if fact.bounded or fact.stage.evaluates else run.batches_left
-        severity = Severity.INFO
-        if left is not None and self._room.severity(run, fact.bytes_per_batch, left) is Severity.CRITICAL:
-            severity = Severity.CRITICAL
-        elif never_stops(fact, run):
-            severity = Severity.WARNING
-        elif fact.bytes >= LARGE_SHARE * (limit_of(run) or float("inf")) and not self._fits(fact, run):
-            severity = Severity.WARNING  # it may end with the pass, yet the device is a good part full of it
-        if severity is not Severity.CRITICAL and fact.place.line is not None and cause_of(fact) in self._with_graph:
-            return
+        severity = Severity.WARNING if never_stops(fact, run) else Severity.INFO
         beside = self._beside(fact)
         if severity is Severity.WARNING and beside is not None:
             severity = Severity.INFO  # one cause, one warning
         elif severity is Severity.INFO and fact.stage is Stage.TRAIN:
             self._mild = fact  # and the batches before it were a warm-up as well
             self._floor = self._floor or TrainingFloor(Ratchet(warm_up=max(WARM_UP - fact.batch, 0)))
-        if self._snapshots.explain(fact) is not None and not (fact.bounded and severity is Severity.CRITICAL):
+        if self._snapshots.explain(fact) is not None and not (fact.bounded and self._overflows(fact, run, left)):
             return  # MG308 tells of them
         what = fact.what or (f"the states of {fact.metric}" if fact.metric else plural(fact.tensors, "tensor"))
         if fact.numbers:
@@ -166,17 +150,28 @@ class OutputsAccumulate(Detector):
             run,
             severity,
             f"{who_keeps(fact, beside)} {what} since batch {fact.first_batch} {in_memory(run)}: "
-            f"{format_bytes(fact.bytes)} so "
-            f"far, {format_bytes(fact.bytes_per_batch)} more with every batch{more}.",
+            f"{format_bytes(fact.bytes)}{so_far(run)}, {format_bytes(fact.bytes_per_batch)} more with every "
+            f"batch{more}.",
             fact.remedy or (_REMEDY_OF_NUMBERS if fact.numbers else _REMEDY_ON_HOST if is_on_host(run) else _REMEDY),
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
+            evidence=Evidence.GROWTH,
+            count=fact.tensors,
+            since=fact.first_batch,
+            batches_left=left if left is not None else 0,
+            is_limited=beside is not None or self._fits(fact, run),
         )
 
-    def _of_evaluations(self, fact: KeptResults, run: Run) -> Iterable[Finding]:
+    @staticmethod
+    def _overflows(fact: KeptOutputs, run: Run, left: int | None) -> bool:
+        """Whether what the batches to come bring is more than there is room for."""
+        room = room_of(run)
+        return room is not None and left is not None and fact.bytes_per_batch * left > room
+
+    def _of_evaluations(self, fact: KeptResults, run: Run) -> Iterable[Claim]:
         """Few and large results: a warning where the evaluations to come will fill a good part of the device."""
         limit, left, each = limit_of(run), run.batches_left, fact.bytes_per_evaluation
-        room = self._room.left(run)
+        room = room_of(run)
         much = limit is not None and fact.bytes >= LARGE_SHARE * limit
         if limit is not None and left is not None:
             much = much or fact.bytes + each * (left // fact.batches_per_evaluation) >= LARGE_SHARE * limit
@@ -193,15 +188,18 @@ class OutputsAccumulate(Detector):
             fact,
             run,
             Severity.WARNING if warns else Severity.INFO,
-            f"{who_keeps(fact, beside)} the results of evaluations {in_memory(run)}: {format_bytes(fact.bytes)} so "
-            f"far, {format_bytes(each)} more with every evaluation.",
+            f"{who_keeps(fact, beside)} the results of evaluations {in_memory(run)}: {format_bytes(fact.bytes)}"
+            f"{so_far(run)}, {format_bytes(each)} more with every evaluation.",
             _REMEDY_ON_HOST if is_on_host(run) else _REMEDY_OF_RESULTS,
             nbytes=fact.bytes,
+            evidence=Evidence.GROWTH,
+            count=fact.results,
+            is_limited=not warns,
         )
 
     def _fits(self, fact: KeptOutputs, run: Run) -> bool:
         """Whether there is room for all that it can have, where that is known: a memory of so many samples."""
-        room = self._room.left(run)
+        room = room_of(run)
         if fact.capacity is None or room is None:
             return False
         return max(fact.capacity - fact.tensors, 0) * fact.bytes / fact.tensors <= room
@@ -265,7 +263,7 @@ class ViewPinsStorage(Detector):
     code: ClassVar[str] = "MG302"
     name: ClassVar[str] = "view-pins-storage"
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes where the views use less than an eighth of much memory, or of memory that grows."""
         if not isinstance(fact, ViewsPinStorage) or fact.used_bytes * TIMES >= fact.pinned_bytes:
             return
@@ -281,4 +279,6 @@ class ViewPinsStorage(Detector):
             f"{format_bytes(fact.pinned_bytes)} of storage alive.",
             "clone the slice before keeping it: x[:, 0].clone().",
             nbytes=fact.pinned_bytes,
+            evidence=Evidence.GROWTH if fact.grows else Evidence.HELD,
+            count=fact.views,
         )

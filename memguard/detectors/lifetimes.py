@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, final
 
-from memguard.detectors.interface import PEAKS, Detector
-from memguard.detectors.telling import Room, from_fact, holder, in_code, is_some_of_peak, limit_of, plural
+from memguard.claims import Claim, Evidence
+from memguard.detectors.interface import Detector
+from memguard.detectors.telling import from_fact, holder, in_code, is_some_of_peak, plural
 from memguard.facts import Fact, LargeLocals, PreviousOutputsAlive, ReboundTensor
-from memguard.findings import Finding, Severity
-from memguard.stats import BatchRecord, Run
+from memguard.findings import Severity
+from memguard.stats import Run, limit_of, room_of
 from memguard.units import format_bytes
 
 MIN_BYTES = 64 * 1024**2
@@ -42,18 +43,11 @@ class PreviousBatchAlive(Detector):
 
     code: ClassVar[str] = "MG303"
     name: ClassVar[str] = "previous-batch-alive"
-    hears: ClassVar[int] = PEAKS
 
     def __init__(self) -> None:
-        self._room = Room()
         self._seen = 0
 
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
-        """Learns how much room is left."""
-        self._room.observe(record)
-        return ()
-
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes where it is much, in more than one batch, and the peak comes where it adds to it."""
         if not isinstance(fact, PreviousOutputsAlive):
             return
@@ -65,7 +59,7 @@ class PreviousBatchAlive(Detector):
         self._seen += 2 if fact.steady else 1
         if self._seen < 2:
             return
-        left = self._room.left(run)
+        left = room_of(run)
         near = left is not None and limit is not None and left < LITTLE_ROOM * limit
         # What is there until the backward may be wanted there, as an earlier output that the loss compares with.
         matters = _much_of_device(fact.bytes, limit) and ((near and fact.peak_in_forward is not False) or fact.graph)
@@ -78,6 +72,7 @@ class PreviousBatchAlive(Detector):
             f"{', with the graph' if fact.graph else ''}: both stand side by side at the peak.",
             _let_go(in_code(fact.place)),
             nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
         )
 
 
@@ -102,7 +97,7 @@ class LocalsAlive(Detector):
     code: ClassVar[str] = "MG304"
     name: ClassVar[str] = "locals-alive"
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes where it is much."""
         if not isinstance(fact, LargeLocals) or not _matters(fact.bytes, run, fact.peak_bytes or 0):
             return
@@ -123,6 +118,7 @@ class LocalsAlive(Detector):
             f"del {', '.join(name if name.isidentifier() else '_' for name in fact.names[:5])} after the last use, or "
             f"{split}.",
             nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
             name=names,
         )
 
@@ -142,19 +138,11 @@ class RebindDoubles(Detector):
 
     code: ClassVar[str] = "MG305"
     name: ClassVar[str] = "rebind-doubles"
-    hears: ClassVar[int] = PEAKS
 
-    def __init__(self) -> None:
-        self._peak = 0
-
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
-        """Learns the peak."""
-        self._peak = max(self._peak, record.allocated_peak_bytes or 0)
-        return ()
-
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes where it is a part of the peak."""
-        if not isinstance(fact, ReboundTensor) or not self._peak or not is_some_of_peak(fact.bytes, self._peak):
+        peak = run.peak_bytes or 0
+        if not isinstance(fact, ReboundTensor) or not peak or not is_some_of_peak(fact.bytes, peak):
             return
         yield from_fact(
             self,
@@ -165,9 +153,10 @@ class RebindDoubles(Detector):
             + (
                 "two models, the old one's gradients and optimizer state besides."
                 if fact.model
-                else f"{plural(2, 'copy')} at the peak of {format_bytes(self._peak)}."
+                else f"{plural(2, 'copy')} at the peak of {format_bytes(peak)}."
             ),
             f"{'' if fact.model else 'write in place, or '}del {fact.place.holder or 'it'} first"
             f"{', and its optimizer' if fact.model else ''}.",
             nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
         )

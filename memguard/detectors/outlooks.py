@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar, final
 
+from memguard.claims import Claim
 from memguard.detectors.calls import Calls
 from memguard.detectors.interface import CROWDED, DEVICE, Detector
 from memguard.detectors.size_curve import REACH, fit
-from memguard.detectors.telling import from_fact, from_post_mortem, from_record, limit_of
+from memguard.detectors.telling import from_fact, from_post_mortem, from_record
 from memguard.facts import (
     Fact,
     InputSize,
@@ -21,8 +22,8 @@ from memguard.facts import (
     RanOutOfMemory,
     RetainedGraphs,
 )
-from memguard.findings import Finding, Severity
-from memguard.stats import BatchRecord, Run, SlowStats, Stage
+from memguard.findings import Severity
+from memguard.stats import BatchRecord, Run, SlowStats, Stage, limit_of
 from memguard.units import format_bytes
 
 MIN_POINTS = 12
@@ -61,7 +62,7 @@ class OptimizerState(Detector):
         self._told = False
         self._places: dict[str, Place] = {}
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Adds the state to the peak; or hears that it did not fit, where that was not to be foreseen."""
         if isinstance(fact, OptimizerStateAhead):
             self._places[fact.optimizer] = fact.place
@@ -122,7 +123,7 @@ class LongestBatch(Detector):
         self._told = self._told_far = False
         self._calls = Calls()
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Remembers a batch's size, and the largest to come; or hears that a long one failed."""
         self._calls.learn(fact)
         found = None if self._told else from_post_mortem(self, fact, run, "long-batch")
@@ -135,7 +136,7 @@ class LongestBatch(Detector):
                 self._largest = fact
             yield from self._judge(fact, run)
 
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Remembers the peak of a batch; its size may be told before or after."""
         if record.stage is not Stage.TRAIN or record.allocated_peak_bytes is None or self._told:
             return ()
@@ -144,7 +145,7 @@ class LongestBatch(Detector):
             del self._peaks[next(iter(self._peaks))]
         return self._judge(record, run) if self._elements else ()
 
-    def _judge(self, of: InputSize | BatchRecord, run: Run) -> Iterable[Finding]:
+    def _judge(self, of: InputSize | BatchRecord, run: Run) -> Iterable[Claim]:
         batch = of.batch
         if batch not in self._elements or batch not in self._peaks:
             return
@@ -183,7 +184,7 @@ class LongestBatch(Detector):
             nbytes=round(predicted - limit),
         )
 
-    def _judge_rising(self, batch: int, limit: int, run: Run) -> Iterable[Finding]:
+    def _judge_rising(self, batch: int, limit: int, run: Run) -> Iterable[Claim]:
         """Nobody knows the longest batch, yet they come sorted: by half of what they rose so far they will not fit."""
         sizes = [size for size, _ in self._points]
         if self._told_far or any(after <= before for before, after in itertools.pairwise(sizes)):
@@ -236,13 +237,13 @@ class LowHeadroom(Detector):
         self._told = False
         self._calls = Calls()
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Hears of what makes memory grow, and where the model is called."""
         self._calls.learn(fact)
         self._grows = self._grows or isinstance(fact, (KeptOutputs, RetainedGraphs))
         return ()
 
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Compares the peak with what there is; three such batches make it a habit."""
         total, peak = run.device_total_bytes, record.allocated_peak_bytes
         self._batches += 1

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, final
 
+from memguard.claims import Claim
 from memguard.detectors.host_room import SampledGrowth, free_bytes
 from memguard.detectors.host_room import left as told_left
 from memguard.detectors.interface import READINGS, Detector
 from memguard.detectors.telling import from_fact, from_record, holder
 from memguard.facts import Fact, KeptOnHost, PinnedCacheGrows
-from memguard.findings import Finding, Severity
+from memguard.findings import Severity
 from memguard.stats import BatchRecord, Run
 from memguard.units import format_bytes
 
@@ -36,7 +37,7 @@ class PinnedGrowth(Detector):
         self._sampled = SampledGrowth()
         self._named = False
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """A container that keeps pinned tensors; or a cache that held more at each look."""
         free = free_bytes(run.slow)
         if isinstance(fact, KeptOnHost) and fact.pinned and not fact.bounded:
@@ -67,7 +68,7 @@ class PinnedGrowth(Detector):
                 nbytes=fact.bytes,
             )
 
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Judges each new reading."""
         slow = run.slow
         rate = self._sampled.grows(slow, slow.pinned_bytes, record.time)

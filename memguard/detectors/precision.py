@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, final
 
+from memguard.claims import Claim, Evidence
 from memguard.detectors.interface import Detector
-from memguard.detectors.telling import from_fact, is_some_of_peak, limit_of, plural
+from memguard.detectors.telling import from_fact, is_some_of_peak, plural
 from memguard.facts import AutocastOpen, Fact, LargeLogits
-from memguard.findings import Finding, Severity
-from memguard.stats import Run
+from memguard.findings import Severity
+from memguard.stats import Run, limit_of
 from memguard.units import format_bytes
 
 WIDE = 16_384
@@ -37,7 +38,7 @@ class LogitsUpcast(Detector):
     code: ClassVar[str] = "MG310"
     name: ClassVar[str] = "logits-upcast"
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes where the peak came after the forward, and rose by at least a float32 copy, or consists of them."""
         if isinstance(fact, LargeLogits) and fact.upcast:
             yield from self._upcast(fact, run)
@@ -63,9 +64,10 @@ class LogitsUpcast(Detector):
             f"log-softmax.",
             "use a fused or chunked cross-entropy, or compute logits and loss in slices.",
             nbytes=fact.extra_bytes,
+            evidence=Evidence.PEAK,
         )
 
-    def _upcast(self, fact: LargeLogits, run: Run) -> Iterable[Finding]:
+    def _upcast(self, fact: LargeLogits, run: Run) -> Iterable[Claim]:
         """Copies of half-precision logits were seen at the peak: however many classes there are."""
         total, copies = limit_of(run), fact.extra_bytes or 0
         if copies < fact.float32_bytes or not fact.peak_bytes or not is_some_of_peak(copies, fact.peak_bytes):
@@ -81,6 +83,7 @@ class LogitsUpcast(Detector):
             f"{format_bytes(fact.peak_bytes)}.",
             "use a fused or chunked cross-entropy, or cast and compute the loss in slices; no float() on all logits.",
             nbytes=copies,
+            evidence=Evidence.PEAK,
         )
 
 
@@ -99,7 +102,7 @@ class AutocastCache(Detector):
     code: ClassVar[str] = "MG311"
     name: ClassVar[str] = "autocast-cache"
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from a region that stayed open over batches."""
         if not isinstance(fact, AutocastOpen):
             return
@@ -113,4 +116,5 @@ class AutocastCache(Detector):
             f"weights{size} until it ends.",
             "open torch.autocast around each forward and its loss, or pass cache_enabled=False.",
             nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
         )

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar, final
 
+from memguard.claims import Claim, Evidence
 from memguard.detectors.interface import Detector
-from memguard.detectors.telling import at, from_fact, holder, limit_of, plural
+from memguard.detectors.telling import at, from_fact, holder, plural
 from memguard.facts import ExceptionHolds, Fact, FreedByCollector, FunctionContextHolds
-from memguard.findings import Finding, Severity
-from memguard.stats import Run
+from memguard.findings import Severity
+from memguard.stats import Run, limit_of
 from memguard.units import format_bytes
 
 MIN_SHARE = 0.01
@@ -41,7 +42,7 @@ class ReferenceCycle(Detector):
         self._context = False
         """Whether a context that keeps its own output was told (MG105): what a circle without a name is then."""
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes at the second look with much memory, or with graphs of several batches."""
         if isinstance(fact, FunctionContextHolds):
             self._context = self._context or fact.cycle
@@ -106,7 +107,7 @@ class ExceptionKeeps(Detector):
     code: ClassVar[str] = "MG307"
     name: ClassVar[str] = "exception-holds"
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from an error that is being handled while a forward runs, or that somebody keeps."""
         if not isinstance(fact, ExceptionHolds):
             return
@@ -133,4 +134,6 @@ class ExceptionKeeps(Detector):
             message,
             advice,
             nbytes=fact.bytes or None,
+            evidence=Evidence.HELD,
+            names=fact.names,
         )

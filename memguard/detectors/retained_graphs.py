@@ -6,12 +6,16 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, final
 
-from memguard.detectors.interface import PEAKS, Detector
-from memguard.detectors.telling import Room, at, from_fact, from_post_mortem, holder, in_code, plural
+from memguard.claims import Claim, Evidence
+from memguard.detectors.interface import Detector
+from memguard.detectors.telling import at, from_fact, from_post_mortem, holder, in_code, plural, so_far
 from memguard.facts import Fact, FunctionContextHolds, Place, RanOutOfMemory, RetainedGraphs
-from memguard.findings import Finding, Severity
-from memguard.stats import BatchRecord, Run
+from memguard.findings import Severity
+from memguard.stats import Run
 from memguard.units import format_bytes
+
+LEAST_GRAPH_BYTES = 512
+"""Of one graph on the device, the smallest block of its allocator: less is the number that it ends in."""
 
 
 @final
@@ -35,20 +39,13 @@ class RetainedGraph(Detector):
 
     code: ClassVar[str] = "MG101"
     name: ClassVar[str] = "retained-graph"
-    hears: ClassVar[int] = PEAKS
 
     def __init__(self) -> None:
-        self._room = Room()
         self._cycle = False
         """Whether a context that keeps its own output was told (MG105): a circle through C++, without a name."""
         self._told: list[Place] = []
 
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
-        """Learns how much room is left."""
-        self._room.observe(record)
-        return ()
-
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from retained graphs that no recurrent state carries."""
         if isinstance(fact, FunctionContextHolds):
             self._cycle = self._cycle or fact.cycle
@@ -61,7 +58,7 @@ class RetainedGraph(Detector):
         what = f"a graph that got longer over {_of_what(fact)}"
         if not fact.deepened:
             what = f"the graphs of {_of_what(fact)} alive"
-        message = f"{_who(fact)} keeps {what}{_since(fact)}{_cost(fact)}."
+        message = f"{_who(fact)} keeps {what}{_since(fact)}{_cost(fact, run)}."
         name = fact.place.holder or "it"
         advice = (
             f"store the value without its graph: detach what goes into {name} (x.detach(), or x.item() for a number)"
@@ -83,11 +80,15 @@ class RetainedGraph(Detector):
             self,
             fact,
             run,
-            Severity.INFO if known else self._room.severity(run, per_batch, None),
+            Severity.INFO if known else Severity.WARNING,
             message,
             advice + ".",
             nbytes=fact.bytes,
             bytes_per_batch=per_batch,
+            evidence=Evidence.GROWTH,
+            count=fact.graphs,
+            since=fact.first_batch,
+            is_limited=known,
         )
 
 
@@ -109,17 +110,8 @@ class CarriedState(Detector):
 
     code: ClassVar[str] = "MG102"
     name: ClassVar[str] = "carried-state"
-    hears: ClassVar[int] = PEAKS
 
-    def __init__(self) -> None:
-        self._room = Room()
-
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
-        """Learns how much room is left."""
-        self._room.observe(record)
-        return ()
-
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from retained graphs that the newest graph reaches."""
         yield from _ran_out(self, fact, run)
         if not isinstance(fact, RetainedGraphs) or not fact.carried:
@@ -131,18 +123,22 @@ class CarriedState(Detector):
             fact,
             run,
             # A roll-out that nobody trains on lacks a no_grad rather than a detach: MG201 tells that.
-            Severity.INFO if fact.rolled_out else max(self._room.severity(run, per_batch, None), Severity.WARNING),
+            Severity.INFO if fact.rolled_out else Severity.WARNING,
             f"{_who(fact)} carries the graph from batch to batch: the graph of this forward reaches back over "
-            f"{_of_what(fact)}{_cost(fact)}.",
+            f"{_of_what(fact)}{_cost(fact, run)}.",
             f"cut the graph between batches: {name} = {name}.detach() (of a tuple, each part)"
             f"{'' if fact.backward or fact.together else '; if it is evaluation, run it under torch.no_grad()'}"
             f"{f'; then drop retain_graph=True from the backward at {backward}' if backward else ''}.",
             nbytes=fact.bytes,
             bytes_per_batch=per_batch,
+            evidence=Evidence.GROWTH,
+            count=fact.graphs,
+            since=fact.first_batch,
+            is_limited=fact.rolled_out,
         )
 
 
-def _ran_out(rule: Detector, fact: Fact, run: Run) -> Iterator[Finding]:
+def _ran_out(rule: Detector, fact: Fact, run: Run) -> Iterator[Claim]:
     """Of graphs that filled the device before anything was told of them."""
     proven = from_post_mortem(rule, fact, run, "leak")
     if proven is not None and isinstance(fact, RanOutOfMemory) and fact.rule == rule.code:
@@ -177,11 +173,12 @@ def _since(fact: RetainedGraphs) -> str:
     return batches
 
 
-def _cost(fact: RetainedGraphs) -> str:
-    """What it takes; of a graph that is known by its depth alone, nobody knows that."""
+def _cost(fact: RetainedGraphs, run: Run) -> str:
+    """What it takes; of a graph that is known by its depth alone, that is unknown. A few numbers are no size."""
     if fact.deepened:
         return ""
-    size = f": {format_bytes(fact.bytes)} so far" if fact.bytes else ""
+    much = (fact.bytes or 0) >= LEAST_GRAPH_BYTES * fact.graphs
+    size = f": {format_bytes(fact.bytes)}{so_far(run)}" if much else ""
     if fact.backward and not fact.saves and fact.retained_by.line is None:
         return f"{size}, and the graphs' nodes in host memory" if size else ": at least their nodes, in host memory"
     return f"{size}, every saved activation included"

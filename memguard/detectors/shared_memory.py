@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, final
 
+from memguard.claims import Claim
 from memguard.detectors.interface import READINGS, Detector
 from memguard.detectors.telling import from_fact, from_record, holder
 from memguard.facts import Fact, KeptOnHost
-from memguard.findings import Finding, Severity
+from memguard.findings import Severity
 from memguard.stats import BatchRecord, Run, SlowStats
 from memguard.units import format_bytes
 
@@ -42,7 +43,7 @@ class SharedMemory(Detector):
         self._told_full = False
         self._told_files = False
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """A container that keeps tensors in shared memory of batch after batch."""
         if not isinstance(fact, KeptOnHost) or not fact.from_workers:
             return  # a bound in bytes is none in open files: those of one epoch are enough
@@ -63,7 +64,7 @@ class SharedMemory(Detector):
             bytes_per_batch=fact.bytes_per_batch,
         )
 
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Judges each new reading; without workers there is nothing to hand over."""
         slow = run.slow
         if slow is self._newest or not slow.num_workers:
@@ -85,7 +86,7 @@ class SharedMemory(Detector):
         if slow.open_files is not None and not self._told_files:
             yield from self._judge_files(record, run, slow.open_files)
 
-    def _judge_files(self, record: BatchRecord, run: Run, files: int) -> Iterable[Finding]:
+    def _judge_files(self, record: BatchRecord, run: Run, files: int) -> Iterable[Claim]:
         if self._files and files < self._files[-1][1]:
             self._files.clear()
         self._files.append((record.batch, files))

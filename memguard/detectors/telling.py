@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import final
-
+from memguard.claims import Claim, Evidence
 from memguard.detectors.interface import Detector
 from memguard.facts import NOWHERE, Fact, Place, RanOutOfMemory
-from memguard.findings import Finding, Severity
+from memguard.findings import Severity
 from memguard.places import place_text
 from memguard.stats import BatchRecord, Run
 
@@ -59,8 +58,14 @@ def from_fact(
     nbytes: int | None = None,
     bytes_per_batch: float | None = None,
     name: str | None = None,
-) -> Finding:
-    """A finding at the place of a fact.
+    evidence: Evidence = Evidence.OTHER,
+    count: int = 1,
+    since: int | None = None,
+    batches_left: int | None = None,
+    is_limited: bool = False,
+    names: tuple[str, ...] = (),
+) -> Claim:
+    """A claim at the place of a fact.
 
     Args:
         rule: The rule that concludes.
@@ -72,9 +77,15 @@ def from_fact(
         nbytes: Bytes it concerns.
         bytes_per_batch: How fast they grow.
         name: The holder, where it is not the place's.
+        evidence: What kind of memory it is about.
+        count: Graphs, tensors or copies that it tells of.
+        since: Batch from which on they came.
+        batches_left: Batches to come that bring more, where known.
+        is_limited: Whether it will never be more than there is room for.
+        names: Other names that hold the same memory.
     """
     place = fact.place
-    return Finding(
+    return Claim(
         code=rule.code,
         name=rule.name,
         severity=severity,
@@ -90,6 +101,12 @@ def from_fact(
         bytes=nbytes,
         bytes_per_batch=bytes_per_batch,
         rank=run.rank,
+        evidence=evidence,
+        count=count,
+        since=since,
+        batches_left=batches_left,
+        is_limited=is_limited,
+        names=names,
     )
 
 
@@ -104,9 +121,9 @@ def from_record(
     nbytes: int | None = None,
     bytes_per_batch: float | None = None,
     place: Place = NOWHERE,
-) -> Finding:
-    """A finding that rests on the records alone; the arguments are those of `from_fact`, and where batches are made."""
-    return Finding(
+) -> Claim:
+    """A claim that rests on the records alone; the arguments are those of `from_fact`, and where batches are made."""
+    return Claim(
         code=rule.code,
         name=rule.name,
         severity=severity,
@@ -124,8 +141,8 @@ def from_record(
     )
 
 
-def from_post_mortem(rule: Detector, fact: Fact, run: Run, cause: str) -> Finding | None:
-    """The finding of the rule that an out-of-memory error proved right, if its cause is the rule's own.
+def from_post_mortem(rule: Detector, fact: Fact, run: Run, cause: str) -> Claim | None:
+    """The claim of the rule that an out-of-memory error proved right, if its cause is the rule's own.
 
     A leak of another rule's kind is not: what keeps graphs is MG101's or MG102's. An error that the program caught is
     told without alarm: searching for a batch size means to run out.
@@ -138,41 +155,14 @@ def from_post_mortem(rule: Detector, fact: Fact, run: Run, cause: str) -> Findin
     )
 
 
-@final
-class Room:
-    """What is left of the device above the highest peak seen lately."""
-
-    __slots__ = ("_peak",)
-
-    def __init__(self) -> None:
-        self._peak: int | None = None
-
-    def observe(self, record: BatchRecord) -> None:
-        """Learns one more peak."""
-        if record.allocated_peak_bytes is not None and record.allocated_peak_bytes > (self._peak or 0):
-            self._peak = record.allocated_peak_bytes
-
-    def left(self, run: Run) -> int | None:
-        """Bytes between the highest peak and the limit; None where either is unknown."""
-        limit = limit_of(run)
-        return None if limit is None or self._peak is None else max(limit - self._peak, 0)
-
-    def severity(self, run: Run, bytes_per_batch: float | None, batches_left: int | None) -> Severity:
-        """Critical if so much more with every batch will not fit, else a warning."""
-        left, batches = self.left(run), run.batches_left if batches_left is None else batches_left
-        if left is None or batches is None or not bytes_per_batch:
-            return Severity.WARNING
-        return Severity.CRITICAL if bytes_per_batch * batches > left else Severity.WARNING
+def so_far(run: Run) -> str:
+    """What is added to a figure that goes on growing; nothing at the end, whose figures are final."""
+    return "" if run.ended else " so far"
 
 
 def is_some_of_peak(nbytes: int, peak_bytes: int) -> bool:
     """Whether so many bytes are worth a remark for what they add to a peak, however large the device is."""
     return nbytes >= max(SOME_OF_PEAK * peak_bytes, LEAST_REMARK)
-
-
-def limit_of(run: Run) -> int | None:
-    """What the process may take of the device."""
-    return run.limit_bytes if run.limit_bytes is not None else run.device_total_bytes
 
 
 def is_on_host(run: Run) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, final
 
+from memguard.claims import Claim, Evidence
 from memguard.detectors.interface import Detector
-from memguard.detectors.telling import at, from_fact, limit_of, plural
+from memguard.detectors.telling import at, from_fact, plural
 from memguard.facts import Fact, UnusedGraphs
-from memguard.findings import Finding, Severity
-from memguard.stats import Run
+from memguard.findings import Severity
+from memguard.stats import Run, limit_of
 from memguard.units import format_bytes
 
 DERIVATIVE_SHARE, DERIVATIVE_BYTES = 0.03, 64 * 1024**2
@@ -44,7 +45,7 @@ class EvalGraph(Detector):
     def __init__(self) -> None:
         self._told = _Told()
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from graphs of the evaluated model."""
         if not isinstance(fact, UnusedGraphs) or fact.frozen or self._told.differently(fact):
             return
@@ -85,10 +86,11 @@ class EvalGraph(Detector):
             "gradients are enabled there, and every activation was saved for nothing.",
             advice,
             nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
             name=fact.module,
         )
 
-    def _in_training(self, fact: UnusedGraphs, run: Run, built: str, size: str) -> Finding:
+    def _in_training(self, fact: UnusedGraphs, run: Run, built: str, size: str) -> Claim:
         if fact.alone:
             message = (
                 f"{built} in training that died without a backward{size}, more than those of its other calls, which "
@@ -101,9 +103,19 @@ class EvalGraph(Detector):
                 "evaluation that forgot both model.eval() and torch.no_grad()."
             )
             advice = f"call model.eval() before it and model.train() after it, and {_ADVICE}"
-        return from_fact(self, fact, run, Severity.WARNING, message, advice, nbytes=fact.bytes, name=fact.module)
+        return from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            message,
+            advice,
+            nbytes=fact.bytes,
+            name=fact.module,
+            evidence=Evidence.PEAK,
+        )
 
-    def _derivative(self, fact: UnusedGraphs, run: Run, size: str) -> Finding:
+    def _derivative(self, fact: UnusedGraphs, run: Run, size: str) -> Claim:
         where, limit = at(fact.place), limit_of(run)
         least = DERIVATIVE_SHARE * limit if limit else DERIVATIVE_BYTES
         return from_fact(
@@ -116,6 +128,7 @@ class EvalGraph(Detector):
             f"{size}. Without create_graph the derivative frees the activations as it goes.",
             "build that graph in training alone: create_graph=self.training.",
             nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
             name=fact.place.holder or fact.module,
         )
 
@@ -140,7 +153,7 @@ class FrozenModelGraph(Detector):
     def __init__(self) -> None:
         self._told = _Told()
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from graphs of a model that others are trained beside."""
         if not isinstance(fact, UnusedGraphs) or not fact.frozen or self._told.differently(fact):
             return
@@ -157,6 +170,7 @@ class FrozenModelGraph(Detector):
                 "graph is built and run through for nothing.",
                 f"call it under `with torch.no_grad():`, and freeze it once: {freeze}.",
                 nbytes=fact.gradients_bytes,
+                evidence=Evidence.PEAK,
                 name=called,
             )
             return
@@ -170,6 +184,7 @@ class FrozenModelGraph(Detector):
             "training that no backward ever used, while other models are trained: it serves as a frozen model.",
             f"call it under `with torch.no_grad():`, and freeze it once: {freeze}.",
             nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
             name=called,
         )
 

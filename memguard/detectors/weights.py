@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar, final
 
-from memguard.detectors.interface import PEAKS, Detector
+from memguard.claims import Claim, Evidence
+from memguard.detectors.interface import Detector
 from memguard.detectors.kept_storage import never_stops
 from memguard.detectors.snapshots import MIN_SHARE, Snapshots, is_large_pile
-from memguard.detectors.telling import Room, from_fact, holder, in_memory, is_on_host, limit_of, plural
+from memguard.detectors.telling import from_fact, holder, in_memory, is_on_host, plural
 from memguard.facts import CheckpointKept, Fact, KeptOutputs, ModelCopies, StaleGradients
-from memguard.findings import Finding, Severity
-from memguard.stats import BatchRecord, Run
+from memguard.findings import Severity
+from memguard.stats import Run, limit_of
 from memguard.units import format_bytes
 
 MIN_GRADIENT_SHARE = 0.05
@@ -41,18 +42,11 @@ class ModelCopy(Detector):
 
     code: ClassVar[str] = "MG308"
     name: ClassVar[str] = "model-copy"
-    hears: ClassVar[int] = PEAKS
 
     def __init__(self) -> None:
-        self._room = Room()
         self._snapshots = Snapshots()
 
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
-        """Learns how much room is left."""
-        self._room.observe(record)
-        return ()
-
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Tells of single ones, each of which may be wanted; warns where they pile up under one name, or are large."""
         self._snapshots.learn(fact)
         if isinstance(fact, KeptOutputs) and never_stops(fact, run):
@@ -85,37 +79,46 @@ class ModelCopy(Detector):
             f"{_wanted(fact) if fact.averaged else ''}.",
             remedy,
             nbytes=fact.bytes,
+            evidence=Evidence.HELD,
+            count=fact.copies,
+            is_limited=fact.averaged or fact.trained or fact.alike,
         )
 
-    def _growing(self, fact: KeptOutputs, pile: ModelCopies, run: Run) -> Finding:
+    def _growing(self, fact: KeptOutputs, pile: ModelCopies, run: Run) -> Claim:
         """Copies that nobody clears: however small they are, more come."""
         each = fact.bytes_per_batch
         return from_fact(
             self,
             replace(fact, place=pile.place),
             run,
-            self._room.severity(run, each, fact.batches_left),
+            Severity.WARNING,
             f"{_piled_up(pile, run)}, and more come: {format_bytes(each)} with every batch.",
             _REMEDY_OF_MODELS if pile.earlier else _remedy_of_copies(run),
             nbytes=pile.bytes,
             bytes_per_batch=each,
+            evidence=Evidence.GROWTH,
+            count=pile.copies,
+            batches_left=fact.batches_left,
         )
 
-    def _more(self, fact: KeptOutputs, run: Run) -> Finding:
+    def _more(self, fact: KeptOutputs, run: Run) -> Claim:
         """Models of which more come, and nothing else is known: neither copies, nor seen to be trained before."""
         return from_fact(
             self,
             fact,
             run,
-            self._room.severity(run, fact.bytes_per_batch, fact.batches_left),
+            Severity.WARNING,
             f"{holder(fact.place)} keeps {plural(fact.tensors, 'model')} with their weights {in_memory(run)}, and more "
             f"come: at least {format_bytes(fact.bytes_per_batch)} with every batch.",
             _REMEDY_OF_MODELS,
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
+            evidence=Evidence.GROWTH,
+            count=fact.tensors,
+            batches_left=fact.batches_left,
         )
 
-    def _earlier(self, fact: ModelCopies, run: Run, limit: int | None) -> Finding:
+    def _earlier(self, fact: ModelCopies, run: Run, limit: int | None) -> Claim:
         """Models of a series that are kept with their weights where they were trained."""
         return from_fact(
             self,
@@ -126,6 +129,8 @@ class ModelCopy(Detector):
             f"weights take {format_bytes(fact.bytes)} of the device, gradients and optimizer states besides.",
             _REMEDY_OF_MODELS,
             nbytes=fact.bytes,
+            evidence=Evidence.HELD,
+            count=fact.copies,
         )
 
 
@@ -171,19 +176,11 @@ class StaleGradient(Detector):
 
     code: ClassVar[str] = "MG309"
     name: ClassVar[str] = "stale-gradients"
-    hears: ClassVar[int] = PEAKS
 
-    def __init__(self) -> None:
-        self._peak = 0
-
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
-        """Learns the peak."""
-        self._peak = max(self._peak, record.allocated_peak_bytes or 0)
-        return ()
-
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Compares the gradients with the peak; a warning only where their room is needed."""
-        if not isinstance(fact, StaleGradients) or fact.bytes < MIN_GRADIENT_SHARE * self._peak:
+        peak = run.peak_bytes or 0
+        if not isinstance(fact, StaleGradients) or fact.bytes < MIN_GRADIENT_SHARE * peak:
             return
         if fact.lightning:
             yield from_fact(
@@ -196,11 +193,12 @@ class StaleGradient(Detector):
                 "if that room matters, and gradients are not accumulated, call optimizer.zero_grad() in "
                 "on_train_batch_end.",
                 nbytes=fact.bytes,
+                evidence=Evidence.PEAK,
             )
             return
         limit = limit_of(run)
         # A peak that comes later, in the optimizer's step, has gradients of its own: the old ones are gone by then.
-        needed = limit is not None and min(self._peak, fact.peak_bytes or self._peak) >= NEARLY_FULL * limit
+        needed = limit is not None and min(peak, fact.peak_bytes or peak) >= NEARLY_FULL * limit
         yield from_fact(
             self,
             fact,
@@ -213,6 +211,7 @@ class StaleGradient(Detector):
             else "call optimizer.zero_grad() with its default set_to_none=True before the forward, or right after "
             "step().",
             nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
         )
 
 
@@ -236,7 +235,7 @@ class CheckpointOnDevice(Detector):
     code: ClassVar[str] = "MG312"
     name: ClassVar[str] = "checkpoint-on-device"
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from a checkpoint that outlived some batches."""
         if not isinstance(fact, CheckpointKept):
             return
@@ -252,4 +251,5 @@ class CheckpointOnDevice(Detector):
             f"{format_bytes(fact.bytes)} in batch {fact.batch}.",
             f"load it with {how}, and del it after load_state_dict.",
             nbytes=fact.bytes,
+            evidence=Evidence.HELD,
         )

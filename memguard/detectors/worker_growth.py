@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, final
 
+from memguard.claims import Claim
 from memguard.detectors.host_room import SampledGrowth, free_bytes, left
 from memguard.detectors.interface import READINGS, Detector
 from memguard.detectors.ratchet import REACH
 from memguard.detectors.telling import from_fact, from_record, holder, plural
 from memguard.facts import Fact, WorkerObjects
-from memguard.findings import Finding, Severity
+from memguard.findings import Severity
 from memguard.stats import BatchRecord, Run
 from memguard.units import format_bytes
 
@@ -41,7 +42,7 @@ class WorkerGrowth(Detector):
         self._moved = False
         """Whether readings of the workers' memory differed at all: each may be seen many times."""
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """A list or dictionary of Python objects that every worker will copy; a cache only once the workers grow."""
         if not isinstance(fact, WorkerObjects):
             return
@@ -63,7 +64,7 @@ class WorkerGrowth(Detector):
             nbytes=fact.workers * fact.bytes,
         )
 
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Judges each new reading."""
         slow = run.slow
         if self._cache is not None:
@@ -84,7 +85,7 @@ class WorkerGrowth(Detector):
             nbytes=slow.workers_rss_bytes,
         )
 
-    def finish(self, run: Run) -> Iterable[Finding]:
+    def finish(self, run: Run) -> Iterable[Claim]:
         """A run too short for readings of the workers' memory hears of a cache that its source alone shows.
 
         Of one with a limit, readings that hardly differ say more: its samples are small.
@@ -92,7 +93,7 @@ class WorkerGrowth(Detector):
         if self._cache is not None and not (self._cache.elements and self._moved):
             yield self._tell_cache(self._cache, 0, run)
 
-    def _judge_cache(self, cache: WorkerObjects, run: Run) -> Iterable[Finding]:
+    def _judge_cache(self, cache: WorkerObjects, run: Run) -> Iterable[Claim]:
         private = run.slow.workers_rss_bytes
         if private is None or not run.slow.num_workers:
             return
@@ -103,7 +104,7 @@ class WorkerGrowth(Detector):
             self._cache = None
             yield self._tell_cache(cache, grown, run)
 
-    def _tell_cache(self, cache: WorkerObjects, grown: int, run: Run) -> Finding:
+    def _tell_cache(self, cache: WorkerObjects, grown: int, run: Run) -> Claim:
         free = free_bytes(run.slow)
         limit = f"its limit of {cache.elements} is the whole dataset"
         emptied = limit if cache.elements else "nothing in the source empties it"

@@ -31,6 +31,8 @@ class RetainedGraphs(Fact):
     """Name of a graph node where they were found; all that is known of something held from C++."""
     together: bool = False
     """Whether they are forwards of one phase without a step, of whose graphs one at a time would do, or none."""
+    followed: int = 0
+    """Batches of the range whose forwards were followed: of the others nobody knows; 0 where all count already."""
     deepened: bool = False
     """Whether it is one graph, met twice, of which is known only that it got deeper in between."""
     retained_by: Place = NOWHERE

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import final
 
 from memguard.backends.interface import Backend
+from memguard.claims import Claim
 from memguard.clocks import perf_counter
-from memguard.findings import Finding, Severity
+from memguard.findings import Severity
 from memguard.stats import BatchRecord, Run, Stage
 from memguard.units import MIB, format_bytes
 
@@ -38,7 +39,7 @@ class CacheGuard:
         self.counts_batches = isinstance(policy, int)
         """Whether the policy acts between two batches: it is told of each as it ends then."""
 
-    def after_batch(self, record: BatchRecord) -> Finding | None:
+    def after_batch(self, record: BatchRecord) -> Claim | None:
         """A batch is over."""
         if not isinstance(self._policy, int) or record.stage in (Stage.OTHER, Stage.CHECKPOINT):
             return None  # ranks may differ in those, and must act after the same batches
@@ -47,7 +48,7 @@ class CacheGuard:
             return None
         return self._act(record.batch, record.stage, f"as asked, every {self._policy} batches")
 
-    def at_edge(self, stage: Stage, *, batch: int, starts: bool, run: Run) -> Finding | None:
+    def at_edge(self, stage: Stage, *, batch: int, starts: bool, run: Run) -> Claim | None:
         """A stage begins or ends."""
         if self._policy == "validation" and stage in (Stage.VALIDATION, Stage.TEST):
             return self._act(batch, stage, f"as asked, at the {'start' if starts else 'end'} of {stage.value}")
@@ -57,7 +58,7 @@ class CacheGuard:
                 return self._act(batch, stage, reason) if run.world_size == 1 else self._leave(batch, stage, reason)
         return None
 
-    def at_epoch_end(self, *, batch: int) -> Finding | None:
+    def at_epoch_end(self, *, batch: int) -> Claim | None:
         """A training epoch is over."""
         if self._policy != "epoch":
             return None
@@ -74,7 +75,7 @@ class CacheGuard:
             return None
         return f"{format_bytes(cached)} lay unused in the cache while only {format_bytes(total - used)} was free"
 
-    def _act(self, batch: int, stage: Stage, reason: str) -> Finding | None:
+    def _act(self, batch: int, stage: Stage, reason: str) -> Claim | None:
         began = perf_counter()
         returned = self._backend.empty_cache()
         seconds = perf_counter() - began
@@ -83,7 +84,7 @@ class CacheGuard:
         self._acts += 1
         self._returned_bytes += returned
         self._seconds += seconds
-        return Finding(
+        return Claim(
             code=CODE,
             name=NAME,
             severity=Severity.INFO,
@@ -95,12 +96,12 @@ class CacheGuard:
             bytes=returned,
         )
 
-    def _leave(self, batch: int, stage: Stage, reason: str) -> Finding | None:
+    def _leave(self, batch: int, stage: Stage, reason: str) -> Claim | None:
         """Says once what would have been done: a rank that empties its cache alone makes all others wait for it."""
         if self._left:
             return None
         self._left = True
-        return Finding(
+        return Claim(
             code=CODE,
             name=NAME,
             severity=Severity.INFO,

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from memguard.backends.choose import choose_backend
+from memguard.claims import Claim
 from memguard.detectors import DETECTORS, make_detectors
 from memguard.detectors.interface import Detector
 from memguard.detectors.select import codes_of
@@ -160,7 +161,7 @@ class _ToSession(Sink):
         self._recorder = recorder
 
     def finding(self, finding: Finding) -> None:
-        self._recorder.add(finding)
+        self._recorder.add(Claim.of(finding))
 
     def close(self) -> None:
         pass
@@ -177,12 +178,12 @@ class _OnDevice(Detector):
         self._rule, self._device = rule, device
         self.code, self.name, self.hears = rule.code, rule.name, rule.hears  # type: ignore[misc]
 
-    def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         return self._named(self._rule.observe(record, run))
 
-    def finish(self, run: Run) -> Iterable[Finding]:
+    def finish(self, run: Run) -> Iterable[Claim]:
         return self._named(self._rule.finish(run))
 
-    def _named(self, findings: Iterable[Finding]) -> Iterable[Finding]:
-        for each in findings:
+    def _named(self, claims: Iterable[Claim]) -> Iterable[Claim]:
+        for each in claims:
             yield replace(each, message=f"on {self._device}: {each.message}", holder=each.holder or self._device)

@@ -30,9 +30,9 @@ from memguard.backends.auto import AutoBackend
 from memguard.backends.choose import choose_backend
 from memguard.backends.host import HostMemory
 from memguard.backends.slow_lane import SlowLane, is_tight
+from memguard.claims import Claim
 from memguard.detectors import DETECTORS, make_detectors
 from memguard.detectors.select import codes_of
-from memguard.findings import Finding
 from memguard.forks import process
 from memguard.guards.empty_cache import CacheGuard
 from memguard.integrations.account import Account
@@ -527,7 +527,7 @@ class Session:
         return self.recorder.newest
 
     def _at_edge(self, stage: Stage, *, starts: bool) -> None:
-        finding: Finding | None = self.cache.at_edge(
+        finding: Claim | None = self.cache.at_edge(
             stage, batch=self.recorder.batch, starts=starts, run=self.recorder.run
         )
         if finding is not None:

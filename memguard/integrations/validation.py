@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
+from memguard.claims import Claim
 from memguard.facts import UnusedGraphs
-from memguard.findings import Finding, Severity
+from memguard.findings import Severity
 from memguard.guards.no_grad import Decision, Lookout, NoGradGuard, watch_graph
 from memguard.places import place_text
 from memguard.probes.graphs.stem import is_compiled
@@ -223,7 +224,7 @@ class ValidationGuard:
         self._noticed = True
         at = f" (first at {place_text(place.file, place.line, whole=True)})" if place.file else ""
         self._recorder.add(
-            Finding(
+            Claim(
                 code=CODE,
                 name=NAME,
                 severity=Severity.INFO,

@@ -6,8 +6,10 @@ when the graph dies; nothing here keeps a tensor or a graph alive.
 
 from __future__ import annotations
 
+import bisect
 import sys
 import weakref
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, final
@@ -169,9 +171,24 @@ class Ledger:
         self.collecting = False
         self.collected = 0
         self._dead: deque[Mark] = deque(maxlen=1024)
+        self._followed: dict[Stage, array[int]] = {}
+        """Record numbers of the batches whose forwards were followed, by stage."""
         with torch.inference_mode(False):
             self._bearer: Any = torch.empty(0, device="cpu")
         """Bears the hooks of the next node; a tensor, for torch takes them from one."""
+
+    def follows(self, stage: Stage, batch: int) -> None:
+        """A forward of this batch is followed; another one of the same batch is no news."""
+        followed = self._followed.get(stage)
+        if followed is None:
+            followed = self._followed[stage] = array("q")
+        if not followed or followed[-1] != batch:
+            followed.append(batch)
+
+    def followed(self, stage: Stage, first: int, last: int) -> int:
+        """Batches of a stage, from one record number to another, whose forwards were followed."""
+        followed = self._followed.get(stage, ())
+        return bisect.bisect_right(followed, last) - bisect.bisect_left(followed, first)
 
     def mark(self, tensors: Iterable[torch.Tensor], mark: Mark, *, output: bool = False, hook: bool = True) -> None:
         """Puts a sentinel into the graph of each tensor that has one.

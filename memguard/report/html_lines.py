@@ -26,6 +26,8 @@ class LineIndex:
         self._offset = 0
         self._count = 0
         self._causes: dict[tuple[str, str | None, int | None, str | None], dict[str, Any]] = {}
+        self._told: list[tuple[str, str | None, int | None, str | None]] = []
+        """Of each line that tells a finding its cause: the last ones are the findings of the end."""
         self._shapes: dict[int, Any] = {}
         self.session: dict[str, Any] = {}
         """What the run said of itself, updated by what it learned later."""
@@ -82,6 +84,9 @@ class LineIndex:
             self.peers.update(fallen_in([line]))
         elif kind == "end":
             self.end = line
+            if (final := line.get("final_findings")) is not None:
+                left = set(self._told[max(len(self._told) - final, 0) :])
+                self._causes = {cause: known for cause, known in self._causes.items() if cause in left}
         return True
 
     def _finding(self, line: dict[str, Any]) -> None:
@@ -93,6 +98,7 @@ class LineIndex:
         except (ValueError, TypeError, KeyError):  # of another version or damaged: the others stand
             return
         first, last = (min(known["first_batch"], batch), max(known["last_batch"], batch)) if known else (batch, batch)
+        self._told.append(finding.cause)
         self._causes[finding.cause] = {**finding.to_json(), "first_batch": first, "last_batch": last}
 
     @property

@@ -157,7 +157,8 @@ def _imbalance(worst: WorstRank, peaks: Mapping[int, int], evidence: Evidence, a
     total = session.get("device_total_bytes")
     run = Run(device=str(session.get("device", "")), device_total_bytes=total, rank=worst.rank)
     fact = RankPeaks(batch=worst.batch, stage=worst.stage, peaks=tuple(sorted(peaks.items())))
-    for finding in RankImbalance().learn(fact, run):
+    for claim in RankImbalance().learn(fact, run):
+        finding = claim.finding(claim.severity)
         why = f" Why: {'; '.join(worst.causes)}." if worst.causes else ""
         first = next((each for each in worst.findings if each.file), None)
         file, line = _place(evidence.oom).get("file"), _place(evidence.oom).get("line")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from memguard.findings import Finding
+from memguard.kept_floor import floor_of
 from memguard.recording import Recording
 from memguard.report.text import ranks_text
 from memguard.stats import STAGES
@@ -74,6 +75,7 @@ def merge(summaries: list[Summary]) -> Summary:
             known.seconds += entry.seconds
             known.peak = max(known.peak, entry.peak, key=peak_height)
             known.raise_rss(entry.host_rss_peak_bytes)
+            known.kept = max(filter(None, (known.kept, entry.kept)), key=lambda kept: kept.rise_bytes, default=None)
         findings.update({(finding.rank, finding.cause): finding for finding in summary.findings})
         merged.notes += [note for note in summary.notes if note not in merged.notes]
         merged.oom = summary.oom or merged.oom
@@ -86,6 +88,14 @@ def merge(summaries: list[Summary]) -> Summary:
         combine = max if name == "reserved_peak_bytes" else sum
         setattr(merged, name, combine(values) if values else None)
     return merged
+
+
+def _ends(recording: Recording, rows: Any) -> Iterator[tuple[int, int | None, int, bool]]:
+    """Of each record of a stage what `floor_of` takes; records without an allocator's numbers are left out."""
+    names = ("batch", "allocated_start_bytes", "allocated_end_bytes", "optimizer_steps")
+    for batch, start, end, steps in zip(*(recording.column(name)[rows].tolist() for name in names), strict=True):
+        if end == end:  # no NaN
+            yield int(batch), None if start != start else int(start), int(end), steps == steps and steps > 0
 
 
 def _count_stages(recording: Recording, summary: Summary) -> None:
@@ -115,6 +125,7 @@ def _count_stages(recording: Recording, summary: Summary) -> None:
                 index=record.index,
                 shapes=recording.shapes(record.shapes),
             ),
+            kept=floor_of(stage, _ends(recording, rows)),
             host_rss_peak_bytes=None if np.isnan(rss[rows]).all() else int(np.nanmax(rss[rows])),
         )
     for name, column in (("num_alloc_retries", "num_alloc_retries"), ("num_ooms", "num_ooms")):

@@ -28,6 +28,7 @@ def render(summary: Summary, *, ranks: int = 1) -> str:
         lines += [f"On {further.device}: {line[0].lower()}{line[1:]}" for line in _peak_lines(further)]
     lines += _stage_lines(summary)
     lines += _allocator_lines(summary)
+    lines += _kept_lines(summary)
     lines += _finding_lines(summary.findings, ranks)
     if summary.oom:
         on = f" on rank {summary.oom.get('rank', '?')}" if ranks > 1 else ""
@@ -69,8 +70,7 @@ def _headline(summary: Summary, ranks: int) -> str:
     elif not summary.batches:
         verdict = "nothing was recorded"
     else:
-        is_sound = summary.ended == "finished" and not summary.misses_training
-        verdict = "nothing to worry about" if is_sound else "no findings to look at"
+        verdict = "nothing to worry about" if summary.is_sound else "no findings to look at"
     if summary.ended is None:
         verdict += f"; {'the run' if ranks == 1 else 'a rank'} ended without a word (killed?) or still runs"
     elif summary.ended != "finished":
@@ -135,6 +135,19 @@ def _allocator_lines(summary: Summary) -> list[str]:
     return ["", *lines] if lines else []
 
 
+def _kept_lines(summary: Summary) -> list[str]:
+    """The curve in a sentence, whether or not its cause is known."""
+    if summary.risen is None:
+        return []
+    stage, kept = summary.risen
+    how = "rose" if kept.fell else "never fell and rose"
+    return [
+        "",
+        f"What stays allocated after a batch {how} from {format_bytes(kept.from_bytes)} to "
+        f"{format_bytes(kept.to_bytes)} in {stage.value}.",
+    ]
+
+
 def _finding_lines(findings: list[Finding], ranks: int) -> list[str]:
     if not findings:
         return ["", "Findings: none."]
@@ -143,7 +156,7 @@ def _finding_lines(findings: list[Finding], ranks: int) -> list[str]:
     for finding in sorted(findings, key=lambda f: (-list(Severity).index(f.severity), f.code)):
         causes.setdefault(finding.cause, []).append(finding)
     for finding, *others in causes.values():  # the same cause on several ranks is one message
-        times = f" ({finding.count} times)" if finding.count > 1 else ""
+        times = f" ({finding.count} times)" if finding.count > 1 and finding.code.startswith("MG0") else ""
         on = f" [{ranks_text([each.rank for each in (finding, *others)])}]" if ranks > 1 else ""
         lines.append(f"{_MARKS[finding.severity]} {finding.code} {finding.name}{times}{on}: {finding.message}")
         if finding.advice:

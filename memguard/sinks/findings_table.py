@@ -9,7 +9,7 @@ from memguard.printable import one_line
 
 def as_markdown(findings: list[Finding]) -> str:
     """One row a finding."""
-    rows = ["| rule | severity | what | where | first batch | times |", "|---|---|---|---|---|---|"]
+    rows = ["| rule | severity | what | where | first batch | count |", "|---|---|---|---|---|---|"]
     for finding in findings:
         where = _cell(f"`{place_text(finding.file, finding.line, whole=True)}`") if finding.file else "-"
         what = _cell(f"{finding.message} **{finding.advice}**")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from memguard.findings import Finding
 from memguard.stats import Run, Series
@@ -17,6 +18,9 @@ class Sink(ABC):
     @abstractmethod
     def finding(self, finding: Finding) -> None:
         """A new finding, or the newer state of one told before (same cause, higher count)."""
+
+    def conclude(self, findings: Sequence[Finding]) -> None:  # noqa: B027 - who prints as they come has told them
+        """The run is over: all its findings, as they are at the end."""
 
     def out_of_memory(self, report: str, batch: int) -> None:  # noqa: B027 - the console has the traceback's note
         """The run ran out of memory; the report is Markdown."""

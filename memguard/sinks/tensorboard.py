@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from memguard.clocks import now
@@ -78,6 +78,14 @@ class TensorBoardSink(Sink):
             self._findings.append(finding)
         if writer := self._get_writer():
             writer.text("memory/findings", as_markdown(self._findings), max(finding.batch, self._batch))
+
+    def conclude(self, findings: Sequence[Finding]) -> None:
+        """Shows the findings as they are at the end."""
+        if not (findings or self._findings):
+            return
+        self._findings = list(findings)
+        if writer := self._get_writer():
+            writer.text("memory/findings", as_markdown(self._findings), self._batch)
 
     def out_of_memory(self, report: str, batch: int) -> None:
         """Adds the report as text of the run."""

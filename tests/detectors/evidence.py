@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from memguard.arbiter import severity_of
+from memguard.claims import Claim
 from memguard.detectors.interface import Detector
 from memguard.facts import (
     AutocastOpen,
@@ -35,7 +37,6 @@ from memguard.facts import (
     UnusedGraphs,
     ViewsPinStorage,
 )
-from memguard.findings import Finding
 from memguard.stats import BatchRecord, Run, SlowStats, Stage
 
 MIB, GIB = 1024**2, 1024**3
@@ -43,7 +44,7 @@ TOTAL = 24 * GIB
 PLACE = Place(file="/home/me/train.py", line=41, function="main", holder="history", source="history.append(loss)")
 AT: dict[str, Any] = {"batch": 7, "stage": Stage.TRAIN, "place": PLACE}
 
-Evidence = Callable[[Detector], list[Finding]]
+Evidence = Callable[[Detector], list[Claim]]
 
 
 def run_of(**changes: Any) -> Run:
@@ -70,12 +71,21 @@ def record(batch: int, **changes: Any) -> BatchRecord:
     return replace(base, **changes)
 
 
-def judge(rule: Detector, *evidence: Fact | BatchRecord, run: Run | None = None) -> list[Finding]:
-    """What a rule says of facts and records, in their order."""
-    run, found = run or run_of(), []
+def judge(rule: Detector, *evidence: Fact | BatchRecord, run: Run | None = None) -> list[Claim]:
+    """What a rule says of facts and records, in their order, as severe as the arbiter finds it."""
+    run, found = run or run_of(), list[Claim]()
     for thing in evidence:
-        found += list(rule.learn(thing, run) if isinstance(thing, Fact) else rule.observe(thing, run))
-    return found + list(rule.finish(run))
+        if isinstance(thing, Fact):
+            found += weighed(rule.learn(thing, run), run)
+            continue
+        run.peak_bytes = max(run.peak_bytes or 0, thing.allocated_peak_bytes or 0)
+        found += weighed(rule.observe(thing, run), run)
+    return found + weighed(rule.finish(run), run)
+
+
+def weighed(claims: Iterable[Claim], run: Run) -> list[Claim]:
+    """Claims as severe as the arbiter finds them; those that are not worth a word are left out."""
+    return [replace(claim, severity=found) for claim in claims if (found := severity_of(claim, run)) is not None]
 
 
 def told_by(*facts: Fact | BatchRecord) -> Evidence:
@@ -87,7 +97,7 @@ def records(count: int, changes: Callable[[int], dict[str, Any]]) -> Evidence:
 
 
 def slow_readings(changes: Callable[[int], dict[str, Any]], per_reading: int = 1, count: int = 400) -> Evidence:
-    def evidence(rule: Detector) -> list[Finding]:
+    def evidence(rule: Detector) -> list[Claim]:
         run, found = run_of(), []
         for i in range(count):
             if i % per_reading == 0:

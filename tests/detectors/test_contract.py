@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
+from memguard.claims import Claim
 from memguard.detectors import DETECTORS, make_detectors
 from memguard.detectors.explain import explain, explanations, page
 from memguard.detectors.interface import Detector
 from memguard.detectors.select import choose
 from memguard.facts import KINDS, Place, from_json, to_json
-from memguard.findings import Finding
 from memguard.stats import BatchRecord, Run, SlowStats, Stage
 from tests.detectors.evidence import EVIDENCE
 
@@ -56,7 +56,7 @@ def run_of() -> Run:
     )
 
 
-def judge(records: list[BatchRecord]) -> list[Finding]:
+def judge(records: list[BatchRecord]) -> list[Claim]:
     rules, run, found = make_detectors(), run_of(), []
     for record in records:
         for rule in rules:
@@ -164,11 +164,11 @@ def test_records_that_are_alike_are_judged_as_one_by_one(rule: type[Detector], s
         alike = [replace(record, batch=batch + i, index=(batch + i) % 900) for i in range(length)]
         series.append(alike)
         batch += length
-    found: list[list[Finding]] = []
+    found: list[list[Claim]] = []
     for together in (False, True):
         judging, run = rule(), run_of()
         run.slow = SlowStats(host_limit_bytes=16 * 1024**3, host_used_bytes=4 * 1024**3)
-        told: list[Finding] = []
+        told: list[Claim] = []
         for alike in series:
             first, rest = alike[0], alike[1:]
             told += judging.observe(first, run)

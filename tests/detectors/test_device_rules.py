@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from memguard.claims import Claim
 from memguard.detectors.allocator_state import AllocatorThrash, Fragmentation, StreamHeld
 from memguard.detectors.cache_emptied import EmptyCacheInLoop, GraphPoolsGrow
 from memguard.detectors.device_share import ForeignMemory
@@ -25,7 +26,7 @@ from memguard.facts import (
     Place,
     WorkerObjects,
 )
-from memguard.findings import Finding, Severity
+from memguard.findings import Severity
 from memguard.stats import SlowStats, Stage
 from tests.detectors.evidence import AT, GIB, MIB, judge, record, run_of
 
@@ -142,7 +143,7 @@ def test_whole_segments_that_are_only_cached_are_a_remark_in_other_words() -> No
 def test_a_batch_far_longer_than_all_so_far_is_a_remark_where_it_is_far_above_the_limit() -> None:
     """A bent curve is no proof so far out; at what it is good for it is a warning."""
 
-    def sized(longest: int) -> list[Finding]:
+    def sized(longest: int) -> list[Claim]:
         return judge(
             LongestBatch(),
             *(
@@ -160,7 +161,7 @@ def test_a_batch_far_longer_than_all_so_far_is_a_remark_where_it_is_far_above_th
     assert sized(1_500) == []
 
 
-def sorted_batches(sizes: list[int]) -> list[Finding]:
+def sorted_batches(sizes: list[int]) -> list[Claim]:
     called = ModelCalled(batch=0, stage=Stage.TRAIN, place=Place(file="train.py", line=33))
     return judge(
         LongestBatch(),

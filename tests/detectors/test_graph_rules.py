@@ -25,7 +25,7 @@ BACKWARD = Place(file="/home/me/train.py", line=52, function="main")
 
 def test_retain_graph_for_a_carried_state_is_no_second_warning() -> None:
     """MG103 is information there, and MG102 says that `retain_graph=True` can go once the state is detached."""
-    saved = [SavedAfterBackward(**AT, bytes=MIB, tensors=3, carried=carried) for carried in (False, True)]
+    saved = [SavedAfterBackward(**AT, bytes=64 * MIB, tensors=3, carried=carried) for carried in (False, True)]
     (plain,) = judge(RetainGraph(), saved[0], saved[0])
     assert f"by `{PLACE.holder}`" in plain.message and plain.holder == PLACE.holder
     (carried,) = judge(RetainGraph(), saved[1], saved[1])
@@ -43,7 +43,7 @@ def test_retain_graph_for_a_carried_state_is_no_second_warning() -> None:
 
 def test_what_is_kept_beside_a_part_is_told_once_it_has_a_name() -> None:
     """At once where the variable is known; else when it is seen again, with or without."""
-    part = SavedAfterBackward(**AT, bytes=MIB, tensors=3, carried=False, part=True)
+    part = SavedAfterBackward(**AT, bytes=64 * MIB, tensors=3, carried=False, part=True)
     unnamed = replace(part, place=replace(PLACE, holder=None))
     assert [finding.holder for finding in judge(RetainGraph(), part)] == [PLACE.holder]
     assert judge(RetainGraph(), unnamed) == []
@@ -112,7 +112,7 @@ def test_gradients_of_models_that_are_gone_are_told_by_their_graphs() -> None:
 
 def test_gradients_with_a_graph_that_the_program_takes_away_are_a_remark() -> None:
     """They live through the step; what stands to the end of the batch is a warning."""
-    facts = [GradientsWithGraph(**AT, parameters=4, bytes=MIB, cleared=cleared) for cleared in (True, False)]
+    facts = [GradientsWithGraph(**AT, parameters=4, bytes=64 * MIB, cleared=cleared) for cleared in (True, False)]
     assert [judge(CreateGraphCycle(), fact)[0].severity for fact in facts] == [Severity.INFO, Severity.WARNING]
 
 
@@ -135,7 +135,7 @@ def test_one_call_of_a_trained_model_is_no_forgotten_eval() -> None:
     assert "values alone" in call.message and "this call alone" in call.advice and "eval()" not in call.advice
 
 
-@pytest.mark.parametrize(("nbytes", "severity"), [(2 * MIB, Severity.INFO), (GIB, Severity.WARNING)])
+@pytest.mark.parametrize(("nbytes", "severity"), [(64 * MIB, Severity.INFO), (GIB, Severity.WARNING)])
 def test_the_graph_of_a_derivative_is_a_warning_where_it_is_a_part_of_the_device(
     nbytes: int, severity: Severity
 ) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar
 
+from memguard.claims import Claim
 from memguard.detectors.hearing import Hearing
 from memguard.detectors.interface import CROWDED, EVERY, PEAKS, READINGS, RETRIES, Detector
-from memguard.findings import Finding
 from memguard.stats import BatchRecord, Run, SlowStats, Stage
 
 TOTAL = 1000
@@ -20,7 +20,7 @@ def rule(kind: int) -> Detector:
         name: ClassVar[str] = "rule"
         hears: ClassVar[int] = kind
 
-        def observe(self, record: BatchRecord, run: Run) -> Iterable[Finding]:
+        def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
             return ()
 
     return Rule()

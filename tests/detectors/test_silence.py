@@ -152,7 +152,7 @@ def test_a_pile_of_copies_is_a_warning_where_it_matters() -> None:
         judge(RULES["MG308"](), ModelCopies(**AT, copies=4, bytes=nbytes, holders=("best",), passing=passing))[
             0
         ].severity
-        for nbytes, passing in ((2 * MIB, False), (GIB, False), (GIB, True), (8 * GIB, True))
+        for nbytes, passing in ((64 * MIB, False), (GIB, False), (GIB, True), (8 * GIB, True))
     ]
     assert severities == [Severity.INFO, Severity.WARNING, Severity.INFO, Severity.WARNING]
 
@@ -167,7 +167,7 @@ def test_copies_in_a_container_that_has_a_limit_are_a_warning_where_they_are_lar
 
 def test_a_checkpoint_is_a_warning_where_it_matters() -> None:
     """From a hundredth of the device on; where the device is the host, nobody is told to load it there."""
-    small = CheckpointKept(**AT, bytes=2 * MIB)
+    small = CheckpointKept(**AT, bytes=64 * MIB)
     (little,) = judge(RULES["MG312"](), small)
     (much,) = judge(RULES["MG312"](), replace(small, bytes=GIB))
     assert (little.severity, much.severity) == (Severity.INFO, Severity.WARNING)

@@ -10,7 +10,7 @@ from tests.detectors.evidence import AT, GIB, MIB, PLACE, judge, record, run_of
 RULES = {rule.code: rule for rule in DETECTORS}
 PILE = ModelCopies(**AT, copies=4, bytes=48 * MIB, holders=("history",))
 GROWS = KeptOutputs(**AT, tensors=8, first_batch=0, bytes=96 * MIB, bytes_per_batch=3.0 * MIB, bounded=False)
-LONG = run_of(batches_left=None)
+LONG = run_of(batches_left=None, device_total_bytes=8 * GIB, limit_bytes=8 * GIB)
 
 
 def test_a_pile_of_copies_is_told_by_one_rule() -> None:
@@ -93,8 +93,8 @@ def test_where_the_host_is_watched_nobody_is_sent_there() -> None:
 
 def test_one_copy_is_told_in_the_singular() -> None:
     """One lies, two lie."""
-    for copies, words in ((1, "1 copy of the model's weights (1.00 MiB) lies"), (2, "weights (1.00 MiB) lie ")):
-        (told,) = judge(RULES["MG308"](), ModelCopies(**AT, copies=copies, bytes=MIB, holders=("best",)))
+    for copies, words in ((1, "1 copy of the model's weights (64.0 MiB) lies"), (2, "weights (64.0 MiB) lie ")):
+        (told,) = judge(RULES["MG308"](), ModelCopies(**AT, copies=copies, bytes=64 * MIB, holders=("best",)))
         assert words in told.message
 
 

@@ -97,13 +97,13 @@ def test_a_part_that_moves_later_is_found_later(session: Any) -> None:
 def test_a_rule_names_the_device_in_what_it_finds(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the rules find on a further device stands in the session's own findings, under that device's name."""
     from memguard.detectors.interface import Detector
-    from tests.fakes import finding
+    from tests.fakes import claim
 
     class Always(Detector):
         code, name = "MG401", "fragmentation"
 
         def observe(self, record: Any, run: Run) -> Any:
-            return [finding(code="MG401", message="reserved far above active.", holder=None)]
+            return [claim(code="MG401", message="reserved far above active.", holder=None)]
 
     monkeypatch.setattr(devices, "make_detectors", lambda **given: [Always()])
     further = FurtherDevices(session)

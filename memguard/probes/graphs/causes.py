@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import TypeAlias, final
 
+from memguard.facts import RetainedGraphs
 from memguard.probes.graphs.regular import MIN_BATCHES
 from memguard.probes.ledger import Mark
 from memguard.probes.objects.frames import user_frames
+from memguard.stats import Stage
 
+MORE, MANY = 1.25, 64
+"""Times the graphs that were told of, at which they are counted anew, and how many it takes for that to matter."""
 AGAIN = 4
 """A cause is looked at again when so many times more graphs are alive."""
 MAX_CAUSES = 8
@@ -39,6 +44,7 @@ class Cause:
         again: Batches of which they must be alive for the next look.
         lines: Where they were told.
         carried: Whether a new graph reaches them, though it did not reach those that were looked at before.
+        facts: What was told of them, one for each statement that keeps them.
     """
 
     def __init__(self) -> None:
@@ -47,6 +53,30 @@ class Cause:
         self.again = MIN_BATCHES
         self.lines: set[Line] = set()
         self.carried = False
+        self.facts: list[RetainedGraphs] = []
+
+    def counted(self, batches: Collection[int], followed: Callable[[Stage, int, int], int]) -> list[RetainedGraphs]:
+        """What was told, counted anew where there are many more by now; the size of each graph is taken as it was.
+
+        Args:
+            batches: Those of which a graph is alive.
+            followed: How many batches of a stage were followed, from one to another.
+        """
+        if not self.facts or len(batches) < max(MORE * self.facts[0].graphs, MANY):
+            return []
+        first, last = min(batches), max(batches)
+        for at, fact in enumerate(self.facts):
+            nbytes = None if fact.bytes is None else round(fact.bytes / fact.graphs * len(batches))
+            self.facts[at] = replace(
+                fact,
+                batch=last + 1,
+                graphs=len(batches),
+                first_batch=first,
+                last_batch=last,
+                bytes=nbytes,
+                followed=followed(fact.stage, first, last),
+            )
+        return self.facts
 
 
 @final

@@ -176,6 +176,7 @@ class Keepers:
             return  # evaluation is told of
         frames = list(user_frames(sys._getframe(1)))
         evaluated = all(not mark.training and mark.module in watch.evaluated for mark in old)
+        told: list[RetainedGraphs] = []
         for place in _places(holders, least=least):
             carried, line = reached or self._leads_on(place, frames, chained=chained), (place.file, place.line)
             if passes_on(place, self._filled) or (answers and line in watch.evaluated_at):
@@ -188,7 +189,7 @@ class Keepers:
                 watch.rolled_out.add((place.file, place.function))
             if carried and evaluated:
                 continue  # what it lacks is a no_grad: told as that
-            self._report(
+            told.append(
                 RetainedGraphs(
                     batch=watch.batch,
                     stage=stage,
@@ -205,10 +206,13 @@ class Keepers:
                     together=together,
                     node=None if holders else old[0].node,
                     retained_by=self._saved.carried_by or old[0].kept or NOWHERE,
+                    followed=watch.ledger.followed(stage, min(batches), max(batches)),
                 )
             )
+            self._report(told[-1])
             if carried and chained:
                 self._saved.tell_passed(old)
+        cause.facts = told or cause.facts
 
     def _leads_on(self, place: Place, frames: list[FrameType], *, chained: bool) -> bool:
         """Whether what a statement keeps goes from batch to batch: a state, not a collection."""

@@ -83,6 +83,7 @@ class MarksProbe(Probe):
         """Marks the graph at the model's output."""
         watch, mark, opened, key = self.watch, None, self._open, id(module)
         ledger = watch.ledger
+        ledger.follows(watch.stage, watch.batch)
         while opened:
             mark = opened.pop()
             if mark.module == key:

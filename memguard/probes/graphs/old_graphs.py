@@ -129,9 +129,13 @@ class GraphsProbe(Probe):
             for cause, marks in self._causes[training].sorted(old):
                 if training and cause is self._causes[training].next:
                     self._look_again_soon(marks[0])
-                cause.alive = len({mark.batch for mark in marks})
+                alive = {mark.batch for mark in marks}
+                cause.alive = len(alive)
                 if cause.alive >= cause.again and self._certain(training):
                     self._look(cause, marks, training)
+                else:
+                    for fact in cause.counted(alive, ledger.followed):
+                        self.report(fact)
         self._look_for_tied()
         for used, needed in tuple(self._needed.items()):
             if len(self.watch.ledger.live) >= needed:

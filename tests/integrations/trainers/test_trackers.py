@@ -220,11 +220,11 @@ def test_mlflow_gets_the_findings_as_an_artifact() -> None:
     logger.experiment = Client()
     from memguard.recorder import Recorder
     from memguard.stats import Run
-    from tests.fakes import ScriptedBackend, finding
+    from tests.fakes import ScriptedBackend, claim
 
     recorder = Recorder(ScriptedBackend([(1, 2)]), Run(device="cuda:0"))
     recorder.open({})
-    recorder.add(finding())
+    recorder.add(claim())
     trainer: Any = type("Trainer", (), {})()
     trainer.loggers, trainer.fit_loop = [logger], trainer
     trainer.epoch_loop, trainer._batches_that_stepped = trainer, 3

@@ -1,0 +1,223 @@
+"""Memory that was told of, followed to the end: how many more came since, and whether the floor bears that out.
+
+A probe measures when it looks, which is in few batches of a long run. The records have every batch: they say how many
+came since, and by how much the floor of allocated memory rose. No torch.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final, final
+
+from memguard.facts import Fact, KeptOnHost, KeptOutputs, RetainedGraphs, ViewsPinStorage
+from memguard.stats import Series, Stage
+from memguard.thresholds import EXPLAINED
+
+KINDS: Final = (RetainedGraphs, KeptOutputs, ViewsPinStorage, KeptOnHost)
+"""Facts of memory of which more comes with every batch."""
+DOUBLED: Final = 2
+"""Times what was told of that it must have become to be told anew while the run goes on."""
+
+
+@final
+class Batches:
+    """Which batches were of which stage, as runs of record numbers."""
+
+    __slots__ = ("_runs",)
+
+    def __init__(self) -> None:
+        self._runs: dict[Stage, list[list[int]]] = {}
+
+    def observe(self, stage: Stage, first: int, count: int) -> None:
+        """Takes note of some batches of one stage that follow each other."""
+        runs = self._runs.setdefault(stage, [])
+        if runs and runs[-1][1] == first:
+            runs[-1][1] += count
+        else:
+            runs.append([first, first + count])
+
+    def between(self, stage: Stage, first: int, last: int) -> int:
+        """Batches of a stage from one record number to another, both counted."""
+        runs = self._runs.get(stage, [])
+        at = max(bisect.bisect_right(runs, first, key=lambda run: run[0]) - 1, 0)
+        found = 0
+        for start, end in runs[at:]:
+            if start > last:
+                break
+            found += max(min(end, last + 1) - max(start, first), 0)
+        return found
+
+
+@final
+class Followed:
+    """One fact, and what the records said since.
+
+    Args:
+        fact: As it was measured.
+        end_bytes: What was allocated after the newest batch of its stage then; None where nobody counts.
+        span: Batches of its stage in which its memory came.
+    """
+
+    __slots__ = ("_at_end", "_batch", "_end", "_highest", "_is_over", "_later", "_span", "_told_later", "fact")
+
+    def __init__(self, fact: Fact, end_bytes: int | None, span: int) -> None:
+        self.fact = fact
+        self._at_end, self._span = end_bytes, max(span, 1)
+        self._end = self._highest = end_bytes
+        self._later = self._told_later = 0
+        self._batch = fact.batch
+        self._is_over = False
+
+    def observe(self, records: Series) -> None:
+        """Some more batches that are alike. What a pass of evaluation keeps may be let go where the pass ends."""
+        first, fact = records[0], self.fact
+        if first.stage is not fact.stage:
+            self._is_over = self._is_over or (fact.stage.evaluates and first.stage is Stage.TRAIN and _ends(fact))
+            return
+        if self._is_over:
+            return
+        self._later += len(records)
+        self._batch = records[-1].batch
+        if (end := first.allocated_end_bytes) is not None:
+            self._end, self._highest = end, max(end, self._highest or 0)
+
+    @property
+    def has_doubled(self) -> bool:
+        """Whether so much more came since it was told last that it is another matter."""
+        return self._later + self._span >= DOUBLED * (self._told_later + self._span)
+
+    def newest(self) -> Fact:
+        """The fact as of the newest batch: grown with the batches since, as far as the floor bears that out."""
+        self._told_later = self._later
+        rate, rise = _rate(self.fact, self._span), self._rise()
+        if not self._later or rate is None:
+            return self.fact
+        more = rate * self._later
+        if rise is not None and not isinstance(self.fact, KeptOnHost):
+            if more > 0 and rise < EXPLAINED * more:
+                return self.fact
+            more = min(more, float(rise)) if more > 0 else more
+        return _grown(self.fact, self._later / self._span, round(more), self._batch)
+
+    def _rise(self) -> int | None:
+        if self._at_end is None or self._end is None:
+            return None
+        return ((self._highest or self._end) if _ends(self.fact) else self._end) - self._at_end
+
+
+@final
+class Following:
+    """All facts of memory that grows, each the newest of its kind and place."""
+
+    def __init__(self) -> None:
+        self._batches = Batches()
+        self._ends: dict[Stage, int | None] = {}
+        self._followed: dict[tuple[object, ...], Followed] = {}
+
+    def observe(self, series: Iterable[Series]) -> None:
+        """More records, those that are alike together."""
+        for records in series:
+            first = records[0]
+            self._batches.observe(first.stage, first.batch, len(records))
+            self._ends[first.stage] = first.allocated_end_bytes
+            for followed in self._followed.values():
+                followed.observe(records)
+
+    def learn(self, fact: Fact) -> Fact:
+        """Follows a fact from now on; returns it with its count made whole: probes follow some batches of many."""
+        if not isinstance(fact, KINDS):
+            return fact
+        if isinstance(fact, RetainedGraphs):
+            fact = self._whole(fact)
+        span = self._batches.between(fact.stage, _first_batch(fact), fact.batch)
+        key = (type(fact), fact.stage, fact.place.file, fact.place.line, fact.place.holder)
+        self._followed[key] = Followed(fact, self._ends.get(fact.stage), span)
+        return fact
+
+    def doubled(self) -> Iterator[Fact]:
+        """Facts that have become another matter since they were told, as of now."""
+        for followed in self._followed.values():
+            if followed.has_doubled and (newest := followed.newest()) is not followed.fact:
+                yield newest
+
+    def newest(self) -> list[Fact]:
+        """All facts as of the newest batch."""
+        return [followed.newest() for followed in self._followed.values()]
+
+    def _whole(self, fact: RetainedGraphs) -> RetainedGraphs:
+        """The graphs of all batches in its range, where those that were followed are known to be a part of them."""
+        if not fact.followed or fact.together:
+            return fact
+        span = self._batches.between(fact.stage, fact.first_batch, fact.last_batch)
+        times = span / fact.followed
+        if times <= 1:
+            return fact
+        nbytes = None if fact.bytes is None else round(times * fact.bytes)
+        return replace(fact, graphs=round(times * fact.graphs), bytes=nbytes, followed=0)
+
+
+def _first_batch(fact: Fact) -> int:
+    if isinstance(fact, (RetainedGraphs, KeptOutputs)):
+        return fact.first_batch
+    if isinstance(fact, ViewsPinStorage):
+        return max(fact.since, fact.batch - fact.views + 1, 0)
+    if isinstance(fact, KeptOnHost) and fact.bytes_per_batch:
+        return max(fact.batch - round(fact.bytes / fact.bytes_per_batch) + 1, 0)
+    return fact.batch
+
+
+def _ends(fact: Fact) -> bool:
+    """Whether what it tells of is let go with the pass, as far as the source shows."""
+    return isinstance(fact, KeptOutputs) and fact.bounded and not fact.survived_epochs
+
+
+def _rate(fact: Fact, span: int) -> float | None:
+    """Bytes that come with each batch of the stage; None for what does not grow with each."""
+    if isinstance(fact, (KeptOutputs, KeptOnHost)):
+        return fact.bytes_per_batch
+    if isinstance(fact, ViewsPinStorage):
+        return fact.pinned_bytes / span if fact.grows else None
+    if isinstance(fact, RetainedGraphs) and not (fact.together or fact.deepened):
+        return (fact.bytes or 0) / span
+    return None
+
+
+def _grown(fact: Fact, times: float, nbytes: int, batch: int) -> Fact:
+    """A fact after more batches.
+
+    Args:
+        fact: As it was measured.
+        times: How much more of it came, as a multiple of what there was.
+        nbytes: Bytes that came.
+        batch: The newest of its stage.
+    """
+    if isinstance(fact, RetainedGraphs):
+        return replace(
+            fact,
+            batch=batch,
+            graphs=fact.graphs + round(times * fact.graphs),
+            last_batch=batch,
+            optimizer_steps=0,
+            bytes=None if fact.bytes is None else fact.bytes + nbytes,
+        )
+    if isinstance(fact, KeptOutputs):
+        tensors = fact.tensors + round(times * fact.tensors)
+        if fact.capacity is not None and tensors > max(fact.capacity, fact.tensors):
+            each, tensors = fact.bytes / max(fact.tensors, 1), max(fact.capacity, fact.tensors)
+            nbytes = round(each * tensors) - fact.bytes
+        left = None if fact.batches_left is None else max(fact.batches_left - (batch - fact.batch), 0)
+        return replace(fact, batch=batch, tensors=tensors, bytes=fact.bytes + nbytes, batches_left=left)
+    if isinstance(fact, ViewsPinStorage):
+        return replace(
+            fact,
+            batch=batch,
+            views=fact.views + round(times * fact.views),
+            used_bytes=fact.used_bytes + round(times * fact.used_bytes),
+            pinned_bytes=fact.pinned_bytes + nbytes,
+        )
+    if isinstance(fact, KeptOnHost):
+        elements = fact.elements + round(times * fact.elements)
+        return replace(fact, batch=batch, elements=elements, bytes=fact.bytes + nbytes)
+    return fact

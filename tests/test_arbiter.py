@@ -1,0 +1,177 @@
+"""The arbiter: one finding for a cause, a byte explained once, severity by share of the device, whatever the order."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from memguard.arbiter import Arbiter, attribute, settle, severity_of
+from memguard.claims import Claim, Evidence
+from memguard.findings import Severity
+from memguard.stats import Run, Stage
+from tests.fakes import claim
+
+MIB = 1024**2
+TOTAL = 1024 * MIB
+
+
+def run_of(**changes: Any) -> Run:
+    run = Run(device="virtual:1GiB", device_total_bytes=TOTAL, peak_bytes=400 * MIB)
+    for name, value in changes.items():
+        setattr(run, name, value)
+    return run
+
+
+def kept(code: str = "MG301", **changes: Any) -> Claim:
+    fields: dict[str, Any] = {
+        "code": code,
+        "file": "train.py",
+        "line": 40,
+        "holder": "history",
+        "stage": Stage.TRAIN,
+        "evidence": Evidence.GROWTH,
+        "bytes": 30 * MIB,
+        "bytes_per_batch": 1.0 * MIB,
+        "count": 30,
+        "batches_left": 0,
+    }
+    return claim(**{**fields, **changes})
+
+
+def some_claims(seed: int) -> list[Claim]:
+    """Claims of several rules at few places, so that many of them meet."""
+    chance = random.Random(seed)
+    found: dict[object, Claim] = {}
+    for _ in range(chance.randint(1, 9)):
+        one = kept(
+            chance.choice(["MG101", "MG102", "MG301", "MG302", "MG308", "MG501", "MG303"]),
+            line=chance.choice([None, 40, 41, 60]),
+            holder=chance.choice([None, "history", "Meter.total", "Meter.last"]),
+            severity=chance.choice(list(Severity)),
+            evidence=chance.choice([Evidence.GROWTH, Evidence.GROWTH, Evidence.HELD, Evidence.PEAK]),
+            bytes=chance.choice([None, 0, 4096, 5 * MIB, 80 * MIB]),
+            count=chance.choice([1, 8, 9]),
+        )
+        found.setdefault(one.cause, one)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_order_of_rules_does_not_matter(seed: int) -> None:
+    """The same claims in any order are the same findings, with the same words."""
+    claims = some_claims(seed)
+    orders = [list(order) for order in itertools.islice(itertools.permutations(claims), 24)] + [claims[::-1]]
+    told = []
+    for order in orders:
+        arbiter, run = Arbiter(), run_of()
+        for each in order:
+            arbiter.add(each, run)
+        told.append(dict(arbiter.findings))
+    assert all(one == told[0] for one in told)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_no_byte_is_explained_twice(seed: int) -> None:
+    """What claims explain and what none explains is the growth, whatever they say, in any order."""
+    claims, growth = some_claims(seed), random.Random(seed).choice([0, 4096, 50 * MIB, 500 * MIB])
+    first = attribute(claims, growth)
+    assert sum(first.explained.values()) + first.unexplained == growth
+    assert all(nbytes > 0 for nbytes in first.explained.values())
+    assert attribute(claims[::-1], growth) == first
+
+
+def test_claims_at_one_place_explain_the_same_bytes() -> None:
+    """A list that keeps tensors with their graphs is no two growths."""
+    graphs, tensors = kept("MG101", bytes=30 * MIB), kept("MG301", bytes=20 * MIB)
+    other = kept("MG301", line=60, holder="others", bytes=15 * MIB)
+    shares = attribute([tensors, graphs, other], 100 * MIB)
+    assert shares.explained == {graphs.cause: 30 * MIB, other.cause: 15 * MIB}
+    assert shares.unexplained == 55 * MIB
+
+
+def test_the_more_specific_word_stands() -> None:
+    """Graphs rather than the tensors that keep them; not where it is only a remark, at another line or stage."""
+    graphs, tensors = kept("MG101"), kept("MG301")
+    assert settle([tensors, graphs]) == [graphs]
+    for other in (kept(line=41), kept(stage=Stage.VALIDATION), kept(holder="others")):
+        assert len(settle([graphs, other])) == 2
+    assert len(settle([kept("MG102", severity=Severity.INFO), tensors])) == 2
+
+
+def test_what_an_exception_keeps_is_told_once() -> None:
+    """The variables of the failed step are the exception's, other ones are not."""
+    error = claim(code="MG307", holder="failures", evidence=Evidence.HELD, names=("step() 'logits'", "step() 'loss'"))
+    logits = claim(code="MG303", holder="logits", function="Worker.step", evidence=Evidence.PEAK)
+    other = claim(code="MG303", holder="logits", function="evaluate", evidence=Evidence.PEAK)
+    assert settle([logits, error, other]) == [error, other]
+
+
+def test_the_attributes_of_one_meter_are_one_finding() -> None:
+    """Statements side by side in one method: the first line, and the others in words."""
+    names = {17: "Meter.deque", 18: "Meter.averages", 21: "Meter.total"}
+    one, *none = settle(
+        [kept("MG101", line=line, holder=name, function="Meter.update") for line, name in names.items()]
+    )
+    assert not none and "`Meter.averages` (line 18) keeps the same" in one.message and "line 21" in one.message
+    apart = [kept("MG101", line=17, holder="losses"), kept("MG101", line=18, holder="outputs")]
+    assert len(settle(apart)) == 2
+
+
+def test_copies_seen_from_afar_are_those_of_the_list_that_keeps_them() -> None:
+    """Elements as large, and no more of them, without a line."""
+    listed = kept("MG501", holder="Server.clients", count=13, bytes=13 * 8 * MIB)
+    copies = claim(code="MG308", holder="Client.state", line=None, count=12, bytes=12 * 8 * MIB, evidence=Evidence.HELD)
+    arbiter, run = Arbiter(), run_of()
+    told = [arbiter.add(replace(listed, severity=Severity.INFO), run), arbiter.add(copies, run)]
+    assert [one and one.severity for one in told] == [Severity.INFO, Severity.WARNING]  # as bad as what it speaks for
+    larger = claim(code="MG308", holder="Client.best", line=None, count=12, bytes=12 * 9 * MIB, evidence=Evidence.HELD)
+    assert settle([copies, listed, larger]) == [listed, larger]
+
+
+def test_severity_goes_by_share_and_direction() -> None:
+    """A thousandth that stays is nothing, a fifth is a warning, what will not fit is critical; a limit is respected."""
+    run = run_of()
+    remark = kept(severity=Severity.INFO, evidence=Evidence.HELD, bytes_per_batch=None)
+    judged = {
+        "little": replace(remark, bytes=MIB // 2),
+        "some": replace(remark, bytes=20 * MIB),
+        "much": replace(remark, bytes=300 * MIB),
+        "most of the peak": replace(remark, bytes=210 * MIB),
+        "limited": replace(remark, bytes=300 * MIB, is_limited=True),
+        "grows": replace(remark, bytes=4, evidence=Evidence.GROWTH, bytes_per_batch=4.0),
+        "overflows": replace(remark, evidence=Evidence.GROWTH, bytes_per_batch=1.0 * MIB, batches_left=700),
+    }
+    assert {name: severity_of(one, run) for name, one in judged.items()} == {
+        "little": None,
+        "some": Severity.INFO,
+        "much": Severity.WARNING,
+        "most of the peak": Severity.WARNING,
+        "limited": Severity.INFO,
+        "grows": Severity.INFO,
+        "overflows": Severity.CRITICAL,
+    }
+
+
+def test_an_earlier_remark_swallows_nothing_worse() -> None:
+    """It is told again when it is critical, and no third time; the batch is then when it became that."""
+    arbiter, run = Arbiter(), run_of()
+    told = [
+        arbiter.add(kept(severity=severity, batch=batch, is_limited=True), run)
+        for batch, severity in enumerate((Severity.INFO, Severity.CRITICAL, Severity.WARNING, Severity.CRITICAL))
+    ]
+    assert [finding and finding.severity for finding in told] == [Severity.INFO, Severity.CRITICAL, None, None]
+    (finding,) = arbiter.findings.values()
+    assert (finding.severity, finding.batch) == (Severity.CRITICAL, 1)
+
+
+def test_newer_numbers_replace_the_words_and_the_batch_stays() -> None:
+    """More of it is told anew; what was let go since leaves the most that there was."""
+    arbiter, run = Arbiter(), run_of()
+    for batch, size in ((3, 10), (9, 40), (12, 20)):
+        arbiter.add(kept(message=f"{size} MiB", bytes=size * MIB, count=size, batch=batch), run)
+    (finding,) = arbiter.findings.values()
+    assert (finding.message, finding.bytes, finding.count, finding.batch) == ("40 MiB", 40 * MIB, 40, 3)
