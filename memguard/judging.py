@@ -7,19 +7,20 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, final
 
-from memguard.arbiter import Arbiter
+from memguard.arbiter import Arbiter, attribute
 from memguard.claims import Claim
 from memguard.detectors.hearing import Hearing, part_of
 from memguard.detectors.interface import Detector
-from memguard.facts import Fact
+from memguard.facts import Fact, UnexplainedGrowth
 from memguard.following import Following
 from memguard.forks import process
 from memguard.parts import RECORDING, Parts
 from memguard.recording_writer import RecordingWriter
 from memguard.shape_table import ShapeTable
 from memguard.sinks.interface import Sink
-from memguard.stats import BatchRecord, Run, Series
+from memguard.stats import BatchRecord, Run, Series, Stage, limit_of
 from memguard.summary import Summary
+from memguard.thresholds import EXPLAINED, NOTABLE_SHARE
 
 _Seen = TypeVar("_Seen", BatchRecord, Series)
 
@@ -174,6 +175,7 @@ class Judging:
         """
         self._run.ended = True
         self._learn(self._following.newest())
+        self._learn(self._unexplained())
         for detector in tuple(self._detectors):
             with self.parts.part(part_of(detector)):
                 for claim in detector.finish(self._run):
@@ -193,6 +195,26 @@ class Judging:
         if self.summary.misses_training:
             told["misses_training"] = True
         self.line("end", told)
+
+    def _unexplained(self) -> list[Fact]:
+        """What no claim explains of a growth that is a notable part of the device, where that is most of it."""
+        stage, limit = self.summary.stages.get(Stage.TRAIN), limit_of(self._run)
+        kept = stage.kept if stage is not None else None
+        if kept is None or kept.from_bytes is None or kept.to_bytes is None or not limit:
+            return []
+        shares = attribute(self.arbiter.claims, kept.rise_bytes)
+        if kept.rise_bytes < NOTABLE_SHARE * limit or shares.unexplained < EXPLAINED * kept.rise_bytes:
+            return []
+        return [
+            UnexplainedGrowth(
+                batch=stage.batches - 1 if stage is not None else 0,
+                stage=Stage.TRAIN,
+                from_bytes=kept.from_bytes,
+                to_bytes=kept.to_bytes,
+                explained_bytes=kept.rise_bytes - shares.unexplained,
+                fell=kept.fell,
+            )
+        ]
 
     def close(self) -> None:
         """Sinks and recording close; an interrupt in one of them stops none of the others."""

@@ -23,6 +23,7 @@ from memguard.facts import (
     ModelCopies,
     RetainedGraphs,
     SurvivingAllocations,
+    UnexplainedGrowth,
     ViewsPinStorage,
 )
 from memguard.findings import Severity
@@ -83,6 +84,8 @@ class SteadyGrowth(Detector):
             self._told = True
             yield proven
         yield from self._caches.learn(self, fact, run)
+        if isinstance(fact, UnexplainedGrowth):
+            yield self._unexplained(fact, run)
         if isinstance(fact, RetainedGraphs) and fact.bytes is not None:
             self._name(fact, fact.bytes / fact.graphs)
         elif isinstance(fact, KeptOutputs) and not fact.cached:
@@ -177,6 +180,30 @@ class SteadyGrowth(Detector):
             return True
         return self._piled_graphs and lined < EXPLAINED * rate * lead.batches
 
+    def _unexplained(self, fact: UnexplainedGrowth, run: Run) -> Claim:
+        """The curve, whether or not anybody is known; a remark, for a run may fill a memory on purpose."""
+        rise = fact.to_bytes - fact.from_bytes
+        how = "rose" if fact.fell else "never fell and rose"
+        known = f"what was named explains {format_bytes(fact.explained_bytes)} of these {format_bytes(rise)}"
+        return from_fact(
+            self,
+            fact,
+            run,
+            Severity.INFO,
+            f"what stays allocated after a batch {how} from {format_bytes(fact.from_bytes)} to "
+            f"{format_bytes(fact.to_bytes)}; {known if fact.explained_bytes else 'nothing is known of what keeps it'}.",
+            "a memory snapshot shows who allocated what is alive: torch.cuda.memory._record_memory_history(), then "
+            "`memguard snapshot FILE`.",
+            nbytes=rise,
+        )
+
+    def _named_share(self, rate: float) -> float:
+        """Share of a growth that the lines account for whose allocations survive; all of it where new weights came."""
+        lead = self._lead
+        if not isinstance(lead, SurvivingAllocations) or rate <= 0:
+            return 1.0
+        return min(sum(fact.bytes for fact in self._survivors) / lead.batches / rate, 1.0)
+
     def _conclude(self, found: Outlook, record: BatchRecord, run: Run) -> Claim:
         growth, message = found.growth, _rate_of(found, run)
         lead, nbytes, severity = self._lead, round(growth.observed), Severity.CRITICAL
@@ -185,7 +212,7 @@ class SteadyGrowth(Detector):
             message += f" {of_cache(cache)}."
             fact, rate = replace(cache, batch=record.batch), growth.rate
             return from_fact(self, fact, run, severity, message, remedy_of(cache), nbytes=nbytes, bytes_per_batch=rate)
-        if lead is None:
+        if lead is None or self._named_share(growth.rate) < EXPLAINED:
             return from_record(
                 self,
                 record,
@@ -208,7 +235,11 @@ class SteadyGrowth(Detector):
                 "size (nn.Embedding)."
             )
         else:
-            message += f" Allocations made at {at(lead.place)} survive their batches."
+            share = self._named_share(growth.rate)
+            message += f" Allocations made at {at(lead.place)} survive their batches"
+            message += (
+                f", with others they are {share:.0%} of it." if len(self._survivors) > 1 else f", {share:.0%} of it."
+            )
             if self._region is not None and _are_casts(self._survivors):
                 message += f" The autocast region at {at(self._region.place)} keeps them, with their casts."
                 severity = Severity.INFO  # MG311 warned of it

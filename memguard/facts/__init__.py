@@ -7,6 +7,7 @@ from memguard.facts.device import (
     RankPeaks,
     RanOutOfMemory,
     StreamHeld,
+    UnexplainedGrowth,
 )
 from memguard.facts.fact import NOWHERE, Fact, Place
 from memguard.facts.graphs import (
@@ -76,6 +77,7 @@ __all__ = [
     "StaleGradients",
     "StreamHeld",
     "SurvivingAllocations",
+    "UnexplainedGrowth",
     "UnusedGraphs",
     "ViewsPinStorage",
     "WorkerObjects",

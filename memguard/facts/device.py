@@ -68,6 +68,17 @@ class RanOutOfMemory(Fact):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnexplainedGrowth(Fact):
+    """At the end of a run: by how much the memory kept rose in training, of which the claims explain less than half."""
+
+    from_bytes: int
+    to_bytes: int
+    explained_bytes: int
+    fell: bool = False
+    """Whether it was ever lower than before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankPeaks(Fact):
     """The peaks of the ranks of one run."""
 
