@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, final
 
+from memguard.claims import Claim, Evidence
 from memguard.detectors.interface import Detector
 from memguard.detectors.telling import from_fact, holder, plural
 from memguard.facts import Fact, MicroBatchGraphs
-from memguard.findings import Finding, Severity
+from memguard.findings import Severity
 from memguard.stats import Run
 from memguard.units import format_bytes
 
@@ -32,7 +33,7 @@ class MicroBatchGraph(Detector):
     code: ClassVar[str] = "MG106"
     name: ClassVar[str] = "micro-batch-graphs"
 
-    def learn(self, fact: Fact, run: Run) -> Iterable[Finding]:
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from graphs that were alive as the optimizer stepped."""
         if not isinstance(fact, MicroBatchGraphs):
             return
@@ -53,4 +54,6 @@ class MicroBatchGraph(Detector):
             f"store what goes into {name} {copy}.",
             nbytes=fact.bytes,
             bytes_per_batch=each,
+            evidence=Evidence.PEAK,
+            count=fact.graphs,
         )
