@@ -63,11 +63,12 @@ def _traces() -> dict[str, object]:
     }
     if "torch" in sys.modules:
         import torch
-        from torch.nn.modules import module
         from torch.optim import Optimizer
 
+        from tests.hooks import hooks_everywhere
+
         optimizer = sys.modules["torch.optim.optimizer"]
-        traces["module hooks"] = len(module._global_forward_hooks) + len(module._global_forward_pre_hooks)
+        traces["module hooks"] = len(hooks_everywhere())
         traces["optimizer hooks"] = len(optimizer._global_optimizer_pre_hooks) + len(
             optimizer._global_optimizer_post_hooks
         )

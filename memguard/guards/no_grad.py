@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from memguard.allowing import GRAD, allowed
 from memguard.guards.differentiates import differentiates
 from memguard.guards.wanted import Place, whither
+from memguard.hidden_hooks import without_number
 from memguard.module_parts import parameters_of
 from memguard.source.fate import Fate
 
@@ -251,7 +252,7 @@ def watch_graph(output: object, *, used: Callable[[], None], died: Callable[[], 
     fate = _Fate(used, died)
     nodes = [tensor.grad_fn for tensor in tensors_of(output) if tensor.grad_fn is not None]
     for node in nodes:
-        node.register_prehook(fate.use)
+        without_number(node.register_prehook, fate.use)
         cast("dict[str, object]", node.metadata)[_KEY] = fate
     return bool(nodes)
 

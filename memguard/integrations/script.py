@@ -29,9 +29,9 @@ from typing import Any, final
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from memguard.backends.choose import choose_backend
+from memguard.hidden_hooks import HiddenHook
 from memguard.integrations.guard import Guard
 from memguard.integrations.lightning_class import OPTIONS_VARIABLE
 from memguard.integrations.loop.backward_calls import BackwardCalls
@@ -68,7 +68,8 @@ class ScriptGuard:
     def __init__(self, options: Options) -> None:
         self._options = replace(options, loggers=False)  # those of a Trainer, which has a guard of its own
         self._guard: Guard | None = None
-        self._handles: list[Any] = []
+        self._hooks = [HiddenHook(None, self._before, before=True), HiddenHook(None, self._after, always=True)]
+        self._is_armed = False
         self._thread, self._pid = threading.get_ident(), os.getpid()
         self._depth = 0
         self._elsewhere = Elsewhere()
@@ -125,16 +126,16 @@ class ScriptGuard:
         return any(session is not ours for session in open_sessions())
 
     def _arm(self) -> None:
-        if not self._handles and not self._compiled:
+        if not self._is_armed and not self._compiled:
             self._depth = 0
-            self._handles = [
-                register_module_forward_pre_hook(self._before),
-                register_module_forward_hook(self._after, always_call=True),
-            ]
+            self._is_armed = True
+            for hook in self._hooks:
+                hook.put_on()
 
     def _disarm(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
+        self._is_armed = False
+        for hook in self._hooks:
+            hook.remove()
 
     def part_failed(self, name: str, error: Exception) -> None:
         """Looking for root models failed: the program goes on without it, told once."""

@@ -35,6 +35,7 @@ from memguard.detectors import DETECTORS, make_detectors
 from memguard.detectors.select import codes_of
 from memguard.forks import process
 from memguard.guards.empty_cache import CacheGuard
+from memguard.hidden_hooks import without_number
 from memguard.integrations.account import Account
 from memguard.integrations.assembly import describe_run, find_launch, make_sinks, make_watch
 from memguard.integrations.devices import FurtherDevices
@@ -494,7 +495,10 @@ class Session:
         end: Callable[..., None] = Hook(self.step_end, failed)
         if self.express is not None:
             start, end = StepStart(self.express, failed), StepEnd(self.express, self.probes, failed)
-        self._handles = [register_optimizer_step_pre_hook(start), register_optimizer_step_post_hook(end)]
+        self._handles = [
+            without_number(register_optimizer_step_pre_hook, start),
+            without_number(register_optimizer_step_post_hook, end),
+        ]
 
     def _unhook_optimizers(self) -> None:
         while self._handles:

@@ -25,6 +25,7 @@ from torch import nn
 
 from memguard.facts import NOWHERE, Place
 from memguard.forks import process
+from memguard.hidden_hooks import without_number
 from memguard.probes.attached import Attached
 from memguard.probes.naming.answering import asking_frame
 from memguard.probes.objects.nested import tensors_in
@@ -177,7 +178,7 @@ class Elsewhere:
         for tensor in list(tensors_in(output, 3))[:MOST_OUTPUTS]:
             if tensor.grad_fn is not None:
                 self._followed += 1
-                tensor.grad_fn.register_prehook(_Trains(self, type(module).__name__))
+                without_number(tensor.grad_fn.register_prehook, _Trains(self, type(module).__name__))
                 return
 
     def unused(self, least: int) -> list[EvaluatedElsewhere]:
@@ -206,7 +207,7 @@ class Elsewhere:
             node: Any = tensor.grad_fn
             if node is None or KEY in node.metadata:
                 continue
-            node.register_prehook(_Used(model))
+            without_number(node.register_prehook, _Used(model))
             if first:
                 first = False
                 sentinel = node.metadata[KEY] = Attached()

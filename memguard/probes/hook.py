@@ -1,4 +1,4 @@
-"""A hook that stays behind when the model is copied or saved, and whose failure ends in it."""
+"""A hook whose failure ends in it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import logging
 from collections.abc import Callable
 from typing import Any, final
 
-from torch import nn
-
-from memguard.module_parts import parts_of
 from memguard.probes.transforms import compiler, is_traced
 
 _log = logging.getLogger("memguard")
@@ -20,11 +17,8 @@ def log_failure(error: Exception) -> None:
     _log.error("memguard: one of its hooks failed and is off: %s", type(error).__name__)
 
 
-class Inert:
-    """A hook that becomes inert where the model is copied or pickled.
-
-    There it turns into the __exit__ of a contextlib.nullcontext, which takes three arguments and answers None: a copy
-    of the model reports nothing to this run, and its pickle loads where memguard is not installed.
+class StoppableHook:
+    """A hook that can be silenced, and is when what it calls fails.
 
     A subclass has the __call__ that torch calls. It is to do nothing inside a graph that is being compiled, so that it
     breaks none, and begins with that question; for it can be traced itself.
@@ -57,24 +51,9 @@ class Inert:
         """From now on it does nothing, and holds nothing."""
         self._call, self._failed = _nothing, log_failure
 
-    def take_off(self, model: nn.Module) -> None:
-        """Stops, and leaves the parts of a model to which it was copied: quantization does so for what it replaces."""
-        mine: object = self
-        self.stop()
-        for part in parts_of(model):
-            for hooks in (part._forward_hooks, part._forward_pre_hooks):
-                for number in [number for number, hook in hooks.items() if hook is mine]:
-                    del hooks[number]
-
-    def __deepcopy__(self, memo: object) -> Callable[..., None]:
-        return contextlib.nullcontext().__exit__
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (contextlib.nullcontext(), "__exit__")
-
 
 @final
-class Hook(Inert):
+class Hook(StoppableHook):
     """Calls a function of memguard's from a hook of torch's."""
 
     __slots__ = ()

@@ -17,6 +17,7 @@ from typing import Any, final
 import torch
 
 from memguard.facts import Place
+from memguard.hidden_hooks import without_number
 from memguard.probes.objects.sites import call_site
 from memguard.stats import Stage
 
@@ -246,7 +247,7 @@ class Ledger:
                 return
         except (AttributeError, RuntimeError, TypeError):
             self._bearer = None
-        node.register_prehook(hook)
+        without_number(node.register_prehook, hook)
 
     def settle(self) -> None:
         """Moves what died since the last call to `died`, and looks which is the oldest that lives."""

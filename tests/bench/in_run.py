@@ -20,13 +20,12 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import DeviceStatsMonitor
-from torch.optim import optimizer as optimizers
 
 import memguard
 from tests.bench import peers
 from tests.bench.lightning_loop import NEVER, fit
 from tests.bench.rows import Row
-from tests.bench.taken_out import middle
+from tests.bench.taken_out import middle, take_out
 
 SPAN, WARM_UP, BATCHES = 20, 1000, 7000
 AIM_US = 30.0
@@ -41,7 +40,7 @@ class InTurns(Callback):
         self.starts: list[int] = []
         self._other = other
         self._is_in = True
-        self._away: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
+        self._hooks_back: Callable[[], None] = lambda: None
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         self.starts.append(time.perf_counter_ns())
@@ -53,18 +52,12 @@ class InTurns(Callback):
             self._put_back(trainer)
 
     def _take_out(self, trainer: Any, model: Any) -> None:
-        hooks = [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]
-        for module in model.modules():
-            hooks += [module._forward_pre_hooks, module._forward_hooks]
-        self._away = [(there, dict(there)) for there in hooks]
-        for there, _ in self._away:
-            there.clear()
+        self._hooks_back = take_out(model)
         trainer.callbacks.remove(self._other)
         self._is_in = False
 
     def _put_back(self, trainer: Any) -> None:
-        for there, hooks in self._away:
-            there.update(hooks)
+        self._hooks_back()
         trainer.callbacks.append(self._other)
         self._is_in = True
 

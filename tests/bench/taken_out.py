@@ -4,26 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from torch import nn
 from torch.optim import optimizer as optimizers
+
+from tests.hooks import hook_dicts_of
 
 
 @contextlib.contextmanager
 def taken_out(model: nn.Module) -> Iterator[None]:
     """No hook stands on the model or on the optimizers."""
-    hooks = [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]
-    for module in model.modules():
-        hooks += [module._forward_pre_hooks, module._forward_hooks]
-    away = [(there, dict(there)) for there in hooks]
-    for there in hooks:
-        there.clear()
+    put_back = take_out(model)
     try:
         yield
     finally:
-        for there, before in away:
-            there.update(before)
+        put_back()
+
+
+def take_out(model: nn.Module) -> Callable[[], None]:
+    """Takes all hooks off; what puts them back."""
+    steps = [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]
+    before = [(hooks, dict(hooks)) for hooks in steps]
+    hidden = [(hooks, hooks.ours) for part in model.modules() for hooks in hook_dicts_of(part)]
+    for hooks in steps:
+        hooks.clear()
+    for there, _ in hidden:
+        there.ours = ()
+
+    def put_back() -> None:
+        for hooks, ours in before:
+            hooks.update(ours)
+        for there, pairs in hidden:
+            there.ours = pairs
+
+    return put_back
 
 
 def middle(values: list[float]) -> float:

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 import memguard
+from memguard.hidden_hooks import HookDict
 from memguard.module_parts import named_parameters_of, named_parts_of
 
 OURS = str(Path(memguard.__file__).parent)
@@ -64,7 +65,8 @@ def inside(value: Any) -> list[Any]:
     if value is sys.modules:
         return [module for name, module in list(sys.modules.items()) if name.partition(".")[0] != "memguard"]
     if issubclass(type(value), dict):
-        return list(dict.values(value))
+        hidden = [hook for _, hook in value.ours] if type(value) is HookDict else []
+        return [*dict.values(value), *hidden]
     return list(value) if type(value) in (list, tuple, set) else []
 
 

@@ -10,6 +10,7 @@ import torch
 
 import memguard
 from memguard.stats import Stage
+from tests.hooks import hooks_on
 from tests.integrations.framework_loops import accelerate_loop, fabric_loop, unguarded
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -110,7 +111,7 @@ def test_wrap_before_the_framework_and_unwrap_after_it(loop: Loop, tmp_path: Pat
     expected, _ = loop(unguarded)
     assert loop(Wrapping(tmp_path), inner=True)[0] == expected
     memguard.unwrap(wrapped[0])
-    assert not wrapped[0]._forward_hooks and not wrapped[0]._forward_pre_hooks
+    assert not hooks_on(wrapped[0])
 
 
 def test_optimizer_states_are_counted_once(loop: Loop, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from torch import nn
 
 import memguard
 from memguard.recording import Recording, find_recordings
+from tests.hooks import hooks_on
 
 
 def test_the_guarded_device_is_asked_like_torch_cuda(tmp_path: Path) -> None:
@@ -45,7 +46,7 @@ def test_what_exists_already_may_not_fit_the_virtual_device(tmp_path: Path) -> N
     model = torch.nn.Linear(2, 2)
     with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 64\.00 MiB"):
         memguard.watch(model, device="virtual:32MiB", logdir=tmp_path, quiet=True).__enter__()
-    assert not model._forward_hooks
+    assert not hooks_on(model)
     assert torch.ones(2).sum() == 2 and existing.numel()
 
 

@@ -26,6 +26,7 @@ from memguard.integrations.trainers.huggingface_batches import TrainerBatches
 from memguard.integrations.trainers.huggingface_stack import Host
 from memguard.integrations.trainers.trackers import Scalars
 from memguard.recording import Recording, find_recordings
+from tests.hooks import hooks_on
 from tests.integrations.huggingface_trainers import Classifier, Numbers, guard, trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -86,7 +87,7 @@ def test_evaluation_and_prediction_outside_of_training_are_heard_from_their_seco
     assert stages(callback) == {"validation": 11}
     host.predict(Numbers(20))
     assert stages(callback) == {"predict": 4}
-    assert not host.model._forward_hooks and not host.model._forward_pre_hooks and not _running
+    assert not hooks_on(host.model) and not _running
 
 
 def test_evaluation_by_epoch_with_several_datasets_ends_in_a_checkpoint(tmp_path: Path) -> None:
@@ -270,7 +271,7 @@ def test_what_does_not_fit_the_device_from_the_start_leaves_nothing(tmp_path: Pa
     host = trainer(tmp_path, guard(device="virtual:4MiB"), model=Classifier(hidden=100_000))
     with pytest.raises(torch.OutOfMemoryError):
         host.train()
-    assert not _running and not host.model._forward_hooks
+    assert not _running and not hooks_on(host.model)
 
 
 def test_watch_around_a_trainer_hears_what_the_callback_cannot(tmp_path: Path) -> None:
@@ -375,7 +376,7 @@ def test_whatever_fails_the_trainer_never_knows(
         host.train()
     assert host.model.losses == expected
     callback._close("test")
-    assert not host.model._forward_hooks and not _running
+    assert not hooks_on(host.model) and not _running
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import memguard
+from tests.hooks import hooks_on
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit")  # a DeprecationWarning, from torch 2.15 on a FutureWarning
@@ -24,7 +25,7 @@ def test_a_scripted_model_is_watched_saved_and_copied() -> None:
         torch.jit.save(plain, buffer)
         again = copy.deepcopy(plain)
     assert len(guard.records) == 3
-    assert not plain._forward_hooks and not plain._forward_pre_hooks
+    assert not hooks_on(plain)
     loaded = torch.jit.load(io.BytesIO(buffer.getvalue()))
     x = torch.randn(2, 4)
     assert torch.equal(loaded(x), plain(x)) and torch.equal(again(x), plain(x))

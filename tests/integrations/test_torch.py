@@ -19,6 +19,7 @@ from memguard.recording import Recording, find_recordings
 from memguard.report.runs import load_run
 from memguard.report.text import render
 from memguard.stats import Stage
+from tests.hooks import hooks_inside
 from tests.integrations.programs import batches, net
 
 
@@ -36,7 +37,7 @@ def traces_of(model: nn.Module) -> list[object]:
         for name, module in model.named_modules()
         for key, value in vars(module).items()
         if "hook" in key and isinstance(value, dict) and value
-    ]
+    ] + list(hooks_inside(model))
 
 
 def test_wrap_gives_the_same_object_back_and_unwrap_leaves_no_trace(tmp_path: Path) -> None:

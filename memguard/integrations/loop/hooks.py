@@ -1,4 +1,4 @@
-"""The hooks on a root model: they translate its forwards to events, and leave no trace in copies and pickles."""
+"""The hooks on a root model, which translate its forwards to events."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import sys
 from types import FrameType
 from typing import Any, Protocol, final
 
-import torch
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 
+from memguard.hidden_hooks import HiddenHook
 from memguard.probes.hook import Hook
 from memguard.probes.objects.frames import read_locals
 
@@ -54,15 +53,10 @@ class RootHooks:
             Hook(listener.forward_start, listener.hook_failed),
             Hook(listener.forward_end, listener.hook_failed),
         )
-        # First in, last out: what other hooks do lies inside a guarded forward, and always_call undoes it on errors.
-        # A scripted module refuses hooks on itself, for it would lose them when saved; its call goes through them.
-        scripted = isinstance(model, torch.jit.ScriptModule)
-        before = nn.Module.register_forward_pre_hook if scripted else type(model).register_forward_pre_hook
-        after = nn.Module.register_forward_hook if scripted else type(model).register_forward_hook
-        self._handles: list[RemovableHandle] = [
-            before(model, start, prepend=True, with_kwargs=True),
-            after(model, end, always_call=True),
-        ]
+        # What other hooks do lies inside a guarded forward, and the last one undoes it on errors.
+        self._hidden = [HiddenHook(model, start, before=True), HiddenHook(model, end, always=True)]
+        for hidden in self._hidden:
+            hidden.put_on()
 
     def stop(self) -> None:
         """Silences both hooks, which stay where they are: safe while torch goes through them."""
@@ -71,8 +65,8 @@ class RootHooks:
 
     def remove(self) -> None:
         """Takes both hooks away; a second call does nothing."""
-        while self._handles:
-            self._handles.pop().remove()
+        for hidden in self._hidden:
+            hidden.remove()
 
 
 def can_be_called(model: nn.Module) -> bool:

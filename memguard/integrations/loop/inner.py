@@ -7,8 +7,8 @@ from typing import Any, final
 
 import torch
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 
+from memguard.hidden_hooks import HiddenHook
 from memguard.integrations.loop.hooks import ForwardListener, is_outermost_call
 from memguard.module_parts import named_children_of, parameters_of
 from memguard.probes.graphs.stem import is_compiled
@@ -62,8 +62,9 @@ class InnerHooks:
         self._number, self._listener = id(model), listener
         self._end = Hook(self._ends, listener.hook_failed)
         self._start = Hook(self._begins, listener.hook_failed)
-        self._first = type(model).register_forward_pre_hook(model, self._start, prepend=True, with_kwargs=True)
-        self._second: RemovableHandle | None = None
+        self._first = HiddenHook(model, self._start, before=True)
+        self._second = HiddenHook(model, self._end, always=True)
+        self._first.put_on()
 
     def stop(self) -> None:
         """Silences both hooks, which stay where they are."""
@@ -73,24 +74,18 @@ class InnerHooks:
     def remove(self) -> None:
         """Takes both hooks away."""
         self._first.remove()
-        self._take_off()
+        self._second.remove()
 
     def _begins(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # A replica of DataParallel's has the same hooks; what backward computes again is no forward of the loop's.
         if id(model) != self._number or not is_outermost_call() or in_backward():
             return
-        if self._second is None:
-            self._second = type(model).register_forward_hook(model, self._end, always_call=True)
+        self._second.put_on()
         self._listener.forward_start(model, args, kwargs)
 
     def _ends(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
         if id(model) != self._number or not is_outermost_call() or in_backward():
             return
         if output is not None:  # else torch may be going through the hooks themselves, not through a copy
-            self._take_off()
+            self._second.remove()
         self._listener.forward_end(model, args, output)
-
-    def _take_off(self) -> None:
-        second, self._second = self._second, None
-        if second is not None:
-            second.remove()

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from memguard.guards.no_grad import tensors_of
+from memguard.hidden_hooks import without_number
 from memguard.integrations.loop.backward_calls import BackwardCalls
 from memguard.integrations.loop.compiled import compiled_wrappers
 from memguard.integrations.loop.express import Express
@@ -287,7 +288,7 @@ class PlainLoop:
     def _listen_for_backward(self, output: object) -> None:
         for tensor in (output,) if isinstance(output, torch.Tensor) else tensors_of(output):
             if tensor.grad_fn is not None:
-                tensor.grad_fn.register_prehook(self._hear_backward)
+                without_number(tensor.grad_fn.register_prehook, self._hear_backward)
 
     def _listen_for_losses(self) -> None:
         """Only while a probe asks for them; in a program without modules backwards are told anyway."""

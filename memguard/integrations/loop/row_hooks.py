@@ -17,7 +17,7 @@ from torch.optim.optimizer import Optimizer
 from memguard.allowing import lately
 from memguard.forks import process
 from memguard.marks import Mark
-from memguard.probes.hook import Inert
+from memguard.probes.hook import StoppableHook
 from memguard.probes.interface import Watch
 from memguard.probes.transforms import compiler, functorch_stack, is_traced, tracing_state
 from memguard.row import Row
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _make = tuple.__new__  # the constructor of a NamedTuple is one more call
 
 
-class RowHook(Inert):
+class RowHook(StoppableHook):
     """What the four have in common; a stopped one holds nothing of the run either.
 
     Args:
@@ -46,7 +46,7 @@ class RowHook(Inert):
         self._row = row
 
     def stop(self) -> None:
-        """Does nothing from now on, as `Inert.stop` says."""
+        """Does nothing from now on, as `StoppableHook.stop` says."""
         super().stop()
         self._row = Row()  # in which nothing is taken
 

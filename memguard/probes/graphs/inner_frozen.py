@@ -12,9 +12,9 @@ from typing import Any, ClassVar, final
 
 import torch
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 
 from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.hidden_hooks import HiddenHook, without_number
 from memguard.module_parts import parameters_of, parts_of
 from memguard.probes.graphs.unheld_parts import callable_below, unheld_parts
 from memguard.probes.hook import Hook
@@ -79,7 +79,7 @@ class _Part:
     def __init__(self, module: nn.Module) -> None:
         self.ref = weakref.ref(module)
         self.name = type(module).__name__
-        self.hooks: list[tuple[Hook, RemovableHandle]] = []
+        self.hooks: list[tuple[Hook, HiddenHook]] = []
         self.hooked: list[weakref.ref[nn.Module]] = []
         self.heard = False
         """Whether something of it was called that could begin a graph."""
@@ -98,7 +98,9 @@ class _Part:
         self.hooked = [weakref.ref(module) for module in modules]
         for module in modules:
             hook = Hook(functools.partial(called, self))
-            self.hooks.append((hook, module.register_forward_hook(hook)))
+            hidden = HiddenHook(module, hook)
+            hidden.put_on()
+            self.hooks.append((hook, hidden))
 
     def inside(self) -> list[nn.Module]:
         """What stands one level below the modules that are hooked and never called."""
@@ -107,9 +109,9 @@ class _Part:
         return [child for child in below if not isinstance(child, torch.jit.ScriptModule)][:MAX_BELOW]
 
     def leave(self) -> None:
-        """Takes the hooks away; a copy of one says nothing any more."""
-        for hook, handle in self.hooks:
-            handle.remove()
+        """Takes the hooks away."""
+        for hook, hidden in self.hooks:
+            hidden.remove()
             hook.stop()
         self.hooks = []
 
@@ -175,11 +177,7 @@ class InnerFrozenProbe(Probe):
     def remove(self) -> None:
         """Takes all hooks away."""
         for part in self._parts:
-            hooks = [hook for hook, _ in part.hooks]
             part.leave()
-            for model in self.watch.models:  # a part that was replaced may have handed its hook on
-                for hook in hooks:
-                    hook.take_off(model)
         self._parts.clear()
 
     def _new_models(self) -> list[nn.Module]:
@@ -230,7 +228,7 @@ class InnerFrozenProbe(Probe):
         part.calls += 1
         graph, used = _Graph(), _Used()
         node.metadata[KEY] = graph
-        node.register_prehook(used)
+        without_number(node.register_prehook, used)
         part.graphs.append((weakref.ref(graph), used))
         if part.place is None:
             outside = _outside(whole)

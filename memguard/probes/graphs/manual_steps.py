@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact
+from memguard.hidden_hooks import without_number
 from memguard.module_parts import gradient_of
 from memguard.probes.hook import Hook
 from memguard.probes.interface import Probe, Watch
@@ -81,7 +82,7 @@ class ManualStepsProbe(Probe):
         # Within `functional_call` it is another tensor, which has a graph and takes no such hook.
         if register is not None and tensor is not None and tensor.is_leaf:
             self._place, self._followed, self._after = place, id(tensor), None
-            self._handle = register(Hook(self._accumulated))
+            self._handle = without_number(register, Hook(self._accumulated))
 
     def _accumulated(self, tensor: torch.Tensor) -> None:
         self._after = _state_of(tensor)

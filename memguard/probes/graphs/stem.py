@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, final
 
 import torch
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 
 from memguard.facts import Fact
+from memguard.hidden_hooks import HiddenHook
 from memguard.module_parts import named_parts_of
 from memguard.probes.hook import Hook
 from memguard.probes.interface import Probe, Watch
@@ -30,10 +30,8 @@ class _Stem(NamedTuple):
 
     root: weakref.ref[nn.Module]
     hook: Hook
-    hooks: Callable[[], MutableMapping[int, Any] | None]
-    """Gives the stem's hooks, among which it is in a forward that is heard; None where the stem is gone."""
-    number: int
-    """Its number there."""
+    hidden: HiddenHook
+    """The same as torch has it: put on in a forward that is heard."""
 
 
 @final
@@ -50,7 +48,7 @@ class StemProbe(Probe):
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._found: dict[int, _Stem] = {}
-        self._armed: dict[int, list[RemovableHandle]] = {}
+        self._armed: dict[int, list[HiddenHook]] = {}
         self._searches: dict[int, int] = {}
         self._broken = False
 
@@ -66,9 +64,7 @@ class StemProbe(Probe):
         if (stem := self._found.get(key)) is not None:
             if self._broken:
                 return
-            _, hook, hooks, number = stem
-            if (put_on := hooks()) is not None:
-                put_on[number] = hook
+            if stem.hidden.put_on():
                 return
             del self._found[key]  # the leaf was replaced by another
         if self._broken or not torch.is_grad_enabled() or self.watch.compiled or is_compiled(module):
@@ -83,18 +79,18 @@ class StemProbe(Probe):
             if child is not module and (name.count(".") < _DEEPEST or not child._modules)
         ][:MAX_LEAVES]
         root = weakref.ref(module, functools.partial(_gone, self._found, key))
-        self._armed[key] = []
+        self._armed[key] = armed = []
         for leaf in leaves:
             if isinstance(leaf, torch.jit.ScriptModule):
                 continue
-            self._armed[key].append(leaf.register_forward_hook(Hook(functools.partial(self._hit, root), self._fails)))
+            armed.append(HiddenHook(leaf, Hook(functools.partial(self._hit, root), self._fails)))
+            armed[-1].put_on()
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Takes the hook off; ends a search that found nothing."""
         key = id(module)
         if (stem := self._found.get(key)) is not None:
-            if (hooks := stem.hooks()) is not None:
-                hooks.pop(stem.number, None)
+            stem.hidden.rest()
         elif key in self._armed:
             self._disarm(key)
 
@@ -103,12 +99,8 @@ class StemProbe(Probe):
         for key in list(self._armed):
             self._disarm(key)
         for stem in self._found.values():
-            if (hooks := stem.hooks()) is not None:
-                hooks.pop(stem.number, None)
+            stem.hidden.remove()
             stem.hook.stop()
-            model = stem.root()
-            if model is not None:
-                stem.hook.take_off(model)
         self._found.clear()
 
     def _hit(self, root: weakref.ref[nn.Module], leaf: nn.Module, args: object, output: object) -> None:
@@ -117,8 +109,9 @@ class StemProbe(Probe):
             return
         self._disarm(id(model))
         hook = Hook(self.watch.stem_end, self._fails)
-        handle = leaf.register_forward_hook(hook)
-        self._found[id(model)] = _Stem(root, hook, handle.hooks_dict_ref, handle.id)
+        hidden = HiddenHook(leaf, hook)
+        hidden.put_on()
+        self._found[id(model)] = _Stem(root, hook, hidden)
         self.watch.stem_end(leaf, args, output)
 
     def _fails(self, error: Exception) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from memguard.facts import Place, PreviousOutputsAlive
+from memguard.hidden_hooks import without_number
 from memguard.probes.interface import Watch
 from memguard.probes.naming.groups import name_key
 from memguard.probes.naming.holders import Holder, Survey
@@ -59,7 +60,7 @@ class PreviousLook:
         self.peak, self.is_past_forward = peak, True
         for tensor in tensors_in(output):
             if tensor.grad_fn is not None:
-                tensor.grad_fn.register_prehook(_Asks(self))
+                without_number(tensor.grad_fn.register_prehook, _Asks(self))
                 return
 
     def ask(self) -> None:

@@ -25,6 +25,7 @@ from memguard.probes.interface import Probe
 from memguard.probes.panel import Probes
 from memguard.recorder import Recorder
 from memguard.row import Row
+from tests.hooks import hooks_on
 
 ORDINARY = 40
 
@@ -385,28 +386,12 @@ def _breaks(*args: object, **kwargs: object) -> None:
     raise ZeroDivisionError("planted")
 
 
-def test_hooks_that_were_copied_to_another_module_say_nothing(tmp_path: Path) -> None:
-    """Torch's quantization hands the hooks of what it replaces on, and calls them without keywords."""
-    layer = nn.Linear(4, 4)
-    net = nn.Sequential(layer).eval()
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-    with memguard.watch(layer, optimizer, logdir=tmp_path, quiet=True, device="cpu") as guard:
-        other = nn.Linear(4, 4)
-        for hook in layer._forward_pre_hooks.values():
-            other.register_forward_pre_hook(hook)
-        for hook in layer._forward_hooks.values():
-            other.register_forward_hook(hook)
-        net[0] = other
-        assert net(torch.ones(2, 4)).shape == (2, 4)
-        assert not guard.session.recorder.is_off("module hooks")
-
-
 def test_a_stopped_hook_holds_nothing_of_the_run(tmp_path: Path) -> None:
     """It may stay in a module for good: of the session nothing stays with it."""
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     guard = memguard.watch(model, optimizer, logdir=tmp_path, quiet=True, device="cpu")
-    left = [*model._forward_pre_hooks.values(), *model._forward_hooks.values()]
+    left: list[Any] = hooks_on(model)
     left += [*optimizers._global_optimizer_pre_hooks.values(), *optimizers._global_optimizer_post_hooks.values()]
     guard.close()
     for hook in left:

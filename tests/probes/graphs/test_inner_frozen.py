@@ -13,6 +13,7 @@ from torch import nn
 from memguard.facts import UnusedGraphs
 from memguard.probes.graphs import inner_frozen
 from memguard.probes.graphs.inner_frozen import MAX_PARTS, InnerFrozenProbe
+from tests.hooks import hooks_inside, hooks_on
 from tests.probes.loop import Loop
 
 
@@ -39,7 +40,7 @@ def run(pair: Pair, *, late: bool = False) -> list[UnusedGraphs]:
             optimizer.zero_grad()
             pair(torch.randn(4, 6)).backward()
             optimizer.step()
-    assert not any(module._forward_hooks for module in pair.modules())
+    assert not hooks_inside(pair)
     del other
     return loop.of(UnusedGraphs)
 
@@ -149,7 +150,7 @@ def test_a_teacher_that_torch_does_not_know_is_found(used: bool, how: str) -> No
             pair(torch.randn(4, 6)).backward()
             optimizer.step()
     assert bool(loop.of(UnusedGraphs)) is not used
-    assert not teachers[0]._forward_hooks
+    assert not hooks_on(teachers[0])
 
 
 @pytest.mark.parametrize("used", [False, True])
