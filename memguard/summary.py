@@ -125,6 +125,21 @@ class Summary:
         whole = self.ended == "finished" and not self.misses_training and self.oom is None and not self.num_ooms
         return whole and self.risen is None and not self.is_at_edge
 
+    @property
+    def ran_out(self) -> bool:
+        """Whether the device's memory ran out at least once, caught or not."""
+        return bool(self.num_ooms) or (self.oom is not None and self.oom.get("device") == self.device)
+
+    @property
+    def headroom_bytes(self) -> int | None:
+        """What the device had left where most was reserved: see `headroom`."""
+        return headroom(self.device_total_bytes, self.reserved_peak_bytes, ran_out=self.ran_out)
+
+    @property
+    def unallocated_bytes(self) -> int | None:
+        """The device's capacity less the allocated peak: what a perfect allocator would have left."""
+        return headroom(self.device_total_bytes, self.peak.allocated_bytes, ran_out=False)
+
     def count(self, series: Iterable[Series], shapes: Sequence[list[Any]]) -> None:
         """Takes more records into account.
 
@@ -182,6 +197,8 @@ class Summary:
             "device": self.device,
             "device_name": self.device_name,
             "device_total_bytes": self.device_total_bytes,
+            "headroom_bytes": self.headroom_bytes,
+            "unallocated_bytes": self.unallocated_bytes,
             "batches": {stage.value: summary.batches for stage, summary in self.in_order.items()},
             "peak": peak,
             "peaks": {stage.value: summary.peak.to_json() for stage, summary in self.in_order.items()},
@@ -199,6 +216,22 @@ class Summary:
             "notes": self.notes,
             "rank": self.rank,
         }
+
+
+def headroom(total_bytes: int | None, reserved_peak_bytes: int | None, *, ran_out: bool) -> int | None:
+    """The one definition of headroom: the device's capacity less the highest reserved memory, 0 where memory ran out.
+
+    Args:
+        total_bytes: The device's capacity.
+        reserved_peak_bytes: The most that PyTorch reserved.
+        ran_out: Whether an allocation failed.
+
+    Returns:
+        Bytes; None where the capacity or what was reserved is unknown.
+    """
+    if not total_bytes or reserved_peak_bytes is None:
+        return None
+    return 0 if ran_out else max(total_bytes - reserved_peak_bytes, 0)
 
 
 def most(values: Iterable[float | None]) -> float | None:

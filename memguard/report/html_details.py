@@ -10,6 +10,7 @@ from memguard.recorded_lines import plain
 from memguard.report.html_index import RowIndex
 from memguard.report.html_lines import LineIndex
 from memguard.report.html_rows import MARKS, Rows
+from memguard.summary import headroom
 
 _MOST_OOMS = 20
 _SPARKLINE = 120
@@ -60,6 +61,7 @@ def details(index: RowIndex, lines: LineIndex, notes: list[str]) -> dict[str, An
         "last_batch": bands[-1][1] if bands else None,
         "stage_batches": {_stage(stages, code): count for code, count in sorted(index.stage_counts.items())},
         "peak": as_json(index.peak_row(), stages),
+        "headroom_bytes": headroom_of(index, lines),
         "medians": _medians(sample, stages),
         "findings": lines.findings,
         "ooms": lines.ooms[-_MOST_OOMS:],
@@ -85,6 +87,7 @@ def summary(index: RowIndex, lines: LineIndex) -> dict[str, Any]:
         "device_name": lines.session.get("device_name"),
         "device_total_bytes": lines.session.get("device_total_bytes"),
         "peak": as_json(index.peak_row(), index.stages),
+        "headroom_bytes": headroom_of(index, lines),
         "findings": {level: sum(each["severity"] == level for each in findings) for level in _LEVELS},
         "worst": findings[0] if findings else None,
         "ooms": len(lines.ooms),
@@ -93,6 +96,13 @@ def summary(index: RowIndex, lines: LineIndex) -> dict[str, Any]:
         "time": plain(float(index.last_row()["time"])) if index.count else lines.session.get("time"),
         "sparkline": [max(0, int(peaks[at : at + width].max())) for at in range(0, len(peaks), width)] if known else [],
     }
+
+
+def headroom_of(index: RowIndex, lines: LineIndex) -> int | None:
+    """A recording's headroom in bytes, None where it is unknown."""
+    device = lines.session.get("device")
+    ran_out = len(index.marked("num_ooms")) > 0 or any(each.get("device") == device for each in lines.ooms)
+    return headroom(lines.session.get("device_total_bytes"), index.reserved_peak_bytes(), ran_out=ran_out)
 
 
 def as_json(row: Rows | None, stages: list[str]) -> dict[str, Any] | None:

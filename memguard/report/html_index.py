@@ -128,6 +128,12 @@ class RowIndex:
         kept = self.kept()
         return kept[int(kept["allocated_peak_bytes"].argmax())] if len(kept) else None
 
+    def reserved_peak_bytes(self) -> int | None:
+        """The most that was reserved; None where no record tells."""
+        kept = self.kept()
+        highest = int(kept["reserved_peak_bytes"].max()) if len(kept) else -1
+        return highest if highest >= 0 else None
+
     def bands(self) -> list[tuple[int, int, int]]:
         """Stretches of one stage: (first batch, last batch, stage code)."""
         if not self._changes:

@@ -59,6 +59,7 @@ class RankOnDisk:
             "batches": summary.batches,
             "peak": summary.peak.to_json(),
             "device_total_bytes": summary.device_total_bytes,
+            "headroom_bytes": summary.headroom_bytes,
             "ended": summary.ended,
             "recording": summary.recording,
             "node": self.session.get("node"),

@@ -87,7 +87,8 @@ def _peak_lines(summary: Summary) -> list[str]:
         share = f" of {format_bytes(total)} ({peak.allocated_bytes / total:.0%})" if total else ""
         lines = [f"{word}: {format_bytes(peak.allocated_bytes)} allocated{share}, at {describe_peak(peak)}."]
         if summary.reserved_peak_bytes is not None:
-            room = f"; headroom {format_bytes(max(total - summary.reserved_peak_bytes, 0))}" if total else ""
+            left = summary.headroom_bytes
+            room = f"; headroom {format_bytes(left)}" if left is not None else ""
             lines.append(f"Reserved by PyTorch at most {format_bytes(summary.reserved_peak_bytes)}{room}.")
         return lines
     if peak.host_rss_bytes is not None:

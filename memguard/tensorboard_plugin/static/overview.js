@@ -77,6 +77,7 @@ class Overview {
     const { worst, finding, ooms, count, time, counts } = outline(run);
     const peak = bytesOf(worst);
     const capacity = worst.device_total_bytes ?? null;
+    const room = worst.headroom_bytes ?? null;
     const open = () => this.page.go("timeline", { run: run.name });
     const badges = Object.entries(counts).filter(([, number]) => number).map(([level, number]) => h("span", { className: `badge ${level}`, title: level }, String(number)));
     if (ooms) badges.push(h("span", { className: "badge oom" }, "OOM"));
@@ -86,7 +87,7 @@ class Overview {
       h("td", { className: "name" }, h("button", { className: "link", onclick: open, title: run.name }, run.name), h("div", { className: "muted small" }, worst.problem ?? [worst.device_name ?? worst.device, run.ranks.length > 1 ? `${run.ranks.length} ranks, worst is rank ${worst.rank}` : null].filter(Boolean).join(" \u00b7 "))),
       h("td", null, sparkline(worst.sparkline ?? [], capacity)),
       h("td", null, h("div", { className: "number" }, formatBytes(peak)), capacity ? h("div", { className: "meter" }, h("div", { style: { width: `${share}%` } })) : null, capacity ? h("div", { className: "muted small" }, `of ${formatBytes(capacity)}`) : null),
-      h("td", { className: "number" }, peak !== null && capacity ? [formatBytes(capacity - peak), h("div", { className: "muted small" }, formatShare(capacity - peak, capacity))] : ""),
+      h("td", { className: "number" }, room !== null ? [formatBytes(room), h("div", { className: "muted small" }, formatShare(room, capacity))] : ""),
       h("td", { className: "number" }, worst.pending ? "reading \u2026" : formatCount(count), h("div", { className: "muted small" }, time && this.page.time ? formatAgo(time, this.page.time) : "")),
       h("td", { className: "found" }, badges.length ? badges : h("span", { className: "muted" }, "none"), finding ? h("div", { className: "small" }, [finding.name, formatPlace(finding.file, finding.line)].filter(Boolean).join(" \u00b7 ")) : null),
       h("td", null, h("button", { onclick: open }, "Open")));

@@ -7,14 +7,15 @@ import { color } from "./theme.js";
 export function tiles(details, capacity) {
   const { session, peak } = details;
   const bytes = peak?.allocated_peak_bytes ?? null;
-  const room = capacity !== null && bytes !== null ? capacity - bytes : null;
+  const room = details.headroom_bytes ?? null;
+  const unallocated = capacity !== null && bytes !== null ? `, ${formatBytes(Math.max(0, capacity - bytes))} unallocated at the peak` : "";
   const tile = (name, value, note, id, meter) => h("div", { className: "tile" }, h("div", { className: "muted" }, name), h("div", { className: "value", id }, value), meter, h("div", { className: "muted small" }, note ?? ""));
   const meter = capacity && bytes !== null ? h("div", { className: "meter", title: "peak of capacity" }, h("div", { style: { width: `${Math.min(100, (100 * bytes) / capacity)}%` } })) : null;
   const stages = Object.entries(details.stage_batches).sort((a, b) => b[1] - a[1]).map(([stage, count]) => `${formatCount(count)} ${stage}`);
   return [
     tile("Peak allocated", formatBytes(bytes), bytes !== null ? `in batch ${formatCount(peak.batch)}, ${peak.stage}` : "", "tile-peak", meter),
     tile("Capacity", formatBytes(capacity), [session.device_name, session.device].filter(Boolean).join(" \u00b7 "), "tile-capacity"),
-    tile("Headroom", formatBytes(room), room === null ? "" : `capacity less the allocated peak, ${formatShare(room, capacity)}`, "tile-headroom"),
+    tile("Headroom", formatBytes(room), room === null ? "" : `capacity less reserved, ${formatShare(room, capacity)}${unallocated}`, "tile-headroom"),
     tile("Batches", formatCount(details.count), stages.join(" \u00b7 "), "tile-batches"),
     details.notes.length ? h("p", { className: "notes" }, details.notes.join(" \u00b7 ")) : null,
   ];
