@@ -87,8 +87,10 @@ def run(given: argparse.Namespace) -> int:
     make_detectors(rules=options.get("rules"), ignore=options.get("ignore", ()))
     code, summaries = run_script(given.target, given.arguments, options, module=given.module)
     launch = read_launch()
-    if launch.rank:
-        return code  # rank 0 speaks for all; `memguard report` reads every rank's recording
+    if launch.rank:  # rank 0 speaks for all, unless this one is the last to end
+        if summaries and (last := closing_text(launch, summaries[-1])) is not None:
+            print(last, file=sys.stderr)
+        return code
     ran = sorted((summary for summary in summaries if summary.batches), key=operator.attrgetter("rank"))
     starts = Counter(summary.rank for summary in ran)
     summary = merge(ran) if ran else summaries[-1] if summaries else Summary()

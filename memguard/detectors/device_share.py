@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from statistics import median
 from typing import ClassVar, final
 
 from memguard.claims import Claim
@@ -18,6 +19,8 @@ BASELINE_BATCH = 3
 CONFIRMED_SECONDS = 2.5
 """After which, if the slow lane has asked again, it was told the same."""
 IMBALANCE, IMBALANCE_SHARE = 1.2, 0.05
+FAR_ABOVE, FAR_ABOVE_SHARE = 4, 0.1
+"""Times the median of the other ranks, and share of the device, from which on a higher peak is a warning."""
 
 
 @final
@@ -195,8 +198,15 @@ class RankImbalance(Detector):
             self,
             fact,
             run,
-            Severity.INFO,
+            Severity.WARNING if _is_far_above(fact, run.device_total_bytes) else Severity.INFO,
             f"rank {high[0]} peaks at {format_bytes(high[1])}, rank {low[0]} at {format_bytes(low[1])}.",
             "balance the batches by tokens, and keep extra work of single ranks off the device.",
             nbytes=high[1] - low[1],
         )
+
+
+def _is_far_above(fact: RankPeaks, total_bytes: int) -> bool:
+    """Whether most of the highest rank's peak is its own alone, and a good part of the device."""
+    *others, high = sorted(peak for _, peak in fact.peaks)
+    usual = median(others)
+    return high >= FAR_ABOVE * usual and high - usual >= FAR_ABOVE_SHARE * total_bytes

@@ -29,9 +29,10 @@ def render(summary: Summary, *, ranks: int = 1) -> str:
     lines += _stage_lines(summary)
     lines += _allocator_lines(summary)
     lines += _kept_lines(summary)
-    lines += _finding_lines(summary.findings, ranks)
+    lines += _finding_lines(summary, ranks)
     if summary.oom:
-        on = f" on rank {summary.oom.get('rank', '?')}" if ranks > 1 else ""
+        rank = summary.oom.get("rank", "?")
+        on = f" on rank {rank}" if ranks > 1 or rank not in (summary.rank, "?") else ""
         batch, cause = summary.oom.get("batch", "?"), summary.oom.get("cause", "see the report")
         lines += ["", f"Out of memory{on} at batch {batch}: {cause}"]
     lines += ["", _cost(summary, ranks)]
@@ -67,6 +68,9 @@ def _headline(summary: Summary, ranks: int) -> str:
     if worst in (Severity.CRITICAL, Severity.WARNING):
         count = sum(finding.severity is not Severity.INFO for finding in summary.findings)
         verdict = f"{count} finding{'s' * (count != 1)} to look at"
+        of = {finding.rank for finding in summary.findings if finding.severity is worst}
+        if ranks == 1 and summary.rank not in of:
+            verdict += f", the worst on {ranks_text(sorted(of))}"
     elif not summary.batches:
         verdict = "nothing was recorded"
     else:
@@ -149,16 +153,17 @@ def _kept_lines(summary: Summary) -> list[str]:
     ]
 
 
-def _finding_lines(findings: list[Finding], ranks: int) -> list[str]:
-    if not findings:
+def _finding_lines(summary: Summary, ranks: int) -> list[str]:
+    if not summary.findings:
         return ["", "Findings: none."]
     lines = ["", "Findings:"]
+    named = ranks > 1 or any(finding.rank != summary.rank for finding in summary.findings)
     causes: dict[object, list[Finding]] = {}
-    for finding in sorted(findings, key=lambda f: (-list(Severity).index(f.severity), f.code)):
+    for finding in sorted(summary.findings, key=lambda f: (-list(Severity).index(f.severity), f.code)):
         causes.setdefault(finding.cause, []).append(finding)
     for finding, *others in causes.values():  # the same cause on several ranks is one message
         times = f" ({finding.count} times)" if finding.count > 1 and finding.code.startswith("MG0") else ""
-        on = f" [{ranks_text([each.rank for each in (finding, *others)])}]" if ranks > 1 else ""
+        on = f" [{ranks_text([each.rank for each in (finding, *others)])}]" if named else ""
         lines.append(f"{_MARKS[finding.severity]} {finding.code} {finding.name}{times}{on}: {finding.message}")
         if finding.advice:
             lines.append(f"     -> {finding.advice}")

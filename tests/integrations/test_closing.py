@@ -9,12 +9,17 @@ import pytest
 
 from memguard.detectors.device_share import RankImbalance
 from memguard.facts import RankPeaks
+from memguard.findings import Severity
 from memguard.integrations.closing import closing_text
 from memguard.launch import read_launch
+from memguard.recording import Recording
 from memguard.report import rank_text, runs
+from memguard.report.runs import load_run
+from memguard.report.summaries import summarize
 from memguard.stats import Run
 from memguard.summary import Summary
 from memguard.units import GIB
+from tests.report.many_ranks import make_many
 
 
 @pytest.mark.parametrize(("rank", "size", "told"), [(0, 2, ["MG603"]), (0, 1, []), (1, 2, [])])
@@ -33,3 +38,40 @@ def test_rank_0_tells_how_the_ranks_compare(
     assert (text is None) == bool(rank)
     if told:
         assert text is not None and "rank-imbalance" in text and text.endswith("2 ranks: from 9 GiB to 20 GiB")
+
+
+def _recorded(folder: Path, heavy: int = 1) -> Summary:
+    """A run of three ranks, of which one leaks; rank 0's own summary knows nothing of that."""
+    make_many(folder, ranks=3, batches=20, heavy=heavy)
+    return summarize(Recording.open(load_run([str(folder)]).ranks[0].path))
+
+
+def test_rank_0_tells_the_worst_of_all_ranks(tmp_path: Path) -> None:
+    """A run is not sound because rank 0 is: the verdict and the findings name the rank."""
+    summary = _recorded(tmp_path)
+    assert summary.findings == []
+    text = closing_text(read_launch({"RANK": "0", "WORLD_SIZE": "3"}), summary)
+    assert text is not None
+    assert "to look at, the worst on rank 1." in text.splitlines()[0]
+    assert "MG101 retained-graph [rank 1]" in text
+    assert [(each.code, each.rank) for each in summary.findings] == [("MG101", 1), ("MG603", 1)]
+
+
+def test_the_last_rank_to_end_has_the_last_word(tmp_path: Path) -> None:
+    """Another rank than 0 speaks where all others have ended, and names the worst of all."""
+    _recorded(tmp_path, heavy=2)
+    summary = summarize(Recording.open(load_run([str(tmp_path)]).ranks[1].path))
+    text = closing_text(read_launch({"RANK": "1", "WORLD_SIZE": "3"}), summary)
+    assert text is not None and text.startswith("memguard: all 3 ranks have ended. The worst finding is on rank 2: MG")
+    assert closing_text(read_launch({"RANK": "1", "WORLD_SIZE": "4"}), summary) is None, "one has not even begun"
+
+
+@pytest.mark.parametrize(
+    ("peaks", "severity"),
+    [((1, 1, 1, 30), Severity.WARNING), ((6, 6, 6, 30), Severity.WARNING), ((12, 12, 12, 30), Severity.INFO)],
+)
+def test_a_rank_far_above_the_others_is_a_warning(peaks: tuple[int, ...], severity: Severity) -> None:
+    """One that takes most of its peak for itself alone; ranks that merely differ are for information."""
+    fact = RankPeaks(batch=7, peaks=tuple((rank, peak * GIB) for rank, peak in enumerate(peaks)))
+    (finding,) = RankImbalance().learn(fact, Run(device="cuda:0", device_total_bytes=80 * GIB))
+    assert finding.severity is severity
