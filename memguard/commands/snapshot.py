@@ -9,7 +9,6 @@ from typing import Any
 from memguard.allocator.analysis import DeviceAnalysis, analyse
 from memguard.allocator.config import AllocatorConfig
 from memguard.allocator.replay import Replay, WhatIf, replay, what_if
-from memguard.allocator.snapshot import Snapshot
 from memguard.allocator.snapshot_reader import read_snapshot
 from memguard.commands.output import tell
 from memguard.commands.parsers import add_parser
@@ -55,11 +54,12 @@ def run(given: argparse.Namespace) -> int:
     hypothetical = given.alloc_conf is not None or capacity is not None
 
     snapshot = read_snapshot(given.file)
-    found = [analyse(snapshot, device, given.top) for device in snapshot.devices]
+    found = sorted((analyse(snapshot, device, given.top) for device in snapshot.devices), key=_did_not_run_out)
+    traced: list[int] = []
     replays: list[Replay] = []
     others: list[WhatIf] = []
     if given.replay or hypothetical:
-        traced = _traced(snapshot, given.file)
+        traced = _traced(found, given.file)
         replays = [replay(snapshot, device) for device in traced]
         if hypothetical:
             others = [what_if(snapshot, device, conf=given.alloc_conf, capacity_bytes=capacity) for device in traced]
@@ -68,14 +68,19 @@ def run(given: argparse.Namespace) -> int:
         return 0
     parts = [f"Memory snapshot {given.file}"]
     parts += [render_device(device) for device in found] or ["It holds no memory and no history."]
-    parts += [render_replay(replayed) for replayed in replays]
-    parts += [render_what_if(replayed, other) for replayed, other in zip(replays, others, strict=False)]
+    parts += [render_replay(replayed, device) for replayed, device in zip(replays, traced, strict=True)]
+    parts += [render_what_if(*each) for each in zip(replays, others, traced, strict=False)]
     tell("\n\n".join(parts))
     return 0
 
 
-def _traced(snapshot: Snapshot, file: str) -> list[int]:
-    traced = [device for device in snapshot.devices if snapshot.trace_of(device)]
+def _did_not_run_out(found: DeviceAnalysis) -> bool:
+    """Sorts the devices that ran out of memory before the others."""
+    return found.trace is None or found.trace.out_of_memory is None
+
+
+def _traced(found: list[DeviceAnalysis], file: str) -> list[int]:
+    traced = [each.device for each in found if each.trace is not None]
     if not traced:
         raise SnapshotError(
             f"{file}: no history to replay; call torch.cuda.memory._record_memory_history() before the part in question"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,46 +41,36 @@ def closing_text(launch: Launch, summary: Summary, *, ranks: int = 1) -> str | N
             from memguard.report.rank_text import worst_lines
             from memguard.report.runs import load_run
 
-            folder = str(Path(summary.recording).parent)
-            run = load_run([folder])
+            folder = Path(summary.recording).parent
+            if not launch.rank:
+                _wait_for_others(folder)
+            run = load_run([str(folder)])
             if launch.rank:
                 return _last_of_all(run, launch)
-            if _others_end(run, launch.rank):
-                run = load_run([folder])
-            _take_in(summary, run)
             lines = worst_lines(run)
             if run.worst is not None and run.worst.finding is not None:
                 summary.findings.append(run.worst.finding)
                 del lines[1:]  # it says why itself
+            _take_in(summary, run)
         except Exception:  # no numpy, another rank's file half written: the summary stands without it
             pass
     return None if launch.rank else "\n".join([render(summary, ranks=ranks), *lines])
 
 
-def _others_end(run: RunOnDisk, rank: int) -> bool:
-    """Waits a moment for ranks of this host that still run; whether any had not ended at first."""
-    waiting = [each for each in _peers(run.paths, run, rank) if end_of(each) is None]
-    if not waiting:
-        return False
+def _wait_for_others(folder: Path) -> None:
+    """Waits a moment for the other ranks of this host that still run."""
+    newest = {path.name.partition("-")[0]: path for path in sorted(folder.glob("rank*.jsonl"))}
+    waiting = [path for path in newest.values() if pid_in(path) != os.getpid()]
     until = time.monotonic() + _PATIENCE_SECONDS
-    while time.monotonic() < until:
-        waiting = [
-            each for each in waiting if end_of(each) is None and (pid := pid_in(each)) is not None and lives(pid)
-        ]
-        if not waiting:
-            break
+    while waiting := [path for path in waiting if end_of(path) is None and _runs_here(path)]:
+        if time.monotonic() > until:
+            return
         time.sleep(_STEP_SECONDS)
-    return True
 
 
 def _runs_here(path: Path) -> bool:
     pid = pid_in(path)
     return pid is not None and lives(pid)
-
-
-def _peers(paths: Sequence[Path], run: RunOnDisk, rank: int) -> list[Path]:
-    """The other ranks' files of rare events."""
-    return [path.with_suffix(".jsonl") for path, each in zip(paths, sorted(run.ranks), strict=True) if each != rank]
 
 
 def _take_in(summary: Summary, run: RunOnDisk) -> None:
@@ -96,8 +87,8 @@ def _take_in(summary: Summary, run: RunOnDisk) -> None:
 
 def _last_of_all(run: RunOnDisk, launch: Launch) -> str | None:
     """The worst of all ranks in a line, on the rank that ends last; None without a warning."""
-    paths = _peers(run.paths, run, launch.rank)
-    if len(run.ranks) < launch.world_size or any(end_of(path) is None for path in paths):
+    others = [each for rank, each in run.ranks.items() if rank != launch.rank]
+    if len(run.ranks) < launch.world_size or any(each.summary.ended is None for each in others):
         return None
     if run.summary.oom is not None:
         oom = run.summary.oom

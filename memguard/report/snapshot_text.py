@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from memguard.allocator.analysis import DeviceAnalysis, Trace
 from memguard.allocator.analysis.lines import LineBytes
 from memguard.allocator.analysis.space import OutOfMemoryEvent, Space
-from memguard.allocator.analysis.steps import Steps
 from memguard.allocator.analysis.timeline import Moment
 from memguard.allocator.replay import Replay, WhatIf
+from memguard.allocator.replay.evidence import enough_events
 from memguard.units import format_bytes
+
+MUCH_LAID_OUT: Final = 0.5
+"""Share of the reserved peak that stood before the history, above which a what-if is mostly a guess."""
 
 
 def render_device(found: DeviceAnalysis) -> str:
@@ -18,8 +22,11 @@ def render_device(found: DeviceAnalysis) -> str:
     return "\n".join(_device(found))
 
 
-def render_replay(replayed: Replay) -> str:
-    """How a replay compares with its record."""
+def render_replay(replayed: Replay, device: int) -> str:
+    """How a replay of a device's history compares with its record."""
+    if not enough_events(replayed.events):
+        events = _count(replayed.events, "event", "events")
+        return f"Replay of device {device}: {events}, too few for a replay to tell anything"
     if replayed.exact:
         verdict = "exact: every address, every segment and the reserved bytes at the end as recorded"
     else:
@@ -29,7 +36,7 @@ def render_replay(replayed: Replay) -> str:
             f"{format_bytes(replayed.recorded_reserved_bytes)}"
         )
     return (
-        f"Replay of {replayed.events:,} events through the simulated allocator\n"
+        f"Replay of device {device}: {replayed.events:,} events through the simulated allocator\n"
         f"  {verdict}\n"
         f"  peak: {format_bytes(replayed.reserved_peak_bytes)} reserved, "
         f"{format_bytes(replayed.allocated_peak_bytes)} allocated; "
@@ -37,22 +44,35 @@ def render_replay(replayed: Replay) -> str:
     )
 
 
-def render_what_if(replayed: Replay, other: WhatIf) -> str:
-    """What would have happened otherwise, beside what happened."""
+def render_what_if(replayed: Replay, other: WhatIf, device: int) -> str:
+    """What would have happened to a device otherwise, beside what happened."""
     conf = other.conf or "the default configuration"
-    where = "" if other.capacity_bytes is None else f" on a card with {format_bytes(other.capacity_bytes)}"
+    if not other.enough_events:
+        events = _count(replayed.events, "event", "events")
+        return f"With {conf}, device {device}: not tried, for a history of {events} is no evidence"
+    where = ""
+    if other.capacity_bytes is not None:
+        bound = " at most" if other.capacity_source == "retry" else ""
+        where = f" on a card with{bound} {format_bytes(other.capacity_bytes)} for PyTorch"
+        where += {"retry": " (a retry shows it)", "out of memory": " (the failure shows it)"}.get(
+            other.capacity_source or "", ""
+        )
     difference = other.reserved_peak_bytes - replayed.reserved_peak_bytes
     change = "the same"
     if difference:
         change = f"{format_bytes(abs(difference))} {'more' if difference > 0 else 'less'}"
     lines = [
-        f"With {conf}{where}",
+        f"With {conf}{where}, device {device}",
         f"  reserved peak: {format_bytes(other.reserved_peak_bytes)} ({change}), "
         f"at the end {format_bytes(other.reserved_bytes)} instead of {format_bytes(replayed.reserved_bytes)}",
         f"  {_count(other.num_segments, 'segment', 'segments')} at the end instead of {other.recorded_num_segments}; "
         f"{_count(other.num_alloc_retries, 'retry', 'retries')} instead of {replayed.num_alloc_retries}; "
         f"{other.num_ooms} out of memory instead of {replayed.num_ooms}",
     ]
+    if other.laid_out_bytes > MUCH_LAID_OUT * max(other.reserved_peak_bytes, 1):
+        lines.append(
+            f"  {format_bytes(other.laid_out_bytes)} stood before the history and was laid out anew, which is a guess"
+        )
     if other.first_oom is not None:
         lines.append(
             f"  it would run out of memory at event {other.first_oom.event:,}, asking for "
@@ -111,7 +131,7 @@ def _trace(trace: Trace, *, stacks: bool) -> Iterator[str]:
     if stacks and trace.lines:
         yield "  Allocated most over the whole history, freed or not:"
         yield from _lines(trace.lines)
-    yield from _steps(trace.steps)
+    yield from _steps(trace)
 
 
 def _moment(title: str, moment: Moment, *, stacks: bool) -> Iterator[str]:
@@ -140,7 +160,14 @@ def _out_of_memory(failed: OutOfMemoryEvent) -> Iterator[str]:
     yield f"    {verdict}"
 
 
-def _steps(steps: Steps | None) -> Iterator[str]:
+def _steps(trace: Trace) -> Iterator[str]:
+    steps, inner = trace.steps, trace.repetition
+    if steps is None and inner is not None:
+        yield (
+            f"  {inner.count} repetitions of about {inner.events:,} allocations and frees, all within {inner.within}: "
+            "no whole training steps, so nothing can be said of growth between steps"
+        )
+        return
     if steps is None:
         yield "  No repeating steps were found in the history, so nothing can be said of growth between them"
         return

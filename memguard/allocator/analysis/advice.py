@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from memguard.allocator.analysis.space import OutOfMemoryEvent, Space
 from memguard.allocator.analysis.steps import Steps
+from memguard.allocator.analysis.trial import EXPANDABLE_CONF, Trial
 from memguard.units import MIB, format_bytes
 
 HOW_TO_RECORD: Final = (
@@ -14,7 +16,7 @@ HOW_TO_RECORD: Final = (
 )
 _MUCH_FRAGMENTED: Final = 0.15
 _MUCH_RELEASABLE: Final = 0.25
-_EXPANDABLE: Final = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before the program starts"
+_EXPANDABLE: Final = f"set PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE_CONF} before the program starts"
 
 
 def advice_for(
@@ -25,6 +27,7 @@ def advice_for(
     traced: bool,
     stacks: bool,
     expandable: bool,
+    trial: Callable[[], Trial | None],
 ) -> tuple[str, ...]:
     """Advice as sentences; empty where nothing is wrong.
 
@@ -35,6 +38,7 @@ def advice_for(
         traced: Whether a history was recorded.
         stacks: Whether stacks were recorded.
         expandable: Whether the allocator already uses expandable segments.
+        trial: Replays the history with expandable segments; asked only where they would be advised.
     """
     advice = []
     if steps is not None and steps.growth:
@@ -44,11 +48,11 @@ def advice_for(
             "holds these tensors (a list, a total of losses that were not detached, a cache) and let go of it."
         )
     if out_of_memory is not None:
-        advice.append(_after(out_of_memory, expandable))
+        advice.append(_after(out_of_memory, expandable, trial))
     elif space.fragmentation >= _MUCH_FRAGMENTED and space.split_bytes >= 64 * MIB:
         advice.append(
             f"{space.fragmentation:.0%} of the reserved memory is free in gaps between blocks in use"
-            + ("." if expandable else f"; {_EXPANDABLE}, so that segments can grow and shrink.")
+            + ("." if expandable else _against_gaps(trial()))
         )
     if out_of_memory is None and space.releasable_bytes >= _MUCH_RELEASABLE * max(space.reserved_bytes, 1):
         advice.append(
@@ -68,7 +72,15 @@ def advice_for(
     return tuple(advice)
 
 
-def _after(failed: OutOfMemoryEvent, expandable: bool) -> str:
+def _against_gaps(tried: Trial | None) -> str:
+    if tried is None:
+        return f"; {EXPANDABLE_CONF} may lower that, but this history cannot show it."
+    if tried.saves:
+        return f"; {_EXPANDABLE}: replayed so, {tried.outcome}."
+    return f"; expandable segments would not help: replayed with them, {tried.outcome}."
+
+
+def _after(failed: OutOfMemoryEvent, expandable: bool, trial: Callable[[], Trial | None]) -> str:
     needed = format_bytes(failed.size_bytes)
     if not failed.fits_if_whole:
         return (
@@ -80,8 +92,16 @@ def _after(failed: OutOfMemoryEvent, expandable: bool) -> str:
             f"The allocation of {needed} failed although {format_bytes(failed.free_bytes)} were free in pieces, even "
             "with expandable segments; free large tensors before small ones are made beside them, or use fewer streams."
         )
-    return (
+    in_pieces = (
         f"The allocation of {needed} failed although {format_bytes(failed.free_bytes)} were free in pieces: that is "
-        f"fragmentation. First {_EXPANDABLE}; see with --replay --alloc-conf expandable_segments:True whether that "
-        "is enough."
+        "fragmentation. "
     )
+    tried = trial()
+    if tried is None:
+        return f"{in_pieces}{EXPANDABLE_CONF} may be enough against it, but this history cannot show it."
+    if tried.other_num_ooms:
+        return (
+            f"{in_pieces}Replayed with expandable segments it fails too; make the batch smaller, or free large tensors "
+            "before small ones are made beside them."
+        )
+    return f"{in_pieces}First {_EXPANDABLE}: replayed so, it fits, and {tried.outcome}."

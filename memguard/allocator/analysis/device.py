@@ -9,8 +9,9 @@ from typing import Any
 from memguard.allocator.analysis.advice import advice_for
 from memguard.allocator.analysis.lines import EARLIER, LineBytes, Lines, top_lines
 from memguard.allocator.analysis.space import OutOfMemoryEvent, Space, last_out_of_memory, space_of
-from memguard.allocator.analysis.steps import Steps, steps_of
+from memguard.allocator.analysis.steps import Repetition, Steps, repetition_of, steps_of
 from memguard.allocator.analysis.timeline import Moment, changes, end_of, peak_of
+from memguard.allocator.analysis.trial import try_expandable
 from memguard.allocator.config import AllocatorConfig
 from memguard.allocator.replay.recorded_conf import recorded_conf
 from memguard.allocator.snapshot import ACTIVE, Snapshot
@@ -30,6 +31,8 @@ class Trace:
     """The lines that allocated most over the whole trace, whether it was freed again or not."""
     steps: Steps | None
     """None where nothing repeats."""
+    repetition: Repetition | None
+    """What repeats within one call, where there are no steps."""
     out_of_memory: OutOfMemoryEvent | None
 
 
@@ -75,6 +78,7 @@ def analyse(snapshot: Snapshot, device: int, top: int = 10) -> DeviceAnalysis:
     if trace:
         before, after = changes(segments, trace, config, lines)
         first, last = trace[0].time_us, trace[-1].time_us
+        steps = steps_of(after, trace, [a for a in snapshot.annotations if a.device == device], top)
         told = Trace(
             events=len(trace),
             actions=dict(Counter(entry.action for entry in trace).most_common()),
@@ -82,7 +86,8 @@ def analyse(snapshot: Snapshot, device: int, top: int = 10) -> DeviceAnalysis:
             peak=peak_of(before, after, trace, top),
             end=end_of(before, after, trace, top),
             lines=top_lines([(change.line, change.bytes) for change in after if change.bytes > 0], top),
-            steps=steps_of(after, trace, [a for a in snapshot.annotations if a.device == device], top),
+            steps=steps,
+            repetition=repetition_of(after) if steps is None else None,
             out_of_memory=last_out_of_memory(segments, trace, config, lines),
         )
     return DeviceAnalysis(
@@ -98,5 +103,6 @@ def analyse(snapshot: Snapshot, device: int, top: int = 10) -> DeviceAnalysis:
             traced=told is not None,
             stacks=stacks,
             expandable=config.expandable_segments,
+            trial=lambda: try_expandable(snapshot, device) if trace else None,
         ),
     )

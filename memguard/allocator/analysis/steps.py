@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -15,6 +15,12 @@ from memguard.allocator.analysis.timeline import Allocation
 from memguard.allocator.snapshot import Annotation, Frame, Stack, TraceEntry
 
 _MIN_STEPS: Final = 3
+_KEYS: Final[tuple[Callable[[Allocation], Hashable], ...]] = (
+    lambda change: (id(change.stack), change.bytes),
+    lambda change: (change.line, change.bytes),
+    lambda change: change.line,
+)
+"""What makes two allocations the same one of another step, the narrowest first."""
 _OPTIMIZER_STEP: Final = "Optimizer.step#"
 _INSIDE_TORCH: Final = re.compile(r"[/\\]torch[/\\](nn|optim|autograd|utils|_dynamo|_inductor)[/\\](?!_device\.py$)")
 """But for the frame that a default device puts below any line that calls an operator."""
@@ -47,8 +53,19 @@ class Steps:
     """Whole steps seen."""
     events_per_step: int
     allocated_bytes_per_step: int
-    """How much more is alive after each; the first step, which sets things up, left out."""
+    """How much more is alive after a typical one, their median; the first step, which sets things up, left out."""
     growth: tuple[Growth, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repetition:
+    """What repeats within one call: layers of a forward, parameters of an optimizer's step. No training steps."""
+
+    count: int
+    events: int
+    """Allocations and frees in each."""
+    within: str
+    """The call as text."""
 
 
 def steps_of(
@@ -56,9 +73,10 @@ def steps_of(
 ) -> Steps | None:
     """The repeating steps of a trace, None if nothing repeats at least three times.
 
-    Where optimizers were annotated, a step ends with each optimizer's step. Else a step begins where its anchor is
-    allocated: a pair of stack and size that comes once in a step. Pairs that come equally often, at even distances and
-    until the end of the trace, are such; the number that most of them share is the number of steps.
+    Where optimizers were annotated, a step ends with each optimizer's step. Else a step begins where its
+    anchor is allocated: a pair of stack and size (or of line and size, where steps are called from several places) that
+    comes once in a step. Pairs that come equally often, at even distances and until the end of the trace, are such; the
+    number that most of them share is the number of steps.
 
     Args:
         after: The changes of the trace, from ``changes``.
@@ -67,10 +85,7 @@ def steps_of(
         top: How many growing lines at most.
     """
     optimizer_steps = [a.time_us for a in annotations if a.name.startswith(_OPTIMIZER_STEP) and a.stage == "END"]
-    if optimizer_steps:
-        begins = _after_times(optimizer_steps, after, trace)
-    else:
-        begins = _step_begins(after)
+    begins = _after_times(optimizer_steps, after, trace) if optimizer_steps else _repeats(after)[0]
     if len(begins) < _MIN_STEPS + 1:
         return None
     changed: list[Counter[Line]] = []
@@ -100,9 +115,21 @@ def steps_of(
     return Steps(
         count=len(begins) - 1,
         events_per_step=int(median(end - begin for begin, end in pairwise(begins))),
-        allocated_bytes_per_step=sum(step.total() for step in steady) // len(steady),
+        allocated_bytes_per_step=int(median(step.total() for step in steady)),
         growth=tuple(growth[:top]),
     )
+
+
+def repetition_of(after: Sequence[Allocation]) -> Repetition | None:
+    """What repeats within one call, where no training steps repeat.
+
+    Args:
+        after: The changes of the trace, from ``changes``.
+    """
+    _, begins, within = _repeats(after)
+    if len(begins) < _MIN_STEPS + 1:
+        return None
+    return Repetition(count=len(begins), events=int(median(_gaps(begins))), within=within)
 
 
 def _after_times(times: Sequence[int], after: Sequence[Allocation], trace: Sequence[TraceEntry]) -> list[int]:
@@ -117,19 +144,25 @@ def _after_times(times: Sequence[int], after: Sequence[Allocation], trace: Seque
     return begins
 
 
-def _step_begins(after: Sequence[Allocation]) -> list[int]:
-    places: dict[tuple[int, int], list[int]] = {}
-    for at, change in enumerate(after):
-        if change.bytes > 0:
-            places.setdefault((id(change.stack), change.bytes), []).append(at)
-    regular = [found for found in places.values() if _is_regular(found, len(after))]
-    counts = Counter(len(found) for found in regular)
-    # Of the steps that most agree on; an inner loop would repeat more often, with fewer stacks taking part.
-    for count in sorted(counts, key=lambda count: (-counts[count], count)):
-        begins = min((found for found in regular if len(found) == count), key=lambda found: found[0])
-        if not _is_inner_loop(change.stack for change in after[begins[0] : begins[-1]] if change.bytes > 0):
-            return begins
-    return []
+def _repeats(after: Sequence[Allocation]) -> tuple[list[int], list[int], str]:
+    """Where steps begin; and where what repeats within one call begins, and that call."""
+    inner: tuple[list[int], str] = ([], "")
+    for key in _KEYS:
+        places: dict[Hashable, list[int]] = {}
+        for at, change in enumerate(after):
+            if change.bytes > 0:
+                places.setdefault(key(change), []).append(at)
+        regular = [found for found in places.values() if _is_regular(found, len(after))]
+        counts = Counter(len(found) for found in regular)
+        # Of the steps that most agree on; an inner loop would repeat more often, with fewer stacks taking part.
+        for count in sorted(counts, key=lambda count: (-counts[count], count)):
+            begins = min((found for found in regular if len(found) == count), key=lambda found: found[0])
+            within = _call_around(change.stack for change in after[begins[0] : begins[-1]] if change.bytes > 0)
+            if within is None:
+                return begins, *inner
+            if not inner[0]:
+                inner = begins, within
+    return [], *inner
 
 
 def _is_regular(found: list[int], total: int) -> bool:
@@ -145,14 +178,14 @@ def _gaps(found: list[int]) -> Iterator[int]:
     return (after - before for before, after in pairwise(found))
 
 
-def _is_inner_loop(stacks: Iterable[Stack]) -> bool:
-    """Whether all of it happened within one call of a forward or into torch: layers of a model, nodes of a graph.
+def _call_around(stacks: Iterable[Stack]) -> str | None:
+    """The call of a forward or into torch in which all of it happened: layers of a model, nodes of a graph.
 
     Then what repeats are not steps, and what stays alive is no leak but activations and gradients.
     """
     distinct = {id(stack): stack for stack in stacks}.values()
     if all(_is_backward(stack) for stack in distinct):
-        return True
+        return "backward"
     shared: list[Frame] | None = None
     for stack in distinct:
         outer = [frame for frame in reversed(stack) if frame.filename.endswith(".py")]
@@ -163,7 +196,11 @@ def _is_inner_loop(stacks: Iterable[Stack]) -> bool:
         while same < min(len(shared), len(outer)) and shared[same] == outer[same]:
             same += 1
         shared = shared[:same]
-    return any(frame.name == "forward" or _INSIDE_TORCH.search(frame.filename) for frame in shared or ())
+    inside = [f for f in shared or () if f.name == "forward" or _INSIDE_TORCH.search(f.filename)]
+    if not inside:
+        return None
+    called = next((frame for frame in reversed(shared or ()) if not _INSIDE_TORCH.search(frame.filename)), inside[-1])
+    return f"{called.filename}:{called.line} in {called.name}"
 
 
 def _is_backward(stack: Stack) -> bool:

@@ -11,6 +11,7 @@ from memguard.allocator.caching import CachingAllocator
 from memguard.allocator.config import AllocatorConfig
 from memguard.allocator.messages import OutOfMemory
 from memguard.allocator.replay.causes import GIVES, TAKES, causes_of
+from memguard.allocator.replay.evidence import enough_events
 from memguard.allocator.replay.in_use import BlocksInUse
 from memguard.allocator.replay.recorded_conf import recorded_conf
 from memguard.allocator.replay.sizes import block_sizes, blocks_by_range, segments_of_state
@@ -20,6 +21,7 @@ from memguard.errors import SnapshotError
 
 _UNLIMITED_BYTES: Final = 1 << 44
 _SUMMED: Final = (
+    "laid_out_bytes",
     "reserved_bytes",
     "reserved_peak_bytes",
     "allocated_peak_bytes",
@@ -47,6 +49,12 @@ class WhatIf:
     conf: str
     capacity_bytes: int | None
     """None: unlimited."""
+    capacity_source: str | None
+    """Where that is known from: "given", "out of memory" (exact), "retry" (the most it can have been), or None."""
+    laid_out_bytes: int
+    """Of memory that stood before the history and was laid out anew: where it would have lain is a guess."""
+    enough_events: bool
+    """Whether the history has enough events for anything to be concluded."""
     reserved_bytes: int
     """At the end."""
     reserved_peak_bytes: int
@@ -61,7 +69,8 @@ class WhatIf:
     def __add__(self, other: WhatIf) -> WhatIf:
         """Two devices together; the first failure is that of the first device that has one."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMMED}
-        return replace(self, first_oom=self.first_oom or other.first_oom, **sums)
+        enough = self.enough_events and other.enough_events
+        return replace(self, first_oom=self.first_oom or other.first_oom, enough_events=enough, **sums)
 
     def to_json(self) -> dict[str, Any]:
         """The same under the names of the fields."""
@@ -79,7 +88,8 @@ def what_if(snapshot: Snapshot, device: int, *, conf: str | None = None, capacit
         device: Its index.
         conf: What would stand in ``PYTORCH_CUDA_ALLOC_CONF``; None for the recorded one.
         capacity_bytes: What the card has for PyTorch; None takes what the recorded one had where the trace tells it
-            (it does where memory ran out), else there is no limit.
+            (it does where memory ran out, and where the allocator had to retry: at most so much), else there is no
+            limit.
 
     Raises:
         ValueError: ``conf`` is not valid.
@@ -103,7 +113,9 @@ class _Run:
         self._conf = conf
         recorded = AllocatorConfig.parse(recorded_conf)
         self._state = state_before(self._segments, self._trace, recorded)
-        self._capacity = capacity_bytes or self._recorded_capacity()
+        self._causes = causes_of(self._trace)
+        self._capacity, self._source = (capacity_bytes, "given") if capacity_bytes else self._recorded_capacity()
+        self._laid_out = 0
         self._failures: list[FirstOutOfMemory] = []
         self._pools: dict[PoolId, PoolId] = {DEFAULT_POOL: DEFAULT_POOL}
         total = self._capacity or _UNLIMITED_BYTES
@@ -122,7 +134,7 @@ class _Run:
 
     def run(self) -> WhatIf:
         trace = self._trace
-        emptied = causes_of(trace).emptied
+        emptied = self._causes.emptied
         lines = Lines()
         for at, entry in enumerate(trace):
             if at in emptied:
@@ -144,6 +156,9 @@ class _Run:
         return WhatIf(
             conf=self._conf,
             capacity_bytes=self._capacity,
+            capacity_source=self._source,
+            laid_out_bytes=self._laid_out,
+            enough_events=enough_events(len(trace)),
             reserved_bytes=stats["reserved_bytes.all.current"],
             reserved_peak_bytes=stats["reserved_bytes.all.peak"],
             allocated_peak_bytes=stats["allocated_bytes.all.peak"],
@@ -154,22 +169,37 @@ class _Run:
             first_oom=self._failures[0] if self._failures else None,
         )
 
-    def _recorded_capacity(self) -> int | None:
-        """What PyTorch could have had: what it held and what was left, where an allocation failed."""
+    def _recorded_capacity(self) -> tuple[int | None, str | None]:
+        """What PyTorch could have had, and how that is known.
+
+        Where an allocation failed, it is what PyTorch held and what was left. Where one succeeded only after the cache
+        was given back, what was held before and what was asked for together were too much.
+        """
         reserved = sum(held.size for held in self._state.ranges)
-        for entry in self._trace:
+        taken = 0
+        before: int | None = None
+        bound: int | None = None
+        for at, entry in enumerate(self._trace):
             if entry.action in TAKES:
                 reserved += entry.size
+                taken = entry.size
             elif entry.action in GIVES:
+                before = reserved if before is None else before
                 reserved -= entry.size
             elif entry.action == "oom" and entry.device_free is not None:
-                return reserved + entry.device_free
-        return None
+                return reserved + entry.device_free, "out of memory"
+            elif entry.action in ("alloc", "free_requested"):
+                if at in self._causes.retried and before is not None:
+                    refused = before + taken - 1
+                    bound = refused if bound is None else min(bound, refused)
+                before = None
+        return bound, "retry" if bound is not None else None
 
     def _lay_out_anew(self) -> None:
         """Allocates what was in use when the trace began."""
         for held, inside in blocks_by_range(self._state):
             for block in inside:
+                self._laid_out += block.requested_size
                 if not self._malloc(block.address, block.requested_size, held.stream, held.pool):
                     self._failed(-1, block.requested_size, "what was in use before the trace began")
                 elif not block.allocated:
