@@ -11,11 +11,9 @@ from typing import final
 from memguard.source.expressions import (
     FUNCTIONS,
     assigns,
-    block_spans,
     called_name,
     first_line,
     is_none,
-    is_self_attribute,
     last_part,
     method_base,
     spans,
@@ -185,67 +183,6 @@ def _number(node: ast.expr) -> int | float | None:
     if isinstance(node.op, ast.Mult):
         return left * right
     return left**right if 0 <= right <= 12 and abs(left) <= 1024 else None
-
-
-def limits_of(file: str | None, line: int | None, name: str) -> set[str]:
-    """The attributes that limit a container in an attribute; none where something else does, or may.
-
-    ``if len(self.order) > self.most: ...pop()``: how large the limit is, only the object can say.
-
-    Args:
-        file: Where it is filled.
-        line: The statement that fills it.
-        name: The attribute that has it.
-    """
-    model = SourceModel.of(file)
-    if model is None or line is None:
-        return set()
-    names = {name, *_filled_beside(model, line)}
-    limits = [_limit(node, names) for node in model.all_of(ast.Compare) if is_measured(node, name)]
-    branches = model.all_of(ast.If, ast.While)
-    for removal in [node for node in model.nodes if removes(node, name, True)]:
-        around = (one for one in branches if any(removal in ast.walk(part) for part in one.body))
-        limits.append(next(filter(None, (_limit(one.test, names) for one in around)), None))
-    return set() if None in limits else {limit for limit in limits if limit is not None}
-
-
-def _filled_beside(model: SourceModel, line: int) -> Iterator[str]:
-    """Lists that get an element where the statement on a line runs, and nowhere else: the order of the keys."""
-    block = _block_at(model.tree.body, line)
-    appends: dict[str, list[ast.stmt]] = {}
-    for node in model.all_of(ast.Expr):
-        if called_name(node.value) == "append" and is_self_attribute(base := method_base(node.value)):
-            appends.setdefault(last_part(base) or "", []).append(node)
-    yield from (name for name, found in appends.items() if all(one in block for one in found))
-
-
-def _block_at(body: list[ast.stmt], line: int) -> list[ast.stmt]:
-    """The innermost statements in a row of which one lies on a line."""
-    statement = next((one for one in body if spans(one, line)), None)
-    inner = next((suite for suite in suites_of(statement) if block_spans(suite, line)), None) if statement else None
-    return body if inner is None else _block_at(inner, line)
-
-
-def _limit(test: ast.AST, measured_names: set[str]) -> str | None:
-    """The attribute with which a test compares the length of one of some attributes."""
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        for one, other in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):
-            of = measured(one)
-            if is_self_attribute(of) and last_part(of) in measured_names:
-                return last_part(other) if is_self_attribute(other) else None
-    return None
-
-
-def returned_length(file: str, first: int) -> str | None:
-    """The attribute whose length, or whose number, a ``__len__`` that begins on a line gives: it does nothing else."""
-    model = SourceModel.of(file)
-    function = model.function_of(first) if model is not None else None
-    *before, last = function.body if function is not None else [None]
-    if any(not isinstance(each, ast.Expr) or not isinstance(each.value, ast.Constant) for each in before):
-        return None  # more than a docstring
-    value = last.value if isinstance(last, ast.Return) else None
-    value = measured(value) or value
-    return last_part(value) if is_self_attribute(value) else None
 
 
 # Caches

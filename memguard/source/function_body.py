@@ -12,13 +12,14 @@ from memguard.source.expressions import (
     flat_targets,
     is_of_self,
     method_base,
+    names_in,
     own_nodes,
     root_of,
     spans,
     targets_of,
 )
 from memguard.source.model import SourceModel
-from memguard.source.reads import is_read_again, returned_at, sets_variable
+from memguard.source.reads import is_read_again, sets_variable
 from memguard.source.scopes import Scope
 from memguard.source.vocabulary import BACKWARD, ONE_TENSOR, SHAPE, VIEWS
 
@@ -94,8 +95,15 @@ class FunctionBody:
 
     def returned_at(self, name: str) -> int | None:
         """At which place of the tuple that it returns a variable is; None where that cannot be told."""
-        returns = [node for node in self._statements if isinstance(node, ast.Return)]
-        return returned_at(ast.Module(list(returns), []), name)
+        found: set[int] = set()
+        for node in self._statements:
+            if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
+                parts = list(enumerate(node.value.elts))
+                whole = {index for index, part in parts if isinstance(part, ast.Name) and part.id == name}
+                found |= whole or {index for index, part in parts if name in names_in(part)}
+            elif isinstance(node, ast.Return) and node.value is not None:
+                return None
+        return found.pop() if len(found) == 1 else None
 
     def reads_after(self, names: set[str], statement: ast.stmt) -> bool:
         """Whether any of some variables is read after a statement."""

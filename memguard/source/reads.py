@@ -295,19 +295,6 @@ def _attribute_reads(function: ast.AST, name: str) -> Iterator[ast.Attribute]:
     yield from (node for node in own if isinstance(node.ctx, ast.Load) and id(node) not in filled)
 
 
-def returned_at(scope_node: ast.AST, name: str) -> int | None:
-    """At which place of the tuple that a function returns a variable is; None where that cannot be told."""
-    found: set[int] = set()
-    for node in ast.walk(scope_node):
-        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
-            parts = list(enumerate(node.value.elts))
-            whole = {index for index, part in parts if isinstance(part, ast.Name) and part.id == name}
-            found |= whole or {index for index, part in parts if name in names_in(part)}
-        elif isinstance(node, ast.Return) and node.value is not None:
-            return None
-    return found.pop() if len(found) == 1 else None
-
-
 def sets_variable(statement: ast.stmt, name: str) -> bool:
     """Whether a statement gives a variable another value, or deletes it."""
     targets = statement.targets if isinstance(statement, ast.Delete) else targets_of(statement)

@@ -15,7 +15,6 @@ from memguard.source.expressions import (
     called_name,
     chains_of,
     first_line,
-    last_name,
     parts_of,
     parts_of_loop,
     root_of,
@@ -326,8 +325,3 @@ def method_called(scopes: list[Scope], scope: Scope, name: str | None) -> Iterat
     own = scope.method_owner
     if own is not None and own.parent is not None and name is not None:
         yield from (other for other in scopes if other.parent is own.parent and other.name == name)
-
-
-def last_names(nodes: list[ast.expr]) -> list[str]:
-    """The last name of each expression that has one."""
-    return [name for node in nodes if (name := last_name(node)) is not None]

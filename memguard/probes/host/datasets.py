@@ -16,8 +16,6 @@ import torch.utils.data.dataloader as loaders
 
 from memguard.facts import NOWHERE, Place
 from memguard.probes.naming.collector import instances_of
-from memguard.probes.objects import container_of, length_of
-from memguard.source.bounds import returned_length
 from memguard.source.model import Sources
 from memguard.source.name_query import NameQuery, SearchContext
 from memguard.source.search import find_statement
@@ -111,17 +109,6 @@ def unbounded_caches(dataset: Any) -> Iterator[Place]:
             code = getattr(value.__wrapped__, "__code__", None)
             if code is not None:
                 yield Place(file=code.co_filename, line=code.co_firstlineno, function=name, holder=name)
-
-
-def samples_of(dataset: Any) -> int | None:
-    """How many samples a dataset has, where its ``__len__`` gives an attribute's number, or length; it is not run."""
-    method = next((vars(kind)["__len__"] for kind in type(dataset).__mro__ if "__len__" in vars(kind)), None)
-    code = getattr(method, "__code__", None) if type(method) is types.FunctionType else None
-    name = returned_length(code.co_filename, code.co_firstlineno) if code is not None else None
-    value = vars(dataset).get(name) if name is not None else None
-    if type(value) is int:
-        return value
-    return length_of(value) if container_of(type(value)) is not None else None
 
 
 def may_cut(reading: Reading) -> bool:

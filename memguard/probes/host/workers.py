@@ -12,7 +12,6 @@ from memguard.probes.host.datasets import (
     have_workers,
     place_of_attribute,
     readings,
-    samples_of,
     unbounded_caches,
     unwrap,
 )
@@ -20,7 +19,7 @@ from memguard.probes.host.module_caches import module_caches
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.objects import is_user_class, length_of
 from memguard.probes.objects.host_sizes import objects_of, size_of
-from memguard.source.bounds import NO_CACHE, Bound, bounds_of, limits_of
+from memguard.source.bounds import NO_CACHE, bounds_of
 from memguard.stats import Stage
 
 LOOK = 4
@@ -76,8 +75,6 @@ class WorkersProbe(Probe):
             place, grows = place_of_attribute(dataset, name, "set" if issubclass(type(value), set) else "list")
             if grows and not bounds_of(place.file, place.line, f"self.{name}") & NO_CACHE:
                 self._tell(place, workers, 0, 0, grows=True)
-            elif grows and issubclass(type(value), dict) and (samples := _held_at_most(dataset, place, name)):
-                self._tell(place, workers, samples, 0, grows=True)
             else:
                 self._weigh(value, place, workers)
         for place in (*unbounded_caches(dataset), *module_caches(dataset), *asked_caches(dataset)):
@@ -106,13 +103,3 @@ class WorkersProbe(Probe):
                 grows=grows,
             )
         )
-
-
-def _held_at_most(dataset: Any, place: Place, name: str) -> int | None:
-    """The dataset's samples, where only a limit as large as that bounds what an attribute holds: it takes them all."""
-    limits, samples = limits_of(place.file, place.line, name), samples_of(dataset)
-    numbers = [vars(dataset).get(limit) for limit in limits]
-    if not numbers or not samples or any(type(number) is not int or number != samples for number in numbers):
-        return None
-    at = place.file, place.line, f"self.{name}"
-    return None if bounds_of(*at) & NO_CACHE & ~(Bound.MEASURED | Bound.REMOVED) else samples

@@ -1,4 +1,5 @@
 """Image classifier fed by a YOLO-like dataset with mosaic augmentation and persistent DataLoader workers."""
+# A known miss: the cache has a limit, which happens to be as many as there are samples; the source alone does not say so.
 
 import argparse
 

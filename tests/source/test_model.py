@@ -1,0 +1,139 @@
+"""The model of a source file: parsed once, scopes and loops by line, stores and aliases by scope."""
+
+import linecache
+import os
+from pathlib import Path
+
+import pytest
+
+from memguard.source.model import MAX_FILES, SourceModel, Sources
+from tests.source import model_of
+
+TEXT = """
+import torch
+
+class Trainer:
+    @torch.no_grad()
+    def validate(self, loader):
+        kept = self.outputs
+        for epoch in range(2):
+            for x in loader:
+                kept.append(x)
+        score = lambda y: y + 1
+        return score(kept)
+
+def fit(loader):
+    with torch.no_grad():
+        total = 0
+    with torch.no_grad(), torch.enable_grad():
+        total += step(loader)
+    global best
+    best = [x for x in loader]
+    return total
+
+while True:
+    fit(loader)
+"""
+
+
+def test_a_file_is_parsed_once_until_it_changes(tmp_path: Path) -> None:
+    """By what linecache has of it; a file that is gone is an empty one, one that Python cannot read is none."""
+    file = tmp_path / "script.py"
+    file.write_text("x = 1\n")
+    first = SourceModel.of(str(file))
+    assert first is not None and SourceModel.of(str(file)) is first
+    linecache.clearcache()
+    assert SourceModel.of(str(file)) is first  # read anew, and the same
+    file.write_text("y = 2; z = 3\n")
+    os.utime(file, (1, 1))
+    linecache.checkcache(str(file))
+    second = SourceModel.of(str(file))
+    assert second is not None and second is not first and second.module.bound == {"y", "z"}
+    file.write_text("y = (\n")
+    linecache.checkcache(str(file))
+    assert SourceModel.of(str(file)) is None and SourceModel.of(None) is None
+    gone = SourceModel.of(str(tmp_path / "gone.py"))
+    assert gone is not None and not gone.tree.body
+
+
+def test_a_cell_of_a_notebook_is_a_file_too() -> None:
+    """It is where linecache keeps it, without a time of its own."""
+    name = "<ipython-input-7-model>"
+    linecache.cache[name] = (6, None, ["x = 1\n"], name)
+    try:
+        model = SourceModel.of(name)
+        assert model is not None and model.module.bound == {"x"}
+    finally:
+        del linecache.cache[name]
+
+
+def test_few_models_are_kept(tmp_path: Path) -> None:
+    """The oldest go first."""
+    files = [tmp_path / f"{number}.py" for number in range(MAX_FILES + 1)]
+    for file in files:
+        file.write_text("x = 1\n")
+    models = [SourceModel.of(str(file)) for file in files]
+    assert SourceModel.of(str(files[-1])) is models[-1]
+    assert SourceModel.of(str(files[0])) is not models[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "path", "loops"),
+    [
+        (2, "<module>", []),
+        (5, "<module>", []),
+        (7, "Trainer.validate", []),
+        (10, "Trainer.validate", [8, 9]),
+        (16, "fit", []),
+        (24, "<module>", [23]),
+    ],
+)
+def test_who_is_around_a_line(line: int, path: str, loops: list[int]) -> None:
+    """The innermost function, lambdas and classes left out, and its own loops, outermost first."""
+    model = model_of(TEXT)
+    assert model.scope_at(line).path == path
+    assert [loop.lineno for loop in model.around(line)[1]] == loops
+
+
+def test_a_code_object_is_found_by_its_first_line() -> None:
+    """That of its first decorator."""
+    model = model_of(TEXT)
+    found = model.scope_of(5, "Trainer.validate")
+    assert found is not None and (found.params, found.decorators, found.owner) == (
+        ["self", "loader"],
+        ["no_grad"],
+        "Trainer",
+    )
+    assert model.scope_of(6, "validate") is None and model.scope_of(0, "<module>") is model.module
+
+
+def test_what_a_scope_stores() -> None:
+    """With what it takes, whether in a loop, whether gradients are off there."""
+    fit = model_of(TEXT).scope_of(14, "fit")
+    assert fit is not None
+    stores = [(store.line, store.augmented, store.from_loop, store.no_grad) for store in fit.stores]
+    assert sorted(stores) == [
+        (16, False, False, True),
+        (18, True, False, False),
+        (20, False, False, False),
+        (20, False, True, False),
+    ]
+    assert fit.binds("total") and not fit.binds("best") and fit.home_of("best").parent is None
+
+
+def test_names_that_refer_to_something_with_a_name() -> None:
+    """``kept = self.outputs``."""
+    validate = model_of(TEXT).scope_of(5, "validate")
+    assert validate is not None
+    assert validate.aliases["kept"] == [(("name", "self"), ("attr", "outputs"))]
+
+
+def test_a_search_reads_so_many_lines(tmp_path: Path) -> None:
+    """Files beyond that count as unreadable, as all do once it is late."""
+    files = [tmp_path / "one.py", tmp_path / "two.py"]
+    for file in files:
+        file.write_text("x = 1\n" * 6)
+    sources = Sources(max_lines=10)
+    assert sources.get(str(files[0])) is not None and sources.get(str(files[1])) is None
+    assert Sources(is_late=lambda: True).get(str(files[0])) is None
+    assert sources.mention(str(files[0]), ("other",)) and not Sources().mention(str(files[0]), ("other",))
