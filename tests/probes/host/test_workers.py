@@ -14,7 +14,6 @@ from memguard.facts import WorkerObjects
 from memguard.probes.host.datasets import place_of_attribute, unbounded_caches
 from memguard.probes.host.module_caches import module_caches
 from memguard.probes.host.workers import WorkersProbe
-from memguard.probes.interface import Watch
 from tests.probes.loop import Loop
 
 
@@ -127,41 +126,3 @@ def test_a_set_is_found_by_what_adds_to_it() -> None:
     """Not by the assignment that makes it."""
     place, grows = place_of_attribute(Stream(), "seen", "set")
     assert grows and "# remembered" in str(place.source)
-
-
-class Bounded:
-    """Keeps pictures up to a limit, in the order in which they were read."""
-
-    def __init__(self, most: int) -> None:
-        self.names = [str(i) for i in range(40)]
-        self.most = most
-        self.order: list[int] = []
-        self.kept: dict[int, str] = {}
-        self.few: dict[int, str] = {}
-        self.recent: dict[int, str] = {}
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __getitem__(self, index: int) -> str:
-        if index not in self.kept:
-            self.kept[index] = self.names[index]  # kept
-            self.order.append(index)
-            if len(self.order) > self.most:
-                self.kept.pop(self.order.pop(0))
-        if len(self.few) < self.most:
-            self.few[index] = self.names[index]  # few
-        self.recent[index] = self.names[index]
-        if len(self.recent) > 8:
-            self.recent.popitem()
-        return self.kept[index]
-
-
-@pytest.mark.parametrize(("most", "told"), [(40, {"kept": 40, "few": 40}), (39, {}), (1000, {})])
-def test_a_limit_that_is_the_whole_dataset_is_none(most: int, told: dict[str, int]) -> None:
-    """A number of one's own choice is one, also where it is more than there is."""
-    dataset = Bounded(most)
-    found: list[WorkerObjects] = []
-    probe = WorkersProbe(Watch(), found.append)  # type: ignore[arg-type]
-    probe._look(dataset, 2)
-    assert {str(fact.place.holder): fact.elements for fact in found if fact.grows} == told
