@@ -137,7 +137,7 @@ def test_what_is_written_cannot_change_its_kind(tmp_path: Path) -> None:
     assert [line["batch"] for line in Recording.open(writer.path).of_kind("oom")] == [3]
 
 
-def test_unknown_columns_and_stages_of_a_newer_minor_are_passed_over(tmp_path: Path) -> None:
+def test_unknown_columns_and_stages_of_a_newer_minor_are_unsampled_tensors(tmp_path: Path) -> None:
     """Forward compatibility: what this reader does not know does not stop it."""
     path = write(tmp_path, 0)
     header = {"version": 1, "columns": [["batch", "<i8"], ["new", "<f8"], ["stage", "<i2"]], "stages": ["dreaming"]}

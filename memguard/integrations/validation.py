@@ -13,11 +13,11 @@ from memguard.claims import Claim
 from memguard.facts import UnusedGraphs
 from memguard.findings import Severity
 from memguard.guards.no_grad import Decision, Lookout, NoGradGuard, watch_graph
+from memguard.heap.sites import call_site
+from memguard.heap.weak_keys import WeakIdentityDict
 from memguard.places import place_text
 from memguard.probes.graphs.stem import is_compiled
 from memguard.probes.interface import Watch
-from memguard.probes.objects.by_identity import WeakIdentityDict
-from memguard.probes.objects.sites import call_site
 from memguard.recorder import Recorder
 from memguard.stats import Stage
 

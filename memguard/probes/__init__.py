@@ -5,8 +5,7 @@ from __future__ import annotations
 from memguard.probes.called import CalledProbe
 from memguard.probes.cycles.collected_graphs import CyclesProbe
 from memguard.probes.cycles.collected_memory import CollectedMemoryProbe
-from memguard.probes.cycles.collected_models import CollectedModelsProbe
-from memguard.probes.cycles.collected_outputs import CollectedOutputsProbe
+from memguard.probes.cycles.collected_outputs import CollectedModelsProbe, CollectedOutputsProbe
 from memguard.probes.graphs.contexts import ContextsProbe
 from memguard.probes.graphs.derivatives import DerivativesProbe
 from memguard.probes.graphs.evaluation import EvaluationProbe
@@ -28,9 +27,8 @@ from memguard.probes.host.workers import WorkersProbe
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.kept.exceptions import ExceptionsProbe
 from memguard.probes.kept.kept_results import KeptResultsProbe
-from memguard.probes.kept.model_series import ModelSeriesProbe
+from memguard.probes.kept.model_series import ModelSeriesProbe, ReplacedModelsProbe
 from memguard.probes.kept.outputs import OutputsProbe
-from memguard.probes.kept.replaced_models import ReplacedModelsProbe
 from memguard.probes.kept.scans import ScansProbe
 from memguard.probes.panel import Probes
 from memguard.probes.peaks.by_hand import ByHandProbe

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact, ModelCalled
+from memguard.heap.sites import call_site
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.objects.sites import call_site
 from memguard.stats import Stage
 
 

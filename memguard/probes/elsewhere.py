@@ -23,13 +23,13 @@ from typing import Any, final
 import torch
 from torch import nn
 
+from memguard.autograd.graph import GraphToken
 from memguard.facts import NOWHERE, Place
 from memguard.forks import process
+from memguard.heap.containers import tensors_in
+from memguard.heap.sites import place_of
 from memguard.hidden_hooks import without_number
-from memguard.probes.attached import Attached
 from memguard.probes.naming.answering import asking_frame
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sites import place_of
 from memguard.probes.recomputing import in_backward
 from memguard.probes.returned import graph_bytes
 from memguard.probes.transforms import in_transform
@@ -210,7 +210,7 @@ class Elsewhere:
             without_number(node.register_prehook, _Used(model))
             if first:
                 first = False
-                sentinel = node.metadata[KEY] = Attached()
+                sentinel = node.metadata[KEY] = GraphToken()
                 life = _Life(sentinel, _died)
                 life.model, life.dead = model, self.dead
                 model.lives[id(life)] = life

@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact, KeptOutputs, Place
+from memguard.heap.collector import instances_of
 from memguard.module_parts import parameters_of
 from memguard.probes.elsewhere import Elsewhere
 from memguard.probes.ledger import Ledger
-from memguard.probes.naming.collector import instances_of
 from memguard.probes.naming.holders import Holder, find_holders
 from memguard.stats import BatchRecord, MemoryStats, Stage
 

@@ -17,8 +17,8 @@ from typing import Any, final
 import torch
 
 from memguard.facts import Place
+from memguard.heap.sites import call_site
 from memguard.hidden_hooks import without_number
-from memguard.probes.objects.sites import call_site
 from memguard.stats import Stage
 
 KEY = "memguard.sentinel"

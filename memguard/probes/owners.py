@@ -9,9 +9,9 @@ from typing import Any, final
 import torch
 from torch import nn
 
+from memguard.heap.containers import tensors_in
 from memguard.module_parts import buffers_of, gradients_of, parameters_of
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sizes import storage_key
+from memguard.storages import storage_key
 
 MAX_OF_ONE = 4096
 """Tensors of the state of one parameter: LBFGS keeps two for each of its last hundred steps at the first one."""

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sizes import owned_storages, saved_storages
+from memguard.autograd.graph import saved_storages
+from memguard.heap.containers import tensors_in
+from memguard.storages import owned_storages
 
 
 def graph_bytes(module: nn.Module, output: object) -> int | None:

@@ -13,8 +13,8 @@ from torch import nn
 from memguard.facts import Fact
 from memguard.module_parts import parameters_of
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.objects.sizes import storages_of
 from memguard.stats import BatchRecord, Stage
+from memguard.storages import storages_of
 
 WINDOW, RISES = 4, 5
 """Batches whose lowest end-of-batch value makes a floor, and floors in a row that lie above the one before."""

@@ -145,7 +145,7 @@ def test_a_patch_of_someone_else_over_ours_is_left_alone():
     assert peak(torch_c) == 0
 
 
-def test_functions_that_this_torch_lacks_are_passed_over():
+def test_functions_that_this_torch_lacks_are_unsampled_tensors():
     """The first of the names that exists is used; older versions of torch lack some."""
     torch_c = FakeTorchC()
     ledger = PeakLedger(torch_c, ("newer", *READERS), ("newer", *RESETTERS))

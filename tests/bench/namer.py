@@ -8,8 +8,8 @@ import time
 import torch
 from torch import nn
 
+from memguard.autograd.reach import Reach
 from memguard.probes.naming.holders import find_holders
-from memguard.probes.reach import Reach
 from tests.bench.rows import Row
 
 KEY = "tests.bench.namer"

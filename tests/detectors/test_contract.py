@@ -128,7 +128,7 @@ def test_facts_survive_a_file() -> None:
         assert from_json(to_json(fact)) == fact
 
 
-def test_an_unknown_fact_is_passed_over() -> None:
+def test_an_unknown_fact_is_unsampled_tensors() -> None:
     """A recording of a newer memguard may hold kinds that this one does not know."""
     assert from_json({"fact": "Telepathy", "batch": 1}) is None
 

@@ -18,8 +18,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._pytree import tree_leaves
 
+from memguard.autograd.reach import Reach
 from memguard.probes.naming.holders import Holder, find_holders
-from memguard.probes.reach import Reach
 from memguard.stats import Stage
 
 KEY = "tests.probes.scripts"

@@ -3,8 +3,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from memguard.heap.containers import tensors_in
 from memguard.probes.ledger import NEVER, Ledger, Mark
-from memguard.probes.objects.nested import tensors_in
 from memguard.stats import Stage
 
 

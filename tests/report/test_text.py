@@ -29,7 +29,7 @@ def test_only_a_run_that_finished_is_nothing_to_worry_about(
     assert render(summary).splitlines()[0] == f"memguard on cpu: {says}"
 
 
-def test_the_cost_of_a_virtual_device_is_not_passed_over() -> None:
+def test_the_cost_of_a_virtual_device_is_not_unsampled_tensors() -> None:
     """The time of memguard's own is told; that a virtual device takes more is said where there is one."""
     took = "memguard took 0.50 s, 10.00% of the run's time"
     on = {name: Summary(device=name, overhead_seconds=0.5, overhead_share=0.1) for name in ("cpu", "virtual:1GiB")}

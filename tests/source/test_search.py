@@ -240,7 +240,7 @@ def test_alias_is_told_from_owner(tmp_path: Path) -> None:
     assert [alias("log"), alias("own"), alias("item")] == [True, False, True]
 
 
-def test_file_that_cannot_be_parsed_is_passed_over(tmp_path: Path) -> None:
+def test_file_that_cannot_be_parsed_is_unsampled_tensors(tmp_path: Path) -> None:
     """A file with a syntax error, or none at all, names nothing and fails nothing."""
     path = tmp_path / "broken.py"
     path.write_text("def f(:\n")

@@ -8,9 +8,9 @@ from typing import Any, Protocol, final
 
 from torch import nn
 
+from memguard.heap.frames import read_locals
 from memguard.hidden_hooks import HiddenHook
 from memguard.probes.hook import Hook
-from memguard.probes.objects.frames import read_locals
 
 
 class ForwardListener(Protocol):

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 
 from memguard.guards.no_grad import tensors_of
+from memguard.heap.roots import submodules_of
+from memguard.heap.weak_keys import WeakIdentityDict
 from memguard.hidden_hooks import without_number
 from memguard.integrations.loop.backward_calls import BackwardCalls
 from memguard.integrations.loop.compiled import compiled_wrappers
@@ -27,8 +29,6 @@ from memguard.integrations.progress import BatchLine
 from memguard.integrations.session import UNOPENED, Session, open_sessions
 from memguard.integrations.shield import shielded
 from memguard.probes.hook import Hook
-from memguard.probes.naming.roots import submodules_of
-from memguard.probes.objects.by_identity import WeakIdentityDict
 from memguard.probes.shapes import describe_shapes
 from memguard.stats import Stage
 

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from memguard.facts import KeptOutputs
+from memguard.heap.sites import call_site
 from memguard.integrations.loop.hooks import OpenForwards, RootHooks
 from memguard.integrations.session import Session
 from memguard.integrations.trainers.huggingface_stack import is_predicting, kept_predictions
-from memguard.probes.objects.sites import call_site
 from memguard.probes.shapes import describe_shapes
 from memguard.stats import Stage
 

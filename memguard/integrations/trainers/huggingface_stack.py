@@ -16,8 +16,8 @@ from typing import Any, final
 
 import torch
 
-from memguard.probes.objects.frames import read_locals
-from memguard.probes.objects.nested import tensors_in
+from memguard.heap.containers import tensors_in
+from memguard.heap.frames import read_locals
 
 PACKAGE = "transformers"
 _CONTAINERS = ("all_losses", "all_preds", "all_labels", "all_inputs")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import final
 
 from memguard.facts import NOWHERE, Place
-from memguard.probes.objects.attributes import attributes_of, is_user_class, mro_of, namespace_of
+from memguard.heap.attributes import attributes_of, is_user_class, mro_of, namespace_of
 from memguard.source.circles import find_attribute_closing
 from memguard.source.model import SourceModel
 

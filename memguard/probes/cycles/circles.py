@@ -23,13 +23,13 @@ import torch
 from torch import nn
 
 from memguard.facts import Place
+from memguard.heap.attributes import attributes_of, is_user_class, mro_of, namespace_of
+from memguard.heap.frames import is_user_file
 from memguard.probes.cycles.circle_closing import Closing, find_closing
 from memguard.probes.cycles.components import circular_parts, opens, reached_from
 from memguard.probes.cycles.plain_circles import is_plain, keys_of, name_circle
-from memguard.probes.objects.attributes import attributes_of, is_user_class, mro_of, namespace_of
-from memguard.probes.objects.frames import is_user_file
-from memguard.probes.objects.sizes import storages_of
 from memguard.source.circles import CALLS, STORES
+from memguard.storages import storages_of
 
 MAX_OBJECTS = 40_000
 """Of the garbage are looked at: what a hundred batches left is like what one left."""

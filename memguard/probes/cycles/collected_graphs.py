@@ -10,13 +10,13 @@ from typing import Any, ClassVar, final
 import torch
 
 from memguard.facts import NOWHERE, Fact, FreedByCollector, FunctionContextHolds, Place
+from memguard.heap.frames import is_user_file, read_locals
 from memguard.probes.cycles.circles import Circle, find_circle
 from memguard.probes.cycles.on_collection import OnCollection
 from memguard.probes.graphs.contexts import function_of, kept_by, place_of_context
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import Mark
-from memguard.probes.objects.frames import is_user_file, read_locals
-from memguard.probes.objects.sizes import storages_of
+from memguard.storages import storages_of
 
 MIN_GRAPHS = 3
 """Forwards whose graph the collector freed, before the cycle is named."""

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from memguard.facts import Place
+from memguard.heap.attributes import attributes_of, is_user_class
 from memguard.probes.cycles.components import Edge, opens
 from memguard.probes.naming.names import user_files
-from memguard.probes.objects.attributes import attributes_of, is_user_class
 from memguard.source.circles import KeyStatement, find_key_statements, find_self_filling
 from memguard.source.model import Sources
 

@@ -11,14 +11,15 @@ from typing import Any, NamedTuple, final
 
 import torch
 
+from memguard.autograd.graph import iter_nodes, saved_storages, saved_tensors
+from memguard.autograd.reach import Reach
 from memguard.facts import Fact, GradientsWithGraph, Place, SavedAfterBackward
 from memguard.probes.interface import Watch
 from memguard.probes.ledger import KEY, Mark
 from memguard.probes.naming.holders import Holder
-from memguard.probes.objects.sizes import owned_storages, saved_storages, saved_tensors, storage_key, walk
-from memguard.probes.reach import Reach
 from memguard.probes.worth import LEAST, least_of_remark
 from memguard.source.remaking import gradient_leaf
+from memguard.storages import owned_storages, storage_key
 
 LOOKS = 3
 """How often a graph whose saved tensors outlived the backward is sized, and one of the batch that goes on."""
@@ -196,7 +197,7 @@ def _saved_of(mark: Mark) -> dict[int, int] | None:
 def _shown_by(node: Any) -> dict[int, int]:
     """The storages that a graph saved, with what its tensors show of them: a batch may be a part of all data."""
     found: dict[int, int] = {}
-    for current in walk(node):
+    for current in iter_nodes((node,)):
         for tensor in saved_tensors(current):
             key = storage_key(tensor)
             if key is not None:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TypeAlias, final
 
 from memguard.facts import RetainedGraphs
+from memguard.heap.frames import user_frames
 from memguard.probes.graphs.regular import MIN_BATCHES
 from memguard.probes.ledger import Mark
-from memguard.probes.objects.frames import user_frames
 from memguard.stats import Stage
 
 MORE, MANY = 1.25, 64

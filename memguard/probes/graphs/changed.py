@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from memguard.probes.objects.sizes import raw_saved, storage_key, walk
+from memguard.autograd.graph import iter_nodes, raw_saved
+from memguard.storages import storage_key
 
 _PLAIN = (torch.Tensor, nn.Parameter)
 _SAYS = "modified by an inplace operation"  # checked in torch 2.13
@@ -24,7 +25,7 @@ def needs_changed(node: Any, owned: Collection[int]) -> bool:
         node: Where the graph ends.
         owned: The storages of weights, by their keys.
     """
-    for current in walk(node):
+    for current in iter_nodes((node,)):
         for saved, data in raw_saved(current):
             key = storage_key(data) if type(data) in _PLAIN else None  # a subclass would run code of its own
             if key is not None and key[0] in owned and _is_refused(saved):

@@ -13,12 +13,13 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
+from memguard.autograd.graph import iter_nodes
 from memguard.facts import NOWHERE, Fact, FunctionContextHolds, Place
+from memguard.heap.attributes import is_user_class
+from memguard.heap.children import children
+from memguard.heap.containers import tensors_in
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.objects import is_user_class
-from memguard.probes.objects.functions import of_function, of_partial
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sizes import owned_storages, storages_of, walk
+from memguard.storages import owned_storages, storages_of
 
 LOOKS = frozenset({1, 24})
 """Training forwards of a model whose graph is walked."""
@@ -66,7 +67,7 @@ class ContextsProbe(Probe):
     def _look(self, tensor: torch.Tensor) -> None:
         if tensor.grad_fn is None:
             return
-        for node in walk(tensor.grad_fn):
+        for node in iter_nodes((tensor.grad_fn,)):
             kind = type(node)
             if not issubclass(kind, torch.autograd.function.BackwardCFunction):
                 continue
@@ -121,7 +122,7 @@ def _bound_in(value: Any, depth: int = 2) -> Iterator[torch.Tensor]:
     """What a ``functools.partial`` was given, and what a function closes over."""
     kind = type(value)
     if depth and (kind is types.FunctionType or issubclass(kind, functools.partial)):
-        for _, _, part in of_function(value) if kind is types.FunctionType else of_partial(value):
+        for _, _, part in children(value):
             yield from tensors_in(part, 2)
             yield from _bound_in(part, depth - 1)
 

@@ -14,7 +14,11 @@ from typing import Any, ClassVar, final
 
 from torch import nn
 
+from memguard.autograd.graph import iter_nodes
 from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.heap.containers import tensors_in
+from memguard.heap.roots import submodules_of
+from memguard.heap.sites import place_of
 from memguard.module_parts import parameters_of
 from memguard.probes.graphs.eval_lines import EvalLines
 from memguard.probes.graphs.evaluated import EvaluatedModel, largest
@@ -22,10 +26,6 @@ from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import KEY, Mark, Sentinel
 from memguard.probes.naming.answering import asking_frame, judging_frame
 from memguard.probes.naming.call_stacks import Stack, line_to_change, stack_of
-from memguard.probes.naming.roots import submodules_of
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sites import place_of
-from memguard.probes.objects.sizes import walk
 from memguard.probes.returned import graph_bytes
 from memguard.probes.worth import LEAST, least_of_device, least_of_peak
 from memguard.source.fate import is_asked_for_its_caller, is_part_of_a_call, keeps_graph
@@ -423,7 +423,7 @@ def _is_fed(args: tuple[object, ...], module: nn.Module) -> bool:
     """Whether an input has a graph that is not of this model's own last answer, as in a roll-out, or of its weights."""
     for tensor in tensors_in(args, 2):
         if tensor.grad_fn is not None:
-            nodes = list(walk(tensor.grad_fn, NEAR))
+            nodes = list(iter_nodes((tensor.grad_fn,), NEAR))
             sentinel = next((found for node in nodes if type(found := node.metadata.get(KEY)) is Sentinel), None)
             if sentinel is None and _is_of_weights(nodes, module):
                 continue

@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from memguard.facts import Place
-from memguard.probes.objects import attributes_of
-from memguard.probes.objects.frames import read_locals
+from memguard.heap.attributes import attributes_of
+from memguard.heap.frames import read_locals
 from memguard.source.expressions import Chain
 from memguard.source.states import is_fed_back as feeds_itself
 

@@ -8,9 +8,10 @@ from typing import final
 
 import torch
 
+from memguard.autograd.graph import iter_nodes, leaf_storages, saved_tensors
+from memguard.autograd.reach import Reach
 from memguard.probes.graphs.changed import needs_changed
-from memguard.probes.objects.sizes import leaf_storages, saved_tensors, storages_of, walk
-from memguard.probes.reach import Reach
+from memguard.storages import storages_of
 
 MOST_SIZED = 64
 """Graphs that are gone through, however large they are."""
@@ -49,7 +50,7 @@ class GraphJudge:
         self._own.update(held)
         leaves: dict[int, int] = {}
         if tensor.grad_fn is not None and (self._sized < MOST_SIZED or self._nodes > 0):
-            for node in walk(tensor.grad_fn):
+            for node in iter_nodes((tensor.grad_fn,)):
                 self._nodes -= 1
                 held.update(storages_of(saved_tensors(node)))
                 leaves.update(leaf_storages(node))

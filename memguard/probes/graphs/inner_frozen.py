@@ -13,7 +13,12 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
+from memguard.autograd.graph import iter_nodes
 from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.heap.containers import tensors_in
+from memguard.heap.frames import read_locals, user_frames
+from memguard.heap.roots import submodules_of
+from memguard.heap.sites import place_of
 from memguard.hidden_hooks import HiddenHook, without_number
 from memguard.module_parts import parameters_of, parts_of
 from memguard.probes.graphs.unheld_parts import callable_below, unheld_parts
@@ -21,13 +26,9 @@ from memguard.probes.hook import Hook
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.naming.answering import asking_frame
 from memguard.probes.naming.call_stacks import name_in
-from memguard.probes.naming.roots import submodules_of
-from memguard.probes.objects.frames import read_locals, user_frames
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sites import place_of
-from memguard.probes.objects.sizes import MOST_OWNED, walk
 from memguard.probes.returned import graph_bytes
 from memguard.stats import Stage
+from memguard.storages import MOST_OWNED
 
 KEY = "memguard.inner"
 AFTER_STEPS = 4
@@ -293,5 +294,5 @@ def _outside(part: nn.Module) -> FrameType | None:
 def _continues(part: _Part, given: list[torch.Tensor]) -> bool:
     """Whether what a module was given comes from an answer of this part that has no graph before it."""
     graphs = [graph for ref, _ in part.graphs if (graph := ref()) is not None]
-    nodes = (node for tensor in given if tensor.grad_fn is not None for node in walk(tensor.grad_fn, NEAR))
+    nodes = (node for tensor in given if tensor.grad_fn is not None for node in iter_nodes((tensor.grad_fn,), NEAR))
     return any(node.metadata.get(KEY) in graphs for node in nodes)

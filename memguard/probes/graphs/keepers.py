@@ -8,7 +8,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NamedTuple, TypeAlias, final
 
+from memguard.autograd.reach import Reach
 from memguard.facts import NOWHERE, Fact, Place, RetainedGraphs
+from memguard.heap.frames import user_frames
 from memguard.probes.graphs.after_backward import SavedTensors, tied_gradients, tied_marks
 from memguard.probes.graphs.carrying import is_chained
 from memguard.probes.graphs.causes import Cause, Causes
@@ -19,12 +21,10 @@ from memguard.probes.graphs.regular import MIN_BATCHES
 from memguard.probes.interface import Watch
 from memguard.probes.ledger import KEY, Mark
 from memguard.probes.naming.holders import Holder
-from memguard.probes.objects.frames import user_frames
-from memguard.probes.objects.sizes import owned_storages
-from memguard.probes.reach import Reach
 from memguard.source.fate import Fate, fate_of
 from memguard.source.stores import passes_on
 from memguard.source.unneeded_graphs import is_differentiated, is_unneeded
+from memguard.storages import owned_storages
 
 RUNS = 16
 """Of the collector at most, each of which finds something more."""

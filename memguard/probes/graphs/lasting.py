@@ -8,10 +8,10 @@ from types import FrameType
 
 import torch
 
-from memguard.probes.naming.roots import roots_of
-from memguard.probes.naming.walk import Link, Walk
-from memguard.probes.objects import Contents
-from memguard.probes.objects.frames import user_frames
+from memguard.heap.children import ChildReader
+from memguard.heap.frames import user_frames
+from memguard.heap.roots import roots_of
+from memguard.heap.snapshot import HeapSnapshot
 from memguard.source.stores import is_in_loop
 
 
@@ -39,12 +39,6 @@ def outlives_its_turn(
     lasting = [one for index, one in enumerate(frames) if not any(map(is_in_loop, frames[index + 1 :]))]
     if len(lasting) == len(frames):
         return True
-    found: list[bool] = []
-
-    def judge(link: Link) -> None:
-        if not found and is_meant(link.value):
-            found.append(True)
-
-    walk = Walk(lambda kind: issubclass(kind, torch.Tensor), judge, contents=Contents(frames))
-    walk.run(roots_of(lasting, models, extra))
-    return bool(found) or not walk.complete
+    roots = roots_of(lasting, models, extra)
+    with HeapSnapshot(roots, reader=ChildReader(frames)) as snapshot:
+        return not snapshot.complete or any(is_meant(link.value) for link in snapshot.tensors)

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
+from memguard.autograd.graph import iter_nodes
 from memguard.facts import Fact
+from memguard.heap.parameters import ParameterAt, trainable
 from memguard.hidden_hooks import without_number
 from memguard.module_parts import gradient_of
 from memguard.probes.hook import Hook
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.objects.parameters import ParameterAt, trainable
-from memguard.probes.objects.sizes import walk
 
 MAX_NODES = 256
 """Nodes of a loss's graph in which a parameter is looked for."""
@@ -51,7 +51,7 @@ class ManualStepsProbe(Probe):
     def on_backward_start(self, loss: torch.Tensor) -> None:
         """Where there is no module: likewise, with one that the loss depends on."""
         if not self.watch.models:
-            nodes = walk(loss.grad_fn, MAX_NODES) if loss.grad_fn is not None else ()
+            nodes = iter_nodes((loss.grad_fn,), MAX_NODES)
             leaves = (leaf for node in nodes if isinstance(leaf := getattr(node, "variable", None), torch.Tensor))
             self._look(weakref.ref(leaf) for leaf in leaves)
 

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
+from memguard.autograd.graph import iter_nodes
 from memguard.facts import Fact
+from memguard.heap.containers import tensors_in
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import Mark
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sizes import walk
 from memguard.stats import Stage
 
 MAX_NODES, MAX_ENDS = 256, 8
@@ -123,7 +123,7 @@ class MarksProbe(Probe):
 def _upstream_ends(node: Any) -> list[Any]:
     """Some nodes of a graph whose inputs are leaves: what an intermediate result holds goes back to one of them."""
     ends = []
-    for current in walk(node, MAX_NODES):
+    for current in iter_nodes((node,), MAX_NODES):
         inputs = [upstream for upstream, _ in current.next_functions if upstream is not None]
         if inputs and any(not upstream.next_functions for upstream in inputs):
             ends.append(current)

@@ -8,15 +8,15 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
+from memguard.autograd.reach import Reach
 from memguard.facts import Fact, MicroBatchGraphs, Place
 from memguard.probes.graphs.graph_judge import GraphJudge
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import KEY, Mark
 from memguard.probes.naming.holders import Holder
-from memguard.probes.objects.sizes import owned_storages
-from memguard.probes.reach import Reach
 from memguard.probes.worth import LEAST, PEAK_SHARE, least_of_peak
 from memguard.stats import Stage
+from memguard.storages import owned_storages
 
 FEWEST = 3
 """Micro-batches before the last one: of the last, and of the one before, a loop's variables may hold the graph."""

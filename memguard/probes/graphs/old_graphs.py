@@ -10,7 +10,11 @@ from typing import Any, ClassVar, final
 
 from torch import nn
 
+from memguard.autograd.graph import iter_nodes
+from memguard.autograd.reach import Reach
 from memguard.facts import Fact
+from memguard.heap.containers import tensors_in
+from memguard.heap.frames import function_key, user_frames
 from memguard.probes.graphs.after_backward import SavedTensors, tied_gradients, tied_marks
 from memguard.probes.graphs.carrying import (
     MIN_CHAIN,
@@ -28,10 +32,6 @@ from memguard.probes.graphs.regular import FEWEST, MIN_BATCHES, find_regular, gr
 from memguard.probes.graphs.together import GraphsTogether
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.ledger import KEY, Mark, Sentinel
-from memguard.probes.objects.frames import function_key, user_frames
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sizes import walk
-from memguard.probes.reach import Reach
 from memguard.stats import Stage
 
 MIN_STEPS = 3
@@ -286,7 +286,7 @@ def _reaches(output: object, old: list[Mark]) -> bool:
     for tensor in tensors_in(output):
         if tensor.grad_fn is None:
             continue
-        for node in walk(tensor.grad_fn):
+        for node in iter_nodes((tensor.grad_fn,)):
             sentinel = node.metadata.get(KEY)
             if type(sentinel) is Sentinel and id(sentinel.mark) in keys:
                 return True

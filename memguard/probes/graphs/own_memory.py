@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from memguard.facts import Place
+from memguard.heap.attributes import attributes_of, is_user_class
+from memguard.heap.frames import read_locals
+from memguard.heap.roots import submodules_of
 from memguard.probes.graphs.fed_back import is_module
-from memguard.probes.naming.roots import submodules_of
-from memguard.probes.objects import attributes_of, is_user_class
-from memguard.probes.objects.frames import read_locals
 from memguard.source.states import is_blended_state, is_made_by_part, is_read_first
 
 

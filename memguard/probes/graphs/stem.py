@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact
+from memguard.heap.containers import tensors_in
 from memguard.hidden_hooks import HiddenHook
 from memguard.module_parts import named_parts_of
 from memguard.probes.hook import Hook
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.objects.nested import tensors_in
 
 _log = logging.getLogger("memguard")
 

@@ -6,15 +6,16 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import final
 
+from memguard.autograd.graph import held_bytes
+from memguard.autograd.reach import Reach
 from memguard.facts import Fact, RetainedGraphs
 from memguard.probes.graphs.graph_judge import GraphJudge
 from memguard.probes.interface import Watch
 from memguard.probes.ledger import KEY, Mark
 from memguard.probes.naming.holders import Holder
-from memguard.probes.objects.sizes import held_bytes, owned_storages
-from memguard.probes.reach import Reach
 from memguard.probes.worth import LEAST, least_of_device, least_of_peak
 from memguard.source.unneeded_graphs import is_made_of_itself, is_unneeded
+from memguard.storages import owned_storages
 
 TOGETHER = 24
 """Forwards of one model whose graphs are alive, since no optimizer has made a step."""

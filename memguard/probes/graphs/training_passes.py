@@ -12,15 +12,16 @@ from typing import ClassVar, TypeAlias, final
 import torch
 from torch import nn
 
+from memguard.autograd.graph import saved_storages
 from memguard.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.heap.containers import tensors_in
+from memguard.heap.frames import user_frames
+from memguard.heap.sites import call_site
 from memguard.module_parts import buffers_of, parameters_of
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import Mark
-from memguard.probes.objects.frames import user_frames
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sites import call_site
-from memguard.probes.objects.sizes import saved_storages, storages_of
 from memguard.probes.recomputing import in_backward
+from memguard.storages import storages_of
 
 Way: TypeAlias = tuple[tuple[str, int], ...]
 """File and line of each of the user's functions, innermost first."""

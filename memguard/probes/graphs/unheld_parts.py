@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import nn
 
+from memguard.heap.attributes import attributes_of, is_user_class
+from memguard.heap.roots import submodules_of
 from memguard.module_parts import children_of, parameters_of
-from memguard.probes.naming.roots import submodules_of
-from memguard.probes.objects import attributes_of, is_user_class
 
 MAX_ITEMS, MAX_ATTRIBUTES = 8, 32
 """Of a container or a closure, and of an object: what has more holds something else."""

@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact, UnusedGraphs
+from memguard.heap.containers import tensors_in
+from memguard.heap.parameters import ParameterAt, trainable
+from memguard.heap.roots import submodules_of
+from memguard.heap.sites import call_site
 from memguard.module_parts import gradient_of, gradients_of, parameters_of
 from memguard.probes.interface import Probe, Watch, is_optimized
 from memguard.probes.naming.call_stacks import Stack, line_to_change, stack_of
-from memguard.probes.naming.roots import submodules_of
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.parameters import ParameterAt, trainable
-from memguard.probes.objects.sites import call_site
 
 MIN_STEPS = 4
 """Optimizer steps, of others, through which its gradients were there."""

@@ -15,8 +15,9 @@ from torch import nn
 from torch.utils.data import Dataset, Sampler
 
 from memguard.facts import Place
+from memguard.heap.attributes import attributes_of, is_user_class, mro_of, namespace_of
+from memguard.heap.containers import container_of, length_of
 from memguard.probes.host.datasets import place_of_attribute, unbounded_caches
-from memguard.probes.objects import attributes_of, container_of, is_user_class, length_of, mro_of, namespace_of
 from memguard.source.bounds import NO_CACHE, bounds_of
 
 _SAMPLES = ("__getitem__", "__getitems__", "__iter__", "__next__")

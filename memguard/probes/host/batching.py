@@ -8,10 +8,10 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from memguard.facts import NOWHERE, Place
+from memguard.heap.attributes import attributes_of, is_user_class
+from memguard.heap.frames import is_user_file, read_locals, user_frames
 from memguard.probes.host.datasets import ITERATORS, Reading, place_of_attribute, readings
 from memguard.probes.naming.names import user_files
-from memguard.probes.objects import attributes_of, is_user_class
-from memguard.probes.objects.frames import is_user_file, read_locals, user_frames
 from memguard.source.sites import LoaderCall, loader_calls, yielded_batch
 
 MAX_FRAMES = 16

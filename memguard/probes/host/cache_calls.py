@@ -13,9 +13,9 @@ import torch
 
 from memguard.clocks import perf_counter
 from memguard.facts import EmptyCacheCalls, Fact, Place
+from memguard.heap.frames import is_user_frame
+from memguard.heap.sites import place_of
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.objects.frames import is_user_frame
-from memguard.probes.objects.sites import place_of
 from memguard.stats import Stage
 
 TELL = (6, 20, 200, 2000)

@@ -15,7 +15,7 @@ from typing import Any, final
 import torch.utils.data.dataloader as loaders
 
 from memguard.facts import NOWHERE, Place
-from memguard.probes.naming.collector import instances_of
+from memguard.heap.collector import instances_of
 from memguard.source.model import Sources
 from memguard.source.name_query import NameQuery, SearchContext
 from memguard.source.search import find_statement

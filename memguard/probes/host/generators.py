@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar, final
 
 from memguard.facts import Fact
+from memguard.heap.collector import MAX_OBJECTS, instances_of
+from memguard.heap.frames import is_user_frame
 from memguard.probes.host.datasets import ITERATORS, reading_of
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.naming.collector import MAX_OBJECTS, instances_of
-from memguard.probes.objects.frames import is_user_frame
 from memguard.stats import Stage
 
 LOOKS = (5, 17, 199)

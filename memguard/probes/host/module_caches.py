@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from memguard.facts import Place
-from memguard.probes.objects import container_of
+from memguard.heap.containers import container_of
 from memguard.source.bounds import NO_CACHE, bounds_of
 from memguard.source.model import Sources
 from memguard.source.name_query import NameQuery, SearchContext

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from memguard.facts import NOWHERE, CompiledGraphs, Fact, OtherDevice
+from memguard.heap.frames import user_frames
 from memguard.module_parts import parameters_of
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.objects.frames import user_frames
 from memguard.source.sites import compile_site
 
 EVERY, RARELY = 16, 128

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar, final
 
 from memguard.facts import Fact, Place, WorkerObjects
+from memguard.heap.attributes import is_user_class
+from memguard.heap.containers import length_of
+from memguard.heap.host_sizes import host_size
 from memguard.probes.host.asked_objects import asked_caches
 from memguard.probes.host.datasets import (
     have_workers,
@@ -17,8 +20,6 @@ from memguard.probes.host.datasets import (
 )
 from memguard.probes.host.module_caches import module_caches
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.objects import is_user_class, length_of
-from memguard.probes.objects.host_sizes import objects_of, size_of
 from memguard.source.bounds import NO_CACHE, bounds_of
 from memguard.stats import Stage
 
@@ -82,9 +83,10 @@ class WorkersProbe(Probe):
 
     def _weigh(self, value: Any, place: Place, workers: int) -> None:
         """Tells of many objects: elements, or what hangs below a few."""
-        length, nbytes = length_of(value), size_of(value)
+        length, size = length_of(value), host_size(value)
+        nbytes = size.bytes
         if length < MIN_ELEMENTS:
-            length = objects_of(value)
+            length = size.objects
             nbytes = max(nbytes, length * OBJECT_BYTES)
             if length < MIN_OBJECTS:
                 return

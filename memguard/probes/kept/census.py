@@ -1,41 +1,25 @@
-"""Counts what containers hold, so that two counts some batches apart name what grows."""
+"""Which containers grew since an earlier look, by how much, and what their elements hold."""
 
 from __future__ import annotations
 
-import itertools
-import types
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
 import torch
 from torch import nn
 
+from memguard.autograd.graph import saved_storages
 from memguard.facts import Place
-from memguard.probes.kept.graphs_below import GraphsBelow, graphs_below
+from memguard.heap.containers import container_of, latest_of, length_of, newest_of, tensors_in
+from memguard.heap.host_sizes import host_size, is_from_worker
+from memguard.heap.walk import Link
 from memguard.probes.naming.capacities import capacity_of
 from memguard.probes.naming.holders import Survey
-from memguard.probes.naming.names import NAMES, innermost, text_of
-from memguard.probes.naming.walk import Link
-from memguard.probes.objects import container_of, length_of
-from memguard.probes.objects.host_sizes import is_from_worker, is_unknown, latest_of, newest_of, size_of
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sizes import storage_key, storages_of
+from memguard.probes.naming.names import NAMES, innermost
+from memguard.storages import storages_of
 
-_FAILURES: Final = (BaseException, types.TracebackType)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Count:
-    """What one container held at one time."""
-
-    length: int
-    tensors: int
-    """Tensors below it that were met; long containers are sampled."""
-    bytes: int
-    """Of their storages, each once; scaled up where a long container was sampled. A part of a tensor that is there
-    under another name brings none."""
+MAX_GROWTHS = 8
 
 
 @final
@@ -77,18 +61,9 @@ class Growth:
     """How many it can have, as far as its maxlen or the source tells."""
 
 
-Census = Mapping[str, Count]
-"""Path of a container -> what it held."""
-
-
-def take_census(survey: Survey) -> Census:
-    """Counts the containers that a survey met."""
-    return {path: count for path, (_, count) in _counted(survey).items()}
-
-
 def find_growth(
     survey: Survey,
-    before: Census,
+    before: Mapping[int, int],
     *,
     elements: float = 1,
     nbytes: int = 0,
@@ -96,13 +71,13 @@ def find_growth(
     copied: Callable[[object], int] = lambda newest: 0,
     owned: Collection[int] = (),
 ) -> tuple[Growth, ...]:
-    """The containers that grew since an earlier count, the heaviest first; each with the statement that fills it.
+    """The containers that grew, the heaviest first; each with the statement that fills it.
 
-    A container around the one that grows is left out, and so is one that is new.
+    A container around the one that grows is left out.
 
     Args:
         survey: A walk over the live objects.
-        before: The earlier count.
+        before: Lengths of containers at an earlier time, by their ids.
         elements: By how many elements a container must have grown at least.
         nbytes: By how many bytes of tensors.
         host_bytes: Or by how many of the host's memory; None leaves that out. What a worker handed over always counts,
@@ -114,23 +89,24 @@ def find_growth(
     found: list[tuple[int, int, Link]] = []
     newest: dict[int, tuple[int, bool]] = {}
     called: dict[int, int] = {}
-    for path, (link, count) in _counted(survey).items():
-        old = before.get(path)
-        if old is None or count.length - old.length < elements:
+    for link, now in survey.snapshot.containers():
+        longer = now.length - before.get(id(link.value), now.length)
+        if longer < elements or longer <= 0 or innermost(link).via not in NAMES:
             continue
-        grown = max(count.bytes - old.bytes, 0)
-        copies = copied(newest_of(link.value)) * (count.length - old.length)
+        grown = now.bytes * longer // now.length
+        copies = copied(newest_of(link.value)) * longer
         if copies > 2 * grown:
-            grown, called[id(link)] = copies, copies // (count.length - old.length)
+            grown, called[id(link)] = copies, copies // longer
         elif host_bytes is not None:
             element = newest_of(link.value)
-            newest[id(link)] = size, from_worker = size_of(element), is_from_worker(element)
-            light = grown < nbytes and size * (count.length - old.length) < host_bytes
-            if light and not from_worker and not is_unknown(element):
+            weight, from_worker = host_size(element), is_from_worker(element)
+            newest[id(link)] = weight.bytes, from_worker
+            light = grown < nbytes and weight.bytes * longer < host_bytes
+            if light and not from_worker and not weight.unknown:
                 continue
         elif grown < nbytes:
             continue
-        found.append((count.length - old.length, grown, link))
+        found.append((longer, grown, link))
     found.sort(key=lambda item: (item[1], item[0]), reverse=True)
     growing = {id(link): link for _, _, link in found}
     growths = []
@@ -186,71 +162,40 @@ def _are_weights(survey: Survey, link: Link) -> bool:
     )
 
 
-def count_back(survey: Survey, lengths: Mapping[int, int]) -> Census:
-    """What an earlier census would have counted, of containers whose length at that time is known by their ids."""
-    found = {}
-    for path, (link, count) in _counted(survey).items():
-        length = lengths.get(id(link.value))
-        if length is not None and count.length:
-            found[path] = Count(length, min(count.tensors, length), count.bytes * length // count.length)
-    return found
+MAX_SIZED = 16
+"""Graphs that are gone through, each of thousands of nodes at most; the rest is taken to be like them."""
 
 
-MAX_GROWTHS = 8
+@final
+@dataclass(frozen=True, slots=True)
+class GraphsBelow:
+    """Plain data on the graphs of a container's elements."""
+
+    everywhere: bool
+    """Whether every tensor in the container carries one."""
+    bytes: int
+    """What all elements hold: their tensors and what the graphs saved, without what all of them share."""
+    saved: bool
+    """Whether the graphs saved anything of their own that is still there: no backward ran through them."""
 
 
-def _counted(survey: Survey) -> dict[str, tuple[Link, Count]]:
-    """Every container with a path of its own: two lists of one path are told apart by their order."""
-    below: dict[int, tuple[int, int]] = {}
-    elements: dict[int, set[int]] = {}
-    """Those that lead to tensors: of a long container some."""
-    seen: dict[int, set[int]] = {}
-    there = {key[0] for leaf in survey.tensors if (key := storage_key(leaf.value)) and not _is_part(leaf.value, key[1])}
-    for leaf in survey.tensors:
-        key = storage_key(leaf.value)
-        if key is not None and key[0] in there and _is_part(leaf.value, key[1]):
-            key = None
-        trail = _kept_without_failure(leaf)
-        for link, element in itertools.pairwise([*trail, leaf]):
-            if container_of(type(link.value)) is None:
-                continue
-            elements.setdefault(id(link.value), set()).add(id(element.value))
-            tensors, size = below.get(id(link.value), (0, 0))
-            first = key is not None and key[0] not in seen.setdefault(id(link.value), set())
-            if key is not None and first:
-                seen[id(link.value)].add(key[0])
-                size += key[1]
-            below[id(link.value)] = (tensors + 1, size)
-    found: dict[str, tuple[Link, Count]] = {}
-    for link in survey.walk.links:
-        if container_of(type(link.value)) is None or innermost(link).via not in NAMES:
-            continue
-        length = length_of(link.value)
-        tensors, size = below.get(id(link.value), (0, 0))
-        met = len(elements.get(id(link.value), ()))
-        scale = length / met if 0 < met < length else 1
-        base = path = _path(link)
-        number = 1
-        while path in found:
-            number += 1
-            path = f"{base}#{number}"
-        found[path] = (link, Count(length, tensors, int(size * scale)))
-    return found
+def graphs_below(survey: Survey, link: Link, ignore: Collection[int]) -> GraphsBelow | None:
+    """The graphs of the tensors in a container; None where none has one.
 
-
-def _is_part(tensor: torch.Tensor, nbytes: int) -> bool:
-    """Whether a tensor shows less than half of its storage."""
-    return 2 * tensor.numel() * tensor.element_size() < nbytes
-
-
-def _kept_without_failure(leaf: Link) -> list[Link]:
-    """What keeps a tensor, down to it; of what an exception keeps with the frames of its traceback, MG307 tells."""
-    trail = leaf.trail()[:-1]
-    last = max((at for at, link in enumerate(trail) if issubclass(type(link.value), _FAILURES)), default=-1)
-    return trail[last + 1 :]
-
-
-def _path(link: Link) -> str:
-    """The names and keys from the root to a container."""
-    steps = [str(step.key) for step in link.trail() if step.key is not None]
-    return f"{text_of(innermost(link))}: {'.'.join(steps)}"
+    Args:
+        survey: The walk that met it.
+        link: Leads to the container.
+        ignore: Storages that live anyway, like the weights.
+    """
+    found = {id(leaf.value): leaf.value for leaf in survey.snapshot.below(link)}
+    tensors = list(found.values())
+    carriers = [tensor for tensor in tensors if tensor.grad_fn is not None]
+    if not carriers:
+        return None
+    sized = carriers[-MAX_SIZED:]
+    saved = [saved_storages(tensor.grad_fn) for tensor in sized]
+    shared = set.intersection(*map(set, saved)) if len(saved) > 1 else set()
+    own = {key: size for part in saved for key, size in part.items() if key not in shared and key not in ignore}
+    held = {key: size for key, size in storages_of(sized).items() if key not in ignore} | own
+    times = max(length_of(link.value) / len(tensors), 1.0) * len(carriers) / len(sized)  # long ones are sampled
+    return GraphsBelow(len(carriers) == len(tensors), int(sum(held.values()) * times), bool(own))

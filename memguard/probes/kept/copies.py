@@ -1,4 +1,4 @@
-"""Further copies of a model's weights: deep copies, state dicts that were kept, averages."""
+"""Further copies of a model's weights: deep copies, state dicts that were kept, averages; what is reported of them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from types import FrameType
 from typing import Any, final
 
 import torch
 
-from memguard.facts import Place
+from memguard.facts import CheckpointKept, Fact, ModelCopies, Place
+from memguard.heap.attributes import attributes_of, is_user_class
+from memguard.heap.containers import container_of, length_of, tensors_in
+from memguard.heap.roots import submodules_of
+from memguard.heap.walk import Link
 from memguard.module_parts import gradients_of
 from memguard.probes.naming.capacities import capacity_of, outgrew
 from memguard.probes.naming.holders import Survey
-from memguard.probes.naming.roots import submodules_of
-from memguard.probes.naming.walk import Link
-from memguard.probes.objects import attributes_of, container_of, is_user_class, length_of
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sizes import storage_key, storages_of
 from memguard.source.bounds import has_limit
-from memguard.source.origins import loaded_by
-from memguard.source.stores import is_updated_from_itself, own_text
+from memguard.source.origins import is_on_host, loaded_by
+from memguard.source.stores import ends_with_a_call, is_updated_from_itself, own_text
+from memguard.stats import Stage
+from memguard.storages import storage_key, storages_of
 
 MIN_SHARE = 0.9
 """Share of the model's parameters, by count, that a copy must match in shape."""
@@ -78,8 +80,8 @@ def find_copies(survey: Survey, models: Iterable[torch.nn.Module], *, ignore: Co
     wanted = [(Counter(_signature(tensor) for tensor in _of_module(model)), model) for model in roots]
     taken: set[int] = set()
     called = {id(model) for model in roots}
-    beside = {_name_of(survey.cause(link)) for link in survey.walk.links if id(link.value) in called}
-    for link in survey.walk.links:
+    beside = {_name_of(survey.cause(link)) for link in survey.links if id(link.value) in called}
+    for link in survey.links:
         tensors = _tensors_of(link.value, watched)
         if not tensors:
             continue
@@ -284,3 +286,61 @@ def _writes(tensor: torch.Tensor) -> int:
         return int(torch._C.TensorBase._version.__get__(tensor))  # type: ignore[attr-defined]
     except RuntimeError:
         return 0  # an inference tensor does not count them
+
+
+MOST_AVERAGES = 4
+"""Averages under one name, of several decay rates; more are the weights of many epochs, whatever the name says."""
+
+
+@final
+class Piles:
+    """Tells of copies when there are more than were told of before."""
+
+    def __init__(self) -> None:
+        self._told = 0
+
+    def facts(self, found: Iterable[Copy], frames: Iterable[FrameType], *, batch: int, stage: Stage) -> Iterator[Fact]:
+        """The facts that copies come to, if there are more than ever.
+
+        Args:
+            found: All that there are now, the heaviest first.
+            frames: The user's frames, innermost first.
+            batch: Batch in which they were found.
+            stage: Its stage.
+        """
+        # An optimizer that has not been seen to step yet owns its state all the same.
+        copies = [c for c in found if c.bytes and "optim" not in f"{c.place.holder} {c.place.source}".lower()]
+        copies = [c for c in copies if not is_on_host(c.place)]
+        if len(copies) <= self._told:
+            return
+        self._told = len(copies)
+        frames = list(frames)
+        loaded = [copy for copy in copies if is_loaded(copy.place)]
+        for copy in loaded:
+            if not is_mapped_to_host(copy.place):
+                yield CheckpointKept(batch=batch, stage=stage, place=copy.place, bytes=copy.bytes)
+        held = Counter((copy.place.file, copy.place.line) for copy in copies)
+        averaged = [copy for copy in copies if copy not in loaded and copy.averaged]
+        averaged = [copy for copy in averaged if held[copy.place.file, copy.place.line] <= MOST_AVERAGES]
+        others = [copy for copy in copies if copy not in loaded and copy not in averaged]
+        passing = [copy for copy in others if ends_with_a_call(copy.place, frames)]
+        limited = [copy for copy in others if copy.limited and copy not in passing]
+        lasting = [copy for copy in others if not copy.limited and copy not in passing]
+        for group in (lasting, limited, passing, averaged):
+            if not group:
+                continue
+            group.sort(key=lambda copy: -held[copy.place.file, copy.place.line])  # stable: of equals the heaviest
+            yield ModelCopies(
+                batch=batch,
+                stage=stage,
+                place=group[0].place,
+                copies=len(group),
+                bytes=sum(copy.bytes for copy in group),
+                holders=tuple(sorted({copy.place.holder for copy in group if copy.place.holder})),
+                averaged=group is averaged,
+                passing=group is passing,
+                limited=group is limited,
+                trained=all(copy.trained for copy in group),
+                alike=group is not averaged and any(copy.alike for copy in group),
+                changing=all(copy.written for copy in group),
+            )

@@ -1,24 +1,30 @@
-"""A forward inside the handler of an out-of-memory error: the exception keeps the failed step's tensors."""
+"""Exceptions that keep the tensors of failed calls: while they are handled, or because somebody stored them."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from types import FrameType, TracebackType
-from typing import ClassVar, final
+import types
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Final, final
 
-import torch
-
+from memguard.autograd.graph import held_bytes
 from memguard.facts import ExceptionHolds, Fact, Place
+from memguard.heap.children import Via
+from memguard.heap.containers import tensors_in
+from memguard.heap.frames import failed_frames, is_user_frame, read_locals, running_frames, user_frames
+from memguard.heap.sites import call_site, place_of
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.objects.frames import is_user_frame, read_locals, user_frames
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sites import call_site, place_of
-from memguard.probes.objects.sizes import held_bytes, owned_storages
+from memguard.probes.naming.holders import Survey
+from memguard.probes.oom.errors import oom_in
 from memguard.source.sites import handler_at
+from memguard.storages import owned_storages, storages_of
 
-MAX_FRAMES = 64
 MAX_LOOKS = 3
+MAX_NAMES = 8
+DEPTH = 2
+"""Of tuples, lists, dicts and dataclasses in a variable."""
+_FAILURES: Final = (BaseException, types.TracebackType)
 
 
 @final
@@ -36,14 +42,14 @@ class ExceptionsProbe(Probe):
     def on_forward_in_handler(self) -> None:
         """One look at the error that is being handled."""
         error = sys.exc_info()[1]
-        if error is None or self._looks >= MAX_LOOKS or not is_out_of_memory(error):
+        if error is None or self._looks >= MAX_LOOKS or oom_in(error) is not error:
             return
         self._looks += 1
         place, handler = _retry_site()
         if (place.file, handler) in self._told:
             return  # a retry in two halves is one fault: the place is where the first of them runs
         self._told.add((place.file, handler))
-        names, nbytes = _held(error.__traceback__, owned_storages(self.watch.models))
+        names, held = held_by(error, owned_storages(self.watch.models))
         self.report(
             ExceptionHolds(
                 batch=self.watch.batch,
@@ -52,7 +58,7 @@ class ExceptionsProbe(Probe):
                 exception=type(error).__name__,
                 handling=True,
                 names=names,
-                bytes=nbytes,
+                bytes=sum(held.values()),
             )
         )
 
@@ -67,33 +73,69 @@ def _retry_site() -> tuple[Place, int]:
     return place, place.line or 0
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    return type(error) is RuntimeError and "out of memory" in str(error)
+@final
+@dataclass(frozen=True, slots=True)
+class StoredException:
+    """Exceptions under one name whose tracebacks hold tensors: plain data."""
+
+    exception: str
+    """Class of the first of them."""
+    names: tuple[str, ...]
+    """Variables of its failed functions, like ``step() hidden``, the heaviest first."""
+    bytes: int
+    place: Place
+    """Where they are kept."""
 
 
-def _held(trace: TracebackType | None, ignore: dict[int, int]) -> tuple[tuple[str, ...], int]:
-    """The local variables of the failed frames that hold tensors, largest first, and their bytes."""
-    running: set[int] = set()
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        running.add(id(frame))
-        frame = frame.f_back
+def find_stored(survey: Survey, *, ignore: Iterable[int] = ()) -> tuple[StoredException, ...]:
+    """Exceptions in the user's variables and containers that hold tensors, by the name that keeps them.
+
+    What somebody else holds as well, such as the data that a failed function was given, is none of theirs.
+
+    Args:
+        survey: A walk over the live objects.
+        ignore: Keys of storages that live anyway.
+    """
+    found: dict[Place, StoredException] = {}
+    elsewhere = {*ignore, *_held_otherwise(survey)}
+    for link in survey.links:
+        if not issubclass(type(link.value), BaseException) or link.via in (Via.PART, Via.ROOT):
+            continue
+        names, held = held_by(link.value, elsewhere)
+        if held:
+            elsewhere.update(held)
+            place = survey.cause(link)
+            old = found.get(place)
+            total = sum(held.values()) + (old.bytes if old is not None else 0)
+            found[place] = StoredException(type(link.value).__name__, names, total, place)
+    return tuple(found.values())
+
+
+def _held_otherwise(survey: Survey) -> set[int]:
+    """Storages to which some way leads that goes through no exception."""
+    plain = (
+        leaf.value
+        for leaf in survey.tensors
+        if not any(issubclass(type(link.value), _FAILURES) for link in leaf.trail())
+    )
+    return set(storages_of(plain))
+
+
+def held_by(error: BaseException, ignore: Container[int]) -> tuple[tuple[str, ...], dict[int, int]]:
+    """The variables of an exception's failed functions that hold tensors, the heaviest first, and all their storages.
+
+    Args:
+        error: The exception.
+        ignore: Keys of storages that live anyway.
+    """
     sizes: dict[str, int] = {}
     total: dict[int, int] = {}
-    for _ in range(MAX_FRAMES):
-        if trace is None:
-            break
-        current = trace.tb_frame
-        if id(current) not in running and is_user_frame(current):
-            for name, value in read_locals(current).items():
-                held: dict[int, int] = {}
-                for tensor in tensors_in(value, 2):
-                    held.update(held_bytes(tensor, ignore))
-                if held:
-                    sizes[f"{current.f_code.co_name}() {name}"] = sum(held.values())
-                    total.update(held)
-        trace = trace.tb_next
-    return tuple(sorted(sizes, key=lambda name: -sizes[name])), sum(total.values())
+    for frame, _ in failed_frames(error, running_frames()):
+        for name, value in read_locals(frame).items() if is_user_frame(frame) else ():
+            held: dict[int, int] = {}
+            for tensor in tensors_in(value, DEPTH):
+                held.update((key, size) for key, size in held_bytes(tensor, {}).items() if key not in ignore)
+            if held:
+                sizes[f"{frame.f_code.co_name}() {name}"] = sum(held.values())
+                total.update(held)
+    return tuple(sorted(sizes, key=lambda name: -sizes[name]))[:MAX_NAMES], total

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import final
 
 from memguard.facts import Fact, GrowingParameters, KeptOnHost, KeptOutputs, ModelCopies, RetainedGraphs
 from memguard.probes.interface import Watch
-from memguard.probes.kept.census import Census, Growth, find_growth
+from memguard.probes.kept.census import GraphsBelow, Growth, find_growth
 from memguard.probes.kept.copies import copied_bytes
-from memguard.probes.kept.graphs_below import GraphsBelow
-from memguard.probes.kept.pins import RATIO, Pin, find_pins
-from memguard.probes.kept.told_views import ToldViews
+from memguard.probes.kept.pins import RATIO, Pin, ToldViews, find_pins
 from memguard.probes.naming.capacities import outgrew
 from memguard.probes.naming.holders import Survey
-from memguard.probes.objects.sizes import storages_of
 from memguard.probes.owners import state_of
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
 from memguard.stats import Stage
+from memguard.storages import storages_of
 
 MIN_PIN_BYTES = 64 * 1024
 MIN_ELEMENTS = 8
@@ -55,12 +53,12 @@ class GrownContainers:
         self._lengths: dict[int, int] = {}
         """Of those that were met, by their identities: one that only grew since is told, whatever leads to it now."""
 
-    def tell(self, survey: Survey, before: Census, batches: int, owned: dict[int, int]) -> None:
+    def tell(self, survey: Survey, before: Mapping[int, int], batches: int, owned: dict[int, int]) -> None:
         """Of each container the statement that adds to it, under the rule that fits what it holds.
 
         Args:
             survey: The walk that met them.
-            before: What they had when they were first counted.
+            before: Lengths when they were first counted, by their ids.
             batches: Since then.
             owned: Storages of parameters, gradients and optimizer states.
         """

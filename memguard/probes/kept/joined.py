@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from memguard.facts import Fact, KeptOnHost, KeptOutputs, Place, RetainedGraphs
+from memguard.heap.containers import length_of, newest_of
+from memguard.heap.frames import user_frames
+from memguard.heap.host_sizes import size_of
 from memguard.probes.graphs.fed_back import is_fed_back
 from memguard.probes.graphs.own_memory import is_own_memory
 from memguard.probes.interface import Watch
 from memguard.probes.kept.swelling import Swelling
 from memguard.probes.naming.holders import Holder, Survey
-from memguard.probes.objects import length_of
-from memguard.probes.objects.frames import user_frames
-from memguard.probes.objects.host_sizes import newest_of, size_of
 from memguard.source.bounds import bounds_of, is_made_anew
 from memguard.source.fate import Fate, fate_of
 from memguard.source.origins import is_on_host
@@ -35,7 +35,7 @@ def swollen_facts(watch: Watch, swollen: Mapping[int, Swelling]) -> Iterator[Fac
             found = max((swollen[id(link.value)] for link in links), key=lambda found: found.bytes + found.nodes)
             if _is_new(watch, holder) and (fact := _of_tensor(watch, holder.place, found)) is not None:
                 yield fact
-    blocks = [(link, 0) for link in survey.walk.links if id(link.value) in swollen]
+    blocks = [(link, 0) for link in survey.links if id(link.value) in swollen]
     for holder, links in survey.by_holder(blocks, plain=True):
         if _is_new(watch, holder):
             yield _of_block(watch, holder.place, max((swollen[id(link.value)] for link in links), key=_bytes_of))
@@ -49,7 +49,7 @@ def handed_facts(watch: Watch, containers: frozenset[int]) -> Iterator[Fact]:
         containers: Their ids.
     """
     survey = Survey(models=watch.models, extra=watch.roots())
-    for link in [link for link in survey.walk.links if id(link.value) in containers]:
+    for link in [link for link in survey.links if id(link.value) in containers]:
         place, length = survey.cause(link), length_of(link.value)
         where = (place.file, place.line)
         if place.file is None or where in watch.told:

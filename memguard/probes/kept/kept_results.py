@@ -7,15 +7,15 @@ from typing import ClassVar, final
 
 from memguard.facts import Fact, KeptResults
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.kept.census import Census, Growth, find_growth, take_census
+from memguard.probes.kept.census import Growth, find_growth
 from memguard.probes.kept.copies import find_copies
 from memguard.probes.naming.capacities import outgrew
 from memguard.probes.naming.holders import Survey
-from memguard.probes.objects.sizes import owned_storages, storages_of
 from memguard.probes.owners import state_of
 from memguard.source.bounds import LASTING, Bound, bounds_of
 from memguard.source.origins import is_on_host
 from memguard.stats import Stage
+from memguard.storages import owned_storages, storages_of
 
 APART, APART_SHARE = 8, 0.125
 """Batches between two ends that are looked at, and their share of all so far: evaluations may be short and many."""
@@ -43,7 +43,7 @@ class KeptResultsProbe(Probe):
         self._due = 0
         self._floor: tuple[int, int, int] | None = None
         """Bytes at the last end that was looked at, how many ends and how many batches there were until then."""
-        self._census: Census | None = None
+        self._lengths: dict[int, int] | None = None
         self._walks = 0
 
     def on_stage_end(self, stage: Stage) -> None:
@@ -61,20 +61,20 @@ class KeptResultsProbe(Probe):
             return
         then, self._floor = self._floor, (end, self._ends, watch.batches)
         grown = end - then[0] if then is not None else 0
-        before, self._census = self._census, None
+        before, self._lengths = self._lengths, None
         if then is None or grown < max(LEAST, int(DEVICE_SHARE * (watch.device_total_bytes or 0))):
             return
         self._walks += 1
         survey = Survey(models=watch.models, extra=watch.roots())
-        self._census = take_census(survey)
+        self._lengths = survey.snapshot.lengths()
         if before is not None:
             self._tell(survey, before, grown, self._ends - then[1], watch.batches - then[2])
 
     def remove(self) -> None:
         """Forgets what was counted."""
-        self._census = None
+        self._lengths = None
 
-    def _tell(self, survey: Survey, before: Census, grown: int, ends: int, batches: int) -> None:
+    def _tell(self, survey: Survey, before: dict[int, int], grown: int, ends: int, batches: int) -> None:
         watch = self.watch
         for growth in find_growth(survey, before, elements=1, nbytes=int(EXPLAINED * grown)):
             if not _is_of_ends(growth, ends) or not self._is_result(survey, growth):

@@ -8,9 +8,8 @@ from typing import final
 
 from memguard.facts import Fact, KeptOutputs, Place
 from memguard.probes.interface import Watch
-from memguard.probes.kept.census import Growth, count_back, find_growth
+from memguard.probes.kept.census import Growth, find_growth
 from memguard.probes.naming.holders import Survey
-from memguard.probes.objects import container_of, length_of
 
 MIN_BYTES_PER_BATCH = 1024
 
@@ -31,10 +30,7 @@ class MeasuredAnew:
         """Notes how long all containers are, where any was told of."""
         self._lengths = {}
         if self._watch.kept:
-            links = self._survey().walk.links
-            self._lengths = {
-                id(link.value): length_of(link.value) for link in links if container_of(type(link.value)) is not None
-            }
+            self._lengths = self._survey().snapshot.lengths()
 
     def conclude(self, batches: int, *, rounding: float = 1.0) -> None:
         """Tells of those that grew faster than was told.
@@ -48,7 +44,7 @@ class MeasuredAnew:
             return
         survey, kept = self._survey(), self._watch.kept
         found: dict[int, list[Growth]] = {}
-        for growth in find_growth(survey, count_back(survey, lengths), nbytes=1):
+        for growth in find_growth(survey, lengths, nbytes=1):
             at = next((at for at, fact in enumerate(kept) if _is_of(growth.place, fact)), None)
             if at is not None:
                 found.setdefault(at, []).append(growth)

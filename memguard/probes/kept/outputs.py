@@ -9,18 +9,17 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact, KeptOutputs, ViewsPinStorage
+from memguard.heap.containers import tensors_in
 from memguard.probes.graphs.lasting import outlives_its_turn
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.naming.capacities import capacity_of, outgrew
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sizes import storage_key, storages_of
-from memguard.probes.objects.storage_refs import StorageRef
 from memguard.probes.peaks.previous import BESIDE, Beside, PreviousLook, least_of_previous
 from memguard.probes.returned import large_storages
 from memguard.probes.worth import LEAST_REMARK, least_of_device
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
 from memguard.stats import Stage
+from memguard.storages import StorageRef, storage_key, storages_of
 
 MIN_BYTES = 1024
 MAX_OUTPUTS = 2048

@@ -1,4 +1,4 @@
-"""Small views that keep large storages alive, by the container that holds them."""
+"""Small views that keep large storages alive, by the container that holds them; each line is reported once."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import final
 
 import torch
 
-from memguard.facts import Place
-from memguard.probes.kept.whole import tensors_of_all
+from memguard.facts import Fact, Place, ViewsPinStorage
+from memguard.heap.attributes import is_user_class
+from memguard.heap.snapshot import tensors_of_all
+from memguard.heap.walk import Link
+from memguard.probes.interface import Watch
 from memguard.probes.naming.holders import Survey
-from memguard.probes.naming.walk import Link
-from memguard.probes.objects import is_user_class
-from memguard.probes.objects.sizes import storage_key, storages_of
-from memguard.probes.objects.sole import users_of
 from memguard.probes.owners import state_of
+from memguard.storages import storage_key, storages_of, users_of
 
 MIN_STORAGE_BYTES = 1 << 20
 RATIO = 8
@@ -160,3 +160,69 @@ def used_state(optimizer: torch.optim.Optimizer) -> dict[int, int]:
 
 def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
+
+
+MIN_TOLD_AGAIN = 4
+"""Storages that a list which has got longer has in common with what was told of it."""
+LARGER = 2
+"""Times what was told of that views must pin to be told of once more, where the floor was seen to rise since."""
+
+
+@final
+class ToldViews:
+    """Reports pinned storages, and remembers of which lines.
+
+    Args:
+        watch: The run.
+        report: Takes the facts.
+    """
+
+    def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
+        self._watch, self._report = watch, report
+        self._told: dict[tuple[str | None, int | None], ViewsPinStorage] = {}
+
+    def tell(self, pins: tuple[Pin, ...], known: frozenset[int]) -> None:
+        """Of views that pin what was confirmed.
+
+        Args:
+            pins: All that was found.
+            known: Storages that several rounds saw pinned.
+        """
+        watch = self._watch
+        for pin in pins:
+            where = (pin.place.file, pin.place.line)
+            told = self._told.get(where)
+            if told and told.since != watch.rises_since and pin.pinned_bytes >= LARGER * told.pinned_bytes:
+                self.report_one(pin, grows=told.grows)
+            if where in watch.told or not known & pin.storages:
+                continue
+            if any(is_told(storages, pin.storages) for storages in watch.pinned):
+                continue  # where they were collected: a list that is handed on, or has got longer
+            watch.told.add(where)
+            self.report_one(pin, grows=False)
+
+    def report_one(self, pin: Pin, *, grows: bool) -> None:
+        """Of what views of one holder pin.
+
+        Args:
+            pin: That.
+            grows: Whether more of them come with every batch.
+        """
+        self._watch.pinned.append(pin.storages)
+        self._told[pin.place.file, pin.place.line] = fact = ViewsPinStorage(
+            batch=self._watch.batch,
+            stage=self._watch.stage,
+            place=pin.place,
+            views=pin.views,
+            used_bytes=pin.used_bytes,
+            pinned_bytes=pin.pinned_bytes,
+            grows=grows,
+            since=self._watch.rises_since,
+        )
+        self._report(fact)
+
+
+def is_told(told: frozenset[int], storages: frozenset[int]) -> bool:
+    """Whether most of either are among the others; a few may be others by now, at an address that came again."""
+    common = len(told & storages)
+    return 2 * common >= len(storages) or (common >= MIN_TOLD_AGAIN and 2 * common >= len(told))

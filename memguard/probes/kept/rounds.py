@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, final
 
+from memguard.heap.walk import Link, SlicedWalk
 from memguard.probes.interface import Watch
 from memguard.probes.kept.screening import Screening, Suspicions
-from memguard.probes.kept.slices import Position, SlicedWalk
 from memguard.probes.kept.swelling import Measure
-from memguard.probes.naming.walk import Link
 
 BEGINS = (6, 18, 48, 200, 212, 2000, 2012)
 """Batches of a stage from which on a round may begin; each goes on for as many batches as it needs."""
@@ -128,10 +127,10 @@ class Rounds:
         screening.batch, screening.count = watch.batches, self.batches
         left = steps
 
-        def visit(link: Link, position: Position) -> None:
+        def visit(link: Link) -> None:
             nonlocal left
             left -= 1
-            screening.visit(link, position)
+            screening.visit(link)
 
         def is_enough() -> bool:
             nonlocal left

@@ -13,22 +13,19 @@ from typing import ClassVar, final
 from torch import nn
 
 from memguard.facts import ExceptionHolds, Fact
+from memguard.heap.frames import user_frames
 from memguard.module_parts import gradients_of, parameters_of
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.kept.census import count_back
-from memguard.probes.kept.copies import find_copies
+from memguard.probes.kept.copies import Piles, find_copies
+from memguard.probes.kept.exceptions import find_stored
 from memguard.probes.kept.grown import MIN_HOST_BYTES, MIN_PIN_BYTES, GrownContainers
 from memguard.probes.kept.joined import handed_facts, swollen_facts
-from memguard.probes.kept.kept_exceptions import find_stored
-from memguard.probes.kept.piles import Piles
-from memguard.probes.kept.pins import find_pins, used_state
+from memguard.probes.kept.pins import ToldViews, find_pins, used_state
 from memguard.probes.kept.rounds import BEGINS, Rounds
-from memguard.probes.kept.told_views import ToldViews
 from memguard.probes.naming.holders import Survey
-from memguard.probes.objects.frames import user_frames
-from memguard.probes.objects.sizes import owned_storages, storages_of
 from memguard.probes.owners import state_of
 from memguard.stats import Stage
+from memguard.storages import owned_storages, storages_of
 
 SLICE_STEPS, LAST_SLICE_STEPS = 128, 3_000
 """What one batch spends on a round, and the end of a stage on one that is not over: about 5 microseconds each. Counted,
@@ -163,7 +160,7 @@ class ScansProbe(Probe):
         if watch.stage is Stage.TRAIN:
             self._tell_copies(survey, owned)  # before what grows, for copies that pile up grow as well
         if grown:
-            before = count_back(survey, {number: length for number, (length, _) in grown.items()})
+            before = {number: length for number, (length, _) in grown.items()}
             batches = max(watch.batches - max(batch for _, batch in grown.values()), 1)
             self._grown.tell(survey, before, batches, owned)
         if pinned:
@@ -182,7 +179,7 @@ class ScansProbe(Probe):
             self.report(fact)
 
     def _tell_exceptions(self, survey: Survey, owned: dict[int, int]) -> None:
-        for held in find_stored(survey, ignore=owned.__contains__):
+        for held in find_stored(survey, ignore=owned):
             if held.place in self._exceptions:
                 continue
             self._exceptions.add(held.place)

@@ -15,12 +15,13 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.probes.kept.slices import Position
+from memguard.heap.attributes import attributes_of
+from memguard.heap.children import Via
+from memguard.heap.containers import container_of, latest_of, length_of, unwrapped
+from memguard.heap.host_sizes import block_of, is_from_worker, size_of
+from memguard.heap.walk import Link
 from memguard.probes.kept.swelling import Measure, Swelling, Swellings
-from memguard.probes.naming.walk import Link
-from memguard.probes.objects import Via, attributes_of, container_of, length_of, unwrapped
-from memguard.probes.objects.host_sizes import block_of, is_from_worker, latest_of, size_of
-from memguard.probes.objects.sizes import storage_key
+from memguard.storages import storage_key
 
 PER_BATCH = 0.9
 """Elements a batch by which a container must grow."""
@@ -108,21 +109,21 @@ class Screening:
         self._exceptions: set[int] = set()
         self._handed: set[int] = set()
 
-    def visit(self, link: Link, position: Position) -> None:
+    def visit(self, link: Link) -> None:
         """One object that a walk meets."""
         value = link.value
         kind = type(value)
         if issubclass(kind, torch.Tensor):
-            self._meet_tensor(value, position)
+            self._meet_tensor(value, link)
         elif issubclass(kind, nn.Module):
-            self._meet_module(value, position)
+            self._meet_module(value, link)
         elif issubclass(kind, BaseException):
             if link.via not in (Via.PART, Via.ROOT) and BaseException.__dict__["__traceback__"].__get__(value):
                 self._exceptions.add(id(value))
         elif container_of(kind) is not None:
-            self._meet_container(value, position)
+            self._meet_container(value, link)
         elif size := block_of(value):
-            self.swellings.meet_block(value, size, position.number, self.batch, self.count)
+            self.swellings.meet_block(value, size, link.path, self.batch, self.count)
 
     def conclude(self) -> Suspicions:
         """What is suspect so far; of pinned storages that can only be told once the walk is complete."""
@@ -141,48 +142,48 @@ class Screening:
         handed, self._handed = frozenset(self._handed), set()
         return Suspicions(grown, frozenset(pinned), frozenset(copies), exceptions, handed, self.swellings.take())
 
-    def _meet_tensor(self, tensor: Any, position: Position) -> None:
+    def _meet_tensor(self, tensor: Any, link: Link) -> None:
         key = storage_key(tensor)
         if key is None or issubclass(type(tensor), nn.Parameter):
             return
-        self.swellings.meet(tensor, key[1], position.number, self.batch, self.count)
+        self.swellings.meet(tensor, key[1], link.path, self.batch, self.count)
         if key[1] < MIN_PIN_BYTES:
             return
         self._sizes[key[0]] = key[1]
         part = (tensor.storage_offset(), tensor.numel() * tensor.element_size())
         self._views.setdefault(key[0], set()).add(part)
 
-    def _meet_module(self, module: nn.Module, position: Position) -> None:
+    def _meet_module(self, module: nn.Module, link: Link) -> None:
         attributes = attributes_of(module)
         parameters = _tensors_in(attributes.get("_parameters"))
-        if position.watched:
-            self._parameters[position.root] = self._parameters.get(position.root, 0) + len(parameters)
+        if link.watched:
+            self._parameters[link.root] = self._parameters.get(link.root, 0) + len(parameters)
             for tensor in (*parameters, *_tensors_in(attributes.get("_buffers"))):
                 key = storage_key(tensor)
                 if key is not None:
                     self._owned.add(key[0])
         elif parameters:
-            self._foreign[position.number] = len(parameters)
+            self._foreign[link.path] = len(parameters)
             self._foreign_storages.update(key[0] for tensor in parameters if (key := storage_key(tensor)) is not None)
 
-    def _meet_container(self, value: Any, position: Position) -> None:
+    def _meet_container(self, value: Any, link: Link) -> None:
         outer, value = id(value), unwrapped(value)
         length = length_of(value)
         if not length:
             return
-        then = self._before.get(position.number)
+        then = self._before.get(link.path)
         newest = _telling_of(value)
-        last = self._newest_before.get(position.number)
-        if last is not None and last() is None and not self._is_copied_longer(position.number, length, then):
+        last = self._newest_before.get(link.path)
+        if last is not None and last() is None and not self._is_copied_longer(link.path, length, then):
             then = None
         is_young = then is not None and 0 < length - then[0] < MIN_GROWTH
-        self.lengths[position.number] = then if then is not None and is_young else (length, self.batch)
-        if then is not None and self._goes_on(position.number, length, then) and self._counts(position.number, newest):
+        self.lengths[link.path] = then if then is not None and is_young else (length, self.batch)
+        if then is not None and self._goes_on(link.path, length, then) and self._counts(link.path, newest):
             self._grown[outer] = then
         if self._is_much(length, then, newest) and is_from_worker(newest):
             self._handed.add(outer)
         if (seen := _reference(newest)) is not None:
-            self.newest[position.number] = seen
+            self.newest[link.path] = seen
         if issubclass(type(value), (list, dict)):
             elements = dict.values(value) if issubclass(type(value), dict) else list.__iter__(value)
             sample = [tensor for tensor in islice(elements, 4) if issubclass(type(tensor), torch.Tensor)]
@@ -190,7 +191,7 @@ class Screening:
                 if _is_state(value):
                     length *= STATE_TIMES
                 keys = [key[0] for tensor in sample if (key := storage_key(tensor)) is not None]
-                self._lists[position.number] = (length, keys)
+                self._lists[link.path] = (length, keys)
 
     def _is_copied_longer(self, number: int, length: int, then: tuple[int, int] | None) -> bool:
         """Whether a container whose elements are gone grew by exactly as much a batch as the last time.

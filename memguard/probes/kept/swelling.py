@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from memguard.probes.attached import Attached
+from memguard.autograd.graph import GraphToken, depth_of
 
 MIN_BYTES = 16 * 1024
 MIN_BYTES_PER_BATCH = 1024
@@ -32,7 +32,7 @@ class Measure:
     batch: int
     count: int
     """Batches of its stage until then."""
-    graph: weakref.ref[Attached] | None = None
+    graph: weakref.ref[GraphToken] | None = None
     """Lives as long as the graph that was measured."""
 
 
@@ -72,8 +72,8 @@ class Swellings:
         node, nodes, graph = tensor.grad_fn, 0, None
         if node is not None and self._graphs < MAX_GRAPHS:
             self._graphs += 1
-            nodes = _depth(node, first=True) + _depth(node, first=False)
-            graph = weakref.ref(node.metadata.setdefault(_KEY, Attached()))
+            nodes = depth_of(node, MAX_DEPTH, first=True) + depth_of(node, MAX_DEPTH, first=False)
+            graph = weakref.ref(node.metadata.setdefault(_KEY, GraphToken()))
         elif node is not None or nbytes < MIN_BYTES:
             return
         self.measures[number] = Measure(nbytes, nodes, batch, count, graph)
@@ -105,13 +105,3 @@ class Swellings:
         """What was found since the last call, by the object's id: to be used at once."""
         found, self._found = self._found, {}
         return found
-
-
-def _depth(node: Any, *, first: bool) -> int:
-    """How many nodes a graph is deep along the first inputs, or the last."""
-    for depth in range(MAX_DEPTH):
-        inputs = node.next_functions if first else node.next_functions[::-1]
-        node = next((upstream for upstream, _ in inputs if upstream is not None), None)
-        if node is None:
-            return depth
-    return MAX_DEPTH

@@ -7,7 +7,7 @@ from types import FrameType
 
 from torch import nn
 
-from memguard.probes.objects.frames import is_user_frame, read_locals, user_frames
+from memguard.heap.frames import is_user_frame, read_locals, user_frames
 from memguard.source.fate import answers
 
 _WITHIN = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})

@@ -12,10 +12,10 @@ from typing import Any, final
 from torch import nn
 
 from memguard.facts import Place
-from memguard.probes.naming.roots import submodules_of
-from memguard.probes.objects import attributes_of
-from memguard.probes.objects.frames import read_locals, user_frames
-from memguard.probes.objects.sites import place_of
+from memguard.heap.attributes import attributes_of
+from memguard.heap.frames import read_locals, user_frames
+from memguard.heap.roots import submodules_of
+from memguard.heap.sites import place_of
 
 MAX_DEPTH = 16
 """Frames of the user's that are looked at."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import collections
 
-from memguard.probes.naming.walk import Link
-from memguard.probes.objects import attributes_of
+from memguard.heap.attributes import attributes_of
+from memguard.heap.walk import Link
 from memguard.source.bounds import Limit, constant_of, length_limits
 from memguard.source.expressions import own_attribute, symbol_of
 from memguard.source.model import SourceModel

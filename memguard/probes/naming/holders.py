@@ -15,18 +15,18 @@ from typing import final
 import torch
 
 from memguard.facts import Place
+from memguard.heap.children import ChildReader, Via
+from memguard.heap.collector import roots_by_collector
+from memguard.heap.containers import container_of, length_of
+from memguard.heap.frames import function_key, user_frames
+from memguard.heap.roots import roots_of
+from memguard.heap.snapshot import HeapSnapshot, unsampled_tensors
+from memguard.heap.walk import MAX_OBJECTS, MAX_SECONDS, Budget, Link, innermost_newest
 from memguard.probes.naming.callers import Feeding, find_caller
 from memguard.probes.naming.capacities import capacity_of
 from memguard.probes.naming.causes import find_cause
-from memguard.probes.naming.collector import roots_by_collector
-from memguard.probes.naming.groups import Group, aliases_among, grouped, ranked
+from memguard.probes.naming.groups import Group, aliases_among, grouped, is_given, passes_on, ranked
 from memguard.probes.naming.names import NAMES, cells_of, innermost, place_of, text_of
-from memguard.probes.naming.passed_over import passed_over
-from memguard.probes.naming.passing import is_given, passes_on
-from memguard.probes.naming.roots import roots_of
-from memguard.probes.naming.walk import MAX_OBJECTS, MAX_SECONDS, Budget, Link, Walk, innermost_newest
-from memguard.probes.objects import Contents, Via, container_of, length_of
-from memguard.probes.objects.frames import function_key, user_frames
 from memguard.source.model import Sources
 from memguard.source.name_query import SearchContext, Statement
 from memguard.source.search import find_collecting
@@ -87,8 +87,7 @@ class Survey:
         calling: Functions that were seen to call a model while graphs piled up.
 
     Attributes:
-        tensors: Every link to a tensor.
-        walk: The walk itself.
+        snapshot: What the walk met.
     """
 
     def __init__(
@@ -109,20 +108,22 @@ class Survey:
         self.cells = cells_of(self.frames)
         self._stage, self._calling = stage, frozenset(calling)
         self._bounds = (max_objects, max_seconds)
-        self.tensors: list[Link] = []
-        self.walk = self._walk(roots_of(self.frames, models, extra) if walk else (), Contents(self.frames))
+        roots = roots_of(self.frames, models, extra) if walk else ()
+        self.snapshot = self._take(roots, ChildReader(self.frames))
 
-    def _walk(self, roots: Iterable[Link], contents: Contents) -> Walk:
-        walk = Walk(
-            lambda kind: issubclass(kind, torch.Tensor),
-            self.tensors.append,
-            contents=contents,
-            max_objects=self._bounds[0],
-            budget=self.budget,
-            keep=self._bounds[1] / 2,
-        )
-        walk.run(roots)
-        return walk
+    def _take(self, roots: Iterable[tuple[str | None, object]], reader: ChildReader) -> HeapSnapshot:
+        is_late = functools.partial(self.budget.is_spent, self._bounds[1] / 2)
+        return HeapSnapshot(roots, reader=reader, max_objects=self._bounds[0], is_late=is_late)
+
+    @property
+    def tensors(self) -> list[Link]:
+        """Every link to a tensor."""
+        return self.snapshot.tensors
+
+    @property
+    def links(self) -> Iterable[Link]:
+        """Every object that was met, each once, with the first way to it."""
+        return self.snapshot.links
 
     def by_holder(
         self, found: Sequence[tuple[Link, int]], *, plain: bool = False, graph: bool = False
@@ -173,7 +174,7 @@ class Survey:
             *(frame.f_code.co_filename for frame in self.frames),
             *(file for cells in self.cells for file in sorted(cells)),
         ]
-        cause = find_cause(trail, trail.index(group.link), self.walk, files, self.sources, context)
+        cause = find_cause(trail, trail.index(group.link), self.snapshot, files, self.sources, context)
         group.name, group.statement = cause.name, cause.statement
         if cause.feeding is not None:
             group.feeding = Feeding(cause.feeding.file, cause.feeding.line, cause.feeding.function)
@@ -183,19 +184,19 @@ class Survey:
 
     def walk_from(self, objects: Iterable[object]) -> None:
         """Walks anew, from other roots."""
-        self.tensors.clear()
-        self.walk = self._walk([Link(obj, Via.ROOT) for obj in objects], Contents())
+        self.snapshot.close()
+        self.snapshot = self._take([(None, obj) for obj in objects], ChildReader())
 
     def judged(self, judge: Judge) -> list[tuple[Link, int]]:
         """The links to tensors that a judge recognises, with their bytes."""
         return self._judged(judge, self.tensors)
 
-    def judged_among_passed_over(self, judge: Judge) -> list[tuple[Link, int]]:
+    def judged_among_unsampled(self, judge: Judge) -> list[tuple[Link, int]]:
         """Those in the long containers that were met, of which the walk read a sample.
 
         A list that gets a loss with every batch has hundreds before eight batches were looked at in a fast loop.
         """
-        return self._judged(judge, passed_over(self.tensors))
+        return self._judged(judge, unsampled_tensors(self.tensors))
 
     def _judged(self, judge: Judge, links: Iterable[Link]) -> list[tuple[Link, int]]:
         keep = self._bounds[1] / 4
@@ -264,7 +265,7 @@ def find_holders(
         stage: Stage in which the tensors came to be, if known.
         graph: Whether it is their graphs that matter; a statement that stores detached values is then no cause.
         passes: Tells whether a tensor's graph goes through those of others; where nothing grows, such a tensor is
-            dropped (`memguard.probes.reach.Reach.passes`).
+            dropped (`memguard.autograd.reach.Reach.passes`).
         frame: Where the stack begins; the caller's frame if not given.
         max_objects: Bound of the walk.
         max_seconds: Bound of the whole in time.
@@ -282,7 +283,7 @@ def find_holders(
         walk=collector is not None,
         calling=calling,
     )
-    found = survey.judged(judge) or survey.judged_among_passed_over(judge)
+    found = survey.judged(judge) or survey.judged_among_unsampled(judge)
     if not found:
         names = [frame.f_code.co_name for frame in survey.frames]
         inner = [next((name for name in names[:1] if name.startswith("<") and name != "<module>"), None), *names]
@@ -294,7 +295,7 @@ def find_holders(
             survey.walk_from(roots_by_collector(judge, functools.partial(survey.budget.is_spent, max_seconds / 2)))
             found = survey.judged(judge)
     if rest is not None:
-        rest(link.value for link in passed_over(link for link, _ in found))
+        rest(link.value for link in unsampled_tensors(link for link, _ in found))
     return survey.holders(found, stage=stage, graph=graph, passes=passes)
 
 

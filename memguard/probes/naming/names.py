@@ -8,19 +8,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from memguard.facts import Place
-from memguard.probes.naming.roots import user_modules
-from memguard.probes.naming.walk import Link, kind_of
-from memguard.probes.objects import (
-    Scope,
-    Via,
-    container_of,
-    function_behind,
-    is_user_class,
-    length_of,
-    mro_of,
-    namespace_of,
-)
-from memguard.probes.objects.frames import is_user_file
+from memguard.heap.attributes import is_user_class, mro_of, namespace_of
+from memguard.heap.children import Scope, Via, function_behind
+from memguard.heap.containers import container_of, length_of
+from memguard.heap.frames import is_user_file
+from memguard.heap.roots import user_modules
+from memguard.heap.walk import Link
 from memguard.source.name_query import NameQuery
 
 NAMES = (Via.LOCAL, Via.GLOBAL, Via.CLOSURE, Via.DEFAULT, Via.ATTRIBUTE)
@@ -92,7 +85,7 @@ def sought_of(name: Link, rest: Sequence[Link]) -> NameQuery | None:
         return None
     links = [link for link in rest if link.via is not Via.PART or link is rest[0]]
     lengths = [length_of(link.value) for link in links[:-1]] or [0]
-    kinds = (*(kind_of(link.value) for link in links[:-1]), "tensor")
+    kinds = (*(container_of(type(link.value)) or "object" for link in links[:-1]), "tensor")
     keys = tuple(link.key if link.via is Via.ITEM else None for link in links[1:])
     grows = lengths.index(max(lengths))
     own = tuple(_class_name(cls) for cls in mro_of(type(links[0].value)) if is_user_class(cls))

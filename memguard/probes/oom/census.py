@@ -13,10 +13,11 @@ from typing import Any, final
 import torch
 from torch import nn
 
+from memguard.autograd.graph import SHOWS_SAVED, iter_nodes, leaves_of, saved_tensors
+from memguard.heap.containers import tensors_in
 from memguard.module_parts import named_buffers_of, named_parameters_of
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sizes import SHOWS_SAVED, saved_tensors, storage_key
 from memguard.probes.oom.stack import Stack
+from memguard.storages import storage_key
 
 TOP = 10
 ROWS = 2
@@ -98,11 +99,8 @@ class Census:
 
     def walk(self, nodes: Iterable[Any], leaves: set[int] | None = None) -> Iterator[tuple[torch.Tensor, str]]:
         """The tensors that graphs saved, with the name of the node; parameters' ids go into `leaves`."""
-        level = list(nodes)
-        seen = set(level)
-        while level and len(seen) < MAX_NODES and self.nodes_left > 0:
+        for node in iter_nodes(nodes, min(MAX_NODES, self.nodes_left)):
             self.nodes_left -= 1
-            node = level.pop()
             variable = getattr(node, "variable", None)
             if variable is not None and leaves is not None:
                 leaves.add(id(variable))
@@ -110,10 +108,6 @@ class Census:
             for tensor in saved_tensors(node) if SHOWS_SAVED else self.results.get(node, ()):
                 name = name or node.name()
                 yield tensor, name
-            for upstream, _ in node.next_functions:
-                if upstream is not None and upstream not in seen:
-                    seen.add(upstream)
-                    level.append(upstream)
 
 
 def collect(census: Census) -> None:
@@ -194,7 +188,7 @@ def claim_states(census: Census, names: dict[int, str]) -> dict[int, int]:
 def claim_graphs(census: Census, stack: Stack, leaves: set[int]) -> tuple[int, int]:
     """What graphs saved: bytes of it in float32, and the largest single one."""
     if stack.losses:
-        leaves.update(_leaves(census, stack.losses))
+        leaves.update(map(id, leaves_of((loss.grad_fn for loss in stack.losses), MAX_NODES)))
     float32 = largest = 0
     nodes = [tensor.grad_fn for tensor in census.tensors if not tensor.is_leaf and tensor.grad_fn is not None]
     data = _keys_of_data(census)
@@ -214,10 +208,3 @@ def _keys_of_data(census: Census) -> set[int]:
     """Storages that tensors without a graph show: data, as far as graphs saved only a part of it."""
     plain = (tensor for tensor in census.tensors if tensor.is_leaf and not tensor.requires_grad)
     return {key for key in map(census.key_of, plain) if key is not None}
-
-
-def _leaves(census: Census, losses: list[torch.Tensor]) -> set[int]:
-    leaves: set[int] = set()
-    for _ in census.walk([loss.grad_fn for loss in losses if loss.grad_fn is not None], leaves):
-        pass
-    return leaves

@@ -10,10 +10,10 @@ from typing import Any, final
 import torch
 
 from memguard.facts import NOWHERE, Place
+from memguard.heap.attributes import is_user_class
+from memguard.heap.containers import tensors_in
+from memguard.heap.frames import failed_frames, is_user_frame, read_locals
 from memguard.postmortem.scene import HeldException, Hoard
-from memguard.probes.objects import is_user_class
-from memguard.probes.objects.frames import is_user_frame, read_locals
-from memguard.probes.objects.nested import tensors_in
 from memguard.probes.oom.census import Census
 from memguard.probes.oom.stack import Stack
 from memguard.probes.oom.variables import Feedback, Variable, holder_of, items_of, variables_of
@@ -123,22 +123,16 @@ def _held_by(census: Census, stack: Stack, error: BaseException) -> _Frames:
     names: list[tuple[int, str]] = []
     tensors: list[torch.Tensor] = []
     place = NOWHERE
-    trace = error.__traceback__
-    while trace is not None:
-        frame = trace.tb_frame
-        if id(frame) not in stack.running:
-            users = is_user_frame(frame)
-            for name, value in read_locals(frame).items():
-                held = list(tensors_in(value, 2))
-                own = sum(census.reach(held).values()) if held else 0
-                if own:
-                    tensors += held
-                    if users:
-                        names.append((own, f"`{name}` of {frame.f_code.co_name}()"))
-                        place = Place(
-                            file=frame.f_code.co_filename, line=trace.tb_lineno, function=frame.f_code.co_name
-                        )
-        trace = trace.tb_next
+    for frame, line in failed_frames(error, stack.running):
+        users = is_user_frame(frame)
+        for name, value in read_locals(frame).items():
+            held = list(tensors_in(value, 2))
+            own = sum(census.reach(held).values()) if held else 0
+            if own:
+                tensors += held
+                if users:
+                    names.append((own, f"`{name}` of {frame.f_code.co_name}()"))
+                    place = Place(file=frame.f_code.co_filename, line=line, function=frame.f_code.co_name)
     names.sort(reverse=True)
     return _Frames(tensors, tuple(dict.fromkeys(name for _, name in names)), place)
 

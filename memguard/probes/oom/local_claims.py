@@ -7,10 +7,10 @@ from types import FrameType
 
 import torch
 
+from memguard.heap.containers import tensors_in
+from memguard.heap.frames import is_user_frame, read_locals
+from memguard.heap.sites import place_of
 from memguard.postmortem.scene import TopLine
-from memguard.probes.objects.frames import is_user_frame, read_locals
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sites import place_of
 from memguard.probes.oom.census import TOP, Census
 from memguard.probes.oom.stack import Stack
 from memguard.probes.oom.variables import CONTAINERS, items_of

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from memguard.autograd.graph import SHOWS_SAVED, leaves_of
+from memguard.heap.containers import tensors_in
 from memguard.module_parts import buffers_of, gradient_of, gradients_of, parameters_of, parts_of
 from memguard.postmortem.scene import OWNERS, HeldModel, Objects, OptimizerUse, TopTensor
 from memguard.probes.host.batching import batching_place
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sizes import SHOWS_SAVED
 from memguard.probes.oom.census import (
     MAX_NODES,
     MAX_NODES_IN_ALL,
@@ -128,17 +128,7 @@ def _current(stack: Stack, roots: list[nn.Module], is_recent: Callable[[nn.Modul
         groups: Any = stack.optimizer.param_groups
         wanted = {id(parameter) for group in groups for parameter in group["params"]}
     elif stack.losses:
-        found: set[int] = set()
-        level = [loss.grad_fn for loss in stack.losses if loss.grad_fn is not None]
-        seen = set(level)
-        while level and len(seen) < MAX_NODES:
-            node: Any = level.pop()
-            if (variable := getattr(node, "variable", None)) is not None:
-                found.add(id(variable))
-            fresh = {upstream for upstream, _ in node.next_functions if upstream is not None} - seen
-            seen |= fresh
-            level += fresh
-        wanted = found
+        wanted = {id(leaf) for leaf in leaves_of((loss.grad_fn for loss in stack.losses), MAX_NODES)}
     return {
         id(root)
         for root in roots

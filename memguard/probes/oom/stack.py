@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from memguard.facts import NOWHERE, Place
-from memguard.probes.objects.frames import is_user_frame, read_locals
-from memguard.probes.objects.sites import place_of
+from memguard.heap.frames import is_user_frame, read_locals
+from memguard.heap.sites import place_of
 
 _CALLS = ("_wrapped_call_impl", "_call_impl")
 _MOST = 400

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from memguard.facts import NOWHERE, Place
-from memguard.probes.objects.frames import is_user_frame, read_locals
-from memguard.probes.objects.sites import place_of
+from memguard.heap.frames import is_user_frame, read_locals
+from memguard.heap.sites import place_of
 from memguard.probes.oom.stack import Stack
 from memguard.source.model import SourceModel, Sources
 from memguard.source.scopes import Scope

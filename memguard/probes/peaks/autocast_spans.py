@@ -6,7 +6,7 @@ from types import FrameType
 
 import torch.utils.checkpoint
 
-from memguard.probes.objects.frames import is_user_frame
+from memguard.heap.frames import is_user_frame
 from memguard.source.model import SourceModel
 from memguard.source.sites import AutocastRegions
 

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact, Place, StaleGradients
+from memguard.heap.parameters import ParameterAt, trainable
+from memguard.heap.sites import call_site
 from memguard.module_parts import gradient_of, gradients_of, parameters_of
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.objects.parameters import ParameterAt, trainable
-from memguard.probes.objects.sites import call_site
-from memguard.probes.objects.sizes import storages_of
 from memguard.source.remaking import drops_gradients_below, zeroes_gradients
+from memguard.storages import storages_of
 
 LOOKS = 3
 """Batches in a row before each of which the weights were changed, and in which a gradient was there."""

@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact, GradientsWithGraph, OptimizerStateAhead, Place, StaleGradients
+from memguard.heap.frames import user_frames
+from memguard.heap.parameters import ParameterAt, gradients_at, trainable
+from memguard.heap.sites import call_site, find_call, find_only_call, place_of
 from memguard.module_parts import gradient_of, gradients_of, parameters_of
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.objects.frames import user_frames
-from memguard.probes.objects.parameters import ParameterAt, gradients_at, trainable
-from memguard.probes.objects.sites import call_site, find_call, find_only_call, place_of
-from memguard.probes.objects.sizes import storages_of
+from memguard.storages import storages_of
 
 GRAPHS = 3
 """Steps whose gradients carried a graph, before it is told."""

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any, ClassVar, final
 
 from memguard.facts import Fact, Place, SurvivingAllocations
+from memguard.heap.frames import is_user_file
 from memguard.probes.interface import AllocationHistory, Probe, Watch
 from memguard.probes.kept.measured_anew import MeasuredAnew
-from memguard.probes.objects.frames import is_user_file
 from memguard.source.stores import assigned_at
 from memguard.stats import BatchRecord, Stage
 

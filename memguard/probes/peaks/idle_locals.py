@@ -15,7 +15,7 @@ from typing import Any, final
 
 from memguard.clocks import thread_time
 from memguard.facts import Place
-from memguard.probes.objects.frames import is_script, is_user_file
+from memguard.heap.frames import is_script, is_user_file
 from memguard.source.function_body import FunctionBody, parts_made, variables_set
 from memguard.source.model import Sources
 

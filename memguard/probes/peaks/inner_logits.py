@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from memguard.autograd.graph import iter_nodes, saved_tensors
 from memguard.facts import NOWHERE, Place
-from memguard.probes.objects.frames import is_user_file, user_frames
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sites import place_of
-from memguard.probes.objects.sizes import saved_tensors, walk
+from memguard.heap.containers import tensors_in
+from memguard.heap.frames import is_user_file, user_frames
+from memguard.heap.sites import place_of
 from memguard.source.model import Sources
 from memguard.source.upcasts import find_loss
 
@@ -47,7 +47,7 @@ def inner_logits(output: object, min_width: int) -> InnerLogits | None:
     for tensor in tensors_in(output, 2):
         if tensor.dim() or tensor.grad_fn is None:
             continue
-        for node in walk(tensor.grad_fn, NEAR):
+        for node in iter_nodes((tensor.grad_fn,), NEAR):
             if type(node).__name__ not in _LOSSES:
                 continue
             dim = _dim_of(node)
@@ -67,21 +67,13 @@ def _dim_of(node: Any) -> int:
 
 def _is_cast_before_head(node: Any) -> bool:
     """Whether a cast stands between a loss and the product of matrices that made its logits."""
-    seen, front = {node}, [node]
-    while front and len(seen) < NEAR:
-        for above, _ in front.pop(0).next_functions:
-            name = type(above).__name__
-            if name == "ToCopyBackward0":
-                return True
-            if above is not None and above not in seen and not name.startswith(_PRODUCTS):
-                seen.add(above)
-                front.append(above)
-    return False
+    above = iter_nodes((node,), NEAR, ends=lambda node: type(node).__name__.startswith(_PRODUCTS))
+    return any(type(one).__name__ == "ToCopyBackward0" for one in above if one is not node)
 
 
 def is_cast(node: Any) -> bool:
     """Whether a cast stands in a graph, a few nodes above one."""
-    return any(type(above).__name__ == "ToCopyBackward0" for above in walk(node, NEAR))
+    return any(type(above).__name__ == "ToCopyBackward0" for above in iter_nodes((node,), NEAR))
 
 
 def cast_in(model: nn.Module, method: str = "forward") -> Place:

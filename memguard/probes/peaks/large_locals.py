@@ -11,13 +11,12 @@ from typing import Any, final
 import torch
 
 from memguard.facts import Place
-from memguard.probes.objects.frames import is_module_level, is_script, read_locals, user_frames
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sizes import storage_key, storages_of
-from memguard.probes.objects.sole import is_held_elsewhere
-from memguard.probes.objects.storage_refs import StorageRef
+from memguard.heap.containers import tensors_in
+from memguard.heap.frames import is_module_level, is_script, read_locals, user_frames
+from memguard.heap.referrers import is_held_elsewhere
 from memguard.source.model import Sources
 from memguard.source.reads import read_local
+from memguard.storages import StorageRef, storage_key, storages_of
 
 _NESTS = (list, tuple, dict)
 

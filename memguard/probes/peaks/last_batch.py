@@ -13,15 +13,14 @@ from typing import Any, NamedTuple, final
 import torch
 
 from memguard.facts import Fact, Place, PreviousOutputsAlive
+from memguard.heap.frames import is_user_file
 from memguard.module_parts import gradients_of, parameters_of
 from memguard.probes.interface import Watch
 from memguard.probes.naming.holders import Survey
-from memguard.probes.objects.frames import is_user_file
-from memguard.probes.objects.sizes import owned_storages, storage_key, storages_of
-from memguard.probes.objects.storage_refs import StorageRef
 from memguard.probes.peaks.left_over import LeftOver, left_over
 from memguard.source.reads import is_left_unread, is_wanted
 from memguard.stats import Stage
+from memguard.storages import StorageRef, owned_storages, storage_key, storages_of
 
 ROUNDED = 512
 """An allocator's blocks are so many times a whole number of bytes."""

@@ -10,12 +10,12 @@ import torch
 
 from memguard.facts import Fact, LargeLocals
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.objects.sizes import owned_storages, storages_of
 from memguard.probes.owners import state_of
 from memguard.probes.peaks.large_locals import LargeLocal, find_large_locals
 from memguard.probes.worth import LEAST_REMARK, REMARK_SHARE, least_of_remark
 from memguard.source.stores import spelled
 from memguard.stats import BatchRecord, Stage
+from memguard.storages import owned_storages, storages_of
 
 FIRST = 4
 """Training batches after which a peak can stand out."""

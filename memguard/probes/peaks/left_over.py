@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from memguard.probes.objects.frames import is_user_file
+from memguard.heap.frames import is_user_file
 
 AS_HIGH = 0.95
 """Of the highest peak of some batches: the one that is looked at."""

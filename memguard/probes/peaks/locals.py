@@ -11,16 +11,17 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
+from memguard.autograd.graph import saved_storages
 from memguard.facts import Fact, LargeLocals, PreviousOutputsAlive
+from memguard.heap.containers import elements_of, tensors_in
+from memguard.heap.frames import user_frames
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.objects.frames import user_frames
-from memguard.probes.objects.nested import children_of, tensors_in
-from memguard.probes.objects.sizes import owned_storages, saved_storages, storages_of
 from memguard.probes.owners import state_of
 from memguard.probes.peaks.large_locals import LargeLocal, find_large_locals, hangs_on_others
 from memguard.probes.peaks.waiting_locals import find_waiting_locals
 from memguard.probes.worth import least_of_device, least_of_peak, least_of_remark
 from memguard.source.stores import spelled
+from memguard.storages import owned_storages, storages_of
 
 LOOKS = frozenset({4, 40})
 """Optimizer steps at which it is asked."""
@@ -184,6 +185,6 @@ class LocalsProbe(Probe):
 
 def _nests_in(output: object) -> Iterator[object]:
     """A model's answer and what lies right in it, but for tensors."""
-    for part in (output, *children_of(output)):
+    for part in (output, *elements_of(output)):
         if not issubclass(type(part), torch.Tensor):
             yield part

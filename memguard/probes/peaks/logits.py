@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from memguard.facts import NOWHERE, Fact, LargeLogits, Place
+from memguard.heap.containers import tensors_in
+from memguard.heap.frames import is_user_file
+from memguard.heap.sites import call_site, find_call
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.objects.frames import is_user_file
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sites import call_site, find_call
 from memguard.probes.peaks.inner_logits import InnerLogits, cast_before, cast_in, inner_logits, is_cast
 from memguard.probes.peaks.logits_history import LogitsHistory
 from memguard.probes.recomputing import in_backward

@@ -9,8 +9,8 @@ from typing import Any, Final, final
 import torch
 
 from memguard.facts import Place
+from memguard.heap.frames import is_user_file
 from memguard.probes.interface import AllocationHistory, Watch
-from memguard.probes.objects.frames import is_user_file
 from memguard.probes.peaks.history import MAX_ENTRIES
 from memguard.source.model import Sources
 from memguard.source.upcasts import cast_name

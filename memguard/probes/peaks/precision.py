@@ -11,10 +11,10 @@ from typing import ClassVar, final
 import torch
 
 from memguard.facts import AutocastOpen, Fact, Place
+from memguard.heap.frames import user_frames
+from memguard.heap.sites import call_site, place_of
 from memguard.module_parts import parameters_of
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.objects.frames import user_frames
-from memguard.probes.objects.sites import call_site, place_of
 from memguard.probes.peaks.autocast_spans import spans_batches
 from memguard.source.model import SourceModel
 from memguard.source.sites import AutocastRegions

@@ -10,15 +10,14 @@ import torch
 from torch import nn
 
 from memguard.facts import Place, PreviousOutputsAlive
+from memguard.heap.containers import tensors_in
 from memguard.hidden_hooks import without_number
 from memguard.probes.interface import Watch
 from memguard.probes.naming.groups import name_key
 from memguard.probes.naming.holders import Holder, Survey
-from memguard.probes.objects.nested import tensors_in
-from memguard.probes.objects.sizes import storage_key
-from memguard.probes.objects.storage_refs import StorageRef
 from memguard.probes.peaks.until_gone import UntilGone
 from memguard.probes.worth import least_of_device, least_of_peak, least_of_remark
+from memguard.storages import StorageRef, storage_key
 
 BESIDE = 2
 """Times that an output itself may be too small: probabilities or masks of its size may lie beside it."""

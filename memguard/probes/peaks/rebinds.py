@@ -13,8 +13,8 @@ from typing import Any, ClassVar, final
 
 from memguard.clocks import time_ns
 from memguard.facts import Fact, LargeLocals, Place, PreviousOutputsAlive, ReboundTensor
+from memguard.heap.frames import is_user_file
 from memguard.probes.interface import AllocationHistory, Probe, Watch
-from memguard.probes.objects.frames import is_user_file
 from memguard.probes.peaks.history import MAX_ENTRIES
 from memguard.probes.peaks.idle_locals import idle_at_peak
 from memguard.probes.peaks.last_batch import LastBatch

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from memguard.facts import Place
-from memguard.probes.objects.frames import is_user_file
+from memguard.heap.frames import is_user_file
 from memguard.source.stores import Rebinding, gives_back, rebinding_at
 
 ALIKE = 0.75

@@ -14,14 +14,13 @@ import torch
 from torch import nn
 
 from memguard.facts import Fact, Place, ReboundTensor
+from memguard.heap.attributes import attributes_of, is_user_class
+from memguard.heap.frames import is_module_level, read_locals, user_frames
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.objects import attributes_of, is_user_class
-from memguard.probes.objects.frames import is_module_level, read_locals, user_frames
-from memguard.probes.objects.sizes import storage_key
-from memguard.probes.objects.storage_refs import StorageRef
 from memguard.probes.worth import LEAST_REMARK, REMARK_SHARE
 from memguard.source.remaking import remade_attribute, remade_elsewhere, remade_variable
 from memguard.stats import BatchRecord, Stage
+from memguard.storages import StorageRef, storage_key
 
 USUAL, RISE = 15, 1.05
 """Batches whose median peak is the usual one, and how far above it one stands out."""

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from memguard.probes.objects.frames import read_locals
+from memguard.heap.frames import read_locals
 from memguard.probes.peaks.large_locals import LargeLocal, find_large_locals, hangs_on_others, is_on_host
 from memguard.source.model import Sources
 

@@ -50,7 +50,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
-def test_ordinary_forwards_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ordinary_forwards_are_unsampled_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the first batches only those that are looked at are heard; all of them are counted and recorded."""
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -117,7 +117,7 @@ def test_a_failing_forward_of_a_calm_batch_is_met(tmp_path: Path) -> None:
     assert seen == [None]
 
 
-def test_what_happens_in_a_handler_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_happens_in_a_handler_is_not_unsampled_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A forward that retries while the error is still being handled keeps what the error holds."""
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -11,7 +11,7 @@ from torch import nn
 
 from memguard.facts import FreedByCollector, FunctionContextHolds
 from memguard.probes.cycles.collected_graphs import CyclesProbe, look_at_garbage
-from memguard.probes.cycles.collected_models import CollectedModelsProbe
+from memguard.probes.cycles.collected_outputs import CollectedModelsProbe
 from memguard.probes.graphs.contexts import ContextsProbe
 from tests.probes.loop import Loop
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from memguard.probes.graphs.changed import needs_changed
-from memguard.probes.objects.sizes import owned_storages
+from memguard.storages import owned_storages
 from tests.probes.loop import sees_saved_tensors
 
 

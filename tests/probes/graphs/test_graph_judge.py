@@ -3,11 +3,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from memguard.autograd.reach import Reach
 from memguard.facts import RetainedGraphs
 from memguard.probes.graphs import graph_judge
 from memguard.probes.graphs.graph_judge import GraphJudge
 from memguard.probes.graphs.old_graphs import GraphsProbe
-from memguard.probes.reach import Reach
 from tests.probes.loop import Loop, sees_saved_tensors
 
 KEY = "mark"

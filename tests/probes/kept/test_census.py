@@ -6,7 +6,7 @@ from collections import defaultdict
 import torch
 from torch import nn
 
-from memguard.probes.kept.census import find_growth, take_census
+from memguard.probes.kept.census import find_growth
 from memguard.probes.naming.holders import Survey
 
 
@@ -25,7 +25,7 @@ def test_growing_list_is_named_with_its_rate() -> None:
     still = [torch.ones(4) for _ in range(5)]
     for _ in range(4):
         metric.update(torch.ones(256))
-    before = take_census(Survey())
+    before = Survey().snapshot.lengths()
     for _ in range(3):
         metric.update(torch.ones(256))
     growth = find_growth(Survey(), before)
@@ -49,7 +49,7 @@ def test_a_dict_that_makes_its_lists_itself_grows_where_they_are_filled() -> Non
     bank = Bank()
     for key in range(4):
         bank.add(key, torch.ones(2, 256))
-    before = take_census(Survey())
+    before = Survey().snapshot.lengths()
     for key in range(4, 8):
         bank.add(key, torch.ones(2, 256))
     (growth,) = find_growth(Survey(), before)
@@ -60,7 +60,7 @@ def test_nothing_grows_in_a_steady_program() -> None:
     """Containers that are rewritten in place are not told."""
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
     last = {"out": model(torch.ones(1, 4))}
-    before = take_census(Survey(models=[model]))
+    before = Survey(models=[model]).snapshot.lengths()
     for _ in range(3):
         last["out"] = model(torch.ones(1, 4))
     assert find_growth(Survey(models=[model]), before) == ()
@@ -81,7 +81,7 @@ def test_what_a_traceback_keeps_is_not_the_lists() -> None:
             failures.append((len(failures), sys.exc_info()))
 
     fail()
-    before = take_census(Survey())
+    before = Survey().snapshot.lengths()
     fail()
     assert [(found.elements, found.bytes) for found in find_growth(Survey(), before)] == [(1, 0)]
     failures.clear()
@@ -90,7 +90,7 @@ def test_what_a_traceback_keeps_is_not_the_lists() -> None:
 def test_only_the_inner_list_is_told() -> None:
     """A dict around the list that grows is not told a second time."""
     logs: dict[str, list[torch.Tensor]] = {"loss": [], "acc": []}
-    before = take_census(Survey())
+    before = Survey().snapshot.lengths()
     logs["loss"].append(torch.ones(1))
     (growth,) = find_growth(Survey(), before)
     assert growth.place.holder == "logs"
@@ -100,7 +100,7 @@ def test_only_the_inner_list_is_told() -> None:
 def test_numbers_count_too() -> None:
     """A list of plain numbers grows in elements, without bytes."""
     steps: list[tuple[int, str]] = []
-    before = take_census(Survey())
+    before = Survey().snapshot.lengths()
     for step in range(10):
         steps.append((step, "x"))  # noqa: PERF401
     (growth,) = find_growth(Survey(), before)
@@ -113,7 +113,7 @@ def test_rows_of_what_is_there_anyway_bring_nothing() -> None:
     for index in range(4):
         rows.append(data[index])
         pins.append(torch.zeros(64, 256)[0])
-    before = take_census(Survey())
+    before = Survey().snapshot.lengths()
     for index in range(4):
         rows.append(data[index + 4])
         pins.append(torch.zeros(64, 256)[0])
@@ -124,7 +124,7 @@ def test_rows_of_what_is_there_anyway_bring_nothing() -> None:
 def test_of_a_long_list_of_tuples_the_elements_are_counted() -> None:
     """A walk reads a dozen of them: how many tensors these have says nothing of how many elements there are."""
     pairs = [(torch.ones(256), torch.ones(256), index) for index in range(200)]
-    before = take_census(Survey())
+    before = Survey().snapshot.lengths()
     pairs += [(torch.ones(256), torch.ones(256), index) for index in range(200)]
     (growth,) = find_growth(Survey(), before)
     assert (growth.elements, growth.bytes) == (200, 200 * 2048)

@@ -8,8 +8,8 @@ from torch import nn
 
 from memguard.facts import GrowingParameters, KeptOutputs, ViewsPinStorage
 from memguard.probes.kept.outputs import OutputsProbe
+from memguard.probes.kept.pins import is_told
 from memguard.probes.kept.scans import ScansProbe
-from memguard.probes.kept.told_views import is_told
 from memguard.probes.owners import state_of
 from memguard.stats import Stage
 from tests.probes.loop import Loop

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from memguard.facts import KeptOnHost, KeptOutputs
+from memguard.heap.host_sizes import block_of, is_large_text
 from memguard.probes.kept.scans import ScansProbe
-from memguard.probes.objects.host_sizes import block_of, is_large_text
 from tests.probes.loop import Loop
 
 Step = Callable[[], None]

@@ -1,13 +1,10 @@
 """Exceptions that somebody kept, with the tensors of the calls that failed."""
 
-import sys
-
-import pytest
 import torch
 from torch import nn
 
 from memguard.facts import ExceptionHolds
-from memguard.probes.kept.kept_exceptions import find_last, find_stored
+from memguard.probes.kept.exceptions import find_stored
 from memguard.probes.kept.scans import ScansProbe
 from memguard.probes.naming.holders import Survey
 from memguard.stats import Stage
@@ -19,19 +16,6 @@ def fail() -> None:
     raise RuntimeError(f"out of memory after {hidden.numel()}")
 
 
-def test_last_error_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interactive session's last error keeps its frames."""
-    try:
-        fail()
-    except RuntimeError as error:
-        monkeypatch.setattr(sys, "last_value", error, raising=False)
-    found = find_last()
-    assert found is not None
-    assert (found.how, found.names) == ("last", ("fail() 'hidden'",))
-    monkeypatch.delattr(sys, "last_value")
-    assert find_last() is None
-
-
 def test_stored_exceptions_are_named_by_their_list() -> None:
     """A list of errors is named, at the line that fills it, with the bytes of all."""
     errors = []
@@ -41,7 +25,7 @@ def test_stored_exceptions_are_named_by_their_list() -> None:
         except RuntimeError as error:
             errors.append(error)
     (found,) = find_stored(Survey())
-    assert (found.place.holder, found.bytes, found.how) == ("errors", 12000, "stored")
+    assert (found.place.holder, found.bytes) == ("errors", 12000)
     assert found.place.source == "errors.append(error)"
 
 
@@ -59,7 +43,7 @@ def test_what_others_hold_as_well_is_not_counted() -> None:
         except RuntimeError as error:
             errors.append(error)
     (found,) = find_stored(Survey())
-    assert (found.names, found.bytes) == (("fail_on() 'scores'",), 3 * 40)
+    assert (found.names, found.bytes) == (("fail_on() scores",), 3 * 40)
 
 
 @sees_saved_tensors
@@ -76,7 +60,7 @@ def test_the_graph_of_a_failed_step_counts() -> None:
     except RuntimeError as error:
         errors.append(error)
     (found,) = find_stored(Survey())
-    assert found.names == ("step() 'loss'",) and found.bytes >= 2000
+    assert found.names == ("step() loss",) and found.bytes >= 2000
     assert errors
 
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 from types import FrameType
 
 from memguard.facts import CheckpointKept, Fact, ModelCopies, Place
-from memguard.probes.kept.copies import Copy
-from memguard.probes.kept.piles import Piles
-from memguard.probes.objects.frames import user_frames
+from memguard.heap.frames import user_frames
+from memguard.probes.kept.copies import Copy, Piles
 from memguard.source.stores import ends_with_a_call
 from memguard.stats import Stage
 

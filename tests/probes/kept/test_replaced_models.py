@@ -10,7 +10,7 @@ import pytest
 from torch import nn, rand
 
 from memguard.facts import ModelCopies
-from memguard.probes.kept.replaced_models import MANY, ReplacedModelsProbe
+from memguard.probes.kept.model_series import MANY, ReplacedModelsProbe
 from tests.probes.loop import Loop
 
 CLIENTS, ROUNDS = 10, 4

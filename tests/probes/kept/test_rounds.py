@@ -31,7 +31,7 @@ RECORD = BatchRecord(
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What other tests' modules keep is left out."""
-    monkeypatch.setattr("memguard.probes.kept.slices._is_the_users", lambda name: False)
+    monkeypatch.setattr("memguard.heap.walk.is_user_module_name", lambda name: False)
 
 
 class Program:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from memguard.heap.children import Via
+from memguard.heap.walk import Link
 from memguard.probes.naming.capacities import capacity_of, outgrew
-from memguard.probes.naming.walk import Link
-from memguard.probes.objects import Via
 from memguard.source.bounds import Bound, bounds_of
 
 

@@ -7,10 +7,10 @@ from types import FrameType
 
 import pytest
 
-from memguard.probes.naming.passing import is_given, passes_on
-from memguard.probes.naming.walk import Link
-from memguard.probes.objects import Scope, Via
-from memguard.probes.objects.frames import user_frames
+from memguard.heap.children import Scope, Via
+from memguard.heap.frames import user_frames
+from memguard.heap.walk import Link
+from memguard.probes.naming.groups import is_given, passes_on
 from memguard.source.model import Sources
 from memguard.source.name_query import Statement
 

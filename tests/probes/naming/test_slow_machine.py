@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from memguard.autograd.graph import SHOWS_SAVED
 from memguard.probes.naming.holders import Survey
-from memguard.probes.objects.sizes import SHOWS_SAVED
 from memguard.probes.oom.census import Census
 from tests.probes.naming.test_holders_reports import REPORTS
 from tests.probes.scripts import marked_lines, run
@@ -21,21 +21,21 @@ CROWD = "crowd = [[[i] for i in range(60)] for _ in range(60)]\n"
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock on which thirty-two objects, a tensor or a file take a millisecond: ten times what they do here."""
     looks = iter(range(1 << 30))
-    monkeypatch.setattr("memguard.probes.naming.walk.thread_time", lambda: next(looks) * 0.001)
+    monkeypatch.setattr("memguard.heap.walk.thread_time", lambda: next(looks) * 0.001)
 
 
 def reached() -> tuple[int, int]:
     """Objects that a walk met among thousands, and tensors that were judged."""
     crowd = [[[torch.zeros(()), [i]] for i in range(20)] for _ in range(20)]
     survey = Survey(extra=[("crowd", crowd)], max_objects=8_000)
-    return survey.walk.visited, len(survey.judged(lambda tensor: 1))
+    return len(list(survey.links)), len(survey.judged(lambda tensor: 1))
 
 
 def test_a_walk_goes_as_far_as_on_a_fast_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """To the bound in objects; what it met is judged, however much that is."""
     gc.collect()
     slow = reached()
-    monkeypatch.setattr("memguard.probes.naming.walk.thread_time", lambda: 0.0)
+    monkeypatch.setattr("memguard.heap.walk.thread_time", lambda: 0.0)
     fast = reached()
     # This frame has a few more locals by now, which leave room for as many fewer others under the bound.
     assert slow[0] == pytest.approx(fast[0], rel=0.01)

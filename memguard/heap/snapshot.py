@@ -1,0 +1,197 @@
+"""One look at everything in reach, to be asked several questions, and what may be kept of it."""
+
+from __future__ import annotations
+
+import itertools
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import torch
+
+from memguard.heap.children import ChildReader, Via
+from memguard.heap.containers import FULL, all_of, container_of, length_of, tensors_in
+from memguard.heap.roots import roots_of
+from memguard.heap.walk import MAX_OBJECTS, Link, Walk
+from memguard.storages import storage_key
+
+DEPTH = 3
+"""Of tuples, lists, dicts and dataclasses within an element of a long container."""
+MOST_ELEMENTS = 8192
+"""Elements of long containers that are read for a measure, some 10 milliseconds."""
+LATE_EVERY = 32
+"""Objects that are met between two questions whether it is late."""
+_FAILURES: Final = (BaseException, types.TracebackType)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ContainerSize:
+    """What one container held at one time: numbers alone."""
+
+    length: int
+    bytes: int
+    """Of the storages below it, each once; scaled up where a long container was sampled. A part of a tensor that is
+    there under another name brings none."""
+
+
+@final
+class HeapSnapshot:
+    """What one walk met. A context manager, at whose end every reference is dropped.
+
+    Args:
+        roots: Names and objects, the likeliest first.
+        reader: Reads what an object holds.
+        max_objects: Bound of the walk.
+        is_late: Asked now and then; whether there is no time left.
+
+    Attributes:
+        tensors: Every link to a tensor.
+    """
+
+    def __init__(
+        self,
+        roots: Iterable[tuple[str | None, object]],
+        *,
+        reader: ChildReader | None = None,
+        max_objects: int = MAX_OBJECTS,
+        is_late: Callable[[], bool] | None = None,
+    ) -> None:
+        tensors: list[Link] = []
+        self.tensors = tensors
+
+        def meet(link: Link) -> None:  # no method: the walk would hold the snapshot, and a cycle all that was met
+            if issubclass(type(link.value), torch.Tensor):
+                tensors.append(link)
+
+        self._walk = Walk(meet, reader=reader, max_objects=max_objects)
+        self._walk.begin(Link(value, Via.ROOT, name) for name, value in roots)
+        asked = itertools.count(1)
+        self._walk.run(None if is_late is None else lambda: not next(asked) % LATE_EVERY and is_late())
+
+    @classmethod
+    def take(
+        cls,
+        frames: Sequence[types.FrameType],
+        *,
+        models: Iterable[object] = (),
+        extra: Iterable[tuple[str, object]] = (),
+        max_objects: int = MAX_OBJECTS,
+        is_late: Callable[[], bool] | None = None,
+    ) -> HeapSnapshot:
+        """A look from the user's frames, the models, some further objects and the user's modules.
+
+        Args:
+            frames: The user's frames, innermost first.
+            models: Watched root models.
+            extra: Further objects by name.
+            max_objects: Bound of the walk.
+            is_late: Asked now and then; whether there is no time left.
+        """
+        roots = roots_of(frames, models, extra)
+        return cls(roots, reader=ChildReader(frames), max_objects=max_objects, is_late=is_late)
+
+    def __enter__(self) -> HeapSnapshot:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Drops every reference."""
+        self._walk.let_go()
+        for link in self.tensors:
+            link.value = None
+        self.tensors.clear()
+
+    @property
+    def links(self) -> Iterable[Link]:
+        """Every object that was met, each once, with the first way to it."""
+        return self._walk.links
+
+    @property
+    def complete(self) -> bool:
+        """Whether it stopped at no bound."""
+        return self._walk.complete
+
+    def others(self, link: Link) -> list[Link]:
+        """Other names under which the object of a link was met."""
+        return self._walk.others(link)
+
+    def below(self, link: Link) -> list[Link]:
+        """The links to tensors that lead through an object."""
+        return [leaf for leaf in self.tensors if any(step.value is link.value for step in leaf.trail())]
+
+    def lengths(self) -> dict[int, int]:
+        """How long every container is, by its id: good for as long as the containers live."""
+        return {id(link.value): length_of(link.value) for link in self.links if container_of(type(link.value))}
+
+    def containers(self) -> Iterator[tuple[Link, ContainerSize]]:
+        """Every container that was met, and what it holds. What an exception keeps with its frames is left out."""
+        bytes_below: dict[int, int] = {}
+        met: dict[int, set[int]] = {}
+        """Of each container the elements that lead to tensors, and below each the storages that are counted."""
+        counted: set[tuple[int, int]] = set()
+        keys = [storage_key(leaf.value) for leaf in self.tensors]
+        parts = [key is not None and _is_part(leaf.value, key[1]) for leaf, key in zip(self.tensors, keys, strict=True)]
+        whole = {key[0] for key, is_part in zip(keys, parts, strict=True) if key is not None and not is_part}
+        for leaf, key, is_part in zip(self.tensors, keys, parts, strict=True):
+            trail = leaf.trail()
+            failed = max((at for at, link in enumerate(trail) if issubclass(type(link.value), _FAILURES)), default=-1)
+            for link, element in itertools.pairwise(trail[failed + 1 :]):
+                number = id(link.value)
+                if container_of(type(link.value)) is None:
+                    continue
+                met.setdefault(number, set()).add(id(element.value))
+                if key is not None and not (is_part and key[0] in whole) and (number, key[0]) not in counted:
+                    counted.add((number, key[0]))
+                    bytes_below[number] = bytes_below.get(number, 0) + key[1]
+        for link in self.links:
+            if container_of(type(link.value)) is not None:
+                length, size = length_of(link.value), bytes_below.get(id(link.value), 0)
+                elements = len(met.get(id(link.value), ()))
+                scale = length / elements if 0 < elements < length else 1
+                yield link, ContainerSize(length, int(size * scale))
+
+
+def long_containers(links: Iterable[Link]) -> list[Link]:
+    """The links to containers that lead to some tensors and of which a walk read a sample, each once."""
+    steps = {id(step.value): step for link in links for step in link.trail()}
+    return [
+        step for step in steps.values() if container_of(type(step.value)) is not None and length_of(step.value) > FULL
+    ]
+
+
+def unsampled_tensors(links: Iterable[Link]) -> Iterator[Link]:
+    """Links to the other tensors, each once, in the long containers that lead to some tensors.
+
+    Args:
+        links: Lead to those that were met.
+    """
+    links = list(links)
+    met = {id(link.value) for link in links}
+    for container in long_containers(links):
+        for element in all_of(container.value):
+            for tensor in tensors_in(element, DEPTH):
+                if id(tensor) not in met:
+                    met.add(id(tensor))
+                    yield Link(tensor, Via.ITEM, None, container, container.depth + 1)
+
+
+def tensors_of_all(links: Sequence[Link]) -> list[torch.Tensor] | None:
+    """All tensors, each once, in the long containers through which some were met; None where that is too much to read.
+
+    Args:
+        links: Links to tensors under one name, of which a walk met a sample.
+    """
+    long = long_containers(links)
+    if sum(length_of(container.value) for container in long) > MOST_ELEMENTS:
+        return None
+    found: dict[int, Any] = {id(link.value): link.value for link in (*links, *unsampled_tensors(links))}
+    return list(found.values())
+
+
+def _is_part(tensor: torch.Tensor, nbytes: int) -> bool:
+    """Whether a tensor shows less than half of its storage."""
+    return 2 * tensor.numel() * tensor.element_size() < nbytes

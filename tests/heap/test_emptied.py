@@ -1,0 +1,43 @@
+"""Tensors that cannot be asked anything: torch 2.4 leaves emptied ones to the collector, whoever made them."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import torch
+
+from memguard.heap.collector import roots_by_collector
+from memguard.probes.oom.census import Census, collect
+
+
+def _refuse(tensor: torch.Tensor) -> NoReturn:
+    raise RuntimeError("tensor does not have a device")
+
+
+class Emptied(torch.Tensor):
+    device = property(_refuse)  # type: ignore[assignment]
+    is_leaf = property(_refuse)  # type: ignore[assignment]
+    grad_fn = property(_refuse)  # type: ignore[assignment]
+
+
+class Keeper:
+    def __init__(self) -> None:
+        self.kept = torch.ones(7, device="meta")
+
+
+def test_those_who_hold_the_others_are_found() -> None:
+    """The judge cannot ask it, and goes on to the next tensor."""
+    emptied, keeper = [torch.ones(1).as_subclass(Emptied) for _ in range(3)], Keeper()
+    roots = roots_by_collector(lambda tensor: 0 if tensor.device.type == "meta" and tensor.shape == (7,) else None)
+    assert [root for root in roots if type(root) is Keeper] == [keeper]
+    assert len(emptied) == 3
+
+
+def test_the_look_at_an_error_of_memory_passes_them_over() -> None:
+    """The other tensors are all there."""
+    emptied, whole = torch.ones(1).as_subclass(Emptied), torch.ones(2)
+    census = Census(lambda tensor: True, lambda address, nbytes: nbytes)
+    with torch._C.DisableTorchFunctionSubclass():
+        collect(census)
+    found = {id(tensor) for tensor in census.tensors}
+    assert id(whole) in found and id(emptied) not in found

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import memguard
+from memguard.heap.parameters import ParameterAt, trainable
+
+
+@pytest.fixture
+def _swapping() -> Iterator[None]:
+    """Modules are converted by swapping their tensors, as torch does by itself where weights are quantized."""
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    yield
+    torch.__future__.set_swap_module_params_on_conversion(before)
+
+
+def test_a_place_gives_what_is_there_now() -> None:
+    """A parameter that was replaced is the new one; one that was taken away, or whose module is gone, is none."""
+    model = nn.Linear(2, 2)
+    place = ParameterAt(model, "weight")
+    assert place() is model.weight
+    model.weight = nn.Parameter(torch.zeros(2, 2))
+    assert place() is model.weight
+    model.weight = None  # type: ignore[assignment]
+    assert place() is None
+    del model
+    assert place() is None
+
+
+def test_frozen_ones_are_left_out() -> None:
+    """In the order of ``parameters()``."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model[0].weight.requires_grad_(False)
+    assert [id(place()) for place in trainable(model)] == [id(p) for p in model.parameters() if p.requires_grad]
+
+
+@pytest.mark.usefixtures("_swapping")
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_guarded_model_is_converted_like_any_other(by_hand: bool, tmp_path: Path) -> None:
+    """In the middle of training, with gradients, by swapping: nothing of ours refers to its tensors."""
+    teacher, student = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    with memguard.watch([student, teacher], logdir=tmp_path, quiet=True):
+        for batch in range(12):
+            (student(teacher(torch.ones(2, 4)).detach()).sum() + 0 * teacher(torch.ones(2, 4)).sum()).backward()
+            for model in (student, teacher):
+                assert not any(weakref.getweakrefs(tensor) for p in model.parameters() for tensor in (p, p.grad))
+            if batch in (2, 10):
+                student.double().float()
+                teacher.double().float()
+            if by_hand:
+                with torch.no_grad():
+                    for parameter in student.parameters():
+                        parameter -= 0.1 * parameter.grad
+                student.zero_grad()
+            else:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=False)
