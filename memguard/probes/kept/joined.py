@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from memguard.facts import Fact, KeptOnHost, KeptOutputs, Place, RetainedGraphs
 from memguard.heap.containers import length_of, newest_of
 from memguard.heap.frames import user_frames
+from memguard.heap.history import ObjectGrowth
 from memguard.heap.host_sizes import size_of
 from memguard.probes.graphs.fed_back import is_fed_back
 from memguard.probes.graphs.own_memory import is_own_memory
 from memguard.probes.interface import Watch
-from memguard.probes.kept.swelling import Swelling
 from memguard.probes.naming.holders import Holder, Survey
 from memguard.source.bounds import bounds_of, is_made_anew
 from memguard.source.fate import Fate, fate_of
@@ -19,7 +19,7 @@ from memguard.source.origins import is_on_host
 from memguard.source.stores import keeps_a_slice
 
 
-def swollen_facts(watch: Watch, swollen: Mapping[int, Swelling]) -> Iterator[Fact]:
+def swollen_facts(watch: Watch, swollen: Mapping[int, ObjectGrowth]) -> Iterator[Fact]:
     """Single objects that a statement makes larger with every batch, or hangs on the graph of the last.
 
     Args:
@@ -78,7 +78,7 @@ def _is_new(watch: Watch, holder: Holder) -> bool:
     return True
 
 
-def _of_tensor(watch: Watch, place: Place, found: Swelling) -> Fact | None:
+def _of_tensor(watch: Watch, place: Place, found: ObjectGrowth) -> Fact | None:
     first = max(watch.batch - found.since, 0)
     if found.nodes:
         carried = is_fed_back(place, user_frames()) or is_own_memory(place, watch.models, user_frames())
@@ -114,7 +114,7 @@ def _of_tensor(watch: Watch, place: Place, found: Swelling) -> Fact | None:
     )
 
 
-def _of_block(watch: Watch, place: Place, found: Swelling) -> Fact:
+def _of_block(watch: Watch, place: Place, found: ObjectGrowth) -> Fact:
     """An array or a text that is joined to what every batch brings."""
     return KeptOnHost(
         batch=watch.batch,
@@ -128,5 +128,5 @@ def _of_block(watch: Watch, place: Place, found: Swelling) -> Fact:
     )
 
 
-def _bytes_of(found: Swelling) -> int:
+def _bytes_of(found: ObjectGrowth) -> int:
     return found.bytes

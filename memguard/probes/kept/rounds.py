@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from types import FrameType
-from typing import Any, final
+from typing import final
 
+from memguard.heap.history import HeapHistory
 from memguard.heap.walk import Link, SlicedWalk
 from memguard.probes.interface import Watch
 from memguard.probes.kept.screening import Screening, Suspicions
-from memguard.probes.kept.swelling import Measure
 
 BEGINS = (6, 18, 48, 200, 212, 2000, 2012)
 """Batches of a stage from which on a round may begin; each goes on for as many batches as it needs."""
@@ -35,7 +34,7 @@ class Rounds:
         count: Batches that were looked at.
         batches: Batches of this stage: those since the last look count as of the stage in which the next one is taken.
         is_open: Whether a round is under way.
-        lengths: What the last complete round counted.
+        history: What the rounds so far saw.
         has_looked: Whether something that this round suspects was looked at; what comes later waits for its end.
         waiting: Containers that grew and were not looked at yet.
         confirmed: Storages of which only a small part was seen in each of the last two rounds.
@@ -43,23 +42,18 @@ class Rounds:
 
     def __init__(self, *, rests: bool = False, before: Rounds | None = None, away: int = 0) -> None:
         self.count = self.batches = 0
-        self.lengths: dict[int, tuple[int, int]] = {}
-        self._measures: dict[int, Measure] = {}
-        self._rates: dict[int, float] = {}
+        self.history: HeapHistory = HeapHistory() if before is None else before.history
+        self.history.skip(away)
         self.confirmed: frozenset[int] = frozenset()
         """What one batch holds for a moment is no pin."""
         self._pinned: frozenset[int] = frozenset()
-        self._newest: dict[int, weakref.ref[Any]] = {}
-        if before is not None:
-            self.lengths = {number: (length, batch + away) for number, (length, batch) in before.lengths.items()}
-            self._newest, self._rates = before._newest, before._rates
         self.has_looked = False
         self.waiting: dict[int, tuple[int, int]] = {}
         self._begins = [] if rests else list(BEGINS)
         self._asked: list[int] = []
         self._walk: SlicedWalk | None = None
         self.is_open = False
-        self._screening = Screening()
+        self._screening = Screening(self.history)
         self._at_begin: tuple[int, int | None, int | None] | None = None
 
     def is_due(self) -> bool:
@@ -111,7 +105,8 @@ class Rounds:
             self._end(self._screening.conclude())
         self.has_looked = False
         self._walk, self.is_open = SlicedWalk(watch.models), True
-        self._screening = Screening(self.lengths, self._newest, self._measures, self._rates)
+        self._screening = Screening(self.history)
+        self.history.begin_round()
 
     def advance(self, watch: Watch, frames: Sequence[FrameType], steps: int) -> Suspicions | None:
         """Goes on for some steps; what it has come to.
@@ -124,7 +119,7 @@ class Rounds:
         walk, screening = self._walk, self._screening
         if walk is None:
             return None
-        screening.batch, screening.count = watch.batches, self.batches
+        self.history.batch, self.history.count = watch.batches, self.batches
         left = steps
 
         def visit(link: Link) -> None:
@@ -145,10 +140,6 @@ class Rounds:
 
     def _end(self, suspicions: Suspicions) -> None:
         self._walk, self.is_open = None, False
-        self.lengths = {**self.lengths, **self._screening.lengths}
-        self._newest = {**self._newest, **self._screening.newest}
-        self._measures = self._screening.swellings.measures
-        self._rates = self._screening.rates
         self.confirmed = suspicions.pinned & self._pinned
         self._pinned = suspicions.pinned
 

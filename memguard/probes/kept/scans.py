@@ -103,7 +103,7 @@ class ScansProbe(Probe):
             return
         if (stage.evaluates and rounds.is_unseen) or (stage is Stage.TRAIN and self._has_grown_a_model(rounds)):
             rounds.begin(self.watch, MIN_HOST_BYTES)
-        if rounds.is_open and (rounds.lengths or stage.evaluates):
+        if rounds.is_open and (rounds.history.rounds > 1 or stage.evaluates):
             self._go_on(rounds, LAST_SLICE_STEPS)
         if stage.evaluates:
             self._passes[stage] = self._passes.get(stage, 0) + 1
