@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -127,8 +127,12 @@ class HeapSnapshot:
         """How long every container is, by its id: good for as long as the containers live."""
         return {id(link.value): length_of(link.value) for link in self.links if container_of(type(link.value))}
 
-    def containers(self) -> Iterator[tuple[Link, ContainerSize]]:
-        """Every container that was met, and what it holds. What an exception keeps with its frames is left out."""
+    def containers(self, ignore: Container[int] = ()) -> Iterator[tuple[Link, ContainerSize]]:
+        """Every container that was met, and what it holds. What an exception keeps with its frames is left out.
+
+        Args:
+            ignore: Keys of storages that live anyway, like the weights.
+        """
         bytes_below: dict[int, int] = {}
         met: dict[int, set[int]] = {}
         """Of each container the elements that lead to tensors, and below each the storages that are counted."""
@@ -144,7 +148,9 @@ class HeapSnapshot:
                 if container_of(type(link.value)) is None:
                     continue
                 met.setdefault(number, set()).add(id(element.value))
-                if key is not None and not (is_part and key[0] in whole) and (number, key[0]) not in counted:
+                if key is None or key[0] in ignore or (is_part and key[0] in whole):
+                    continue
+                if (number, key[0]) not in counted:
                     counted.add((number, key[0]))
                     bytes_below[number] = bytes_below.get(number, 0) + key[1]
         for link in self.links:

@@ -13,13 +13,14 @@ from memguard.heap.containers import tensors_in
 from memguard.probes.graphs.lasting import outlives_its_turn
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.naming.capacities import capacity_of, outgrew
+from memguard.probes.naming.holders import Survey
 from memguard.probes.peaks.previous import BESIDE, Beside, PreviousLook, least_of_previous
 from memguard.probes.returned import large_storages
 from memguard.probes.worth import LEAST_REMARK, least_of_device
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
 from memguard.stats import Stage
-from memguard.storages import StorageRef, storage_key, storages_of
+from memguard.storages import StorageRef, owned_storages, storage_key, storages_of
 
 MIN_BYTES = 1024
 MAX_OUTPUTS = 2048
@@ -172,7 +173,11 @@ class OutputsProbe(Probe):
     def _name(self, old: list[_Output], batches: set[int]) -> None:
         watch = self.watch
         kept = _Kept({output.key for output in old}, graph=False)
-        holders = self.holders(kept, graph=False, collector=False, stage=watch.stage)
+        survey = Survey(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
+        found = survey.judged(kept) or survey.judged_among_unsampled(kept)
+        holders = survey.holders(found, stage=watch.stage) or self.holders(
+            kept, graph=False, collector=False, stage=watch.stage
+        )
         if not holders:
             return
         holder = max(holders, key=lambda holder: (holder.grows, holder.bytes, holder.tensors))
@@ -181,6 +186,11 @@ class OutputsProbe(Probe):
         # Of an answer whose parts go to several lists, each keeps its own; long lists are met in samples.
         of_all = min(holder.bytes / kept.pinned, 1.0) if kept.pinned else 1.0
         held = round(of_all * sum({output.key: output.bytes for output in old}.values()))
+        # What lies beside the outputs in the same elements is kept as well: labels, masks, copies.
+        owned = owned_storages(watch.models)
+        sizes = {id(link.value): size.bytes for link, size in survey.snapshot.containers(owned)}
+        total = max(sizes.get(holder.container or 0, 0), held)
+        rate = max(held / len(batches), total / max(len(batches), holder.length))
         place = holder.place
         bounds = bounds_of(place.file, place.line, place.holder, evaluates=watch.stage.evaluates)
         if outgrew(holder.length, capacity_of(None, place.file, place.holder)):
@@ -214,8 +224,8 @@ class OutputsProbe(Probe):
             place=place,
             tensors=len(batches),
             first_batch=min(batches),
-            bytes=held,
-            bytes_per_batch=held / len(batches),
+            bytes=total,
+            bytes_per_batch=rate,
             bounded=bounded,
             cached=is_cache(place.file, place.line, place.holder),
             what=f"tensors of {len(batches)} batches",

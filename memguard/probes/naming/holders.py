@@ -61,6 +61,8 @@ class Holder:
     """Whether what is held is an exception, whose traceback leads to the tensors."""
     capacity: int | None = None
     """Of the likeliest holder of graphs: how many elements it may come to have, where that is known for certain."""
+    container: int | None = None
+    """Id of the longest container on the way, only good while that lives."""
 
     def __str__(self) -> str:
         place = self.place
@@ -302,7 +304,8 @@ def find_holders(
 def _holder(group: Group) -> Holder:
     link, name, statement = group.link, group.name, group.statement
     trail = group.leaves[-1].trail()
-    length = max(length_of(item.value) for item in trail[trail.index(link) :])
+    longest = max((item.value for item in trail[trail.index(link) :]), key=length_of)
+    length = length_of(longest)
     if statement is not None:
         place = Place(
             file=statement.file,
@@ -322,6 +325,7 @@ def _holder(group: Group) -> Holder:
         bytes=group.bytes,
         grows=statement is not None and statement.grows,
         certain=statement is not None and statement.certain,
+        container=id(longest) if length else None,
         exception=any(issubclass(type(item.value), (BaseException, types.TracebackType)) for item in trail),
     )
 
