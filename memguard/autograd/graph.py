@@ -35,6 +35,13 @@ class GraphToken:
         return (type(None), ())
 
 
+def graph_of(tensor: torch.Tensor) -> Any:
+    """The node that made a tensor; of a view made under no_grad that of its base, which it keeps. None without one."""
+    if tensor.grad_fn is None and tensor._base is not None:
+        return tensor._base.grad_fn
+    return tensor.grad_fn
+
+
 def iter_nodes(
     starts: Iterable[Any],
     limit: int = MAX_NODES,
@@ -121,8 +128,8 @@ def saved_storages(node: Any, limit: int = MAX_NODES) -> dict[int, int]:
 def held_bytes(tensor: torch.Tensor, ignore: dict[int, int]) -> dict[int, int]:
     """What keeping one tensor keeps: its own storage and all that its graph saved, without those to ignore."""
     found = storages_of([tensor])
-    if tensor.grad_fn is not None:
-        found.update(saved_storages(tensor.grad_fn))
+    if (node := graph_of(tensor)) is not None:
+        found.update(saved_storages(node))
     return {key: size for key, size in found.items() if key not in ignore}
 
 

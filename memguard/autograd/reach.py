@@ -7,7 +7,7 @@ from typing import Any, final
 
 import torch
 
-from memguard.autograd.graph import MAX_NODES, iter_nodes
+from memguard.autograd.graph import MAX_NODES, graph_of, iter_nodes
 from memguard.storages import storage_key
 
 MAX_NODES_IN_ALL = 30_000
@@ -39,7 +39,7 @@ class Reach:
 
     def __call__(self, tensor: torch.Tensor) -> int | None:
         """Bytes of the tensor's storage if its graph reaches a culprit, else None."""
-        node = tensor.grad_fn
+        node = graph_of(tensor)
         if node is None or node in self._clean or not self._reaches(node):
             return None
         key = storage_key(tensor)
@@ -62,10 +62,11 @@ class Reach:
 
     def passes(self, tensor: torch.Tensor, others: Collection[torch.Tensor]) -> bool:
         """Whether the tensor's graph goes through the graph of one of the others: then it may only lie downstream."""
-        wanted = {other.grad_fn for other in others} - {None, tensor.grad_fn}
-        if tensor.grad_fn is None or not wanted:
+        start = graph_of(tensor)
+        wanted = set(map(graph_of, others)) - {None, start}
+        if start is None or not wanted:
             return False
-        for node in iter_nodes((tensor.grad_fn,), min(self._most, self._left_to_pass)):
+        for node in iter_nodes((start,), min(self._most, self._left_to_pass)):
             self._left_to_pass -= 1
             if node in wanted:
                 return True

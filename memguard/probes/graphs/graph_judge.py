@@ -8,7 +8,7 @@ from typing import final
 
 import torch
 
-from memguard.autograd.graph import iter_nodes, leaf_storages, saved_tensors
+from memguard.autograd.graph import graph_of, iter_nodes, leaf_storages, saved_tensors
 from memguard.autograd.reach import Reach
 from memguard.probes.graphs.changed import needs_changed
 from memguard.storages import storages_of
@@ -49,13 +49,13 @@ class GraphJudge:
         held = storages_of([tensor])
         self._own.update(held)
         leaves: dict[int, int] = {}
-        if tensor.grad_fn is not None and (self._sized < MOST_SIZED or self._nodes > 0):
-            for node in iter_nodes((tensor.grad_fn,)):
+        if (start := graph_of(tensor)) is not None and (self._sized < MOST_SIZED or self._nodes > 0):
+            for node in iter_nodes((start,)):
                 self._nodes -= 1
                 held.update(storages_of(saved_tensors(node)))
                 leaves.update(leaf_storages(node))
             if self._spoilt and self._sized < MOST_SIZED:
-                self._spoilt = needs_changed(tensor.grad_fn, self._owned)
+                self._spoilt = needs_changed(start, self._owned)
             self._sized += 1
         held = {key: size for key, size in held.items() if key not in self._owned}
         leaves = {key: size for key, size in leaves.items() if key not in self._owned}
@@ -70,7 +70,7 @@ class GraphJudge:
         for tensor in tensors:
             if self._nodes > 0:
                 looked += self(tensor) is not None
-            elif tensor.grad_fn is not None and (self._reach.gave_up or self._reach(tensor) is not None):
+            elif graph_of(tensor) is not None and (self._reach.gave_up or self._reach(tensor) is not None):
                 rest += 1
         self._more += (self._total() - before) * rest // max(looked, 1)
 

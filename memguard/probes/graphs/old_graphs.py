@@ -283,11 +283,5 @@ class GraphsProbe(Probe):
 def _reaches(output: object, old: list[Mark]) -> bool:
     """Whether the graph of what a forward gave goes through one of some forwards' graphs."""
     keys = {id(mark) for mark in old}
-    for tensor in tensors_in(output):
-        if tensor.grad_fn is None:
-            continue
-        for node in iter_nodes((tensor.grad_fn,)):
-            sentinel = node.metadata.get(KEY)
-            if type(sentinel) is Sentinel and id(sentinel.mark) in keys:
-                return True
-    return False
+    sentinels = (node.metadata.get(KEY) for node in iter_nodes(tensor.grad_fn for tensor in tensors_in(output)))
+    return any(type(sentinel) is Sentinel and id(sentinel.mark) in keys for sentinel in sentinels)

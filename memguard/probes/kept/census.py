@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import nn
 
-from memguard.autograd.graph import saved_storages
+from memguard.autograd.graph import graph_of, saved_storages
 from memguard.facts import Place
 from memguard.heap.containers import container_of, latest_of, length_of, newest_of, tensors_in
 from memguard.heap.host_sizes import host_size, is_from_worker
@@ -129,7 +129,7 @@ def _growth_of(
 ) -> Growth:
     of_newest, from_worker = newest
     tensors = [tensor for element in latest_of(link.value) for tensor in tensors_in(element, 3)]
-    graph = any(tensor.grad_fn is not None for tensor in tensors)
+    graph = any(graph_of(tensor) is not None for tensor in tensors)
     place = survey.cause(link, graph=graph, tensors=bool(tensors))
     return Growth(
         place,
@@ -189,11 +189,11 @@ def graphs_below(survey: Survey, link: Link, ignore: Collection[int]) -> GraphsB
     """
     found = {id(leaf.value): leaf.value for leaf in survey.snapshot.below(link)}
     tensors = list(found.values())
-    carriers = [tensor for tensor in tensors if tensor.grad_fn is not None]
+    carriers = [tensor for tensor in tensors if graph_of(tensor) is not None]
     if not carriers:
         return None
     sized = carriers[-MAX_SIZED:]
-    saved = [saved_storages(tensor.grad_fn) for tensor in sized]
+    saved = [saved_storages(graph_of(tensor)) for tensor in sized]
     shared = set.intersection(*map(set, saved)) if len(saved) > 1 else set()
     own = {key: size for part in saved for key, size in part.items() if key not in shared and key not in ignore}
     held = {key: size for key, size in storages_of(sized).items() if key not in ignore} | own
