@@ -15,11 +15,10 @@ from typing import final
 import torch
 
 from memguard.facts import Place
-from memguard.heap.children import ChildReader, Via
+from memguard.heap.children import Via
 from memguard.heap.collector import roots_by_collector
 from memguard.heap.containers import container_of, length_of
 from memguard.heap.frames import function_key, user_frames
-from memguard.heap.roots import roots_of
 from memguard.heap.snapshot import HeapSnapshot, unsampled_tensors
 from memguard.heap.walk import MAX_OBJECTS, MAX_SECONDS, Budget, Link, innermost_newest
 from memguard.probes.naming.callers import Feeding, find_caller
@@ -110,12 +109,12 @@ class Survey:
         self.cells = cells_of(self.frames)
         self._stage, self._calling = stage, frozenset(calling)
         self._bounds = (max_objects, max_seconds)
-        roots = roots_of(self.frames, models, extra) if walk else ()
-        self.snapshot = self._take(roots, ChildReader(self.frames))
-
-    def _take(self, roots: Iterable[tuple[str | None, object]], reader: ChildReader) -> HeapSnapshot:
-        is_late = functools.partial(self.budget.is_spent, self._bounds[1] / 2)
-        return HeapSnapshot(roots, reader=reader, max_objects=self._bounds[0], is_late=is_late)
+        self._is_late = functools.partial(self.budget.is_spent, max_seconds / 2)
+        self.snapshot = (
+            HeapSnapshot.take(self.frames, models=models, extra=extra, max_objects=max_objects, is_late=self._is_late)
+            if walk
+            else HeapSnapshot(())
+        )
 
     @property
     def tensors(self) -> list[Link]:
@@ -187,7 +186,8 @@ class Survey:
     def walk_from(self, objects: Iterable[object]) -> None:
         """Walks anew, from other roots."""
         self.snapshot.close()
-        self.snapshot = self._take([(None, obj) for obj in objects], ChildReader())
+        roots = ((None, obj) for obj in objects)
+        self.snapshot = HeapSnapshot(roots, max_objects=self._bounds[0], is_late=self._is_late)
 
     def judged(self, judge: Judge) -> list[tuple[Link, int]]:
         """The links to tensors that a judge recognises, with their bytes."""

@@ -7,13 +7,13 @@ from types import FrameType
 
 import torch
 
-from memguard.heap.containers import tensors_in
+from memguard.heap.containers import container_of, tensors_in
 from memguard.heap.frames import is_user_frame, read_locals
 from memguard.heap.sites import place_of
 from memguard.postmortem.scene import TopLine
 from memguard.probes.oom.census import TOP, Census
 from memguard.probes.oom.stack import Stack
-from memguard.probes.oom.variables import CONTAINERS, items_of
+from memguard.probes.oom.variables import items_of
 from memguard.source.model import Sources
 from memguard.source.stores import filled_at
 
@@ -47,7 +47,7 @@ def claim_locals(census: Census, stack: Stack) -> tuple[TopLine, ...]:
 
 
 def _is_piled(frame: FrameType, name: str, value: object, sources: Sources) -> bool:
-    if not issubclass(type(value), (dict, *CONTAINERS)) or not is_user_frame(frame):
+    if container_of(type(value)) is None or not is_user_frame(frame):
         return False
     if next(_each_in(value), None) is None:
         return False

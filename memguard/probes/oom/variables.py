@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, final
@@ -12,6 +11,9 @@ import torch
 from torch import nn
 
 from memguard.facts import NOWHERE, Place
+from memguard.heap.attributes import attributes_of
+from memguard.heap.children import MODULE_INTERNALS
+from memguard.heap.containers import all_of
 from memguard.heap.frames import is_user_frame, read_locals
 from memguard.heap.sites import place_of
 from memguard.probes.oom.stack import Stack
@@ -21,7 +23,6 @@ from memguard.source.stores import feedback_of, filled_at
 
 MOST_ITEMS = 4096
 MOST_ATTRIBUTES = 256
-CONTAINERS = (list, tuple, set, deque)
 
 
 @final
@@ -73,20 +74,13 @@ def holder_of(thing: object, stack: Stack) -> Place:
 
 def items_of(value: object) -> list[Any]:
     """What a container of the plain kinds holds; nothing of other objects."""
-    kind = type(value)
-    items: Iterable[Any] = ()
-    if issubclass(kind, dict):
-        items = dict.values(value)  # type: ignore[arg-type]
-    elif issubclass(kind, CONTAINERS):
-        items = value  # type: ignore[assignment]
-    return list(items)[:MOST_ITEMS]
+    return all_of(value)[:MOST_ITEMS]
 
 
 def _parts(item: object) -> list[Any]:
-    kind = type(item)
-    if kind.__module__ == "builtins" or issubclass(kind, (torch.Tensor, nn.Module, type)):
-        return items_of(item)
-    return list(_state_of(item).values())[:MOST_ATTRIBUTES]
+    if issubclass(type(item), (torch.Tensor, nn.Module, type)):
+        return []
+    return [*items_of(item), *list(attributes_of(item).values())[:MOST_ATTRIBUTES]]
 
 
 @final
@@ -125,19 +119,10 @@ class Feedback:
 def _attributes(name: str, value: object, place: Place) -> Iterator[Variable]:
     """Attributes of an instance of a class of the user's (or a module): ``self.losses``, ``model.history``."""
     kind = type(value)
-    if kind.__module__ in ("builtins", "torch", "types") or issubclass(kind, (type, torch.Tensor)):
+    library = str(kind.__module__).partition(".")[0]
+    if library in ("builtins", "torch", "types", "memguard", "lightning", "pytorch_lightning"):
         return
-    if kind.__module__.partition(".")[0] in ("torch", "memguard", "lightning", "pytorch_lightning"):
-        return
-    hidden = ("_parameters", "_buffers", "_modules") if issubclass(kind, nn.Module) else ()
-    for attribute, inner in list(_state_of(value).items())[:MOST_ATTRIBUTES]:
-        if attribute not in hidden:
-            yield Variable(f"{name}.{attribute}" if name != "self" else f"{kind.__name__}.{attribute}", inner, place)
-
-
-def _state_of(value: object) -> dict[str, Any]:
-    try:
-        state: Any = object.__getattribute__(value, "__dict__")
-    except AttributeError:  # it has slots, or is C's
-        return {}
-    return state if issubclass(type(state), dict) else {}
+    if not issubclass(kind, (type, torch.Tensor)):
+        for attribute, inner in list(attributes_of(value).items())[:MOST_ATTRIBUTES]:
+            if attribute not in MODULE_INTERNALS:
+                yield Variable(f"{name if name != 'self' else kind.__name__}.{attribute}", inner, place)
