@@ -30,9 +30,8 @@ from memguard.heap.containers import tensors_in
 from memguard.heap.sites import place_of
 from memguard.hidden_hooks import without_number
 from memguard.probes.naming.answering import asking_frame
-from memguard.probes.recomputing import in_backward
 from memguard.probes.returned import graph_bytes
-from memguard.probes.transforms import in_transform
+from memguard.probes.transforms import in_backward, in_transform
 
 KEY = "memguard.elsewhere"
 logger = logging.getLogger("memguard")

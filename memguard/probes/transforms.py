@@ -1,4 +1,4 @@
-"""Whether code runs under a transform of torch's, where probes look away."""
+"""Whether code runs under a transform of torch's, where probes look away, or within a backward."""
 
 from __future__ import annotations
 
@@ -31,3 +31,12 @@ def in_transform() -> bool:
 def in_eager_transform() -> bool:
     """The same for code that torch.compile is known not to trace: what a `Hook` calls."""
     return functorch_stack() is not None or tracing_state() is not None
+
+
+_task: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)  # checked in torch 2.13
+"""Number of the backward that runs on this thread, or -1."""
+
+
+def in_backward() -> bool:
+    """Whether a backward runs; False where torch cannot tell."""
+    return _task is not None and _task() != -1

@@ -13,7 +13,7 @@ from memguard.integrations.loop.hooks import ForwardListener, is_outermost_call
 from memguard.module_parts import named_children_of, parameters_of
 from memguard.probes.graphs.stem import is_compiled
 from memguard.probes.hook import Hook
-from memguard.probes.recomputing import in_backward
+from memguard.probes.transforms import in_backward
 
 _COMPILED = "_orig_mod"
 _NAMES = frozenset({"module", _COMPILED})

@@ -1,17 +1,17 @@
-"""What tensors that carry old graphs hold, found while they are recognised."""
+"""What of a graph is held: the bytes of what a judge recognises, and whether weights changed that it needs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import final
+from collections.abc import Collection, Iterable
+from typing import Any, final
 
 import torch
+from torch import nn
 
-from memguard.autograd.graph import graph_of, iter_nodes, leaf_storages, saved_tensors
+from memguard.autograd.graph import graph_of, iter_nodes, leaf_storages, raw_saved, saved_tensors
 from memguard.autograd.reach import Reach
-from memguard.probes.graphs.changed import needs_changed
-from memguard.storages import storages_of
+from memguard.storages import storage_key, storages_of
 
 MOST_SIZED = 64
 """Graphs that are gone through, however large they are."""
@@ -93,3 +93,36 @@ class GraphJudge:
     def spoilt(self) -> bool:
         """Whether they were, for each of the first tensors: no backward can run through any of them."""
         return self._spoilt and self._sized > 0
+
+
+_PLAIN = (torch.Tensor, nn.Parameter)
+_SAYS = "modified by an inplace operation"  # checked in torch 2.13
+
+
+def needs_changed(node: Any, owned: Collection[int]) -> bool:
+    """Whether a graph saved one of some storages, and torch refuses to give it back as it was then.
+
+    A backward would fail there. Nobody can wait for it, and what keeps such a graph wants the value alone. Graphs that
+    need no weight's value, and older versions of torch, never show it.
+
+    Args:
+        node: Where the graph ends.
+        owned: The storages of weights, by their keys.
+    """
+    for current in iter_nodes((node,)):
+        for saved, data in raw_saved(current):
+            key = storage_key(data) if type(data) in _PLAIN else None  # a subclass would run code of its own
+            if key is not None and key[0] in owned and _is_refused(saved):
+                return True
+    return False
+
+
+def _is_refused(saved: Any) -> bool:
+    unpack = getattr(saved, "unpack", None)
+    if unpack is None:
+        return False
+    try:
+        unpack()
+    except RuntimeError as error:
+        return _SAYS in str(error)
+    return False

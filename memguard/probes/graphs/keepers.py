@@ -14,9 +14,8 @@ from memguard.heap.frames import user_frames
 from memguard.probes.graphs.after_backward import SavedTensors, tied_gradients, tied_marks
 from memguard.probes.graphs.carrying import is_chained
 from memguard.probes.graphs.causes import Cause, Causes
-from memguard.probes.graphs.fed_back import is_fed_back
 from memguard.probes.graphs.graph_judge import GraphJudge
-from memguard.probes.graphs.own_memory import is_own_memory
+from memguard.probes.graphs.own_memory import is_fed_back, is_own_memory
 from memguard.probes.graphs.regular import MIN_BATCHES
 from memguard.probes.interface import Watch
 from memguard.probes.ledger import KEY, Mark

@@ -20,7 +20,7 @@ from memguard.heap.sites import call_site
 from memguard.module_parts import buffers_of, parameters_of
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import Mark
-from memguard.probes.recomputing import in_backward
+from memguard.probes.transforms import in_backward
 from memguard.storages import storages_of
 
 Way: TypeAlias = tuple[tuple[str, int], ...]

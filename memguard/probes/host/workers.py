@@ -10,7 +10,6 @@ from memguard.facts import Fact, Place, WorkerObjects
 from memguard.heap.attributes import is_user_class
 from memguard.heap.containers import length_of
 from memguard.heap.host_sizes import host_size
-from memguard.probes.host.asked_objects import asked_caches
 from memguard.probes.host.datasets import (
     have_workers,
     place_of_attribute,
@@ -18,7 +17,7 @@ from memguard.probes.host.datasets import (
     unbounded_caches,
     unwrap,
 )
-from memguard.probes.host.module_caches import module_caches
+from memguard.probes.host.worker_caches import asked_caches, module_caches
 from memguard.probes.interface import Probe, Watch
 from memguard.source.bounds import NO_CACHE, bounds_of
 from memguard.stats import Stage

@@ -9,8 +9,7 @@ from memguard.heap.containers import length_of, newest_of
 from memguard.heap.frames import user_frames
 from memguard.heap.history import ObjectGrowth
 from memguard.heap.host_sizes import size_of
-from memguard.probes.graphs.fed_back import is_fed_back
-from memguard.probes.graphs.own_memory import is_own_memory
+from memguard.probes.graphs.own_memory import is_fed_back, is_own_memory
 from memguard.probes.interface import Watch
 from memguard.probes.naming.holders import Holder, Survey
 from memguard.source.bounds import bounds_of, is_made_anew

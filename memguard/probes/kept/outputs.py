@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
 from typing import Any, ClassVar, final
 
 import torch
 from torch import nn
 
 from memguard.facts import Fact, KeptOutputs, ViewsPinStorage
+from memguard.heap.children import ChildReader
 from memguard.heap.containers import tensors_in
-from memguard.probes.graphs.lasting import outlives_its_turn
+from memguard.heap.frames import user_frames
+from memguard.heap.roots import roots_of
+from memguard.heap.snapshot import HeapSnapshot
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.naming.capacities import capacity_of, outgrew
 from memguard.probes.naming.holders import Survey
@@ -19,6 +24,7 @@ from memguard.probes.returned import large_storages
 from memguard.probes.worth import LEAST_REMARK, least_of_device
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
+from memguard.source.stores import is_in_loop
 from memguard.stats import Stage
 from memguard.storages import StorageRef, owned_storages, storage_key, storages_of
 
@@ -272,3 +278,32 @@ class _Kept:
     def pinned(self) -> int:
         """Bytes of the storages."""
         return sum(size for _, size in self._views.values())
+
+
+def outlives_its_turn(
+    is_meant: Callable[[torch.Tensor], bool],
+    *,
+    models: Iterable[object] = (),
+    extra: Iterable[tuple[str, object]] = (),
+    frame: FrameType | None = None,
+) -> bool:
+    """Whether anything that lasts leads to some tensors: a global, a model, a variable outside of all loops.
+
+    A search tree or an episode is reached from the function alone that made it, and that is called once a turn.
+
+    Args:
+        is_meant: Recognises the tensors.
+        models: Watched root models.
+        extra: Further objects by name: trainer, callbacks.
+        frame: Where the stack begins; the caller's frame if not given.
+
+    Returns:
+        True also where no function is called in a loop, or too much is in reach to tell.
+    """
+    frames = list(user_frames(sys._getframe(1) if frame is None else frame))
+    lasting = [one for index, one in enumerate(frames) if not any(map(is_in_loop, frames[index + 1 :]))]
+    if len(lasting) == len(frames):
+        return True
+    roots = roots_of(lasting, models, extra)
+    with HeapSnapshot(roots, reader=ChildReader(frames)) as snapshot:
+        return not snapshot.complete or any(is_meant(link.value) for link in snapshot.tensors)

@@ -29,8 +29,7 @@ from memguard.probes.oom.census import (
     collect,
     root_modules,
 )
-from memguard.probes.oom.keepers import find_exceptions, find_hoards
-from memguard.probes.oom.local_claims import claim_locals
+from memguard.probes.oom.keepers import claim_locals, find_exceptions, find_hoards
 from memguard.probes.oom.stack import Stack
 from memguard.probes.oom.variables import holder_of
 

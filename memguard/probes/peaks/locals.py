@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import CodeType
@@ -14,12 +16,12 @@ from torch import nn
 from memguard.autograd.graph import saved_storages
 from memguard.facts import Fact, LargeLocals, PreviousOutputsAlive
 from memguard.heap.containers import elements_of, tensors_in
-from memguard.heap.frames import user_frames
+from memguard.heap.frames import read_locals, user_frames
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.owners import state_of
-from memguard.probes.peaks.large_locals import LargeLocal, find_large_locals, hangs_on_others
-from memguard.probes.peaks.waiting_locals import find_waiting_locals
+from memguard.probes.peaks.large_locals import LargeLocal, find_large_locals, hangs_on_others, is_on_host
 from memguard.probes.worth import least_of_device, least_of_peak, least_of_remark
+from memguard.source.model import Sources
 from memguard.source.stores import spelled
 from memguard.storages import owned_storages, storages_of
 
@@ -188,3 +190,36 @@ def _nests_in(output: object) -> Iterator[object]:
     for part in (output, *elements_of(output)):
         if not issubclass(type(part), torch.Tensor):
             yield part
+
+
+def find_waiting_locals(
+    min_bytes: int, generators: Iterable[weakref.ref[Any]], *, ignore: Callable[[int], bool], on_host: bool
+) -> Iterator[LargeLocal]:
+    """Variables that a generator set before the loop which gives out the batches, and that it does not read again.
+
+    What the loop itself sets is as old as a batch: whoever draws it may need it still.
+
+    Args:
+        min_bytes: Smallest storage that counts.
+        generators: The user's.
+        ignore: Told a storage's key; whether it belongs to parameters, gradients or optimizer state.
+        on_host: Whether tensors in host memory count; where a device is watched they are none of its peak.
+    """
+    sources = Sources()
+    for ref in generators:
+        generator = ref()
+        if type(generator) is not types.GeneratorType or generator.gi_running or generator.gi_frame is None:
+            continue
+        code, line = generator.gi_code, generator.gi_frame.f_lineno
+        source = sources.get(code.co_filename)
+        scope = source.scope_of(code.co_firstlineno, code.co_name) if source is not None else None
+        loops = source.loops_in(scope.node, line) if source is not None and scope is not None else []
+        begins = loops[0].lineno if loops else 0
+        for local in find_large_locals(min_bytes, ignore=ignore, frame=generator.gi_frame):
+            place = local.place
+            if (place.file, place.function) != (code.co_filename, code.co_name) or (place.line or 0) >= begins:
+                continue
+            if not on_host and is_on_host(read_locals(generator.gi_frame).get(local.name)):
+                continue
+            if local.read_again is False and not hangs_on_others(local, frame=generator.gi_frame, others=(generator,)):
+                yield local

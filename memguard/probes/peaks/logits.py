@@ -16,7 +16,7 @@ from memguard.heap.sites import call_site, find_call
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.peaks.inner_logits import InnerLogits, cast_before, cast_in, inner_logits, is_cast
 from memguard.probes.peaks.logits_history import LogitsHistory
-from memguard.probes.recomputing import in_backward
+from memguard.probes.transforms import in_backward
 from memguard.source.upcasts import find_upcast
 from memguard.stats import Stage
 

@@ -6,16 +6,17 @@ import linecache
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from types import FrameType
 from typing import ClassVar, final
 
 import torch
+import torch.utils.checkpoint
 
 from memguard.facts import AutocastOpen, Fact, Place
-from memguard.heap.frames import user_frames
+from memguard.heap.frames import is_user_frame, user_frames
 from memguard.heap.sites import call_site, place_of
 from memguard.module_parts import parameters_of
 from memguard.probes.interface import Probe, Watch
-from memguard.probes.peaks.autocast_spans import spans_batches
 from memguard.source.model import SourceModel
 from memguard.source.sites import AutocastRegions
 
@@ -102,3 +103,31 @@ def _region() -> Place:
 
 def _text(file: str, line: int) -> str:
     return linecache.getline(file, line).strip()
+
+
+_CHECKPOINT = torch.utils.checkpoint.__file__
+
+
+def spans_batches(frame: FrameType | None) -> bool:
+    """Whether a loop stands between the region's ``with`` and what runs; True also where no such ``with`` is found.
+
+    Where the model's call is the first that is heard of a batch, the last one ends inside the region of the next. And a
+    checkpointed block that backward computes again is computed under the autocast of its forward.
+
+    Args:
+        frame: Where the stack begins.
+    """
+    loops = False
+    while frame is not None:
+        if frame.f_code.co_filename == _CHECKPOINT:
+            return False
+        if is_user_frame(frame):
+            model = SourceModel.of(frame.f_code.co_filename)
+            if model is not None:
+                regions = AutocastRegions(model)
+                entered, inner = regions.loop_inside(frame.f_code.co_firstlineno, frame.f_lineno)
+                loops = loops or inner
+                if entered:
+                    return loops
+        frame = frame.f_back
+    return True

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from threading import get_ident
 from typing import Any, final
 
 import torch
@@ -15,8 +17,8 @@ from memguard.hidden_hooks import without_number
 from memguard.probes.interface import Watch
 from memguard.probes.naming.groups import name_key
 from memguard.probes.naming.holders import Holder, Survey
-from memguard.probes.peaks.until_gone import UntilGone
 from memguard.probes.worth import least_of_device, least_of_peak, least_of_remark
+from memguard.stats import MemoryStats
 from memguard.storages import StorageRef, storage_key
 
 BESIDE = 2
@@ -145,3 +147,42 @@ def _heaviest_first(holders: tuple[Holder, ...]) -> tuple[Holder, ...]:
 
 def _plain(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [tensor for tensor in tensors if not issubclass(type(tensor), nn.Parameter)]
+
+
+MAX_TENSORS = 16
+
+
+@final
+class UntilGone:
+    """Reads the device's peak as each of some tensors goes, for as long as half of their bytes are there.
+
+    Holds the tensors weakly; a view of one that is looked for counts as itself.
+
+    Args:
+        tensors: That are alive now.
+        read: One look at the device, without consequences.
+
+    Attributes:
+        peak: The last reading, in bytes; None before the first, and where nobody counts.
+    """
+
+    def __init__(self, tensors: Iterable[torch.Tensor], read: Callable[[], MemoryStats]) -> None:
+        self.peak: int | None = None
+        self._read, self._thread = read, get_ident()
+        different = {id(tensor): tensor for tensor in tensors if not issubclass(type(tensor), torch.nn.Parameter)}
+        some = list(different.values())[:MAX_TENSORS]
+        self._all = self._alive = sum(tensor.nbytes for tensor in some)
+        self._refs: dict[Any, int] = {weakref.ref(tensor, self._gone): tensor.nbytes for tensor in some}
+
+    def stop(self) -> None:
+        """What goes from now on is not looked at."""
+        self._refs.clear()
+
+    def _gone(self, ref: weakref.ref[torch.Tensor]) -> None:
+        try:
+            nbytes = self._refs.pop(ref, None)
+            if nbytes is not None and 2 * self._alive >= self._all and get_ident() == self._thread:
+                self.peak = self._read().allocated_peak_bytes
+            self._alive -= nbytes or 0
+        except Exception:
+            self._refs.clear()  # it runs in the middle of the user's step, and there is nobody to tell

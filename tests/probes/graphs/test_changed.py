@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.probes.graphs.changed import needs_changed
+from memguard.probes.graphs.graph_judge import needs_changed
 from memguard.storages import owned_storages
 from tests.probes.loop import sees_saved_tensors
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from memguard.facts import Place
-from memguard.probes.graphs.fed_back import is_fed_back
+from memguard.probes.graphs.own_memory import is_fed_back
 
 
 class Memory(nn.Module):

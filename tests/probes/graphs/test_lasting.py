@@ -2,7 +2,7 @@
 
 import torch
 
-from memguard.probes.graphs.lasting import outlives_its_turn
+from memguard.probes.kept.outputs import outlives_its_turn
 
 ARCHIVE: list[torch.Tensor] = []
 

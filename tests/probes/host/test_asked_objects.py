@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from torch.utils.data import Dataset
 
-from memguard.probes.host.asked_objects import MAX_PREPARED, asked_caches
+from memguard.probes.host.worker_caches import MAX_PREPARED, asked_caches
 
 
 class Features:

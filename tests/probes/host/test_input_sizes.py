@@ -13,8 +13,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from memguard.facts import InputSize
 from memguard.probes.host.datasets import Reading, may_cut
-from memguard.probes.host.input_sizes import InputSizesProbe, longest_ahead, stretched
-from memguard.probes.host.lengths import lengths_in
+from memguard.probes.host.input_sizes import InputSizesProbe, lengths_in, longest_ahead, stretched
 from tests.probes.loop import Loop
 
 

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from memguard.facts import WorkerObjects
 from memguard.probes.host.datasets import place_of_attribute, unbounded_caches
-from memguard.probes.host.module_caches import module_caches
+from memguard.probes.host.worker_caches import module_caches
 from memguard.probes.host.workers import WorkersProbe
 from tests.probes.loop import Loop
 

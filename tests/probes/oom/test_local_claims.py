@@ -10,7 +10,7 @@ from torch import nn
 
 from memguard.postmortem.scene import TopLine
 from memguard.probes.oom.census import Census
-from memguard.probes.oom.local_claims import claim_locals
+from memguard.probes.oom.keepers import claim_locals
 from memguard.probes.oom.stack import Stack, stack_of
 
 KIB = 1024

@@ -11,7 +11,7 @@ from memguard.detectors.lifetimes import PreviousBatchAlive
 from memguard.facts import PreviousOutputsAlive
 from memguard.findings import Severity
 from memguard.probes.kept.outputs import OutputsProbe
-from memguard.probes.peaks.until_gone import UntilGone
+from memguard.probes.peaks.previous import UntilGone
 from memguard.stats import BatchRecord, MemoryStats, Stage
 from tests.detectors.evidence import AT, GIB, judge, record, run_of
 from tests.probes.loop import Loop

@@ -11,8 +11,7 @@ from torch import nn
 
 from memguard.facts import LargeLocals
 from memguard.probes.host.generators import GeneratorsProbe
-from memguard.probes.peaks.locals import LocalsProbe
-from memguard.probes.peaks.waiting_locals import find_waiting_locals
+from memguard.probes.peaks.locals import LocalsProbe, find_waiting_locals
 from memguard.stats import BatchRecord, Stage
 from tests.probes.loop import Loop
 
