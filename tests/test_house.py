@@ -15,7 +15,10 @@ import memguard
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "memguard").rglob("*.py"))
-TORCH_ROOMS = ("backends", "probes", "guards", "integrations", "forecast", "module_parts.py", "hidden_hooks.py")
+TORCH_ROOMS = (
+    *("backends", "heap", "autograd", "probes", "guards", "integrations", "forecast"),
+    *("module_parts.py", "hidden_hooks.py", "storages.py"),
+)
 MOST_IN_A_FOLDER = 40
 
 
