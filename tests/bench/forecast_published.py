@@ -18,6 +18,7 @@ import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,8 +36,14 @@ CARDS = {
     "NVIDIA GeForce RTX 3090": "nvidia-rtx-3090",
     "NVIDIA B200": "nvidia-b200",
 }
-VERSIONS = (("2024-10", "2.4"), ("2025-02", "2.5"), ("2025-05", "2.6"), ("2025-08", "2.7"), ("2026-01", "2.9"))
-"""Until which month which PyTorch was the newest; the rows do not name theirs."""
+VERSIONS = (
+    ("2024-12-17", "2.4"),
+    ("2025-03-29", "2.5"),
+    ("2025-06-23", "2.6"),
+    ("2025-10-06", "2.7"),
+    ("2026-03-01", "2.9"),
+)
+"""Until which day which PyTorch was the newest that had been out for two months; the rows do not name theirs."""
 
 
 def main() -> int:
@@ -59,7 +66,7 @@ def main() -> int:
 
 
 def version_at(date: str) -> str:
-    """The PyTorch that was the newest on a day."""
+    """The PyTorch that a measurement of a day is taken to have had."""
     return next((version for until, version in VERSIONS if date < until), "2.11")
 
 
@@ -67,34 +74,50 @@ def operators(path: Path, only: str) -> str:
     """The table of single operators: eager rows, each beside its forecast, by kernel."""
     with path.open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["kernel_provider"] != "torch_compile"]
-    found: dict[tuple[str, str], list[tuple[int, float, float]]] = defaultdict(list)
+    found: dict[tuple[str, str, str], list[tuple[int, float, float]]] = defaultdict(list)
     for row in rows:
         name = row["kernel_name"]
         if only not in name:
             continue
         peak = operator_peak(row)
         x = int(float(row["x_value"]))
-        found[name, row["gpu_name"].removeprefix("NVIDIA ")].append((x, float(row["y_value_50"]), peak))
+        series = f"{row['x_name']} {row['extra_benchmark_config_str']}"
+        found[name, row["gpu_name"].removeprefix("NVIDIA "), series].append((x, float(row["y_value_50"]), peak))
         print(name, x, row["y_value_50"], f"{peak:.3f}", file=sys.stderr, flush=True)
     every = [row for group in found.values() for row in group]
     near = sum(abs(peak - truth) <= NEAR_MIB for _, truth, peak in every)
+    grown = sum(same for group in found.values() for same in differences(group))
+    steps = sum(len(group) - 1 for group in found.values())
     lines = [
         "# Forecasts of single operators beside published peaks",
         "",
         "Peaks of allocated memory in MiB that Liger-Kernel's benchmarks of eager PyTorch published, and the forecast",
         "of the same step, made by `python -m tests.bench.forecast_published operators`.",
         "",
-        f"{near} of {len(every)} rows are equal to {NEAR_MIB} MiB.",
+        f"{near} of {len(every)} rows are equal to {NEAR_MIB} MiB. In a series of sizes, {grown} of {steps}",
+        "differences between one size and the next are: where a process held other memory, only these can be.",
         "",
-        "| operator | GPU | rows | equal | largest distance |",
-        "|---|---|---|---|---|",
+        "| operator | GPU | rows | equal | differences | equal | largest distance |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for (name, gpu), group in sorted(found.items()):
-        equal = sum(abs(peak - truth) <= NEAR_MIB for _, truth, peak in group)
-        x, truth, peak = max(group, key=lambda one: abs(one[2] - one[1]))
+    groups: dict[tuple[str, str], list[list[tuple[int, float, float]]]] = defaultdict(list)
+    for (name, gpu, _), group in found.items():
+        groups[name, gpu].append(group)
+    for (name, gpu), series in sorted(groups.items()):
+        ones = [row for group in series for row in group]
+        equal = sum(abs(peak - truth) <= NEAR_MIB for _, truth, peak in ones)
+        x, truth, peak = max(ones, key=lambda one: abs(one[2] - one[1]))
         far = "" if abs(peak - truth) <= NEAR_MIB else f"{peak - truth:+.2f} of {truth:.2f} (x = {x})"
-        lines.append(f"| {name} | {gpu} | {len(group)} | {equal} | {far} |")
+        changes = [change for group in series for change in differences(group)]
+        lines.append(f"| {name} | {gpu} | {len(ones)} | {equal} | {len(changes)} | {sum(changes)} | {far} |")
     return "\n".join(lines) + "\n"
+
+
+def differences(group: Sequence[tuple[int, float, float]]) -> list[bool]:
+    """Whether the forecast grows from each size to the next as the measurement does."""
+    return [
+        abs((after[2] - before[2]) - (after[1] - before[1])) <= NEAR_MIB for before, after in pairwise(sorted(group))
+    ]
 
 
 def operator_peak(row: dict[str, str]) -> float:
@@ -122,9 +145,13 @@ def trainings(folder: Path, only: str, kept: Path | None) -> str:
     answers: dict[str, dict[str, Any]] = {}
     if kept is not None and kept.exists():
         answers = {one["id"]: one for one in map(json.loads, kept.read_text().splitlines())}
+    known: dict[tuple[Any, ...], str] = {_what(row): row["id"] for row in rows if row["id"] in answers}
     for row in rows:
         if row["id"] not in answers:
-            answers[row["id"]] = answer = runner.forecast_row(row, 3, 180)
+            alike = known.get(_what(row))
+            answer = {**answers[alike], "id": row["id"]} if alike else runner.forecast_row(row, 3, 180)
+            answers[row["id"]] = answer
+            known[_what(row)] = row["id"]
             print(row["id"], answer.get("error") or answer["verdict"], file=sys.stderr, flush=True)
             if kept is not None:
                 with kept.open("a") as file:
@@ -158,6 +185,12 @@ def trainings(folder: Path, only: str, kept: Path | None) -> str:
             groups[part(one[0])].append(one)
         lines += [_line(title + name, ones) for name, ones in sorted(groups.items())]
     return "\n".join(lines) + "\n"
+
+
+def _what(row: dict[str, Any]) -> tuple[Any, ...]:
+    """All that a forecast depends on: some configurations were measured twice."""
+    names = ("model", "optimizer", "batch", "gpu", "zero_grad_position", "tokens")
+    return tuple(row.get(name) for name in names)
 
 
 def _line(name: str, ones: Sequence[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]) -> str:

@@ -206,10 +206,6 @@ def llama4_rope(x: int, settings: Settings) -> Step:
     angles = (powers[None, :, None] @ places[:, None, :].float()).transpose(1, 2)
     turns = torch.polar(torch.ones_like(angles), angles)
 
-    def turned(value: Tensor, turns: Tensor) -> Tensor:
-        pairs = torch.view_as_complex(value.float().reshape(*value.shape[:-1], -1, 2))
-        return torch.view_as_real(pairs * turns[:, :, None, :]).flatten(3).type_as(value)
-
     def step() -> None:
         first = torch.view_as_complex(query.float().reshape(*query.shape[:-1], -1, 2))
         second = torch.view_as_complex(key.float().reshape(*key.shape[:-1], -1, 2))
@@ -218,8 +214,8 @@ def llama4_rope(x: int, settings: Settings) -> Step:
         outs = one.type_as(query), two.type_as(key)
         del first, second, one, two
         torch.autograd.grad(outs, (query, key), gradients, allow_unused=True, retain_graph=True)
+        assert places is not None
 
-    del turned
     return step
 
 
@@ -305,18 +301,23 @@ def kto_loss(x: int, settings: Settings) -> Step:
     target = torch.randint(classes, (x, length), device=CUDA)
     half = x // 2
 
-    def losses() -> tuple[Tensor, ...]:
+    def forward() -> tuple[Tensor, Tensor, Tensor]:
         outputs = tokens @ ours.weight.t()
         outputs = outputs + ours.bias
         logits = outputs.float()
-        logs = _picked(logits, target, 42)
-        parts = logits[:half].clone(), logits[half:].clone()
+        F.cross_entropy(logits[:half].view(-1, classes), target[:half].view(-1), ignore_index=42)
+        return _picked(logits, target, 42), logits[:half].clone(), logits[half:].clone()
+
+    def reference() -> Tensor:
         with torch.no_grad():
-            reference = seen @ theirs.weight.t()
-            reference = reference + theirs.bias
-            known = _picked(reference, target, 42)
-        loss = (1 - torch.sigmoid(0.1 * (logs - known))).mean()
-        return loss, parts[0].detach().sum(), parts[1].detach().sum()
+            outputs = seen @ theirs.weight.t()
+            outputs = outputs + theirs.bias
+            return _picked(outputs, target, 42)
+
+    def losses() -> tuple[Tensor, ...]:
+        logs, chosen, rejected = forward()
+        loss = (1 - torch.sigmoid(0.1 * (logs - reference()))).mean()
+        return loss, chosen.detach().sum(), rejected.detach().sum()
 
     def step() -> None:
         losses()[0].backward()
@@ -342,19 +343,22 @@ def _distilled(x: int, settings: Settings, soft: Callable[[Tensor, Tensor, Tenso
     taught = torch.rand(x, hidden, device=CUDA, dtype=dtype)
     target = torch.randint(classes, (x,), device=CUDA)
 
-    def forward() -> Tensor:
+    def heads() -> tuple[Tensor, Tensor, Tensor]:
         outputs = seen @ student.weight.t()
         with torch.no_grad():
             theirs = taught @ teacher.weight.t()
         ours, known = outputs.float(), theirs.float()
-        hard = F.cross_entropy(ours, target)
+        return ours, known, F.cross_entropy(ours, target)
+
+    def forward() -> Tensor:
+        ours, known, hard = heads()
         ours /= 1.0
         known /= 1.0
         return 0.5 * hard + 0.5 * soft(ours, known, target)
 
     def step() -> None:
         forward().backward()
-        assert other is not None and source is not None
+        assert pairs and other is not None and source is not None
 
     return step
 
@@ -364,7 +368,7 @@ def distill_jsd_loss(x: int, settings: Settings) -> Step:
 
     def soft(ours: Tensor, known: Tensor, target: Tensor) -> Tensor:
         first, second = F.log_softmax(ours, dim=-1), F.log_softmax(known, dim=-1)
-        mean = torch.log(torch.lerp(first.exp(), second.exp(), 0.5))
+        mean = (0.5 * first.exp() + 0.5 * second.exp()).log()
         one = F.kl_div(mean, first, reduction="batchmean", log_target=True)
         two = F.kl_div(mean, second, reduction="batchmean", log_target=True)
         return 0.5 * two + 0.5 * one

@@ -3,7 +3,8 @@
 From CublasHandlePool.cpp. Until 2.14 a cuBLAS workspace is taken once for each thread that multiplies (forward, and
 the autograd engine's) and stream, and kept; from 2.15 each call takes one and gives it back. cuBLASLt has one of its
 own until 2.11, and cuBLAS's beside it, since its handle is cuBLAS's own; from 2.12 it shares the one that cuBLAS keeps.
-The environment's settings of them are followed.
+Until 2.6 its own is a tensor that each call makes and drops (``gemm_and_bias`` in CUDABlas.cpp), as published peaks
+show. The environment's settings of them are followed.
 
 From Conv_v8.cpp: with ``cudnn.benchmark`` off, PyTorch asks cuDNN's heuristics for a list of plans, best first, and
 takes the first that runs. It allocates each plan's workspace, whatever its size, from its own allocator; where that
@@ -35,6 +36,8 @@ _OF_CUDNN = (*UNKNOWN, Kind.WORKSPACE, Kind.OTHER_WORKSPACE)
 _OPTIONAL = -(1 << 40)
 """Numbers of workspaces without which a step goes on begin here and fall."""
 _TRANSIENT_SINCE = (2, 15)
+_LT_KEPT_SINCE = (2, 7)
+"""Before, each call made cuBLASLt's workspace and gave it back."""
 _SHARED_SINCE = (2, 12)
 _BLACKWELL_SINCE = (2, 12)
 """Before, only Hopper got the large workspace."""
@@ -108,8 +111,9 @@ def expand(events: Iterable[Event], torch_version: str, workspaces: Workspaces) 
         else:
             yield event
             continue
-        returned = transient or event.kind in _OF_CUDNN
         for kind, nbytes in taken.items():
+            own_lt = kind == Kind.EPILOGUE_GEMM and version < _LT_KEPT_SINCE
+            returned = transient or event.kind in _OF_CUDNN or own_lt
             key = (kind, event.stream, event.block)
             if not nbytes or (not returned and key in kept):
                 continue

@@ -38,6 +38,14 @@ def test_a_product_with_its_bias_takes_what_its_version_shares(version, kibibyte
     assert [event.nbytes >> 10 for event in events if event.kind == Kind.ALLOC] == kibibytes
 
 
+@pytest.mark.parametrize(("version", "freed"), [("2.6", 2), ("2.7", 0)])
+def test_until_2_6_cublaslt_gives_its_own_workspace_back(version, freed):
+    """Each product with a bias makes it anew; cuBLAS's stays."""
+    products = [Event(Kind.EPILOGUE_GEMM, 0, 0, 0, 0)] * 2
+    events = list(expand(products, version, workspaces_for((9, 0), version, {})))
+    assert [event.kind for event in events].count(Kind.FREE) == freed
+
+
 def test_calls_of_cudnn_take_nothing_unless_asked():
     """Their events say the most that they take; a convolution has one more with what it probably takes."""
     call = [Event(Kind.ATTENTION, 0, 1000, 0, 0)]
