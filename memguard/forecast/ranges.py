@@ -65,7 +65,7 @@ def ranges_of(
     if uncertain:
         sources.append("cuDNN runs recurrent layers on a GPU: what it keeps for backward may differ by a third")
     reserved_spread = _RESERVED_SPREAD_CONVOLVED if Kind.CONVOLUTION in called else _RESERVED_SPREAD
-    sources.append(f"the spread that the validation shows: 0.5 % of allocated, {reserved_spread:.1%} of reserved")
+    sources.append(f"the spread that the validation shows: 0.5 % of allocated, {100 * reserved_spread:g} % of reserved")
     runs = [needed]
     runs += [simulate(traced, conf=conf, torch_version=torch_version, workspaces=other) for other in others]
     return (

@@ -192,19 +192,15 @@ class Study:
             except MemGuardError as error:
                 rows.append(replace(row, reason=str(error)))
                 continue
-            after = judge(
-                traced,
-                card=card,
-                torch_version=self._version,
-                alloc_conf=self._conf,
-                reserved_by_others_bytes=self._others,
-            )
+            run = needed = run_on(traced, card, self._version, self._conf, self._others)
+            if run.out_of_memory is not None:
+                needed = run_on(traced, None, self._version, self._conf)
             rows.append(
                 replace(
                     row,
-                    allocated_peak_bytes=after.allocated_peak_bytes,
-                    reserved_peak_bytes=after.reserved_peak_bytes,
-                    verdict=after.verdict,
+                    allocated_peak_bytes=needed.allocated_peak_bytes,
+                    reserved_peak_bytes=needed.reserved_peak_bytes,
+                    verdict=verdict_of(run),
                 )
             )
         return tuple(rows)
