@@ -17,8 +17,8 @@ from memguard.forecast.kernels.workspaces import (
 from memguard.forecast.simulate import Simulation, simulate
 from memguard.forecast.trace import Kind, Trace
 
-_ALLOCATED_SPREAD, _RESERVED_SPREAD = 0.005, 0.015
-_RESERVED_SPREAD_CONVOLVED = 0.03
+_ALLOCATED_SPREAD, _RESERVED_SPREAD = 0.005, 0.02
+_RESERVED_SPREAD_CONVOLVED = 0.04
 """Where convolutions take workspaces, which decide how free memory lies."""
 _RECURRENT_SPREAD = 1 / 3
 _SAID_OF = {
