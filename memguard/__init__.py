@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from memguard.integrations.guarded_device import max_memory_reserved as max_memory_reserved
     from memguard.integrations.guarded_device import memory_allocated as memory_allocated
     from memguard.integrations.guarded_device import memory_reserved as memory_reserved
+    from memguard.integrations.lightning import MemGuardMixin as _MemGuardMixin
+    from memguard.integrations.torch import current as current
     from memguard.integrations.torch import unwrap as unwrap
     from memguard.integrations.torch import watch as watch
     from memguard.integrations.torch import wrap as wrap
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
     from memguard.stats import BatchRecord as BatchRecord
     from memguard.stats import Stage as Stage
 
-    MemGuard: type[Any]
+    class MemGuard(_MemGuardMixin, Any):  # type: ignore[misc]  # a Callback of whichever Lightning the program has
+        """Guards a Lightning Trainer."""
+
 
 _HOMES = {
     "allow": "memguard.detectors.allow",
@@ -43,6 +47,7 @@ _HOMES = {
     "Recording": "memguard.recording",
     "Severity": "memguard.findings",
     "Stage": "memguard.stats",
+    "current": "memguard.integrations.torch",
     "find_batch_size": "memguard.integrations.batch_size",
     "is_oom": "memguard.probes.oom.errors",
     "max_memory_allocated": "memguard.integrations.guarded_device",

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, TypeVar, get_type_hints
 
 from memguard.units import parse_bytes
 
 Validation = Literal["guard", "warn", "off"]
 Peaks = Literal["shared", "exclusive", "off"]
+OnOom = Literal["report", "off"]
+History = Literal["off", "auto", "always"]
+CallableT = TypeVar("CallableT", bound=Callable[..., Any])
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "validation": ("guard", "warn", "off"),
@@ -22,9 +29,49 @@ _POLICIES = ("never", "validation", "epoch", "auto")
 _DEVICES = "auto, cuda, cuda:N, xpu, mps, cpu, virtual:SIZE (as in virtual:24GiB)"
 
 
+class OptionValues(TypedDict, total=False):
+    """The options as keyword arguments, for type checkers and editors; `Options` documents them."""
+
+    logdir: str | os.PathLike[str] | None
+    device: str
+    validation: Validation
+    empty_cache: str | int
+    rules: Iterable[str] | str | None
+    ignore: Iterable[str] | str
+    log_every: int
+    peaks: Peaks
+    on_oom: OnOom
+    history: History
+    progress: bool
+    custom_scalars: bool
+    loggers: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """The settings; the same names everywhere: `MemGuard`, `wrap`, `watch` and ``memguard run``.
+
+    Attributes:
+        logdir: Directory of the recording. None: MEMGUARD_LOGDIR, else the logger's directory for this run, else
+            memguard-runs/<time> in the Trainer's directory or the current one.
+        device: The device to guard: "auto", "cuda:0", "xpu", "mps", "cpu" or "virtual:24GiB".
+        validation: "guard" runs validation forwards without a graph, "warn" only reports those that build one (MG201),
+            "off" does neither.
+        empty_cache: When to empty PyTorch's cache: "never", "validation" (before and after it), "epoch" (at its end), a
+            number (every N batches), or "auto" (only where it would help).
+        rules: Rule codes or names to select, as a list or with commas; None selects all.
+        ignore: Rule codes or names to leave out.
+        log_every: Batches per TensorBoard point; a point carries the window's maximum, so no spike is lost.
+        peaks: "shared" resets the device's peak counters for each batch while other readers keep getting their own
+            answer; "exclusive" resets without that; "off" never resets.
+        on_oom: "report" explains an out-of-memory error, "off" does not.
+        history: Allocation history, the stack of each allocation: "off", "auto" (a few batches, after growth is
+            suspected, and without stacks while the device is nearly full and in pieces), "always" (a bounded ring).
+        progress: Whether Lightning's progress bar and `guard.batches` show a short memory text.
+        custom_scalars: Whether to arrange memguard's curves in TensorBoard's Custom Scalars tab; it replaces a layout
+            of your own.
+        loggers: Whether to log a few numbers and the findings to the Trainer's other loggers (W&B, MLflow, CSV) when it
+            logs itself; Lightning and Hugging Face only.
 
     Raises:
         ValueError: A value is not one of the valid ones; the text names them.
@@ -32,38 +79,18 @@ class Options:
     """
 
     logdir: str | os.PathLike[str] | None = None
-    """Where the recording goes. None: MEMGUARD_LOGDIR, else the logger's directory for this run, else
-    memguard-runs/<time> in the Trainer's directory or the current one."""
     device: str = "auto"
-    """The device to guard: "auto", "cuda:0", "xpu", "mps", "cpu" or "virtual:24GiB"."""
     validation: Validation = "guard"
-    """"guard" runs validation forwards without a graph, "warn" only reports those that build one (MG201), "off"
-    neither."""
     empty_cache: str | int = "never"
-    """"never", "validation" (its edges), "epoch" (its end, where a Trainer tells it, or a `guard.batches` loop that
-    makes optimizer steps runs out), a number (every N batches), "auto" (only when it would help)."""
     rules: tuple[str, ...] | None = None
-    """Rule codes or names to select; None selects all."""
     ignore: tuple[str, ...] = ()
-    """Rule codes or names to leave out."""
     log_every: int = 50
-    """Batches per TensorBoard point; a point carries the window's maximum, so no spike is lost."""
     peaks: Peaks = "shared"
-    """"shared" resets the device's peak counters for each batch, yet other readers keep getting their own answer;
-    "exclusive" resets without that; "off" never resets."""
-    on_oom: str = "report"
-    """"report" explains an out-of-memory error, "off" does not."""
-    history: str = "auto"
-    """Allocation history, the stack of each allocation: "off", "auto" (a few batches, after growth is
-    suspected, and without stacks while the device is nearly full and in pieces), "always" (a bounded ring)."""
+    on_oom: OnOom = "report"
+    history: History = "auto"
     progress: bool = True
-    """A short memory text in Lightning's progress bar and in `guard.batches`."""
     custom_scalars: bool = False
-    """Arranges memguard's curves in TensorBoard's Custom Scalars tab; it replaces a layout of the user's own."""
-
     loggers: bool = False
-    """Logs a few numbers and the findings to the loggers of the Trainer as well (W&B, MLflow, CSV), when it logs
-    itself; Lightning and Hugging Face only."""
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -114,8 +141,44 @@ class Options:
                     "your own call memguard.forecast(step, model=model, optimizer=optimizer, device=...) before it"
                 )
             if name not in known:
-                raise TypeError(f"memguard has no option {name!r}; the options are {', '.join([*known, *besides])}")
+                valid = [*known, *besides]
+                raise TypeError(
+                    f"memguard has no option {name!r}{did_you_mean(name, valid)}; the options are {', '.join(valid)}"
+                )
         return cls(**settings)
+
+
+def lists_options(function: CallableT) -> CallableT:
+    """Shows every option, with its default and its meaning, in the signature and docstring of what takes ``**options``.
+
+    Args:
+        function: A function, or a class, whose docstring has an entry ``**options`` among its arguments.
+    """
+    taker: Any = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    signature = inspect.signature(taker)
+    types = get_type_hints(OptionValues)
+    shown = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    shown += [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name]
+        )
+        for field in fields(Options)
+    ]
+    taker.__signature__ = signature.replace(parameters=shown)
+    if function.__doc__ and Options.__doc__:  # python -OO has neither
+        meanings = re.search(r"Attributes:\n(.*?)\n\n", Options.__doc__, re.DOTALL)
+        entry = re.search(r"^ *\*\*options: [^\n]*$", function.__doc__, re.MULTILINE)
+        if meanings is not None and entry is not None:
+            indent = entry[0][: -len(entry[0].lstrip())]
+            lines = [f"{indent}{line[8:]}" for line in meanings[1].splitlines()]
+            function.__doc__ = function.__doc__.replace(entry[0], "\n".join(lines))
+    return function
+
+
+def did_you_mean(name: str, valid: Iterable[str]) -> str:
+    """Like ``" (did you mean 'logdir'?)"``; empty where nothing valid is near."""
+    close = difflib.get_close_matches(name, list(valid), 1, cutoff=0.6)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def given_logdir(options: Options) -> Path | None:

@@ -1,8 +1,14 @@
+import inspect
+import re
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from memguard.options import Options, choose_logdir, disabled
+import memguard
+from memguard.options import Options, OptionValues, choose_logdir, disabled
 
 
 @pytest.mark.parametrize(
@@ -78,3 +84,90 @@ def test_memguard_disable_takes_one_and_zero_only(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("MEMGUARD_DISABLE", "yes please")
     with pytest.raises(ValueError, match="yes please"):
         disabled()
+
+
+def test_a_near_name_is_suggested() -> None:
+    """What was meant comes first, before all the options; what is far from any is not guessed at."""
+    with pytest.raises(TypeError, match=r"'logdr' \(did you mean 'logdir'\?\)"):
+        Options.make(logdr="runs")
+    with pytest.raises(TypeError, match=r"no option 'xyz'; the options are"):
+        Options.make(xyz=1)
+
+
+def takers() -> list[Any]:
+    from memguard.integrations.huggingface import MemGuardCallback
+
+    return [memguard.watch, memguard.wrap, memguard.MemGuard, MemGuardCallback]
+
+
+def test_the_options_are_defined_once() -> None:
+    """What type checkers see has the names of the options, and each has a meaning."""
+    names = [field.name for field in fields(Options)]
+    assert list(OptionValues.__annotations__) == names
+    assert Options.__doc__ is not None
+    assert re.findall(r"^        (\w+): \S", Options.__doc__, re.MULTILINE)[: len(names)] == names
+
+
+@pytest.mark.parametrize("taker", takers(), ids=lambda taker: taker.__name__)
+def test_every_front_door_shows_every_option(taker: Any) -> None:
+    """`help` lists each with its default and its meaning."""
+    shown = inspect.signature(taker).parameters
+    for field in fields(Options):
+        assert shown[field.name].default == field.default
+        assert shown[field.name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert f"        {field.name}: " in taker.__doc__
+    assert "**options" not in taker.__doc__
+
+
+def test_the_design_has_the_same_options() -> None:
+    """The table of the design, where it lies beside this checkout, names these options with these defaults."""
+    design = Path(__file__).parents[2] / "shared" / "design.md"
+    if not design.exists():
+        pytest.skip("the design is not beside this checkout")
+    table = design.read_text().split("| name | default | meaning |")[1].split("\n\n")[0]
+    rows = re.findall(r"^\| (\w+(?: / \w+)?) \| ([^|]+) \|", table, re.MULTILINE)
+    for names, default in rows:
+        for name in names.split(" / "):
+            value = getattr(Options(), name)
+            assert value in (None, ()) or str(value) in default.replace('"', ""), (name, default)
+
+
+@pytest.mark.slow
+def test_a_misspelt_option_fails_the_type_check(tmp_path: Path) -> None:
+    """Mypy refuses it in a user's program, for functions and callbacks alike, and takes what is right."""
+    mypy = pytest.importorskip("mypy.api")
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import memguard\n"
+        "from torch import nn\n"
+        "model = memguard.wrap(nn.Linear(1, 1), device='cpu', validation='warn', ignore=['MG101'])\n"
+        "memguard.watch(model, logdr='runs')\n"
+        "memguard.wrap(model, validation='on')\n"
+        "memguard.MemGuard(log_evry=3)\n"
+    )
+    told, _, _ = mypy.run(["--follow-imports=silent", "--no-error-summary", "--cache-dir", str(tmp_path), str(program)])
+    assert [line.split(":")[1] for line in told.splitlines() if ": error:" in line] == ["4", "5", "6"]
+
+
+def test_the_open_run_is_found(tmp_path: Path) -> None:
+    """`current` gives the handle of the newest open run, and nothing where none is open."""
+    assert memguard.current() is None
+    with memguard.watch(device="cpu", logdir=tmp_path / "a", quiet=True) as outer:
+        with memguard.watch(device="cpu", logdir=tmp_path / "b", quiet=True) as inner:
+            assert memguard.current() is inner
+        assert memguard.current() is outer
+    model = memguard.wrap(torch.nn.Linear(1, 1), device="cpu", logdir=tmp_path / "c", quiet=True)
+    handle = memguard.current()
+    memguard.unwrap(model)
+    assert handle is not None and handle.summary().startswith("memguard on cpu")
+    assert memguard.current() is None
+
+
+def test_a_guard_without_its_with_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that was made and never opened has guarded nothing; it is not silent about that."""
+    guard = memguard.watch(device="cpu", logdir=tmp_path)
+    del guard
+    assert "this guard was never opened" in capsys.readouterr().err
+    with memguard.watch(device="cpu", logdir=tmp_path, quiet=True):
+        pass
+    assert capsys.readouterr().err == ""

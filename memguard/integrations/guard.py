@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import weakref
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, TypeVar, final
@@ -64,6 +65,8 @@ class Guard:
         if self._disabled:
             return
         self.session = Session(options, writer=(lambda: writer) if writer is not None else None)
+        self.session.handle = weakref.ref(self)
+        self._unused = weakref.finalize(self, _was_never_opened, quiet)
         self.loop = PlainLoop(self.session)
         for optimizer in optimizers:
             self.session.watch.expect_optimizer(optimizer)
@@ -194,6 +197,7 @@ class Guard:
     # Inside
 
     def _open(self) -> None:
+        self._unused.detach()
         try:
             self.session.open()
         except torch.OutOfMemoryError:
@@ -216,6 +220,12 @@ class Guard:
         text = closing_text(self.session.launch, summary) if self.session.has_begun else self.summary()
         if text is not None:
             print_text(text)
+
+
+def _was_never_opened(quiet: bool) -> None:
+    """A guard without its ``with`` guards nothing, and says so when it goes."""
+    if not quiet:
+        print_text(f"{UNOPENED}.")
 
 
 def check_model(model: object) -> None:

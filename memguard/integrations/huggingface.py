@@ -6,10 +6,12 @@ import atexit
 import contextlib
 import logging
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from typing_extensions import Unpack
 
 from memguard.integrations.loop.batches import length_of
 from memguard.integrations.session import Session
@@ -18,7 +20,7 @@ from memguard.integrations.trainers.answers import Answers
 from memguard.integrations.trainers.huggingface_batches import EVALUATIONS, TrainerBatches
 from memguard.integrations.trainers.huggingface_stack import Host, find_host
 from memguard.integrations.trainers.trackers import Scalars
-from memguard.options import Options, disabled
+from memguard.options import Options, OptionValues, disabled, lists_options
 from memguard.probes.graphs.stem import is_compiled
 from memguard.stats import Stage
 
@@ -35,6 +37,7 @@ logger = logging.getLogger("memguard")
 _running: list[MemGuardCallback] = []
 
 
+@lists_options
 class MemGuardCallback(Answers, TrainerCallback):  # type: ignore[misc]
     """Guards a Trainer of transformers: ``Trainer(..., callbacks=[MemGuardCallback()])``.
 
@@ -50,7 +53,7 @@ class MemGuardCallback(Answers, TrainerCallback):  # type: ignore[misc]
         ValueError, TypeError: An option is not known or not valid.
     """
 
-    def __init__(self, *, quiet: bool = False, **options: Any) -> None:
+    def __init__(self, *, quiet: bool = False, **options: Unpack[OptionValues]) -> None:
         Answers.__init__(self, quiet=quiet)
         self._options = Options.make("quiet", **options)
         self._given = options
@@ -184,6 +187,7 @@ class MemGuardCallback(Answers, TrainerCallback):  # type: ignore[misc]
                 rank=args.process_index,
                 world_size=args.world_size,
             )
+            session.handle = weakref.ref(self)
             session.open()
         except (ValueError, torch.OutOfMemoryError):
             raise  # no such device, or what is there already does not fit the virtual one: the user's business

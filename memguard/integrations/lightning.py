@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from typing_extensions import Unpack
 
 from memguard.integrations.progress import ProgressText
 from memguard.integrations.session import Session
@@ -30,7 +31,7 @@ from memguard.integrations.trainers.trainer import (
     positive,
     tensorboard_writer,
 )
-from memguard.options import Options, disabled, given_logdir
+from memguard.options import Options, OptionValues, disabled, given_logdir, lists_options
 from memguard.stats import Stage
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ _CHECKPOINT = Stage.CHECKPOINT  # an attribute of an enumeration takes a search
 _PLACELESS = "nothing is written to disk in a test suite, unless MEMGUARD_LOGDIR says where"
 
 
+@lists_options
 class MemGuardMixin(Answers):
     """Guards a Lightning Trainer: ``Trainer(callbacks=[memguard.MemGuard()])``.
 
@@ -59,7 +61,7 @@ class MemGuardMixin(Answers):
         ValueError, TypeError: An option is not known or not valid.
     """
 
-    def __init__(self, *, quiet: bool = False, forecast: bool = False, **options: Any) -> None:
+    def __init__(self, *, quiet: bool = False, forecast: bool = False, **options: Unpack[OptionValues]) -> None:
         Answers.__init__(self, quiet=quiet)
         self._options = Options.make("quiet", "forecast", **options)
         self._given, self._wants_forecast = options, forecast
@@ -104,6 +106,7 @@ class MemGuardMixin(Answers):
             world_size=trainer.world_size,
             record=not (trainer.fast_dev_run or placeless),
         )
+        self._session.handle = weakref.ref(self)
         self._place = self._session.logdir
         if placeless:
             self._session.recorder.summary.notes.append(_PLACELESS)

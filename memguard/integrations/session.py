@@ -57,7 +57,9 @@ from memguard.stats import BatchRecord, Run, SlowStats, Stage
 from memguard.summary import Summary
 
 if TYPE_CHECKING:
+    from memguard.integrations.guard import Guard
     from memguard.integrations.loop.express import Express
+    from memguard.integrations.trainers.answers import Answers
 
 # Sessions that are open in this process, innermost last: `Session.open` adds, `Session.close` takes away.
 _open: list[Session] = []
@@ -108,6 +110,8 @@ class Session:
         record: bool = True,
     ) -> None:
         self.options = options
+        self.handle: Callable[[], Guard | Answers | None] | None = None
+        """Weakly, what its user holds: set by who makes the session."""
         self.launch = launch = find_launch(rank, world_size)
         rank, world_size = launch.rank, launch.world_size
         name = launch.run or time.strftime("%Y%m%d-%H%M%S")

@@ -10,10 +10,13 @@ from typing import Any, TypeVar, overload
 
 import torch
 from torch import nn
+from typing_extensions import Unpack
 
 from memguard.errors import MemGuardError
 from memguard.integrations.guard import Guard, check_model
-from memguard.options import Options, disabled
+from memguard.integrations.session import open_sessions
+from memguard.integrations.trainers.answers import Answers
+from memguard.options import Options, OptionValues, disabled, lists_options
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -21,13 +24,14 @@ ModelT = TypeVar("ModelT", bound=nn.Module)
 _wrapped: list[Guard] = []
 
 
+@lists_options
 def watch(
     model: nn.Module | Iterable[nn.Module] | None = None,
     optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
     *,
     writer: Any = None,
     quiet: bool = False,
-    **options: Any,
+    **options: Unpack[OptionValues],
 ) -> Guard:
     """A guard for a plain loop, with a visible handle: ``with memguard.watch(model, optimizer) as guard: ...``.
 
@@ -52,7 +56,8 @@ def watch(
     return Guard(models, optimizers, Options.make("writer", "quiet", **options), writer=writer, quiet=quiet)
 
 
-def wrap(model: ModelT, *, writer: Any = None, quiet: bool = False, **options: Any) -> ModelT:
+@lists_options
+def wrap(model: ModelT, *, writer: Any = None, quiet: bool = False, **options: Unpack[OptionValues]) -> ModelT:
     """Guards a model in a loop that stays as it is; the same object comes back, with hooks attached.
 
     Several models wrapped in one process share one guard, and its options: a further one joins it without any, or with
@@ -87,6 +92,19 @@ def wrap(model: ModelT, *, writer: Any = None, quiet: bool = False, **options: A
     _wrapped.append(guard)
     atexit.register(_program_ends)
     return model
+
+
+def current() -> Guard | Answers | None:
+    """The handle of the run that is open in this process: of `wrap`, `watch`, `MemGuard` or ``memguard run``.
+
+    It has ``records``, ``findings`` and ``summary()``. Of several runs it is the one that was opened last; None where
+    none is open.
+    """
+    for session in reversed(open_sessions()):
+        handle = session.handle() if session.handle is not None else None
+        if handle is not None:
+            return handle
+    return None
 
 
 @overload
