@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import memguard
 from memguard.commands.parsers import HelpFormatter, epilog
 from memguard.errors import MemGuardError
+from memguard.options import did_you_mean
 from memguard.printable import printable
 
 _COMMANDS = ("run", "demo", "report", "snapshot", "forecast", "check", "rules", "explain", "doctor")
@@ -31,9 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words:
         parser.print_help(sys.stderr)
         return 2
+    if not words[0].startswith("-") and words[0] not in _COMMANDS:
+        near = did_you_mean(words[0], _COMMANDS)
+        print(f"memguard: there is no command {words[0]!r}{near}; {', '.join(_COMMANDS)} are", file=sys.stderr)
+        return 2
     given, unknown = parser.parse_known_args(arguments)
     if unknown:
-        given.parser.error(f"unrecognized arguments: {' '.join(unknown)}")  # with the command's own usage
+        near = did_you_mean(unknown[0].partition("=")[0], given.parser._option_string_actions)
+        given.parser.error(f"unrecognized arguments: {' '.join(unknown)}{near}")  # with the command's own usage
     try:
         return int(given.run(given))
     except BrokenPipeError:  # the reader of our output left, as `head` does

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import json
 import os
 import platform
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+import memguard
 from memguard.commands.output import tell
 from memguard.commands.parsers import add_parser
 from memguard.units import format_bytes
@@ -28,18 +30,33 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
         "what can be measured here, and known traps",
         "Tells what this environment can measure, and the traps known to lie in it.",
     )
+    parser.add_argument("--json", action="store_true", help="the same as JSON on stdout")
     parser.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> int:
     """Prints the diagnosis; returns 0, traps or not."""
-    tell(f"Python {platform.python_version()} on {platform.system()} {platform.release()}, {platform.machine()}")
+    from memguard.backends import diagnosis
+
     versions = {name: version for name in _PACKAGES if (version := _version(name)) is not None}
+    if given.json:
+        system = {"system": platform.system(), "release": platform.release(), "machine": platform.machine()}
+        measured = [*diagnosis.devices(), *_host()]
+        data = {
+            "version": 1,
+            "memguard": memguard.__version__,
+            "python": platform.python_version(),
+            **system,
+            "packages": versions,
+            "measured": measured,
+            "hints": [*_hints(versions)],
+        }
+        tell(json.dumps(data, indent=2))
+        return 0
+    tell(f"Python {platform.python_version()} on {platform.system()} {platform.release()}, {platform.machine()}")
     tell("Packages: " + ", ".join(f"{name} {version}" for name, version in versions.items()))
     tell()
     tell("What can be measured here:")
-    from memguard.backends import diagnosis
-
     for line in (*diagnosis.devices(), *_host()):
         tell(f"  {line}")
     hints = [*_hints(versions)]

@@ -34,3 +34,19 @@ def writable(name: str | None) -> Path | None:
     else:
         return path
     raise MemGuardError(f"{name} cannot be written: {reason}")
+
+
+def check_directory(name: str | None) -> None:
+    """Whether a directory that an option names can be written to, or made.
+
+    Raises:
+        MemGuardError: It cannot, as far as can be told without making it.
+    """
+    if name is None:
+        return
+    path = Path(name).absolute()
+    there = next(each for each in (path, *path.parents) if each.exists())
+    if not there.is_dir():
+        raise MemGuardError(f"{name} cannot be a directory: {there} is a file")
+    if not os.access(there, os.W_OK):
+        raise MemGuardError(f"{name} cannot be written: permission denied in {there}")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from memguard.commands.defaults import SEVERITY, project_defaults
 from memguard.commands.output import tell, writable
 from memguard.commands.parsers import add_parser
 from memguard.errors import MemGuardError
@@ -64,6 +65,7 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
 def run(given: argparse.Namespace) -> int:
     """Reports, and returns 0; 1 where --fail-on says so."""
     page, kept = writable(given.html), writable(given.write_baseline)
+    given.fail_on = given.fail_on or project_defaults().get(SEVERITY)
     conditions = [Condition.parse(text) for text in given.fail_if]
     found = load_run(given.logdir)
     other = _other(given.compare) if given.compare else None

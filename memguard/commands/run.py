@@ -7,9 +7,10 @@ import json
 import operator
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
+from memguard.commands.defaults import SEVERITY, project_defaults
+from memguard.commands.output import check_directory, writable
 from memguard.commands.parsers import add_parser
 
 _TEXT_OPTIONS = {
@@ -77,13 +78,18 @@ def run(given: argparse.Namespace) -> int:
     from memguard.summary import Summary
 
     options = {name: getattr(given, name) for name in (*_TEXT_OPTIONS, *_FLAGS, "log_every", "rules", "ignore")}
-    options = {name: value for name, value in options.items() if value is not None}
+    given_by_project = project_defaults()
+    given_by_project.pop(SEVERITY, None)
+    options = {**given_by_project, **{name: value for name, value in options.items() if value is not None}}
     options.setdefault("validation", "warn")
     for name in ("rules", "ignore"):
-        if name in options:
+        if isinstance(options.get(name), str):
             options[name] = [part.strip() for part in options[name].split(",") if part.strip()]
     if str(options.get("empty_cache", "")).isdigit():
         options["empty_cache"] = int(options["empty_cache"])
+    report = writable(given.json)
+    report = report.absolute() if report is not None else None  # the script may change its directory
+    check_directory(given.logdir)
     make_detectors(rules=options.get("rules"), ignore=options.get("ignore", ()))
     code, summaries = run_script(given.target, given.arguments, options, module=given.module)
     launch = read_launch()
@@ -99,9 +105,9 @@ def run(given: argparse.Namespace) -> int:
         print(closing_text(launch, summary, ranks=max(len(starts), 1)), file=sys.stderr)
     elif not disabled():
         print("memguard: this program called no model; there is nothing to report.", file=sys.stderr)
-    if given.json:
+    if report is not None:
         try:
-            Path(given.json).write_text(json.dumps({**summary.to_json(), "ranks": []}, indent=2, default=str) + "\n")
+            report.write_text(json.dumps({**summary.to_json(), "ranks": []}, indent=2, default=str) + "\n")
         except OSError as error:
             print(f"memguard: {given.json} could not be written: {error.strerror or error}", file=sys.stderr)
     return code

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from memguard.detectors.acts import ACTS
 from memguard.detectors.explanation import Explanation
 from memguard.detectors.interface import Detector
+from memguard.options import did_you_mean
 
 
 def choose(
@@ -42,7 +43,8 @@ def find(detectors: tuple[type[Detector], ...], text: str) -> list[type[Detector
     if not found:
         acts, rules = [(act.code, act.name) for act in ACTS], [(kind.code, kind.name) for kind in detectors]
         valid = ", ".join(f"{code} {name}" for code, name in acts + rules)
-        raise ValueError(f"there is no rule {text!r}; the rules are {valid}")
+        near = did_you_mean(wanted.lower(), [name for _, name in acts + rules])  # codes are all near each other
+        raise ValueError(f"there is no rule {text!r}{near}; the rules are {valid}")
     return found
 
 
