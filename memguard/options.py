@@ -142,8 +142,9 @@ class Options:
                 )
             if name not in known:
                 valid = [*known, *besides]
+                near = did_you_mean(name, valid).strip(" ()")
                 raise TypeError(
-                    f"memguard has no option {name!r}{did_you_mean(name, valid)}; the options are {', '.join(valid)}"
+                    f"{near}{' ' if near else ''}memguard has no option {name!r}; the options are {', '.join(valid)}"
                 )
         return cls(**settings)
 
