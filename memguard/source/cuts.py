@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from typing import final
 
@@ -57,9 +58,8 @@ def cuts_of(model: SourceModel, name: str) -> set[int]:
     """The ids of the nodes that cut the graph of what a name holds, or may: what they give may come back to it."""
     found: set[int] = set()
     cutting = [part for part in model.all_of(ast.Attribute) if _is_cutting(part)]
-    flow = _Flow(model) if cutting else None
-    for part in cutting if flow is not None else ():
-        assert flow is not None
+    for part in cutting:
+        flow = _flow_of(model)
         statement = flow.statements[id(part)]
         if last_part(part.value) != name and not _is_part_of(part.value, statement, name):
             continue
@@ -68,6 +68,11 @@ def cuts_of(model: SourceModel, name: str) -> set[int]:
         if not (stays and reached) or flow.comes_to(name, reached):
             found.add(id(part))  # also where it is an argument, returned, asked for
     return found
+
+
+@functools.lru_cache(maxsize=4)
+def _flow_of(model: SourceModel) -> _Flow:
+    return _Flow(model)
 
 
 def _is_cutting(node: ast.AST) -> bool:
