@@ -59,7 +59,8 @@ def severity_of(claim: Claim, run: Run) -> Severity | None:
     nbytes = claim.bytes
     if nbytes is None:
         return severity
-    if severity is Severity.INFO and not grows and nbytes < WORD_SHARE * limit:
+    most = nbytes + (claim.bytes_per_batch or 0) * (claim.batches_left or 0)
+    if severity is Severity.INFO and (not grows or claim.ends) and most < WORD_SHARE * limit:
         return None
     stays = grows or claim.evidence is Evidence.HELD
     of_peak = nbytes >= PEAK_SHARE * (run.peak_bytes or limit) and nbytes >= NOTABLE_SHARE * limit

@@ -56,6 +56,8 @@ class Claim:
     """Batches to come that bring more, where known; None asks the run."""
     is_limited: bool = False
     """Whether it will not hold more than there is room for, whatever share it takes: a replay memory, an average."""
+    ends: bool = False
+    """Whether it is let go where the pass over the data ends."""
     names: tuple[str, ...] = ()
     """Other names, like ``step() 'loss'``, whose memory is the same."""
     explains: tuple[tuple[str, str | None, int | None, str | None], ...] = field(default=(), compare=False)

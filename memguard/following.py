@@ -58,13 +58,14 @@ class Followed:
         fact: As it was measured.
         end_bytes: What was allocated after the newest batch of its stage then; None where nobody counts.
         span: Batches of its stage in which its memory came.
+        lag: Batches of its stage since the last of those, whose memory was too young to be told of.
     """
 
-    __slots__ = ("_at_end", "_batch", "_end", "_highest", "_is_over", "_later", "_span", "_told_later", "fact")
+    __slots__ = ("_at_end", "_batch", "_end", "_highest", "_is_over", "_lag", "_later", "_span", "_told_later", "fact")
 
-    def __init__(self, fact: Fact, end_bytes: int | None, span: int) -> None:
+    def __init__(self, fact: Fact, end_bytes: int | None, span: int, lag: int = 0) -> None:
         self.fact = fact
-        self._at_end, self._span = end_bytes, max(span, 1)
+        self._at_end, self._span, self._lag = end_bytes, max(span, 1), lag
         self._end = self._highest = end_bytes
         self._later = self._told_later = 0
         self._batch = fact.batch
@@ -94,12 +95,17 @@ class Followed:
         rate, rise = _rate(self.fact, self._span), self._rise()
         if not self._later or rate is None:
             return self.fact
-        more = rate * self._later
+        more, share = rate * self._later, 1.0
         if rise is not None and not isinstance(self.fact, KeptOnHost):
             if more > 0 and rise < EXPLAINED * more:
                 return self.fact
-            more = min(more, float(rise)) if more > 0 else more
-        return _grown(self.fact, self._later / self._span, round(more), self._batch)
+            share = min(rise / more, 1.0) if more > 0 else 1.0
+        had, late = _bytes_of(self.fact), rate * self._lag
+        if self._later >= self._span:  # where each holds less than it seemed, others hold the rest too
+            more = share * (had + late + more) - had
+        else:
+            more = late + share * more
+        return _grown(self.fact, (self._later + self._lag) / self._span, round(more), self._batch)
 
     def _rise(self) -> int | None:
         if self._at_end is None or self._end is None:
@@ -131,9 +137,11 @@ class Following:
             return fact
         if isinstance(fact, RetainedGraphs):
             fact = self._whole(fact)
-        span = self._batches.between(fact.stage, _first_batch(fact), fact.batch)
+        last = fact.last_batch if isinstance(fact, RetainedGraphs) else fact.batch
+        span = self._batches.between(fact.stage, _first_batch(fact), last)
+        lag = self._batches.between(fact.stage, last + 1, fact.batch)
         key = (type(fact), fact.stage, fact.place.file, fact.place.line, fact.place.holder)
-        self._followed[key] = Followed(fact, self._ends.get(fact.stage), span)
+        self._followed[key] = Followed(fact, self._ends.get(fact.stage), span, lag)
         return fact
 
     def doubled(self) -> Iterator[Fact]:
@@ -156,6 +164,12 @@ class Following:
             return fact
         nbytes = None if fact.bytes is None else round(times * fact.bytes)
         return replace(fact, graphs=round(times * fact.graphs), bytes=nbytes, followed=0)
+
+
+def _bytes_of(fact: Fact) -> int:
+    if isinstance(fact, ViewsPinStorage):
+        return fact.pinned_bytes
+    return fact.bytes or 0 if isinstance(fact, (RetainedGraphs, KeptOutputs, KeptOnHost)) else 0
 
 
 def _first_batch(fact: Fact) -> int:

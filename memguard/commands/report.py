@@ -92,6 +92,8 @@ def run(given: argparse.Namespace) -> int:
     if failures:
         return 1
     worst = {finding.severity for finding in found.summary.findings}
+    if found.summary.oom is not None:
+        worst.add(Severity.CRITICAL)  # whatever was found before
     if given.fail_on and any(Severity(given.fail_on) <= severity for severity in worst):
         return 1
     return 0

@@ -7,9 +7,9 @@ from typing import final
 
 from memguard.claims import Claim, Evidence
 from memguard.detectors.interface import Detector
-from memguard.detectors.kept_storage import MIN_BATCHES, never_stops, who_keeps
+from memguard.detectors.kept_storage import MIN_BATCHES, never_stops, what_is_kept, who_keeps
 from memguard.detectors.ratchet import Outlook
-from memguard.detectors.telling import from_fact, holder, in_memory, plural, so_far
+from memguard.detectors.telling import from_fact, holder, in_memory, so_far
 from memguard.facts import Fact, KeptOutputs
 from memguard.findings import Severity
 from memguard.stats import Run
@@ -40,7 +40,7 @@ class KeptCaches:
             fact,
             run,
             Severity.WARNING if never_stops(fact, run) else Severity.INFO,
-            f"{who_keeps(fact)} {fact.what or plural(fact.tensors, 'tensor')} since batch {fact.first_batch} "
+            f"{who_keeps(fact)} {what_is_kept(fact)} since batch {fact.first_batch} "
             f"{in_memory(run)}, and is a cache: {format_bytes(fact.bytes)}{so_far(run)}, "
             f"{format_bytes(fact.bytes_per_batch)} more with every batch. If its keys hardly ever come twice, it never "
             "stops growing.",

@@ -134,7 +134,7 @@ class OutputsAccumulate(Detector):
             self._floor = self._floor or TrainingFloor(Ratchet(warm_up=max(WARM_UP - fact.batch, 0)))
         if self._snapshots.explain(fact) is not None and not (fact.bounded and self._overflows(fact, run, left)):
             return  # MG308 tells of them
-        what = fact.what or (f"the states of {fact.metric}" if fact.metric else plural(fact.tensors, "tensor"))
+        what = f"the states of {fact.metric}" if fact.metric and not fact.what else what_is_kept(fact)
         if fact.numbers:
             what = f"{plural(fact.tensors, 'number')}, each with the storage it was computed in,"
         if severity is not Severity.INFO:
@@ -160,6 +160,7 @@ class OutputsAccumulate(Detector):
             since=fact.first_batch,
             batches_left=left if left is not None else 0,
             is_limited=beside is not None or self._fits(fact, run),
+            ends=fact.bounded and not fact.survived_epochs,
         )
 
     @staticmethod
@@ -215,6 +216,11 @@ class OutputsAccumulate(Detector):
         if newest is None or newest.index is None or length is None:
             return None
         return max(length - newest.index - 1, 0)
+
+
+def what_is_kept(fact: KeptOutputs) -> str:
+    """What it keeps, and how many."""
+    return fact.what.replace("{count}", f"{fact.tensors:,}") if fact.what else plural(fact.tensors, "tensor")
 
 
 def who_keeps(fact: KeptOutputs | KeptResults, beside: str | None = None) -> str:

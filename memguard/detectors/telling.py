@@ -63,6 +63,7 @@ def from_fact(
     since: int | None = None,
     batches_left: int | None = None,
     is_limited: bool = False,
+    ends: bool = False,
     names: tuple[str, ...] = (),
 ) -> Claim:
     """A claim at the place of a fact.
@@ -82,6 +83,7 @@ def from_fact(
         since: Batch from which on they came.
         batches_left: Batches to come that bring more, where known.
         is_limited: Whether it will never be more than there is room for.
+        ends: Whether it is let go where the pass over the data ends.
         names: Other names that hold the same memory.
     """
     place = fact.place
@@ -106,6 +108,7 @@ def from_fact(
         since=since,
         batches_left=batches_left,
         is_limited=is_limited,
+        ends=ends,
         names=names,
     )
 

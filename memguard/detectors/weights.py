@@ -17,6 +17,8 @@ from memguard.stats import Run, limit_of
 from memguard.units import format_bytes
 
 MIN_GRADIENT_SHARE = 0.05
+SETS_PEAK = 0.98
+"""Of the highest peak, which a forward must reach for what it finds alive to set that peak."""
 NEARLY_FULL = 0.85
 """Share of the device above which the gradients' room decides whether a batch fits."""
 LARGE_SHARE = 0.2
@@ -165,7 +167,7 @@ def _lie(copies: ModelCopies, run: Run) -> str:
 class StaleGradient(Detector):
     """Gradients are alive through the whole forward.
 
-    What: at the end of a forward the gradients of the last step still exist: ``zero_grad()`` comes after the forward,
+    What: the peak comes in the forward, while the gradients of the last step exist: ``zero_grad()`` comes after it,
     or it fills them with zeros (``set_to_none=False``, or ``p.grad.zero_()`` in a loop that steps by hand).
 
     Why it matters: they add the size of the trainable parameters to the activations, at the moment of the peak.
@@ -182,20 +184,8 @@ class StaleGradient(Detector):
         peak = run.peak_bytes or 0
         if not isinstance(fact, StaleGradients) or fact.bytes < MIN_GRADIENT_SHARE * peak:
             return
-        if fact.lightning:
-            yield from_fact(
-                self,
-                fact,
-                run,
-                Severity.INFO,
-                f"the last step's gradients ({format_bytes(fact.bytes)}) live through training_step: Lightning "
-                "zeroes them between training_step and backward. That is its order of calls, not a fault of yours.",
-                "if that room matters, and gradients are not accumulated, call optimizer.zero_grad() in "
-                "on_train_batch_end.",
-                nbytes=fact.bytes,
-                evidence=Evidence.PEAK,
-            )
-            return
+        if fact.lightning or (fact.peak_bytes is not None and fact.peak_bytes < SETS_PEAK * peak):
+            return  # Lightning's own order of calls; or the peak comes when they are gone
         limit = limit_of(run)
         # A peak that comes later, in the optimizer's step, has gradients of its own: the old ones are gone by then.
         needed = limit is not None and min(peak, fact.peak_bytes or peak) >= NEARLY_FULL * limit

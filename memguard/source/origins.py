@@ -110,12 +110,11 @@ class _Origin:
             yield from self._kept(child, numbers)
 
     def _numbers_beside(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Numbers in a tuple, list or dict that is stored as such: ``best.append((loss.item(), weights))``."""
+        """Numbers in a tuple, a dict or an object that is stored as such: ``best.append((loss.item(), weights))``."""
         stored = node.value if isinstance(node, (*ASSIGNMENTS, ast.Expr)) else node
         waiting = list(stored.args) if isinstance(node, ast.Expr) and isinstance(stored, ast.Call) else [stored]
         for display in waiting:
-            if isinstance(display, (ast.Tuple, ast.List, ast.Dict)):
-                elements = display.values if isinstance(display, ast.Dict) else display.elts
+            if elements := _elements_of(display):
                 found = [element for element in elements if self._is_number(element, MAX_DEPTH)]
                 yield from found if len(found) < len(elements) else ()
                 waiting += [element for element in elements if element not in found]
@@ -133,6 +132,17 @@ class _Origin:
         targets = ((target, one) for one in self._assigned for target in one.targets)
         given = [one.value for target, one in targets if isinstance(target, ast.Name) and target.id == node.id]
         return bool(given) and all(self._is_number(value, depth - 1) for value in given)
+
+
+def _elements_of(display: ast.AST | None) -> list[ast.expr]:
+    """What is put together: the elements of a tuple, list or dict, and what a ``dict(...)`` or an object is made of."""
+    if isinstance(display, (ast.Tuple, ast.List)):
+        return display.elts
+    if isinstance(display, ast.Dict):
+        return display.values
+    if isinstance(display, ast.Call) and (called_name(display) == "dict" or _is_object(display)):
+        return [*display.args, *(keyword.value for keyword in display.keywords)]
+    return []
 
 
 def _is_object(value: ast.AST) -> bool:

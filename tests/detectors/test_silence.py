@@ -123,11 +123,10 @@ def test_losses_with_the_storage_of_their_elements_warn_where_it_is_much(mib: in
 
 
 def test_mild_cases_are_remarks() -> None:
-    """An average of weights, bounded outputs, small gradients, Lightning's order and evaluation's autocast are INFO."""
+    """An average of weights, bounded outputs and evaluation's autocast are INFO."""
     mild = {
         "MG308": told_by(ModelCopies(**AT, copies=1, bytes=GIB, averaged=True)),
-        "MG301": told_by(KeptOutputs(**AT, tensors=20, first_batch=0, bytes=MIB, bytes_per_batch=50_000.0)),
-        "MG309": told_by(record(7), StaleGradients(**AT, bytes=2 * GIB, zeroed=False, lightning=True)),
+        "MG301": told_by(KeptOutputs(**AT, tensors=20, first_batch=0, bytes=GIB // 4, bytes_per_batch=50_000.0)),
         "MG311": told_by(AutocastOpen(**{**AT, "stage": Stage.VALIDATION}, batches=20)),
         "MG603": told_by(RankPeaks(**AT, peaks=((0, 20 * GIB), (1, 12 * GIB)))),
     }
@@ -142,8 +141,8 @@ def test_old_gradients_are_a_warning_where_their_room_is_needed() -> None:
     (full,) = judge(RULES["MG309"](), record(7, allocated_peak_bytes=23 * GIB), fact)
     assert (roomy.severity, full.severity) == (Severity.INFO, Severity.WARNING)
     early = replace(fact, peak_bytes=12 * GIB)  # the peak comes after the forward
-    (later,) = judge(RULES["MG309"](), record(7, allocated_peak_bytes=23 * GIB), early)
-    assert later.severity is Severity.INFO
+    assert judge(RULES["MG309"](), record(7, allocated_peak_bytes=23 * GIB), early) == []
+    assert judge(RULES["MG309"](), record(7), replace(fact, lightning=True)) == []  # its own order of calls
 
 
 def test_a_pile_of_copies_is_a_warning_where_it_matters() -> None:
@@ -208,7 +207,7 @@ def test_what_was_told_as_bounded_is_critical_when_it_will_not_fit() -> None:
 
 def test_what_never_ends_is_critical_after_the_same_batches_whenever_it_was_remarked_on() -> None:
     """Six windows after the first 32 batches, though the remark came in the eighteenth: a cache that never hits."""
-    remarked = KeptOutputs(**{**AT, "batch": 17}, tensors=12, first_batch=5, bytes=0, bytes_per_batch=90.0 * MIB)
+    remarked = KeptOutputs(**{**AT, "batch": 17}, tensors=12, first_batch=5, bytes=GIB, bytes_per_batch=90.0 * MIB)
     growth = [record(i, allocated_end_bytes=4 * GIB + 90 * i * MIB) for i in range(160)]
     mild, critical = judge(RULES["MG301"](), *growth[:17], remarked, *growth[17:])
     assert (mild.severity, critical.severity) == (Severity.INFO, Severity.CRITICAL)

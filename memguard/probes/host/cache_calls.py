@@ -78,6 +78,10 @@ def _counted(original: Callable[..., Any]) -> Callable[..., Any]:
     return empty_cache
 
 
+_OWN_HABITS = frozenset({"memguard", "lightning", "lightning_fabric", "pytorch_lightning"})
+"""Packages that call it by themselves, as Lightning's search for a batch size does: no line of the user's to change."""
+
+
 @final
 class CacheCallsProbe(Probe):
     """Counts the calls while installed."""
@@ -129,7 +133,7 @@ class CacheCallsProbe(Probe):
 
     def _count(self, caller: FrameType | None, seconds: float) -> None:
         name = str(caller.f_globals.get("__name__", "")) if caller is not None else ""
-        if name.partition(".")[0] == "memguard" or name == "torch.cuda.graphs":
+        if name.partition(".")[0] in _OWN_HABITS or name == "torch.cuda.graphs":
             return  # the capture of a CUDA graph begins with one
         while caller is not None and not is_user_frame(caller):
             caller = caller.f_back

@@ -125,7 +125,7 @@ class GrownContainers:
             bytes=growth.bytes * elements // growth.elements,
             bytes_per_batch=growth.bytes / batches,
             bounded=self._is_bounded(growth),
-            what="elements of several tensors" if len(growth.newest) > 1 else None,
+            what="{count} elements of several tensors" if len(growth.newest) > 1 else None,
             numbers=growth.numbers,
             weights=growth.weights,
             capacity=None if outgrew(growth.length, growth.capacity) else growth.capacity,

@@ -109,7 +109,7 @@ def _of_tensor(watch: Watch, place: Place, found: ObjectGrowth) -> Fact | None:
         bytes=found.bytes,
         bytes_per_batch=found.bytes / found.batches,
         bounded=bool(bounds_of(place.file, place.line, place.holder, evaluates=watch.stage.evaluates)),
-        what=f"tensors of {found.batches} batches",
+        what="tensors of {count} batches",
     )
 
 

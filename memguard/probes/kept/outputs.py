@@ -234,7 +234,7 @@ class OutputsProbe(Probe):
             bytes_per_batch=rate,
             bounded=bounded,
             cached=is_cache(place.file, place.line, place.holder),
-            what=f"tensors of {len(batches)} batches",
+            what="tensors of {count} batches",
             remedy=_PREDICTIONS if (place.holder or "").endswith("._trainer") else None,
         )
         watch.kept.append(fact)

@@ -1,0 +1,113 @@
+"""What was told of is followed through the records: final counts, bytes and ranges, as the floor bears them out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from memguard.facts import Fact, KeptOutputs, Place, RetainedGraphs
+from memguard.following import Batches, Following
+from memguard.stats import BatchRecord, Stage
+
+KIB = 1024
+PLACE = Place(file="train.py", line=6, holder="kept")
+GRAPHS = RetainedGraphs(
+    batch=10, stage=Stage.TRAIN, place=PLACE, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3, bytes=320 * KIB
+)
+KEPT = KeptOutputs(
+    batch=9,
+    stage=Stage.VALIDATION,
+    place=PLACE,
+    tensors=10,
+    first_batch=0,
+    bytes=100 * KIB,
+    bytes_per_batch=10.0 * KIB,
+)
+
+
+def run(follow: Following, first: int, last: int, each: int, *, stage: Stage = Stage.TRAIN, begin: int = 0) -> None:
+    """Batches from one number to another, each of which leaves so many bytes more."""
+    for batch in range(first, last + 1):
+        end = begin + each * (batch - first + 1)
+        record = BatchRecord(batch=batch, stage=stage, time=0.0, seconds=0.1, allocated_end_bytes=end)
+        follow.observe([(record,)])
+
+
+def newest(follow: Following) -> Fact:
+    (fact,) = follow.newest()
+    return fact
+
+
+def graphs_after(each: int) -> RetainedGraphs:
+    """What is told of 600 batches, each of which leaves so many bytes."""
+    follow = Following()
+    run(follow, 0, 10, 40 * KIB)
+    follow.learn(GRAPHS)
+    run(follow, 11, 599, each, begin=11 * 40 * KIB)
+    fact = newest(follow)
+    assert isinstance(fact, RetainedGraphs)
+    return fact
+
+
+def test_at_the_end_all_graphs_are_counted() -> None:
+    """Six hundred of 40 KiB, though eight were seen when it was told."""
+    fact = graphs_after(40 * KIB)
+    assert abs(fact.graphs - 600) <= 6 and fact.last_batch == 599
+    assert fact.bytes is not None and abs(fact.bytes - 600 * 40 * KIB) <= 0.02 * 600 * 40 * KIB
+
+
+def test_what_was_let_go_since_stays_as_it_was_told() -> None:
+    """Where the floor does not rise by half of it, nothing more came."""
+    assert graphs_after(0) == GRAPHS
+
+
+def test_graphs_that_share_what_they_hold_are_no_larger_than_the_floor_shows() -> None:
+    """Inputs that a list of the program's has anyway are in each graph, and come with none."""
+    fact = graphs_after(30 * KIB)
+    assert abs(fact.graphs - 600) <= 6
+    assert fact.bytes is not None and abs(fact.bytes - 600 * 30 * KIB) <= 0.02 * 600 * 30 * KIB
+
+
+def test_graphs_of_batches_that_nobody_followed_are_counted_too() -> None:
+    """Of every fourth batch a graph was looked for, and there: it is there of all."""
+    follow = Following()
+    run(follow, 0, 99, 40 * KIB)
+    fact = follow.learn(replace(GRAPHS, batch=99, graphs=25, last_batch=99, bytes=25 * 40 * KIB, followed=25))
+    assert isinstance(fact, RetainedGraphs)
+    assert (fact.graphs, fact.bytes) == (100, 100 * 40 * KIB)
+
+
+@pytest.mark.parametrize(("survived", "tensors"), [(0, 80), (2, 160)])
+def test_what_ends_with_its_pass_is_counted_to_the_pass_s_end(survived: int, tensors: int) -> None:
+    """A list that is cleared where the epoch ends; one that outlives it goes on."""
+    follow = Following()
+    run(follow, 0, 9, 10 * KIB, stage=Stage.VALIDATION)
+    follow.learn(replace(KEPT, survived_epochs=survived))
+    run(follow, 10, 79, 10 * KIB, stage=Stage.VALIDATION, begin=100 * KIB)
+    run(follow, 80, 89, 0)
+    run(follow, 90, 169, 10 * KIB, stage=Stage.VALIDATION, begin=800 * KIB)
+    fact = newest(follow)
+    assert isinstance(fact, KeptOutputs) and fact.tensors == tensors
+
+
+def test_what_doubles_is_told_anew_while_the_run_goes_on() -> None:
+    """At twice, four times and eight times the batches; not in between."""
+    follow, told = Following(), 0
+    run(follow, 0, 10, 40 * KIB)
+    follow.learn(GRAPHS)
+    for batch in range(11, 100):
+        run(follow, batch, batch, 40 * KIB, begin=batch * 40 * KIB)
+        told += len(list(follow.doubled()))
+    assert 3 <= told <= 4
+
+
+def test_batches_are_counted_by_stage() -> None:
+    """However they alternate."""
+    batches = Batches()
+    for first, stage in ((0, Stage.TRAIN), (10, Stage.VALIDATION), (15, Stage.TRAIN)):
+        batches.observe(stage, first, 5 if stage is Stage.VALIDATION else 10)
+    assert batches.between(Stage.TRAIN, 0, 24) == 20
+    assert batches.between(Stage.TRAIN, 8, 16) == 4
+    assert batches.between(Stage.VALIDATION, 0, 100) == 5
+    assert batches.between(Stage.TEST, 0, 100) == 0

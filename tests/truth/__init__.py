@@ -1,0 +1,1 @@
+"""What memguard says of a program beside an independent count of the same."""

@@ -1,0 +1,148 @@
+"""Counts what a name in a script holds at the end: by a dispatch mode and by letting go of it. Nothing of memguard's.
+
+Run as ``python -m tests.truth.count SCRIPT FUNCTION HOLDER``; prints ``{"count": elements, "bytes": bytes}`` as JSON,
+null where nothing of that name was met. Whenever the function that has the name returns, and at the end of the script,
+a fork of the process drops what the name holds; by how much the live storages became less is what it held.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import gc
+import io
+import json
+import os
+import runpy
+import sys
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+_CONTAINERS = (list, dict, set, collections.deque)
+
+
+class Storages(TorchDispatchMode):
+    """Knows the storage of every tensor that an operator gave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu":
+                with contextlib.suppress(NotImplementedError, RuntimeError):
+                    storage = leaf.untyped_storage()
+                    self._known[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        return out
+
+    def live_bytes(self) -> int:
+        """Bytes of those that are alive."""
+        gc.collect()
+        self._known = {key: one for key, one in self._known.items() if not one[0].expired()}
+        return sum(nbytes for _, nbytes in self._known.values())
+
+
+class Counter:
+    """Looks at a name whenever the function that has it returns.
+
+    Args:
+        script: The program's file.
+        function: Where the name is, like ``main`` or ``Meter.update``; ``<module>`` is the script itself.
+        holder: Like ``history`` or ``Meter.values``.
+        storages: Who knows what is alive.
+    """
+
+    def __init__(self, script: str, function: str, holder: str, storages: Storages) -> None:
+        self._script, self._storages = os.path.realpath(script), storages
+        self._function, self._holder = function.rpartition(".")[2], holder
+        self.newest: dict[str, int] | None = None
+
+    def profile(self, frame: FrameType, event: str, arg: object) -> None:
+        """Called by Python for each call and return."""
+        if event != "return" or os.path.realpath(frame.f_code.co_filename) != self._script:
+            return
+        outer = frame.f_back
+        is_outermost = outer is not None and outer.f_code.co_name == "<module>"
+        if is_outermost or (frame.f_code.co_name == self._function and "." not in self._holder):
+            sys.setprofile(None)
+            self.look(frame.f_locals, frame.f_globals, frame)
+            sys.setprofile(self.profile)
+
+    def look(self, local: dict[str, Any], known: dict[str, Any], frame: FrameType | None = None) -> None:
+        """Counts what the name holds, where it is there; in a fork, so that the program goes on with it."""
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.write(writer, json.dumps(self._count(local, known, frame)).encode())
+            finally:
+                os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as said:
+            found = json.loads(said.read() or "null")
+        os.waitpid(pid, 0)
+        self.newest = found or self.newest
+
+    def _count(
+        self, local: dict[str, Any], known: dict[str, Any], frame: FrameType | None
+    ) -> dict[str, int | None] | None:
+        first, _, attribute = self._holder.partition(".")
+        before = self._storages.live_bytes()
+        if not attribute:
+            names = local if first in local else known
+            if first not in names:
+                return None
+            count = _drop(names, first)
+            if frame is not None and names is local:
+                ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(1))
+        else:
+            named = local.get(first, known.get(first))
+            owners = [one for one in gc.get_objects() if type(one).__name__ == first]
+            if named is not None and not isinstance(named, type):
+                owners = [named]
+            counts = [_drop(vars(one), attribute) for one in owners if attribute in getattr(one, "__dict__", {})]
+            if not counts:
+                return None
+            count = sum(filter(None, counts)) if any(counts) else None
+            owners.clear()
+        return {"count": count, "bytes": before - self._storages.live_bytes()}
+
+
+def _drop(names: dict[str, Any], name: str) -> int | None:
+    """Lets go of what a name holds; how many elements there were, None where it is no container."""
+    value = names[name]
+    count = len(value) if isinstance(value, _CONTAINERS) else None
+    if isinstance(value, _CONTAINERS):
+        value.clear()
+    names[name] = None
+    return count
+
+
+def main() -> None:
+    """The program with the counter around it."""
+    script, function, holder = sys.argv[1:4]
+    sys.argv = [script]
+    storages = Storages()
+    counter = Counter(script, function, holder, storages)
+    sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
+    with contextlib.redirect_stdout(io.StringIO()), storages:
+        sys.setprofile(counter.profile)
+        try:
+            after = runpy.run_path(script, run_name="__main__")
+        finally:
+            sys.setprofile(None)
+        if counter.newest is None or function == "<module>":
+            counter.look(after, after)
+    print(json.dumps(counter.newest))
+
+
+if __name__ == "__main__":
+    main()
