@@ -93,19 +93,20 @@ class Followed:
         """The fact as of the newest batch: grown with the batches since, as far as the floor bears that out."""
         self._told_later = self._later
         rate, rise = _rate(self.fact, self._span), self._rise()
-        if not self._later or rate is None:
+        later = 0 if rise is None and _may_end(self.fact) else self._later
+        if not (later or self._lag) or rate is None:
             return self.fact
-        more, share = rate * self._later, 1.0
+        more, share = rate * later, 1.0
         if rise is not None and not isinstance(self.fact, KeptOnHost):
             if more > 0 and rise < EXPLAINED * more:
                 return self.fact
             share = min(rise / more, 1.0) if more > 0 else 1.0
         had, late = _bytes_of(self.fact), rate * self._lag
-        if self._later >= self._span:  # where each holds less than it seemed, others hold the rest too
+        if later >= self._span:  # where each holds less than it seemed, others hold the rest too
             more = share * (had + late + more) - had
         else:
             more = late + share * more
-        return _grown(self.fact, (self._later + self._lag) / self._span, round(more), self._batch)
+        return _grown(self.fact, (later + self._lag) / self._span, round(more), self._batch)
 
     def _rise(self) -> int | None:
         if self._at_end is None or self._end is None:
@@ -141,7 +142,7 @@ class Following:
         span = self._batches.between(fact.stage, _first_batch(fact), last)
         lag = self._batches.between(fact.stage, last + 1, fact.batch)
         key = (type(fact), fact.stage, fact.place.file, fact.place.line, fact.place.holder)
-        self._followed[key] = Followed(fact, self._ends.get(fact.stage), span, lag)
+        self._followed[key] = Followed(fact, self._ends.get(fact.stage), span, lag if lag <= span else 0)
         return fact
 
     def doubled(self) -> Iterator[Fact]:
@@ -185,6 +186,11 @@ def _first_batch(fact: Fact) -> int:
 def _ends(fact: Fact) -> bool:
     """Whether what it tells of is let go with the pass, as far as the source shows."""
     return isinstance(fact, KeptOutputs) and fact.bounded and not fact.survived_epochs
+
+
+def _may_end(fact: Fact) -> bool:
+    """Whether it may have been let go since without anybody having seen it, where no allocator counts."""
+    return fact.bounded if isinstance(fact, (KeptOutputs, KeptOnHost)) else True
 
 
 def _rate(fact: Fact, span: int) -> float | None:

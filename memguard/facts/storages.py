@@ -25,8 +25,9 @@ class KeptOutputs(Fact):
     bounded: bool = True
     """Whether the source empties or limits what holds them, as far as it shows."""
     what: str | None = None
-    """What they are, in words, where they are no plain number of tensors or a library keeps them; ``{count}`` stands for
-    their number."""
+    """What they are, in words, where they are no plain number of tensors or a library keeps them.
+
+    ``{count}`` stands for their number."""
     remedy: str | None = None
     """How to have the library keep them elsewhere."""
     numbers: bool = False

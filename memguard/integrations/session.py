@@ -201,6 +201,7 @@ class Session:
                 ("out-of-memory report", self.oom.remove),
                 ("validation guard", self.validation.remove),
                 ("optimizer hooks", self._unhook_optimizers),
+                ("last look", self._look_back),
             ):
                 last.callback(self._safely, name, remove)
             last.callback(self.batch_end)
@@ -507,6 +508,10 @@ class Session:
     def _unhook_optimizers(self) -> None:
         while self._handles:
             self._handles.pop().remove()
+
+    def _look_back(self) -> None:
+        self.probes.run_end()
+        self.recorder.learn(self.probes.take())
 
     def _tell_end(self) -> None:
         _open[:] = [session for session in _open if session is not self]

@@ -349,6 +349,9 @@ class Probe(ABC):
     def on_exception(self, error: BaseException) -> None:  # noqa: B027
         """The step failed; the error is not to be kept."""
 
+    def on_run_end(self) -> None:  # noqa: B027
+        """The run is over: what was told is counted once more, from the last look at it."""
+
 
 EVENTS: tuple[str, ...] = (
     "on_model",
@@ -369,5 +372,6 @@ EVENTS: tuple[str, ...] = (
     "on_batch_end",
     "on_records",
     "on_exception",
+    "on_run_end",
 )
 """Every event a probe can hear."""

@@ -15,6 +15,7 @@ An integration makes one `Probes`, delivers the events below on the training thr
       take() -> facts
     stage_end(stage)
     exception(error)                       when a step fails; take() works afterwards
+    run_end()                              once; take() works afterwards
 
 Long because each of these events has its method here.
 """
@@ -50,7 +51,7 @@ _FORWARDS = frozenset({"on_forward_start", "on_forward_end", "on_stem_end"})
 """Always heard between two batches: sampling in a hook of the loop is evaluation as well."""
 _UNSAMPLED = frozenset(
     {"on_model", "on_optimizer", "on_stage_start", "on_stage_end"}
-    | {"on_records", "on_forward_in_handler", "on_exception"}
+    | {"on_records", "on_forward_in_handler", "on_exception", "on_run_end"}
 )
 """Rare events, heard in every batch."""
 _EACH_BATCH = _FORWARDS | {
@@ -294,6 +295,10 @@ class Probes:
     def exception(self, error: BaseException) -> None:
         """The step failed."""
         self._emit(self._heard["on_exception"], error)
+
+    def run_end(self) -> None:
+        """The run is over, and its last batch."""
+        self._emit(self._heard["on_run_end"])
 
     def _emit(self, listeners: Listeners, *args: Any) -> None:
         if get_ident() != self._thread or process.pid != self._pid:

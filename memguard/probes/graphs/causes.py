@@ -45,6 +45,8 @@ class Cause:
         lines: Where they were told.
         carried: Whether a new graph reaches them, though it did not reach those that were looked at before.
         facts: What was told of them, one for each statement that keeps them.
+        range: The first and the last of the batches of which they were alive.
+        at: The batch after which that was seen.
     """
 
     def __init__(self) -> None:
@@ -54,23 +56,32 @@ class Cause:
         self.lines: set[Line] = set()
         self.carried = False
         self.facts: list[RetainedGraphs] = []
+        self.range, self.at = (0, 0), -1
 
-    def counted(self, batches: Collection[int], followed: Callable[[Stage, int, int], int]) -> list[RetainedGraphs]:
+    def seen(self, batches: Collection[int], at: int) -> None:
+        """Takes note of the batches of which a graph is alive after one."""
+        self.alive, self.range, self.at = len(batches), (min(batches), max(batches)), at
+
+    def counted(
+        self, batch: int, followed: Callable[[Stage, int, int], int], *, at_end: bool = False
+    ) -> list[RetainedGraphs]:
         """What was told, counted anew where there are many more by now; the size of each graph is taken as it was.
 
         Args:
-            batches: Those of which a graph is alive.
+            batch: The newest.
             followed: How many batches of a stage were followed, from one to another.
+            at_end: Whether one more is enough.
         """
-        if not self.facts or len(batches) < max(MORE * self.facts[0].graphs, MANY):
+        told = self.facts[0].graphs if self.facts else 0
+        if not told or self.alive < (told + 1 if at_end else max(MORE * told, MANY)):
             return []
-        first, last = min(batches), max(batches)
+        first, last = self.range
         for at, fact in enumerate(self.facts):
-            nbytes = None if fact.bytes is None else round(fact.bytes / fact.graphs * len(batches))
+            nbytes = None if fact.bytes is None else round(fact.bytes / fact.graphs * self.alive)
             self.facts[at] = replace(
                 fact,
-                batch=last + 1,
-                graphs=len(batches),
+                batch=batch,
+                graphs=self.alive,
                 first_batch=first,
                 last_batch=last,
                 bytes=nbytes,
@@ -119,6 +130,13 @@ class Causes:
         if cause is self.next:
             self._looked.append(cause)
             self.next = Cause()
+
+    def counted_at_end(
+        self, batch: int, last_look: int, followed: Callable[[Stage, int, int], int]
+    ) -> list[RetainedGraphs]:
+        """What was told of those that were alive at the last look, counted once more."""
+        alive = [cause for cause in self._looked if cause.at == last_look]
+        return [fact for cause in alive for fact in cause.counted(batch, followed, at_end=True)]
 
     def is_told_elsewhere(self, cause: Cause, line: Line) -> bool:
         """Whether another cause was told at a line: then this is the same one, of another model or call."""

@@ -129,12 +129,11 @@ class GraphsProbe(Probe):
             for cause, marks in self._causes[training].sorted(old):
                 if training and cause is self._causes[training].next:
                     self._look_again_soon(marks[0])
-                alive = {mark.batch for mark in marks}
-                cause.alive = len(alive)
+                cause.seen({mark.batch for mark in marks}, batch)
                 if cause.alive >= cause.again and self._certain(training):
                     self._look(cause, marks, training)
                 else:
-                    for fact in cause.counted(alive, ledger.followed):
+                    for fact in cause.counted(batch, ledger.followed):
                         self.report(fact)
         self._look_for_tied()
         for used, needed in tuple(self._needed.items()):
@@ -153,6 +152,13 @@ class GraphsProbe(Probe):
             old = [mark for mark in self._old(training) if self._causes[training].of(mark) is cause]
             if old:
                 self._look(cause, old, training)
+
+    def on_run_end(self) -> None:
+        """Counts what was told once more."""
+        watch = self.watch
+        for causes in self._causes.values():
+            for fact in causes.counted_at_end(watch.batch, self._ended, watch.ledger.followed):
+                self.report(fact)
 
     def remove(self) -> None:
         """Forgets the last graphs."""

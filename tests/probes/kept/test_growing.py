@@ -203,7 +203,7 @@ def test_elements_of_several_tensors_are_not_counted_as_tensors() -> None:
             replay.append((torch.zeros(64, 64), torch.zeros(64, 64)))  # noqa: PERF401 # as users write it
     (fact,) = loop.of(KeptOutputs)
     assert fact.place.holder == "replay"
-    assert fact.what == "elements of several tensors"
+    assert fact.what == "{count} elements of several tensors"
 
 
 @torch.no_grad()

@@ -53,7 +53,7 @@ def test_of_outputs_with_several_tensors_the_batches_are_counted() -> None:
             y = model(x).detach()
             pairs.append((y, y))
     fact = loop.of(KeptOutputs)[0]
-    assert fact.what == f"tensors of {fact.tensors} batches"
+    assert fact.what == "tensors of {count} batches"
 
 
 def test_predictions_of_one_validation_are_bounded() -> None:
