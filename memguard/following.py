@@ -223,7 +223,7 @@ def _grown(fact: Fact, times: float, nbytes: int, batch: int) -> Fact:
             bytes=None if fact.bytes is None else fact.bytes + nbytes,
         )
     if isinstance(fact, KeptOutputs):
-        tensors = fact.tensors + round(times * fact.tensors)
+        tensors = fact.tensors + round((nbytes / fact.bytes if fact.bytes else times) * fact.tensors)
         if fact.capacity is not None and tensors > max(fact.capacity, fact.tensors):
             each, tensors = fact.bytes / max(fact.tensors, 1), max(fact.capacity, fact.tensors)
             nbytes = round(each * tensors) - fact.bytes
