@@ -167,7 +167,7 @@ def _lie(copies: ModelCopies, run: Run) -> str:
 class StaleGradient(Detector):
     """Gradients are alive through the whole forward.
 
-    What: the peak comes in the forward, while the gradients of the last step exist: ``zero_grad()`` comes after it,
+    What: the gradients of the last step exist where the peak comes, in the forward: ``zero_grad()`` comes after it,
     or it fills them with zeros (``set_to_none=False``, or ``p.grad.zero_()`` in a loop that steps by hand).
 
     Why it matters: they add the size of the trainable parameters to the activations, at the moment of the peak.
@@ -184,11 +184,12 @@ class StaleGradient(Detector):
         peak = run.peak_bytes or 0
         if not isinstance(fact, StaleGradients) or fact.bytes < MIN_GRADIENT_SHARE * peak:
             return
-        if fact.lightning or (fact.peak_bytes is not None and fact.peak_bytes < SETS_PEAK * peak):
-            return  # Lightning's own order of calls; or the peak comes when they are gone
         limit = limit_of(run)
         # A peak that comes later, in the optimizer's step, has gradients of its own: the old ones are gone by then.
         needed = limit is not None and min(peak, fact.peak_bytes or peak) >= NEARLY_FULL * limit
+        sets_peak = fact.zeroed or (fact.peak_bytes or peak) >= SETS_PEAK * peak
+        if fact.lightning or not (needed or sets_peak):
+            return  # Lightning's own order of calls; or the peak comes when they are gone
         yield from_fact(
             self,
             fact,
