@@ -187,9 +187,10 @@ class StaleGradient(Detector):
         limit = limit_of(run)
         # A peak that comes later, in the optimizer's step, has gradients of its own: the old ones are gone by then.
         needed = limit is not None and min(peak, fact.peak_bytes or peak) >= NEARLY_FULL * limit
+        is_full = limit is not None and peak >= NEARLY_FULL * limit
         sets_peak = fact.zeroed or (fact.peak_bytes or peak) >= SETS_PEAK * peak
-        if fact.lightning or not (needed or sets_peak):
-            return  # Lightning's own order of calls; or the peak comes when they are gone
+        if fact.lightning or not (is_full or sets_peak):
+            return  # Lightning's own order of calls; or the peak comes when they are gone, and there is room
         yield from_fact(
             self,
             fact,
