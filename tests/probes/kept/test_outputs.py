@@ -56,6 +56,18 @@ def test_of_outputs_with_several_tensors_the_batches_are_counted() -> None:
     assert fact.what == "tensors of {count} batches"
 
 
+def test_what_lies_beside_an_output_in_the_same_list_is_counted() -> None:
+    """Features that are no output of the model's are most of what is kept."""
+    model, x = make()
+    results = []
+    with Loop(model.eval(), kinds=[OutputsProbe]) as loop, torch.no_grad():
+        for _ in loop.batches(14, Stage.VALIDATION):
+            results.append((model(x), torch.zeros(30, 64), {"mask": torch.zeros(10, 64)}))  # noqa: PERF401
+    fact = loop.of(KeptOutputs)[0]
+    assert fact.bytes_per_batch == (8 + 30 + 10) * 64 * 4
+    assert fact.bytes >= 8 * fact.bytes_per_batch and len(results) == 14
+
+
 def test_predictions_of_one_validation_are_bounded() -> None:
     """A local list that ends with its pass is told as bounded."""
     model, x = make()
