@@ -96,6 +96,15 @@ class Summary:
         return sum(stage.batches for stage in self.stages.values())
 
     @property
+    def counted_batches(self) -> int:
+        """Batches as the program counts them: without what lies between stages, and without checkpoints.
+
+        Where there is nothing else, as where a device is watched alone, those count.
+        """
+        beside = sum(self.stages[stage].batches for stage in (Stage.OTHER, Stage.CHECKPOINT) if stage in self.stages)
+        return self.batches - beside or self.batches
+
+    @property
     def in_order(self) -> dict[Stage, StageSummary]:
         """The stages as they are told: training first, what is none of them last."""
         return {stage: self.stages[stage] for stage in STAGES if stage in self.stages}

@@ -79,7 +79,8 @@ def _headline(summary: Summary, ranks: int) -> str:
         verdict += f"; {'the run' if ranks == 1 else 'a rank'} ended without a word (killed?) or still runs"
     elif summary.ended != "finished":
         verdict += f"; it ended with {summary.ended}"
-    batches = f"{summary.batches} batch{'es' * (summary.batches != 1)}" + (" in all" if ranks > 1 else "")
+    count = summary.counted_batches
+    batches = f"{count} batch{'es' * (count != 1)}" + (" in all" if ranks > 1 else "")
     batches += f" in {summary.starts} starts" if summary.starts > 1 else ""
     return f"memguard on {where}: {batches}, {verdict}."
 

@@ -35,3 +35,19 @@ def test_the_cost_of_a_virtual_device_is_not_unsampled_tensors() -> None:
     on = {name: Summary(device=name, overhead_seconds=0.5, overhead_share=0.1) for name in ("cpu", "virtual:1GiB")}
     assert f"{took}.\n" in render(on["cpu"]) + "\n"
     assert f"{took}; what the virtual device takes is not in it.\n" in render(on["virtual:1GiB"]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("stages", "says"),
+    [
+        ({Stage.TRAIN: 5, Stage.OTHER: 3, Stage.CHECKPOINT: 2}, "5 batches"),
+        ({Stage.TRAIN: 5, Stage.VALIDATION: 2, Stage.OTHER: 1}, "7 batches"),
+        ({Stage.OTHER: 4}, "4 batches"),
+    ],
+)
+def test_batches_are_counted_as_the_program_counts_them(stages: dict[Stage, int], says: str) -> None:
+    """What lies between stages and a checkpoint are no batches of the program, unless there is nothing else."""
+    summary = Summary(
+        device="cpu", ended="finished", stages={name: StageSummary(batches=count) for name, count in stages.items()}
+    )
+    assert render(summary).splitlines()[0].startswith(f"memguard on cpu: {says}, ")
