@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
+from memguard.allocator.snapshot import Frame
+from memguard.allocator.timeline import AllocationTimeline, Block
 from memguard.facts import Fact, Place, SurvivingAllocations
-from memguard.heap.frames import is_user_file
-from memguard.probes.interface import AllocationHistory, Probe, Watch
+from memguard.probes.interface import Probe, Watch
 from memguard.probes.kept.measured_anew import MeasuredAnew
+from memguard.probes.peaks.recording import AllocationRecording
 from memguard.source.stores import assigned_at
 from memguard.stats import BatchRecord, Stage
 
@@ -25,7 +27,6 @@ BATCHES = (8, 32, 64)
 """Batches of history of the first look and of those after it: not everything grows in every batch."""
 TIMES = (6, 4, 4)
 """Allocations of one line in them that make it worth telling."""
-MAX_ENTRIES = 100_000
 BLOCK = 512
 """Of whole numbers of so many bytes an allocator's blocks are."""
 PATIENCE = 128
@@ -46,6 +47,7 @@ class HistoryProbe(Probe):
         self._floors: list[int] = []
         self._left = 0
         self._begun = -1
+        self._recording = AllocationRecording(watch)
         self._looks = self._without = 0
         self._anew = MeasuredAnew(watch, report)
 
@@ -58,16 +60,15 @@ class HistoryProbe(Probe):
     def on_batch_end(self) -> None:
         """Counts the batches of the history down."""
         watch = self.watch
-        if self._left and watch.stage is Stage.TRAIN and watch.batch != self._begun and watch.history is not None:
+        if self._left and watch.stage is Stage.TRAIN and watch.batch != self._begun:
             self._left -= 1
             if not self._left:
                 self.stop_hearing("on_batch_end")
-                self._conclude(watch.history)
+                self._conclude()
 
     def on_records(self, records: Sequence[BatchRecord]) -> None:
         """Watches the floor: the lowest of what a window of training batches left allocated."""
-        history = self.watch.history
-        if history is None or self._left:
+        if self._left:
             return
         for record in records:
             if record.stage is not Stage.TRAIN:
@@ -84,7 +85,7 @@ class HistoryProbe(Probe):
             if (self._seen - WARM_UP) % WINDOW == 0:
                 lowest, self._lowest = self._lowest, None
                 if self._rises(lowest):
-                    self._begin(history)
+                    self._begin()
         if self._looks >= len(BATCHES) or self._without > PATIENCE:
             self.stop_hearing("on_records")
 
@@ -101,27 +102,23 @@ class HistoryProbe(Probe):
 
     def remove(self) -> None:
         """Switches off a history that is still on."""
-        if self._left and self.watch.history is not None:
-            self._left = 0
-            self.watch.history.record_history(False, MAX_ENTRIES)
+        self._left = 0
+        self._recording.end()
 
-    def _begin(self, history: AllocationHistory) -> None:
-        if history.records_history:
+    def _begin(self) -> None:
+        if not self._recording.is_free:
             return  # the user's own recording: hands off
         self._left, self._begun = BATCHES[self._looks], self.watch.batch
         self._looks += 1
         self.hear("on_batch_end")
         self._anew.begin()
-        history.record_history(True, MAX_ENTRIES)
+        self._recording.begin()
 
-    def _conclude(self, history: AllocationHistory) -> None:
-        try:
-            trace = [event for events in history.snapshot().get("device_traces", ()) for event in events]
-        finally:
-            history.record_history(False, MAX_ENTRIES)
+    def _conclude(self) -> None:
+        timeline = self._recording.read()
         batches, times = BATCHES[self._looks - 1], TIMES[self._looks - 1]
-        newest = len(trace) // batches
-        found = surviving(trace, at_least=times, newest=newest) or swelling(trace, at_least=times)
+        found = surviving(timeline, at_least=times, newest=len(timeline) // batches)
+        found = found or swelling(timeline, at_least=times)
         self._anew.conclude(batches, rounding=_rounding(found))  # before the lines: a name says more
         for place, count, nbytes in found[:3]:
             self.report(
@@ -136,59 +133,52 @@ class HistoryProbe(Probe):
             )
 
 
-def surviving(trace: list[dict[str, Any]], *, at_least: int, newest: int = 0) -> list[tuple[Place, int, int]]:
+def surviving(timeline: AllocationTimeline, *, at_least: int, newest: int = 0) -> list[tuple[Place, int, int]]:
     """The user's lines whose allocations outlive the trace, most bytes first.
 
     Args:
-        trace: Allocator events in PyTorch's snapshot format, oldest first.
+        timeline: Some batches.
         at_least: Surviving allocations of a line that make it worth telling: about one a batch.
         newest: Events of the last batch: what it allocated, its gradients say, has survived nothing yet.
     """
-    alive: dict[int, dict[str, Any]] = {}
-    for number, event in enumerate(trace):
-        action = event.get("action")
-        if action == "alloc":
-            alive.pop(event["addr"], None)
-            if number < len(trace) - newest:
-                alive[event["addr"]] = event
-        elif action in ("free_requested", "free_completed", "free"):
-            alive.pop(event["addr"], None)
-    counts: Counter[Place] = Counter()
-    sizes: dict[Place, int] = defaultdict(int)
-    for event in alive.values():
-        place = _user_line(event.get("frames") or ())
-        if place is not None:
-            counts[place] += 1
-            sizes[place] += int(event.get("size", 0))
-    found = [(place, count, sizes[place]) for place, count in counts.items() if count >= at_least]
+    last = len(timeline) - newest
+    alive = [block for block in timeline.blocks if block.freed is None and block.made < last]
+    sizes: dict[Frame, list[int]] = defaultdict(list)
+    for block in alive:
+        if (line := timeline.user_line(block.made)) is not None:
+            sizes[line].append(block.size)
+    found = [(_place(line), len(each), sum(each)) for line, each in sizes.items() if len(each) >= at_least]
     return sorted(found, key=lambda one: -one[2])
 
 
-def swelling(trace: list[dict[str, Any]], *, at_least: int) -> list[tuple[Place, int, int]]:
+def swelling(timeline: AllocationTimeline, *, at_least: int) -> list[tuple[Place, int, int]]:
     """The user's lines that make a larger tensor each time, of which the newest lives: ``x = torch.cat([x, new])``.
 
     Args:
-        trace: Allocator events in PyTorch's snapshot format, oldest first.
+        timeline: Some batches.
         at_least: Times that it was made larger.
     """
-    sizes: dict[Place, list[int]] = defaultdict(list)
-    alive: dict[int, tuple[Place, int]] = {}
-    for event in trace:
-        if event.get("action") == "alloc":
-            place = _user_line(event.get("frames") or ())
-            if place is not None:
-                sizes[place].append(int(event.get("size", 0)))
-                alive[event["addr"]] = place, sizes[place][-1]
-        else:
-            alive.pop(event.get("addr", 0), None)
+    blocks: dict[Frame, list[Block]] = defaultdict(list)
+    for block in timeline.blocks:
+        if (line := timeline.user_line(block.made)) is not None:
+            blocks[line].append(block)
     found = []
-    for place, newest in dict(alive.values()).items():
-        largest = [size for size in sizes[place] if size >= newest / 4]  # beside small ones of the same line
+    for line, made in blocks.items():
+        alive = [block for block in made if block.freed is None]
+        if not alive:
+            continue
+        largest = [
+            block.size for block in made if block.size >= alive[-1].size / 4
+        ]  # beside small ones of the same line
         rises = sum(after > before for before, after in itertools.pairwise(largest))
         if rises >= at_least and rises >= len(largest) - 2:
-            name, source = assigned_at(place.file or "", place.line or 0) or (None, None)
-            found.append((replace(place, holder=name, source=source), rises, largest[-1] - largest[0]))
+            name, source = assigned_at(line.filename, line.line) or (None, None)
+            found.append((replace(_place(line), holder=name, source=source), rises, largest[-1] - largest[0]))
     return sorted(found, key=lambda one: -one[2])
+
+
+def _place(line: Frame) -> Place:
+    return Place(file=line.filename, line=line.line, function=line.name)
 
 
 def _rounding(found: Sequence[tuple[Place, int, int]]) -> float:
@@ -196,11 +186,3 @@ def _rounding(found: Sequence[tuple[Place, int, int]]) -> float:
     asked = sum(nbytes for _, _, nbytes in found)
     taken = sum(count * BLOCK * math.ceil(nbytes / count / BLOCK) for _, count, nbytes in found)
     return taken / asked if asked else 1.0
-
-
-def _user_line(frames: Any) -> Place | None:
-    for frame in frames:
-        name = str(frame.get("filename", ""))
-        if name and is_user_file(name):
-            return Place(file=name, line=int(frame.get("line", 0)), function=str(frame.get("name", "")))
-    return None

@@ -8,12 +8,12 @@ Long because each block is followed through one replay of the events.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
-from memguard.clocks import thread_time
+from memguard.allocator.snapshot import Stack
+from memguard.allocator.timeline import AllocationTimeline, Block, Peak
 from memguard.facts import Place
 from memguard.heap.frames import is_script, is_user_file
 from memguard.source.function_body import FunctionBody, parts_made, variables_set
@@ -24,12 +24,8 @@ ROUNDS = 6
 MOST_BLOCKS = 64
 """Blocks alive at a peak that are looked at, the largest first."""
 MOST_TURNS = 128
-MOST_SECONDS = 1.0
-"""Of this thread's processor time, after which nothing is concluded: a history has up to 100,000 events."""
-
-Event = dict[str, Any]
-Frame = tuple[str, int, str]
-"""File, line, function."""
+MOST_EVENTS = 2_000_000
+"""Events that are gone through, some more than once, before the search is given up: about a second."""
 
 
 @final
@@ -49,20 +45,8 @@ class Idle:
 
 @final
 @dataclass(slots=True)
-class _Block:
-    """A block that was made in the history."""
-
-    size: int
-    made: int
-    """Numbers of events."""
-    freed: int | None = None
-    idle_from: int | None = None
-
-
-@final
-@dataclass(slots=True)
 class _Found:
-    block: _Block
+    block: Block
     place: Place
     name: str
     line: int
@@ -73,22 +57,22 @@ class _Found:
         return self.place.file, self.place.line, self.name
 
 
-def idle_at_peak(trace: Sequence[Event], *, min_bytes: int) -> list[Idle]:
-    """Variables that are idle at the peak of a history, those with the most bytes first.
+def idle_at_peak(timeline: AllocationTimeline, *, min_bytes: int) -> list[Idle]:
+    """Variables that are idle at the peak of some batches, those with the most bytes first.
 
     Args:
-        trace: Allocator events in PyTorch's snapshot format, oldest first.
+        timeline: The batches.
         min_bytes: Smallest block that counts.
     """
     try:
-        return _search(_Look(trace, max(min_bytes, 1)), min_bytes)
-    except _Late:
+        return _search(_Look(timeline, max(min_bytes, 1)), min_bytes)
+    except _TooMuch:
         return []
 
 
 def _search(look: _Look, min_bytes: int) -> list[Idle]:
     found: list[_Found] = []
-    first, now = look.peak()
+    first, now = look.peak(look.idle_from)
     if not first:
         return []  # nothing was allocated
     for _ in range(ROUNDS):
@@ -96,98 +80,66 @@ def _search(look: _Look, min_bytes: int) -> list[Idle]:
         if not new:
             break
         found += new
-        _, now = look.peak()
-    highest, _ = look.peak()
+        _, now = look.peak(look.idle_from)
+    highest, _ = look.peak(look.idle_from)
     largest: dict[tuple[str | None, int | None, str], _Found] = {}
     for each in found:
         if each.variable not in largest or largest[each.variable].block.size < each.block.size:
             largest[each.variable] = each
     answer = []
     for variable, each in largest.items():
-        alone, _ = look.peak({other.block.made for other in found if other.variable == variable})
+        alone, _ = look.peak({o.block: look.idle_from[o.block] for o in found if o.variable == variable})
         if first - alone >= min_bytes:
             answer.append(Idle(each.place, each.name, each.block.size, first - highest, each.line))
     return sorted(answer, key=lambda idle: -idle.bytes)
 
 
-class _Late(Exception):
-    """The search took its time."""
+class _TooMuch(Exception):
+    """The search went through too many events."""
 
 
 @final
 class _Look:
-    def __init__(self, trace: Sequence[Event], min_bytes: int) -> None:
-        self._trace, self._least = trace, min_bytes
-        self._until = thread_time() + MOST_SECONDS
-        self._blocks: list[_Block] = []
-        self._levels = [0] * len(trace)
-        self._stacks: dict[int, list[Frame]] = {}
+    def __init__(self, timeline: AllocationTimeline, min_bytes: int) -> None:
+        self._timeline, self._least = timeline, min_bytes
+        self.idle_from: dict[Block, int] = {}
+        """The event from which on nothing reads the variable of an idle block."""
+        self._left = MOST_EVENTS
+        self._stacks: dict[int, Stack] = {}
         self._sources = Sources()
         self._bodies: dict[tuple[str, int], FunctionBody | None] = {}
-        alive: dict[int, _Block] = {}
-        for number, event in enumerate(trace):
-            action, address = event.get("action"), event.get("addr", 0)
-            if action == "alloc":
-                alive[address] = _Block(int(event.get("size", 0)), number)
-                self._blocks.append(alive[address])
-            elif action in ("free_requested", "free") and address in alive:
-                alive.pop(address).freed = number
 
-    def peak(self, only: set[int] | None = None) -> tuple[int, int]:
-        """The highest level without what is idle, or without some such blocks alone, and the event that reaches it."""
-        self._hurry()
-        changes = [0] * (len(self._trace) + 1)
-        for block in self._blocks:
-            changes[block.made] += block.size
-            idle_from = block.idle_from if only is None or block.made in only else None
-            ends = [at for at in (idle_from, block.freed) if at is not None]
-            if ends:
-                changes[min(ends)] -= block.size
-        old = {"free_requested", "free"}
-        made = {block.made: block for block in self._blocks}
-        known = {block.freed for block in self._blocks}
-        level, highest, at = 0, 0, 0
-        for number, event in enumerate(self._trace):
-            level += changes[number]
-            if event.get("action") in old and number not in known:
-                level -= int(event.get("size", 0))  # it was there before the history began
-            self._levels[number] = level
-            if number in made and level > highest:
-                highest, at = level, number
-        return highest, at
+    def peak(self, without: dict[Block, int]) -> Peak:
+        """The peak without some idle blocks."""
+        self._spend(len(self._timeline))
+        return self._timeline.peak(without)
 
     def idle_at(self, now: int) -> list[_Found]:
         """Marks and names what is idle at an event."""
-        stack = self._stack(now)
-        alive = [
-            block
-            for block in self._blocks
-            if block.size >= self._least
-            and block.made < now
-            and block.freed is not None
-            and block.freed > now
-            and block.idle_from is None
-        ]
+        stack, levels = self._stack(now), self._timeline.levels(self.idle_from)
+        alive = [b for b in self._timeline.alive_at(now) if b.size >= self._least and b.made < now]
+        alive = [block for block in alive if block.freed is not None and block not in self.idle_from]
         alive.sort(key=lambda block: -block.size)
         found = []
         for block in alive[:MOST_BLOCKS]:
             idle = self._idle(block, now, stack)
             if idle is not None:
-                found += [idle, *self._in_other_turns(block)]
+                found += [idle, *self._in_other_turns(block, levels)]
         return found
 
-    def _in_other_turns(self, block: _Block) -> Iterator[_Found]:
+    def _in_other_turns(self, block: Block, levels: list[int]) -> Iterator[_Found]:
         """The same variable in other batches, each at the peak that it saw."""
         made = self._stack(block.made)
-        others = [other for other in self._blocks if other.size >= self._least and other.idle_from is None]
+        others = [b for b in self._timeline.blocks if b.size >= self._least and b not in self.idle_from]
         for other in [other for other in others if self._stack(other.made) == made][:MOST_TURNS]:
             if other.freed is not None:
-                at = max(filter(self._is_alloc, range(other.made, other.freed)), key=self._levels.__getitem__)
+                seen = self._timeline.made_between(other.made, other.freed - 1)
+                at = max((each.made for each in seen), key=levels.__getitem__)
                 idle = self._idle(other, at, self._stack(at))
                 if idle is not None:
                     yield idle
 
-    def _idle(self, block: _Block, now: int, stack: list[Frame]) -> _Found | None:
+    def _idle(self, block: Block, now: int, stack: Stack) -> _Found | None:
         made = self._stack(block.made)
         depth = _shared(made, stack)
         if depth is None:
@@ -216,11 +168,11 @@ class _Look:
         sharing = body.sharing(name, making, running, makes)
         if body.needs(running, sharing) or body.reads_after(sharing, running):
             return None
-        block.idle_from = self._last_need(block.made, now, body, sharing, depth, making)
+        self.idle_from[block] = self._last_need(block.made, now, body, sharing, depth, making)
         place = Place(file=file, line=making.lineno, function=body.path, holder=name, source=body.text(making))
         return _Found(block, place, name, line)
 
-    def _which(self, names: list[str], making: Any, block: _Block, depth: int) -> str | None:
+    def _which(self, names: list[str], making: Any, block: Block, depth: int) -> str | None:
         """Into which of a statement's variables a block went: the function that was called returns it at that place.
 
         Where one statement makes and returns all, they are made in their order. What else a statement with one variable
@@ -248,7 +200,7 @@ class _Look:
             return names[index] if index is not None and index < len(names) else None
         return None
 
-    def _left_by(self, statement: Any, made: int, depth: int) -> list[_Block]:
+    def _left_by(self, statement: Any, made: int, depth: int) -> list[Block]:
         """The blocks that one run of a statement made and that outlived it, in their order.
 
         Args:
@@ -263,24 +215,30 @@ class _Look:
             there = self._stack(number)
             return not there or (_within(there, stack, depth) and there[depth][1] in lines)
 
-        self._hurry()
-        whole = len(self._trace)
-        first = min(itertools.takewhile(runs, filter(self._is_alloc, range(made, -1, -1))))
-        last = max(itertools.takewhile(runs, filter(self._is_alloc, range(made, whole))))
-        over = next(filter(self._is_alloc, range(last + 1, whole)), whole)
-        mine = (block for block in self._blocks if first <= block.made <= last)
+        first = last = made
+        for number in self._spending(self._timeline.backwards(made)):
+            if not runs(number):
+                break
+            first = number
+        over = len(self._timeline)
+        for number in self._spending(self._timeline.onwards(made)):
+            if not runs(number):
+                over = number
+                break
+            last = number
+        mine = self._timeline.made_between(first, last)
         return [block for block in mine if block.freed is None or block.freed > over]
 
-    def _span(self, made: int, now: int, stack: list[Frame], depth: int, body: FunctionBody) -> tuple[int, int] | None:
+    def _span(self, made: int, now: int, stack: Stack, depth: int, body: FunctionBody) -> tuple[int, int] | None:
         """Between which events the function at a depth of the stack runs; None if it is left between the two."""
-        begun, over, last = made, len(self._trace), 0
-        for number in range(made, -1, -1):
-            if self._is_alloc(number) and (there := self._stack(number)):
+        begun, over, last = made, len(self._timeline), 0
+        for number in self._spending(self._timeline.backwards(made)):
+            if there := self._stack(number):
                 if not _within(there, stack, depth):
                     break
                 begun = number
-        for number in range(made, len(self._trace)):
-            if not self._is_alloc(number) or not (there := self._stack(number)):
+        for number in self._spending(self._timeline.onwards(made)):
+            if not (there := self._stack(number)):
                 continue
             left = not _within(there, stack, depth) or (
                 there[depth][1] < last and not body.loops(there[depth][1], last)
@@ -298,18 +256,18 @@ class _Look:
         lines = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
         mine = [
             block
-            for block in self._blocks
-            if begun <= block.made < now and len(there := self._stack(block.made)) > depth and there[depth][1] in lines
+            for block in self._timeline.made_between(begun, now - 1)
+            if len(there := self._stack(block.made)) > depth and there[depth].line in lines
         ]
         last = max((block.made for block in mine), default=now)
-        over = next((number for number in range(last + 1, now + 1) if self._is_alloc(number)), now)
-        return any(block.freed is None or block.freed > over for block in mine)
+        over = next(self._timeline.onwards(last + 1), now)
+        return any(block.freed is None or block.freed > min(over, now) for block in mine)
 
     def _last_need(self, made: int, now: int, body: FunctionBody, names: set[str], depth: int, making: Any) -> int:
         """The event after which nothing reads the variables, up to the one that is looked at."""
-        for number in range(now - 1, made, -1):
-            if not self._is_alloc(number):
-                continue
+        for number in self._spending(self._timeline.backwards(now - 1)):
+            if number <= made:
+                break
             there = self._stack(number)
             if len(there) <= depth:
                 return number + 1  # a backward in a thread of its own
@@ -318,21 +276,22 @@ class _Look:
                 return number + 1
         return made + 1
 
-    def _hurry(self) -> None:
-        if thread_time() > self._until:
-            raise _Late
+    def _spend(self, events: int) -> None:
+        self._left -= events
+        if self._left < 0:
+            raise _TooMuch
 
-    def _is_alloc(self, number: int) -> bool:
-        return self._trace[number].get("action") == "alloc"
+    def _spending(self, events: Iterator[int]) -> Iterator[int]:
+        for event in events:
+            self._spend(1)
+            yield event
 
-    def _stack(self, number: int) -> list[Frame]:
+    def _stack(self, event: int) -> Stack:
         """The frames of an event, outermost first."""
-        if number not in self._stacks:
-            self._hurry()
-            frames: Iterable[Event] = self._trace[number].get("frames") or ()
-            named = [(str(f.get("filename", "")), int(f.get("line", 0)), str(f.get("name", ""))) for f in frames]
-            self._stacks[number] = [each for each in named if each[0] and not each[0].startswith("??")][::-1]
-        return self._stacks[number]
+        if event not in self._stacks:
+            self._spend(10)
+            self._stacks[event] = self._timeline.stack(event)[::-1]
+        return self._stacks[event]
 
     def _body(self, file: str, line: int) -> FunctionBody | None:
         """The innermost function around a line; where there is none, the script if it is the program itself."""
@@ -350,7 +309,7 @@ class _Look:
         return self._bodies[key]
 
 
-def _shared(made: list[Frame], now: list[Frame]) -> int | None:
+def _shared(made: Stack, now: Stack) -> int | None:
     """The depth of the innermost function that runs at both events without having been left, as far as lines tell."""
     for depth, (one, other) in enumerate(zip(made, now, strict=False)):
         if one == other:
@@ -359,7 +318,7 @@ def _shared(made: list[Frame], now: list[Frame]) -> int | None:
     return None
 
 
-def _within(there: list[Frame], stack: list[Frame], depth: int) -> bool:
+def _within(there: Stack, stack: Stack, depth: int) -> bool:
     return (
         len(there) > depth
         and there[:depth] == stack[:depth]

@@ -7,23 +7,43 @@ all, a variable of the loop counts as well: its outputs are nobody's.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import torch
 
+from memguard.allocator.timeline import AllocationTimeline
 from memguard.facts import Fact, Place, PreviousOutputsAlive
 from memguard.heap.frames import is_user_file
 from memguard.module_parts import gradients_of, parameters_of
 from memguard.probes.interface import Watch
 from memguard.probes.naming.holders import Survey
-from memguard.probes.peaks.left_over import LeftOver, left_over
 from memguard.source.reads import is_left_unread, is_wanted
 from memguard.stats import Stage
 from memguard.storages import StorageRef, owned_storages, storage_key, storages_of
 
 ROUNDED = 512
 """An allocator's blocks are so many times a whole number of bytes."""
+AS_HIGH = 0.95
+"""Of the highest peak of some batches: the one that is looked at."""
+PARTS = 16
+"""Into so many blocks may fall apart what is worth a word."""
+
+Function = tuple[str, str]
+"""File and name."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LeftOver:
+    """Blocks of the batch before that are there at a batch's peak, and go later in it."""
+
+    sizes: frozenset[int]
+    bytes: int
+    functions: frozenset[Function]
+    """The user's functions that ran in a batch, as far as they allocated anything."""
 
 
 class _Kept(NamedTuple):
@@ -44,7 +64,7 @@ class LastBatch:
 
     def look(
         self,
-        trace: Sequence[dict[str, Any]],
+        timeline: AllocationTimeline,
         ends: Sequence[int],
         *,
         min_bytes: int,
@@ -54,13 +74,13 @@ class LastBatch:
         """Looks who has what is left over; the end of the next batch is to call `conclude`.
 
         Args:
-            trace: Allocator events in PyTorch's snapshot format, oldest first.
+            timeline: Some batches.
             ends: When the history began and each of its batches ended, in microseconds.
             min_bytes: Least that counts.
             peak: The batches' highest.
             told: Files and lines of statements that were told for what they keep.
         """
-        found = left_over(trace, ends, min_bytes=min_bytes)
+        found = left_over(timeline, ends, min_bytes=min_bytes)
         if found is not None:
             kept = self._holders(found, min_bytes)
             self.kept = [each for each in kept if (each.place.file, each.place.line) not in told]
@@ -116,3 +136,34 @@ class LastBatch:
 
 def _rounded(nbytes: int) -> int:
     return -(-nbytes // ROUNDED)
+
+
+def left_over(timeline: AllocationTimeline, ends: Sequence[int], *, min_bytes: int) -> LeftOver | None:
+    """What was made before the last batch's peak, is there at this one's, and goes while its line makes others anew.
+
+    Args:
+        timeline: Some batches.
+        ends: When the history began and each of its batches ended, in microseconds.
+        min_bytes: Least that counts, in all.
+    """
+    peaks, highest = timeline.peaks_within(ends), timeline.peak().bytes
+    high = [n for n, peak in enumerate(peaks) if n and peak is not None and peak.bytes >= AS_HIGH * highest]
+    if not high or (before := peaks[high[-1] - 1]) is None or (now := peaks[high[-1]]) is None:
+        return None
+    made = [block for block in timeline.blocks if block.size >= max(min_bytes // PARTS, 1)]
+    sites = {block: line[:2] for block in made if (line := timeline.user_line(block.made)) is not None}
+    old = [b for b in sites if b.made < before.event and b.freed is not None and b.freed > now.event]
+    if sum(block.size for block in old) < min_bytes:
+        return None
+    kept, last = Counter(sites[block] for block in old), dict[tuple[str, int], int]()
+    for block in old:
+        last[sites[block]] = max(last.get(sites[block], 0), block.freed or 0)
+    anew = Counter(site for block, site in sites.items() if before.event < block.made < last.get(site, 0))
+    old = [block for block in old if anew[sites[block]] >= kept[sites[block]]]
+    nbytes = sum(block.size for block in old)
+    if nbytes < min_bytes:
+        return None
+    seen = timeline.made_between(before.event, now.event)
+    ran = (frame for block in seen for frame in timeline.user_lines(block.made))
+    functions = frozenset((frame.filename, frame.name) for frame in ran)
+    return LeftOver(frozenset(block.size for block in old), nbytes, functions)

@@ -15,7 +15,8 @@ from memguard.heap.frames import is_user_file
 from memguard.heap.sites import call_site, find_call
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.peaks.inner_logits import InnerLogits, cast_before, cast_in, inner_logits, is_cast
-from memguard.probes.peaks.logits_history import LogitsHistory
+from memguard.probes.peaks.recording import AllocationRecording
+from memguard.probes.peaks.upcast import upcast_in
 from memguard.probes.transforms import in_backward
 from memguard.source.upcasts import find_upcast
 from memguard.stats import Stage
@@ -32,6 +33,8 @@ MAY_SET_PEAK = 0.2
 """Share of the peak from which on two copies may set it: where there are several forwards there are more of them."""
 HISTORIES = 2
 """Histories that are read, at most."""
+WORTH = 0.07
+"""Of a real device, taken by two copies: from there on they are worth the stack of each allocation of a batch."""
 PATIENCE = 4
 """Batches of a history in which no wide logits come: what is a batch is not always plain, as with two models."""
 
@@ -73,12 +76,12 @@ class LogitsProbe(Probe):
         self._open: _Seen | None = None
         self._waiting: LargeLogits | None = None
         """What is told if the history shows no copy."""
-        self._history = LogitsHistory(watch)
+        self._recording = AllocationRecording(watch)
         self.stop_hearing("on_batch_start", "on_batch_end")
 
     def remove(self) -> None:
         """Switches off a history that is still on."""
-        self._history.end()
+        self._recording.end()
 
     def on_model(self, model: nn.Module) -> None:
         """One more whose outputs may be wide, or whose loss."""
@@ -107,7 +110,7 @@ class LogitsProbe(Probe):
         inner = inner_logits(output, MIN_WIDTH) if widest is None and self._open is None else None
         if widest is None and inner is None:
             self._narrow += 1
-            if self._narrow >= NARROW and not self._history.on:
+            if self._narrow >= NARROW and not self._recording.is_on:
                 self.stop_hearing("on_forward_end")
             return
         if in_backward():
@@ -120,9 +123,9 @@ class LogitsProbe(Probe):
             self.stop_hearing("on_loss")
         self._narrow = 0
         self._forwards += 1
-        if self._forwards >= max(LOOKS) and not self._history.on:
+        if self._forwards >= max(LOOKS) and not self._recording.is_on:
             self.stop_hearing("on_forward_end")
-        if self._forwards in LOOKS or self._history.on:
+        if self._forwards in LOOKS or self._recording.is_on:
             place = cast_in(module) if inner is not None else NOWHERE
             seen = self._outer(widest) if widest is not None else _inner(inner, place) if inner is not None else None
             self._note(seen)
@@ -141,7 +144,7 @@ class LogitsProbe(Probe):
         self._losses += 1
         inner = inner_logits(loss, MIN_WIDTH) if not in_backward() else None
         if inner is None:
-            if self._losses >= NARROW and not self._history.on:
+            if self._losses >= NARROW and not self._recording.is_on:
                 self.stop_hearing("on_loss")
             return
         self._behind, self._losses, self._narrow = True, 0, 0
@@ -151,9 +154,9 @@ class LogitsProbe(Probe):
             return
         self.hear("on_forward_end")
         self._forwards += 1
-        if self._forwards in LOOKS or self._history.on:
+        if self._forwards in LOOKS or self._recording.is_on:
             self._note(_inner(inner, cast_before(self.watch.models, lightning=self.watch.lightning)))
-        if self._forwards >= max(LOOKS) and not self._history.on:
+        if self._forwards >= max(LOOKS) and not self._recording.is_on:
             self.stop_hearing("on_loss")
 
     def _note(self, seen: _Seen | None) -> None:
@@ -178,7 +181,7 @@ class LogitsProbe(Probe):
     def on_batch_end(self) -> None:
         """Tells how far the peak rose above the forward's, or has the next batch's history written first."""
         record, seen = self.watch.record, self._open
-        if self._history.on:
+        if self._recording.is_on:
             self._peak = max(self._peak, record.allocated_peak_bytes or 0) if record is not None else self._peak
             self._batches += 1
             if seen is not None or self._batches >= PATIENCE:
@@ -191,7 +194,8 @@ class LogitsProbe(Probe):
         copies, peak = max(AT_PEAK * seen.float32_bytes, fact.extra_bytes or 0), record.allocated_peak_bytes
         if seen.may_be_cast and self._histories < HISTORIES and copies >= MAY_SET_PEAK * peak:
             self._histories += 1
-            if self._history.begin(copies):
+            if self._recording.is_worth(copies, WORTH):
+                self._recording.begin()
                 self._waiting, self._peak, self._batches = fact, 0, 0
                 self.hear("on_loss" if self._behind else "on_forward_end", "on_batch_end")
                 return
@@ -201,7 +205,7 @@ class LogitsProbe(Probe):
         """Reads the history, and tells of the copies in it, or else what was seen in the batch before."""
         fact, self._waiting = self._waiting, None
         upcast = self._upcast(seen) if seen is not None else None
-        self._history.end()
+        self._recording.end()
         self._close()
         told = upcast or fact
         if told is not None:
@@ -217,12 +221,12 @@ class LogitsProbe(Probe):
     def _leave(self) -> None:
         """Logits that a backward computes again, or that come in slices: who does that needs no word. Or no logits."""
         self._forwards, self._waiting = max(LOOKS), None
-        self._history.end()
+        self._recording.end()
         self._close()
         self.stop_hearing("on_forward_end", "on_loss")
 
     def _upcast(self, seen: _Seen) -> LargeLogits | None:
-        found, peak = self._history.conclude(seen.float32_bytes), self._peak
+        found, peak = upcast_in(self._recording.read(), seen.float32_bytes), self._peak
         if found is None or not peak or found.bytes < SETS_PEAK * peak:
             return None
         inner = seen.before is None
@@ -271,7 +275,7 @@ class LogitsProbe(Probe):
     def _close(self) -> None:
         self._open = None
         self.stop_hearing("on_batch_start")
-        if not self._history.on:
+        if not self._recording.is_on:
             self.stop_hearing("on_batch_end")
 
 

@@ -13,6 +13,7 @@ from memguard.probes.kept.scans import ScansProbe
 from memguard.probes.peaks.history import HistoryProbe, surviving, swelling
 from memguard.stats import BatchRecord, Stage
 from tests.probes.loop import Loop
+from tests.probes.timelines import timeline_of
 
 
 def event(action: str, addr: int, line: int = 1, size: int = 512) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def run(ends: list[int]) -> tuple[FakeHistory, Loop]:
 def test_surviving_allocations_are_grouped_by_the_users_line() -> None:
     """What was freed does not count; the innermost line of the user's own stands for a stack."""
     trace = [event("alloc", 1, 7), event("alloc", 2, 7), event("alloc", 3, 9), event("free_completed", 3, 9)]
-    ((place, count, nbytes),) = surviving(trace, at_least=2)
+    ((place, count, nbytes),) = surviving(timeline_of(trace), at_least=2)
     assert (place.file, place.line, place.function, count, nbytes) == ("/u/train.py", 7, "step", 2, 1024)
 
 
@@ -156,9 +157,9 @@ def test_a_tensor_that_swells_is_found() -> None:
                 trace.append({"action": "free_requested", "addr": number - 1, "size": size, "frames": frames})
         return trace
 
-    ((place, rises, nbytes),) = swelling(events([1000 + 100 * i for i in range(8)]), at_least=6)
+    ((place, rises, nbytes),) = swelling(timeline_of(events([1000 + 100 * i for i in range(8)])), at_least=6)
     assert (place.line, rises, nbytes) == (7, 7, 700)
-    assert swelling(events([1000] * 8), at_least=6) == []
+    assert swelling(timeline_of(events([1000] * 8)), at_least=6) == []
 
 
 def test_of_a_device_that_is_not_known_yet_cuda_writes_the_history() -> None:

@@ -10,8 +10,9 @@ import pytest
 from memguard.facts import Place
 from memguard.findings import Severity
 from memguard.integrations.script import run_script
-from memguard.probes.peaks.left_over import left_over
+from memguard.probes.peaks.last_batch import left_over
 from memguard.source.reads import is_wanted
+from tests.probes.timelines import timeline_of
 
 MIB = 1024**2
 HERE = str(Path(__file__))
@@ -67,20 +68,20 @@ def batches(*, kept: int, replaced_before_peak: bool = False, loaded_ahead: bool
 def test_what_was_made_before_the_last_peak_and_goes_after_this_one_is_left_over() -> None:
     """Its line makes others anew before it goes."""
     trace = batches(kept=3)
-    found = left_over(trace.events, trace.ends, min_bytes=20 * MIB)
+    found = left_over(timeline_of(trace.events), trace.ends, min_bytes=20 * MIB)
     assert found is not None
     assert (found.bytes, found.sizes, found.functions) == (30 * MIB, {10 * MIB}, {(HERE, "step")})
-    assert left_over(trace.events, trace.ends, min_bytes=40 * MIB) is None
+    assert left_over(timeline_of(trace.events), trace.ends, min_bytes=40 * MIB) is None
 
 
 def test_what_goes_before_the_peak_or_is_loaded_ahead_is_not() -> None:
     """The one adds nothing to the peak; the other was made for the batch in which it is there."""
     for trace in (batches(kept=3, replaced_before_peak=True), batches(kept=3, loaded_ahead=True)):
-        assert left_over(trace.events, trace.ends, min_bytes=20 * MIB) is None
+        assert left_over(timeline_of(trace.events), trace.ends, min_bytes=20 * MIB) is None
     trace = batches(kept=3)
-    assert left_over([], trace.ends, min_bytes=MIB) is None
-    assert left_over(trace.events, [], min_bytes=MIB) is None
-    assert left_over(trace.events, trace.ends[:2], min_bytes=MIB) is None
+    assert left_over(timeline_of([]), trace.ends, min_bytes=MIB) is None
+    assert left_over(timeline_of(trace.events), [], min_bytes=MIB) is None
+    assert left_over(timeline_of(trace.events), trace.ends[:2], min_bytes=MIB) is None
 
 
 SOURCE = """

@@ -14,9 +14,10 @@ from torch.utils.checkpoint import checkpoint
 from memguard.facts import LargeLogits
 from memguard.integrations.script import run_script
 from memguard.probes.peaks.logits import LogitsProbe
-from memguard.probes.peaks.logits_history import upcast_in
+from memguard.probes.peaks.upcast import upcast_in
 from memguard.stats import BatchRecord, MemoryStats, Stage
 from tests.probes.loop import Loop, sees_saved_tensors
+from tests.probes.timelines import timeline_of
 
 MIB = 1024**2
 
@@ -152,7 +153,7 @@ BATCH = [
 
 def test_the_first_tensor_of_twice_the_logits_size_is_the_copy() -> None:
     """What is alive of its size at the peak is counted; a shift may have taken a token of it."""
-    found = upcast_in(BATCH, 20 * MIB)
+    found = upcast_in(timeline_of(BATCH), 20 * MIB)
     assert found is not None and found.place is not None
     assert (found.place.line, found.by_user, found.bytes) == (3, True, 2 * int(19.5 * MIB))
 
@@ -170,14 +171,14 @@ def test_the_first_tensor_of_twice_the_logits_size_is_the_copy() -> None:
 )
 def test_a_batch_without_a_copy_has_none(trace: list[dict[str, Any]]) -> None:
     """Logits in float32 from the beginning, none in float32, or never all at once."""
-    assert upcast_in(trace, 20 * MIB) is None
+    assert upcast_in(timeline_of(trace), 20 * MIB) is None
 
 
 def test_a_copy_that_a_library_makes_is_told_at_the_users_call_of_it() -> None:
     """It is not the user's own, which the caller may want to know."""
     trace = [event("alloc", 1, 10), event("alloc", 2, 20, line=7)]
     trace[1]["frames"].insert(1, {"filename": pytest.__file__, "line": 5, "name": "loss"})
-    found = upcast_in(trace, 20 * MIB)
+    found = upcast_in(timeline_of(trace), 20 * MIB)
     assert found is not None and found.place is not None
     assert (found.place.line, found.by_user) == (7, False)
 

@@ -7,20 +7,28 @@ from typing import Any
 
 import pytest
 
+from memguard.allocator.snapshot import Frame
 from memguard.integrations.script import run_script
-from memguard.probes.peaks.rebinds import is_there_at_peak, rebound
+from memguard.probes.peaks.rebound import is_there_at_peak, rebound
+from tests.probes.timelines import timeline_of
 
 MIB = 1024**2
-HERE, LIBRARY = str(Path(__file__)), "/usr/lib/python3/site-packages/torch/nn/functional.py"
+LIBRARY = "/usr/lib/python3/site-packages/torch/nn/modules/linear.py"
+DEFAULT_DEVICE = "/usr/lib/python3/site-packages/torch/utils/_device.py"
 
 
-def event(action: str, address: int, size: int, file: str = HERE, line: int = 1) -> dict[str, Any]:
-    return {
-        "action": action,
-        "addr": address,
-        "size": size * MIB,
-        "frames": [{"filename": file, "line": line, "name": "step"}],
-    }
+@pytest.fixture(autouse=True)
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the events come from: a file of lines that make one and the same name again."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.py").write_text("field = field * 0.9\n" * 9)
+
+
+def event(action: str, address: int, size: int, line: int = 1, below: str | None = None) -> dict[str, Any]:
+    """One of a line of the program, or of a library's frame below it."""
+    frames = [{"filename": str(Path("program.py").resolve()), "line": line, "name": "step"}]
+    frames = [{"filename": below, "line": 5, "name": "inner"}, *frames] if below else frames
+    return {"action": action, "addr": address, "size": size * MIB, "frames": frames}
 
 
 def other(address: int) -> list[dict[str, Any]]:
@@ -28,43 +36,56 @@ def other(address: int) -> list[dict[str, Any]]:
     return [event("alloc", address, 1, line=9), event("free_requested", address, 1, line=9)]
 
 
+def told(trace: list[dict[str, Any]], much: int = 0) -> list[tuple[int | None, str | None, int]]:
+    """Line, name and MiB of what is made again."""
+    found = rebound(timeline_of(trace), min_bytes=10 * MIB, much=much * MIB)
+    return [(two.place.line, two.place.holder, two.bytes // MIB) for two in found]
+
+
 def test_a_tensor_freed_by_its_successor_is_told() -> None:
     """The same line makes one of its size, and the old one goes at once, whatever intermediate goes between."""
     trace = [event("alloc", 1, 50), *other(7), event("alloc", 2, 50), event("alloc", 3, 50)]
     trace += [event("free_requested", 2, 50), event("free_requested", 1, 50)]
-    assert rebound(trace, min_bytes=10 * MIB) == {(HERE, 1, "step"): 50 * MIB}
+    assert told(trace) == [(1, "field", 50)]
 
 
 def test_a_default_device_stands_between_no_line_and_its_operator() -> None:
     """Under `torch.set_default_device` torch's own frame comes before the user's, which is told all the same."""
-    frame = {"filename": "/usr/lib/python3/site-packages/torch/utils/_device.py", "line": 122, "name": "wrapped"}
-    trace = [event("alloc", 1, 50), *other(7), event("alloc", 2, 50), event("free_requested", 1, 50)]
-    below = [{**each, "frames": [frame, *each["frames"]]} for each in trace]
-    assert rebound(below, min_bytes=10 * MIB) == {(HERE, 1, "step"): 50 * MIB}
+    trace = [event("alloc", 1, 50, below=DEFAULT_DEVICE), *other(7), event("alloc", 2, 50, below=DEFAULT_DEVICE)]
+    assert told([*trace, event("free_requested", 1, 50)]) == [(1, "field", 50)]
 
 
 @pytest.mark.parametrize(
-    "trace",
+    "made",
     [
-        [event("alloc", 1, 50), event("alloc", 2, 50), event("free_requested", 1, 50)],  # an intermediate
-        [event("alloc", 1, 50), *other(7), event("free_requested", 1, 50), event("alloc", 2, 50)],  # dropped before
-        [event("alloc", 1, 50), *other(7), event("alloc", 2, 50), *other(7), event("free_requested", 1, 50)],  # later
-        [event("alloc", 1, 50), *other(7), event("alloc", 2, 20), event("free_requested", 1, 50)],  # another size
-        [event("alloc", 1, 50, LIBRARY), *other(7), event("alloc", 2, 50, LIBRARY), event("free_requested", 1, 50)],
+        [(1, 50, None), (2, 50, None), ("free", 1)],
+        [(1, 50, None), "other", ("free", 1), (2, 50, None)],
+        [(1, 50, None), "other", (2, 50, None), "other", ("free", 1)],
+        [(1, 50, None), "other", (2, 20, None), ("free", 1)],
+        [(1, 50, LIBRARY), "other", (2, 50, LIBRARY), ("free", 1)],
     ],
+    ids=["an intermediate", "dropped before", "dropped later", "another size", "a library's"],
 )
-def test_what_is_no_rebinding_is_not_told(trace: list[dict[str, Any]]) -> None:
+def test_what_is_no_rebinding_is_not_told(made: list[Any]) -> None:
     """Intermediates, what went before or later, other sizes, what a library does inside."""
-    assert rebound(trace, min_bytes=10 * MIB) == {}
+    trace: list[dict[str, Any]] = []
+    for each in made:
+        if each == "other":
+            trace += other(7)
+        elif each[0] == "free":
+            trace.append(event("free_requested", each[1], 50))
+        else:
+            trace.append(event("alloc", each[0], each[1], below=each[2]))
+    assert told(trace) == []
 
 
-@pytest.mark.parametrize(("peak", "told"), [(0, True), (120, False)])
-def test_what_is_little_counts_only_where_both_are_there_at_the_peak(peak: int, told: bool) -> None:
+@pytest.mark.parametrize(("peak", "is_told"), [(0, True), (120, False)])
+def test_what_is_little_counts_only_where_both_are_there_at_the_peak(peak: int, is_told: bool) -> None:
     """The peak may come elsewhere: then one copy less makes it no lower."""
     before = [event("alloc", 7, peak, line=5), event("free_requested", 7, peak, line=5)] if peak else []
     trace = [*before, event("alloc", 1, 50), *other(8), event("alloc", 2, 50), event("free_requested", 1, 50)]
-    assert bool(rebound(trace, min_bytes=10 * MIB, much=60 * MIB)) is told
-    assert rebound(trace, min_bytes=10 * MIB, much=40 * MIB) != {}
+    assert bool(told(trace, much=60)) is is_told
+    assert told(trace, much=40) != []
 
 
 def turn(address: int, before: int, *, peak: int) -> list[dict[str, Any]]:
@@ -75,13 +96,13 @@ def turn(address: int, before: int, *, peak: int) -> list[dict[str, Any]]:
 
 def test_what_is_there_at_the_peak_and_made_anew_later_is_the_last_batchs() -> None:
     """Where the line itself makes the peak, two of them stand there; where it is dropped before, none."""
-    site = (HERE, 1, "step")
+    site = Frame(str(Path("program.py").resolve()), 1, "step")
     kept = [event("alloc", 1, 50), *turn(2, 1, peak=200), *turn(3, 2, peak=200)]
-    assert is_there_at_peak(kept, site)
-    assert not is_there_at_peak([event("alloc", 1, 50), *turn(2, 1, peak=20), *turn(3, 2, peak=20)], site)
+    assert is_there_at_peak(timeline_of(kept), site)
+    assert not is_there_at_peak(timeline_of([event("alloc", 1, 50), *turn(2, 1, peak=20), *turn(3, 2, peak=20)]), site)
     dropped = [event("alloc", 1, 50), event("free_requested", 1, 50), *turn(2, 9, peak=200)]
-    assert not is_there_at_peak([*dropped, event("free_requested", 2, 50), *turn(3, 9, peak=200)], site)
-    assert not is_there_at_peak([], site)
+    assert not is_there_at_peak(timeline_of([*dropped, event("free_requested", 2, 50), *turn(3, 9, peak=200)]), site)
+    assert not is_there_at_peak(timeline_of([]), site)
 
 
 SCRIPT = """
@@ -100,7 +121,7 @@ for step in range(20):
 
 
 @pytest.mark.parametrize(
-    ("elements", "statement", "told"),
+    ("elements", "statement", "names"),
     [
         (3_000_000, "field = field * 0.9", ["field"]),
         (3_000_000, "field.mul_(0.9)", []),
@@ -108,13 +129,15 @@ for step in range(20):
     ],
     ids=["made again", "in place", "small"],
 )
-def test_a_program_is_told_of_its_name_and_line(tmp_path: Path, elements: int, statement: str, told: list[str]) -> None:
+def test_a_program_is_told_of_its_name_and_line(
+    tmp_path: Path, elements: int, statement: str, names: list[str]
+) -> None:
     """Only where the device is half full, and the history is off again afterwards."""
     script = tmp_path / "simulate.py"
     script.write_text(SCRIPT.format(elements=elements, statement=statement))
     options = {"device": "virtual:40MiB", "logdir": str(tmp_path), "validation": "warn"}
     _, (summary,) = run_script(str(script), [], options, module=False)
-    assert [f.holder for f in summary.findings if f.code == "MG305"] == told
+    assert [f.holder for f in summary.findings if f.code == "MG305"] == names
     assert all(f.line == 12 for f in summary.findings if f.code == "MG305")
 
 
