@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-oldest lint unit null-gpu test-cuda test-gpu bench docs clean
+.PHONY: demo test test-corpus test-slow test-oldest lint unit null-gpu test-cuda test-gpu bench docs clean
 
 demo: $(READY)
 	$(BIN)/memguard demo
@@ -20,8 +20,12 @@ lint: $(READY)
 unit: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
+test-corpus: $(READY) # all programs of the corpus on the virtual device, against tests/corpus/golden.tsv
+	$(BIN)/python -m tests.corpus --golden -j 2 --device virtual
+
 test-slow: $(READY) # what takes longer: the corpus once more on the plain CPU, forecasts of large steps
 	$(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m tests.corpus --golden -j 2 --device cpu
 
 null-gpu: $(READY)
 	$(BIN)/python -m tests.nullgpu.setup

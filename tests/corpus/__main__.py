@@ -38,6 +38,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--dear", type=float, default=1, metavar="N", help="looks cost N times what they do (1)")
     parser.add_argument("--only", metavar="GLOB", help="of these, the ones whose folder/name fits, like 'retold/mg1*'")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="of these, each N-th")
+    parser.add_argument("--missing", action="store_true", help=f"of these, what {golden.FILE.name} has not")
     parser.add_argument("--golden", action="store_true", help=f"print what differs from {golden.FILE.name}")
     parser.add_argument("--write-golden", action="store_true", help=f"write what is told to {golden.FILE.name}")
     options = parser.parse_args(arguments)
@@ -49,30 +50,33 @@ def main(arguments: list[str]) -> int:
     own = [*programs(), *known_misses()]
     paths = given or [p for p in own if not options.names or any(name in p.name for name in options.names)]
     paths = [p for p in paths if fnmatch.fnmatch(golden.name_of(p), options.only or "*")][:: options.every]
+    before = golden.read() if golden.FILE.exists() else {}
+    there = {golden.name_of(path) for path in own}
     told: dict[tuple[str, str], tuple[golden.Told, ...]] = {}
-    found_again = 0
+    fails = False
     for device in devices:
         score = Score(device)
-        for path, outcome in zip(paths, _outcomes(paths, device, options.jobs, options.dear), strict=True):
+        some = [p for p in paths if not options.missing or (device, golden.name_of(p)) not in before]
+        for path, outcome in zip(some, _outcomes(some, device, options.jobs, options.dear), strict=True):
             told[device, golden.name_of(path)] = golden.told_of(path, outcome)
             for line in score.add(path, outcome):
                 print(f"{golden.name_of(path)}: {line}", flush=True)
+            if options.write_golden:  # as it goes: a run that is ended keeps what it has
+                golden.write({key: each for key, each in {**before, **told}.items() if key[1] in there})
         print(score, flush=True)
-        found_again += score.counts["found again"]
-    before = golden.read() if golden.FILE.exists() else {}
-    if options.write_golden:
-        there = {golden.name_of(path) for path in own}
-        golden.write({key: each for key, each in {**before, **told}.items() if key[1] in there})
-    differs = options.golden and _print_changes(golden.changes(before, told))
-    return int(differs or found_again > 0)
+        fails = fails or score.counts["found again"] > 0
+    if options.golden:
+        known = {key: each for key, each in told.items() if key in before}
+        fails = _print_changes(golden.changes(before, known), len(told) - len(known)) or fails
+    return int(fails)
 
 
-def _print_changes(changes: list[golden.Change]) -> bool:
+def _print_changes(changes: list[golden.Change], new: int) -> bool:
     for change in changes:
         print(f"{change.kind:8} {change.program}: {change.text}")
     counts = Counter(change.kind for change in changes)
     said = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    print(f"against {golden.FILE.name}: {said or 'equal'}")
+    print(f"against {golden.FILE.name}: {said or 'equal'}{f', {new} programs are not in it' if new else ''}")
     return bool(changes)
 
 

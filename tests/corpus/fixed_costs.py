@@ -7,50 +7,43 @@ from collections.abc import Iterator
 from typing import Any
 
 from memguard.probes.pace import Pace
-from memguard.stats import Stage
+from memguard.recorder import Recorder
 
 LOOK_SECONDS = 0.002
 """What memguard takes of a batch that it looks at: 1.5 to 4 ms in most programs of the corpus."""
 BATCH_SECONDS = 0.01
 """What a batch of such a program takes."""
+_BEGIN = 1.7e9
 
 
 @contextlib.contextmanager
 def fixed_costs(times: float = 1.0) -> Iterator[None]:
-    """Within it, each batch that is looked at costs the same, and time goes by with the batches alone.
+    """Within it, each batch that is looked at costs the same, and time goes by with the recorder's readings of it alone.
 
     Args:
         times: Looks cost so many times what they do: a fast loop on a slow machine, looked at rarely.
     """
-    init, looks, pass_by, spend, looked = Pace.__init__, Pace.looks, Pace.pass_by, Pace.spend, Pace.looked
-    now = 0.0
+    original = [(Recorder, "__init__"), (Pace, "__init__"), (Pace, "spend"), (Pace, "looked")]
+    made, paced, spend, looked = (getattr(kind, name) for kind, name in original)
+    now = _BEGIN
 
-    def counted(pace: Pace, stage: Stage, **why: Any) -> bool:
+    def clock() -> float:
         nonlocal now
-        now += BATCH_SECONDS
-        return looks(pace, stage, **why)
-
-    def passed_by(pace: Pace, stage: Stage, batches: int) -> None:
-        nonlocal now
-        now += BATCH_SECONDS * batches
-        pass_by(pace, stage, batches)
+        now += BATCH_SECONDS  # it is read once as a batch ends
+        return now
 
     def charged(pace: Pace) -> None:
         spend(pace, LOOK_SECONDS * times)
         looked(pace)
 
-    replaced = {
-        "__init__": lambda pace: init(pace, lambda: now),
-        "looks": counted,
-        "pass_by": passed_by,
-        "spend": lambda pace, seconds: None,
-        "looked": charged,
-    }
-    original = {"__init__": init, "looks": looks, "pass_by": pass_by, "spend": spend, "looked": looked}
+    def init(recorder: Recorder, *args: Any, **options: Any) -> None:
+        made(recorder, *args, **{**options, "clock": clock})
+
+    replaced = (init, lambda pace: paced(pace, lambda: now), lambda pace, seconds: None, charged)
     try:
-        for name, function in replaced.items():
-            setattr(Pace, name, function)
+        for (kind, name), function in zip(original, replaced, strict=True):
+            setattr(kind, name, function)
         yield
     finally:
-        for name, function in original.items():
-            setattr(Pace, name, function)
+        for (kind, name), function in zip(original, (made, paced, spend, looked), strict=True):
+            setattr(kind, name, function)

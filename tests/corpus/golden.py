@@ -88,7 +88,9 @@ def write(results: Results, file: Path = FILE) -> None:
             lines.append((device, program, t.code, t.severity, t.line, t.holder, str(t.batch)))
         if not told:
             lines.append((device, program, *[_NOTHING] * 4, "0"))
-    file.write_text("".join("\t".join(line) + "\n" for line in lines))
+    whole = file.with_suffix(".new")
+    whole.write_text("".join("\t".join(line) + "\n" for line in lines))
+    whole.replace(file)  # never half of it
 
 
 def changes(before: Results, after: Results) -> list[Change]:

@@ -49,7 +49,7 @@ def score(encoder, decoder, loader):
     decoder.eval()
     hits = 0
     for images, captions in loader:
-        features = encoder(images)  # !MG201 -
+        features = encoder(images)  # !MG201 Encoder
         hits += (decoder.greedy(features) == captions).sum().item()
     encoder.train()
     decoder.train()

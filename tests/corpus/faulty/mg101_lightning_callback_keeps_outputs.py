@@ -26,7 +26,7 @@ class LossCurve(Callback):
         self.curve = []
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        self.curve.append(pl_module.last)  # !MG101 curve
+        self.curve.append(pl_module.last)  # !MG101 LossCurve.curve
 
 
 data = TensorDataset(torch.randn(160, 8), torch.randn(160, 1))

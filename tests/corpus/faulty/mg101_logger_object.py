@@ -11,7 +11,7 @@ class ScalarLog:
         self.rows = []
 
     def add_scalar(self, tag, value, step):
-        self.rows.append((tag, step, value))  # !MG101 rows
+        self.rows.append((tag, step, value))  # !MG101 ScalarLog.rows
 
     def flush(self):
         return {tag: float(value) for tag, _, value in self.rows}

@@ -20,7 +20,7 @@ class Policy(nn.Module):
 def select_action(policy, state):
     m = Categorical(policy(state))
     action = m.sample()
-    policy.saved_log_probs.append(m.log_prob(action))  # !MG101 saved_log_probs
+    policy.saved_log_probs.append(m.log_prob(action))  # !MG101 Policy.saved_log_probs
     return action.item()
 
 

@@ -14,7 +14,7 @@ class Trainer:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        self.metrics["loss"].append(loss)  # !MG101 metrics
+        self.metrics["loss"].append(loss)  # !MG101 Trainer.metrics
         self.metrics["lr"].append(self.optimizer.param_groups[0]["lr"])
 
 

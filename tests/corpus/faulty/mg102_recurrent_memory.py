@@ -12,7 +12,7 @@ class MemoryNet(nn.Module):
         self.memory = torch.zeros(8, dim)
 
     def forward(self, x):
-        self.memory = self.cell(x, self.memory)  # !MG102 memory
+        self.memory = self.cell(x, self.memory)  # !MG102 MemoryNet.memory
         return self.head(self.memory.detach())
 
 

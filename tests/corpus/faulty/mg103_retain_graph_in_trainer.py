@@ -10,7 +10,7 @@ class Trainer:
     def training_step(self, x, y):
         self.loss = nn.functional.mse_loss(self.model(x), y)
         self.optimizer.zero_grad()
-        self.loss.backward(retain_graph=True)  # !MG103 -
+        self.loss.backward(retain_graph=True)  # !MG103 Trainer.loss
         self.optimizer.step()
         return float(self.loss)
 

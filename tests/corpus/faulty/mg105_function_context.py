@@ -7,7 +7,7 @@ from torch import nn
 class Swish(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
-        ctx.x = x  # !MG105 ctx.x
+        ctx.x = x  # !MG105 Swish ctx.x
         return x * torch.sigmoid(x)
 
     @staticmethod

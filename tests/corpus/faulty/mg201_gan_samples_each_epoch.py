@@ -22,7 +22,7 @@ def reconstruct(batches):
     vae.eval()
     pictures = []
     for x in batches:
-        recon, _, _ = vae(x)  # !MG201 -
+        recon, _, _ = vae(x)  # !MG201 VAE
         pictures.append(recon[0].detach().clone())
     vae.train()
     return torch.stack(pictures)

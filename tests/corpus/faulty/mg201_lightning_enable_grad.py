@@ -18,7 +18,7 @@ class Lit(L.LightningModule):
     def validation_step(self, batch, _):
         x, y = batch
         with torch.enable_grad():
-            logits = self.net(x)  # !MG201 -
+            logits = self.net(x)  # !MG201 Sequential
         self.log("val_loss", nn.functional.cross_entropy(logits, y))
 
     def configure_optimizers(self):

@@ -12,7 +12,7 @@ data = [(torch.randn(64, 128), torch.randint(0, 10, (64,))) for _ in range(6)]
 
 def count_right(batch):
     x, y = batch
-    out = net(x)  # !MG201 -
+    out = net(x)  # !MG201 Sequential
     return int((out.argmax(1) == y).sum())
 
 

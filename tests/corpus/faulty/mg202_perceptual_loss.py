@@ -22,7 +22,7 @@ reference = Reference().eval()
 optimizer = torch.optim.Adam(generator.parameters(), 1e-3)
 for step in range(25):
     x = torch.rand(4, 1, 12, 12)
-    target = reference(x)  # !MG202 -
+    target = reference(x)  # !MG202 reference
     image = generator(x)
     loss = (image.mean() - target.detach().mean()).abs() + (image - x).abs().mean()
     optimizer.zero_grad()

@@ -15,7 +15,7 @@ class MoCoLike(nn.Module):
         return F.normalize(self.encoder(view), dim=1)
 
     def enqueue(self, keys):
-        self.bank.append(keys.detach())  # !MG301 bank
+        self.bank.append(keys.detach())  # !MG301 MoCoLike.bank
 
     def negatives(self):
         return torch.cat(self.bank[-4:]) if self.bank else None

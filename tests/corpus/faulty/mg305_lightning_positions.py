@@ -10,7 +10,7 @@ class Field(nn.Module):
         self.grid = torch.zeros(5_000_000)
 
     def forward(self, x):
-        self.grid = torch.roll(self.grid, 1)  # !MG305 grid
+        self.grid = torch.roll(self.grid, 1)  # !MG305 self.grid
         return self.small(x) + self.grid[:64]
 
 

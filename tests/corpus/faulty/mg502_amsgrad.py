@@ -15,7 +15,7 @@ class LM(nn.Module):
 
 
 lm = LM()
-opt = torch.optim.AdamW(lm.parameters(), amsgrad=True)  # !MG502 -
+opt = torch.optim.AdamW(lm.parameters(), amsgrad=True)  # !MG502 AdamW
 for _ in range(3):
     logits = lm(torch.randint(0, 20000, (4, 12)))
     loss = nn.functional.cross_entropy(logits, torch.randint(0, 16, (4,)))

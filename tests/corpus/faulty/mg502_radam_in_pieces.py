@@ -21,7 +21,7 @@ class Encoder(nn.Module):
 
 
 def fit(net, steps):
-    opt = torch.optim.RAdam(net.parameters(), lr=1e-4)  # !MG502 -
+    opt = torch.optim.RAdam(net.parameters(), lr=1e-4)  # !MG502 RAdam
     for _ in range(steps):
         opt.zero_grad()
         net(torch.randint(0, 4000, (4, 12))).square().mean().backward()

@@ -10,7 +10,7 @@ class Log:
         self.rows = []
 
     def add(self, step, probs):
-        self.rows.append({"step": step, "probs": probs.tolist()})  # !MG701 rows
+        self.rows.append({"step": step, "probs": probs.tolist()})  # !MG701 Log.rows
 
 
 log = Log()

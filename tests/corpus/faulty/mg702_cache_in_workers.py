@@ -16,7 +16,7 @@ class Cached(Dataset):
 
     def __getitem__(self, i):
         if i not in self.cache:
-            self.cache[i] = np.random.default_rng(i).random((3, 64, 64))  # !MG702 -
+            self.cache[i] = np.random.default_rng(i).random((3, 64, 64))  # !MG702 cache
         return torch.from_numpy(self.cache[i]).float(), i % 2
 
 

@@ -11,7 +11,7 @@ class Dashboard:
         self.points = []
 
     async def push(self, point):
-        self.points.append(point)  # !MG101 points
+        self.points.append(point)  # !MG101 Dashboard.points
         await asyncio.sleep(0)
 
 

@@ -21,7 +21,7 @@ class BYOL(nn.Module):
 
     def forward(self, a, b):
         p = F.normalize(self.predictor(self.online(a)), dim=1)
-        z = F.normalize(self.target(b), dim=1).detach()  # !MG202 -
+        z = F.normalize(self.target(b), dim=1).detach()  # !MG202 self.target
         return 2 - 2 * (p * z).sum(1).mean()
 
 

@@ -19,7 +19,7 @@ class CausalLM(nn.Module):
 
 def compute_loss(model, input_ids):
     logits = model(input_ids)
-    logits = logits.float()  # !MG310 -
+    logits = logits.float()  # !MG310 logits
     shift_logits = logits[..., :-1, :].contiguous()
     shift_labels = input_ids[..., 1:].contiguous()
     return CrossEntropyLoss()(shift_logits.view(-1, shift_logits.size(-1)), shift_labels.view(-1))

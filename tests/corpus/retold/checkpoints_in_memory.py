@@ -12,7 +12,7 @@ class SnapshotEnsemble:
         self.members = []
 
     def snapshot(self):
-        self.members.append(copy.deepcopy(self.base))  # !MG308 members
+        self.members.append(copy.deepcopy(self.base))  # !MG308 SnapshotEnsemble.members
 
     @torch.no_grad()
     def predict(self, x):

@@ -23,7 +23,7 @@ opt = torch.optim.Adam(adapter.parameters(), lr=1e-3)
 prompts = torch.randint(100, (5, 8))
 for _ in range(24):
     image, label = torch.randn(16, 64), torch.randint(5, (16,))
-    class_vectors = text(prompts).detach()  # !MG202 -
+    class_vectors = text(prompts).detach()  # !MG202 text
     logits = adapter(image) @ class_vectors.t()
     loss = nn.functional.cross_entropy(logits, label)
     opt.zero_grad()

@@ -18,7 +18,7 @@ class ImagePool:
         for image in images:
             image = image.unsqueeze(0)
             if len(self.images) < self.pool_size:
-                self.images.append(image)  # !MG101 images
+                self.images.append(image)  # !MG101 ImagePool.images
                 result.append(image)
             elif random.random() > 0.5:
                 k = random.randrange(self.pool_size)

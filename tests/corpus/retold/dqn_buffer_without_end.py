@@ -3,7 +3,7 @@ killed, buffer_size is ignored"."""
 
 # device: virtual:160MiB
 # runs out of memory
-# !MG501 -
+# !MG501 ReplayMemory.transitions
 # !MG504 -
 import random
 

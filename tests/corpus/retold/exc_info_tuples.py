@@ -28,7 +28,7 @@ class Runner:
             try:
                 self.step(x)
             except AssertionError:
-                self.failures.append((i, sys.exc_info()))  # !MG307 failures
+                self.failures.append((i, sys.exc_info()))  # !MG307 Runner.failures
 
 
 Runner().run(160)

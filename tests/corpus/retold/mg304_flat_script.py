@@ -11,7 +11,7 @@ backbone = nn.Sequential(nn.Conv2d(3, 32, 3, stride=2, padding=1), nn.ReLU(), nn
     device
 )
 with torch.no_grad():
-    maps = backbone[:2](images)  # !MG304 -
+    maps = backbone[:2](images)  # !MG304 maps, images
     feats = backbone[2:](maps)
 labels = torch.randint(0, 10, (512,), device=device)
 head = nn.Sequential(nn.Linear(512, 4096), nn.ReLU(), nn.Linear(4096, 2048), nn.ReLU(), nn.Linear(2048, 10)).to(device)

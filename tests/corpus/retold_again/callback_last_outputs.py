@@ -58,7 +58,7 @@ class Trainer:
             outputs["loss"].backward()
             self.opt.step()
             self.global_step += 1
-            self.last_outputs = {k: v.detach() for k, v in outputs.items()}  # !MG303 last_outputs
+            self.last_outputs = {k: v.detach() for k, v in outputs.items()}  # !MG303 Trainer.last_outputs
             del outputs
             for cb in self.callbacks:
                 cb.on_step_end(self)

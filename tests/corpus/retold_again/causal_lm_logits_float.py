@@ -21,7 +21,7 @@ class CausalLM(nn.Module):
         h = self.embed(input_ids)
         h = h + self.mlp(h)
         logits = self.lm_head(h)
-        logits = logits.float()  # !MG310 -
+        logits = logits.float()  # !MG310 logits
         shift = logits[:, :-1].flatten(0, 1)
         return F.cross_entropy(shift, labels[:, 1:].flatten())
 

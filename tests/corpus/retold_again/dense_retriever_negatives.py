@@ -31,7 +31,7 @@ class AnceTrainer:
         return emb
 
     def refresh(self, step):
-        self.index = self.encode_corpus()  # !MG305 index
+        self.index = self.encode_corpus()  # !MG305 AnceTrainer.index
         print(f"step {step}: index of {len(self.index)} passages refreshed")
 
     def hard_negatives(self, q, gold):

@@ -15,7 +15,7 @@ class Spectrograms(Dataset):
     def __getitem__(self, i):
         if i not in self.ready:
             wave = torch.randn(8192, device=self.device)
-            self.ready[i] = torch.stft(  # !MG501 ready
+            self.ready[i] = torch.stft(  # !MG501 Spectrograms.ready
                 wave, 256, window=torch.hann_window(256), return_complex=True
             ).abs()
         return self.ready[i], i % 3

@@ -61,7 +61,7 @@ class MyTrainer:
     def training_step(self, model, batch, batch_idx):
         outputs = model.training_step(batch, batch_idx)
         self.fabric.backward(outputs["loss"])
-        self._current_train_return = outputs  # !MG303 _current_train_return
+        self._current_train_return = outputs  # !MG303 MyTrainer._current_train_return
 
     def describe(self):
         out = self._current_train_return

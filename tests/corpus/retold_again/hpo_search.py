@@ -65,7 +65,7 @@ class Study:
             try:
                 value = fn(params)
             except Diverged as err:
-                self.failures.append((number, err))  # !MG307 failures
+                self.failures.append((number, err))  # !MG307 Study.failures
                 continue
             self.trials.append((value, params))
 

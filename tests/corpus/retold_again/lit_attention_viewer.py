@@ -40,7 +40,7 @@ class LitProtein(pl.LightningModule):
             y, w = att(norm(x))
             x = x + y
             maps.append(w.detach())
-        self.maps = maps  # !MG303 maps
+        self.maps = maps  # !MG303 LitProtein.maps
         return self.cls(x)
 
     def training_step(self, batch, batch_idx):

@@ -15,7 +15,7 @@ class Lit(pl.LightningModule):
 
     def augment(self, x, key):
         if key not in self.aug_cache:
-            self.aug_cache[key] = torch.cat([x, x.flip(-1)])  # !MG501 aug_cache
+            self.aug_cache[key] = torch.cat([x, x.flip(-1)])  # !MG501 Lit.aug_cache
         return self.aug_cache[key]
 
     def training_step(self, batch, batch_idx):

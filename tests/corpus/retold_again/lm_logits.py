@@ -18,7 +18,7 @@ class LM(nn.Module):
 
 
 def loss_fn(logits, labels):
-    logits = logits.float()  # !MG310 -
+    logits = logits.float()  # !MG310 logits
     return nn.functional.cross_entropy(logits[:, :-1].reshape(-1, logits.size(-1)), labels[:, 1:].reshape(-1))
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 
 class Spectral:
-    @functools.lru_cache(maxsize=None)  # !MG501 features
+    @functools.lru_cache(maxsize=None)  # !MG501 Spectral.features
     def features(self, wave):
         return torch.stft(wave, 128, 64, window=torch.hann_window(128), return_complex=True).abs()
 

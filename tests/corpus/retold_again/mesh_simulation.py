@@ -20,7 +20,7 @@ class OperatorCache:
 
     def __call__(self, name, pos):
         if name not in self._ops:
-            self._ops[name] = self.build(pos)  # !MG501 _ops
+            self._ops[name] = self.build(pos)  # !MG501 OperatorCache._ops
         return self._ops[name]
 
 

@@ -18,7 +18,7 @@ class IncidentHandler(logging.Handler):
         self.records = []
 
     def emit(self, record):
-        self.records.append(record)  # !MG307 records
+        self.records.append(record)  # !MG307 IncidentHandler.records
 
     def summary(self):
         return [f"{r.shard}: {r.getMessage()}" for r in self.records]

@@ -40,7 +40,7 @@ class CodeOptimizer:
 
     def codes_for(self, n):
         codes = nn.Parameter(0.01 * torch.randn(n, CODE, device=device))
-        self.opt.add_param_group({"params": [codes], "lr": 1e-2})  # !MG501 opt
+        self.opt.add_param_group({"params": [codes], "lr": 1e-2})  # !MG501 CodeOptimizer.opt
         return codes
 
 

@@ -27,7 +27,7 @@ class Trainer:
 
     def collect(self, epoch):
         # a fresh buffer each time, so that nothing of the last rollout is left in it
-        self.rollout = torch.zeros(HORIZON, N_ENVS, OBS, device=device)  # !MG305 rollout
+        self.rollout = torch.zeros(HORIZON, N_ENVS, OBS, device=device)  # !MG305 Trainer.rollout
         obs = torch.randn(N_ENVS, OBS, device=device)
         with torch.no_grad():
             for t in range(0, HORIZON):

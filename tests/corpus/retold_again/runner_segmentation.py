@@ -90,7 +90,7 @@ class Runner:
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.target = target
-        self.probabilities = output.detach().softmax(dim=1)  # !MG303 probabilities
+        self.probabilities = output.detach().softmax(dim=1)  # !MG303 Runner.probabilities
         return loss.item()
 
     def run(self):

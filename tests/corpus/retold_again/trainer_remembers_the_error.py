@@ -31,7 +31,7 @@ class Trainer:
                 self.step(x, y)
             except BadBatch as error:
                 self.skipped += 1
-                self.last_error = error  # !MG307 last_error
+                self.last_error = error  # !MG307 Trainer.last_error
 
 
 def data():

@@ -28,7 +28,7 @@ class AttentionBias(nn.Module):
         bias = -dist[None, None] * self.slopes.view(1, -1, 1, 1)
         pad = pos[None, :] >= lengths[:, None]
         bias = bias.expand(len(key), -1, -1, -1).masked_fill(pad[:, None, None, :], -1e9)
-        self._cache[key] = bias  # !MG501 _cache
+        self._cache[key] = bias  # !MG501 AttentionBias._cache
         return bias
 
 

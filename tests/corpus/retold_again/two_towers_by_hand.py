@@ -20,7 +20,7 @@ def sgd_(params, lr):
         for p in params:
             if p.grad is not None:
                 p.sub_(p.grad, alpha=lr)
-                p.grad.zero_()  # !MG309 grad
+                p.grad.zero_()  # !MG309 p.grad
 
 
 torch.manual_seed(0)
