@@ -10,7 +10,7 @@ class Recorder:
         module.register_forward_hook(self.hook)
 
     def hook(self, module, args, output):
-        self.maps.append(output[1])  # !MG101 maps
+        self.maps.append(output[1])  # !MG101 Recorder.maps
 
 
 class Block(nn.Module):

@@ -20,7 +20,7 @@ def train_step(state: TrainState, x: torch.Tensor, y: torch.Tensor) -> TrainStat
     loss.backward()
     state.optimizer.step()
     state.step += 1
-    state.losses.append(loss)  # !MG101 losses
+    state.losses.append(loss)  # !MG101 TrainState.losses
     return state
 
 

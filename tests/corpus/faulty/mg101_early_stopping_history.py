@@ -13,7 +13,7 @@ class EarlyStopping:
             self.bad += 1
         else:
             self.bad = 0
-        self.history.append(loss)  # !MG101 history
+        self.history.append(loss)  # !MG101 EarlyStopping.history
         return self.bad >= self.patience
 
 

@@ -11,7 +11,7 @@ class History:
         self.rows = []
 
     def add(self, step, loss):
-        self.rows.append({"step": step, "loss": loss})  # !MG101 rows
+        self.rows.append({"step": step, "loss": loss})  # !MG101 History.rows
 
 
 def train(model, optimizer, history, accumulate=4, steps=20):

@@ -15,7 +15,7 @@ class LitClassifier(L.LightningModule):
     def training_step(self, batch, batch_idx):
         x, y = batch
         loss = nn.functional.cross_entropy(self.net(x), y)
-        self.training_step_outputs.append(loss)  # !MG101 training_step_outputs
+        self.training_step_outputs.append(loss)  # !MG101 LitClassifier.training_step_outputs
         return loss
 
     def on_train_epoch_end(self):

@@ -17,7 +17,7 @@ class Model(pl.LightningModule):
         x, y = batch
         _, h = self.gru(x)
         loss = nn.functional.mse_loss(self.head(h[-1]), y)
-        self.ema_loss = 0.9 * self.ema_loss + 0.1 * loss  # !MG101 ema_loss
+        self.ema_loss = 0.9 * self.ema_loss + 0.1 * loss  # !MG101 Model.ema_loss
         self.log("ema", self.ema_loss)
         return loss
 

@@ -24,7 +24,7 @@ class Storage:
         self.data = []
 
     def add(self, **item):
-        self.data.append(item)  # !MG101 data
+        self.data.append(item)  # !MG101 Storage.data
 
     def last(self, n):
         return {k: torch.stack([d[k] for d in self.data[-n:]]).detach() for k in self.data[0]}

@@ -12,7 +12,7 @@ def validate(batches):
     model.eval()
     val_losses = []
     for x, y in batches:
-        val_loss = criterion(model(x), y)  # !MG201 -
+        val_loss = criterion(model(x), y)  # !MG201 Sequential
         val_losses.append(val_loss)  # !MG101 val_losses
     model.train()
     return torch.stack(val_losses).mean().item()

@@ -25,5 +25,5 @@ for step in range(24):
     segment_loss = nn.functional.cross_entropy(segment, torch.randint(5, (64,)))
     optimizer.zero_grad()
     depth_loss.backward(retain_graph=True)
-    segment_loss.backward(retain_graph=True)  # !MG103 -
+    segment_loss.backward(retain_graph=True)  # !MG103 segment_loss
     optimizer.step()

@@ -8,7 +8,7 @@ class Exp(torch.autograd.Function):
     @staticmethod
     def forward(ctx, i):
         result = i.exp()
-        ctx.result = result  # !MG105 ctx.result
+        ctx.result = result  # !MG105 Exp ctx.result
         return result
 
     @staticmethod

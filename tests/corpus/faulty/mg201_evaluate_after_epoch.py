@@ -28,7 +28,7 @@ def evaluate(model, loader):
     model.eval()
     loss, correct = 0.0, 0
     for x, y in loader:
-        logits = model(x)  # !MG201 -
+        logits = model(x)  # !MG201 SmallCNN
         loss += F.cross_entropy(logits, y).item()
         correct += (logits.argmax(1) == y).sum().item()
     return loss / len(loader), correct / len(loader.dataset)

@@ -18,7 +18,7 @@ class Tagger(nn.Module):
 def predict(model, sentences):
     model.eval()
     for tokens in sentences:
-        yield model(tokens).argmax(-1).tolist()  # !MG201 -
+        yield model(tokens).argmax(-1).tolist()  # !MG201 Tagger
 
 
 tagger = Tagger()

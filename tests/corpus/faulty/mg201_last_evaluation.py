@@ -23,7 +23,7 @@ def test():
     tot = 0.0
     for _ in range(12):
         x = torch.randn(1024, 64)
-        out = model(x)  # !MG201 -
+        out = model(x)  # !MG201 Sequential
         tot += (out.squeeze() - x.sum(1)).pow(2).mean().item()
     model.train()
     return tot / 10

@@ -26,7 +26,7 @@ class Denoiser(L.LightningModule):
         for _ in range(6):
             x = torch.randn(8, 16)
             for i in range(self.steps):
-                eps = self.denoise(x, 1 - i / self.steps)  # !MG201 -
+                eps = self.denoise(x, 1 - i / self.steps)  # !MG201 Sequential
                 x = (x - eps / self.steps).detach()
         self.train()
 

@@ -11,7 +11,7 @@ def validate(batches=12):
     right = 0
     for _ in range(batches):
         x, y = torch.randn(32, 64), torch.randint(0, 10, (32,))
-        scores = model(x)  # !MG201 -
+        scores = model(x)  # !MG201 Sequential
         right += (scores.argmax(1) == y).sum().item()
     model.train()
     return right / (32 * batches)

@@ -15,7 +15,7 @@ def distill(teacher, student, steps=30, T=4.0):
     student.train()
     for _ in range(steps):
         x, y = torch.randn(32, 20), torch.randint(5, (32,))
-        teacher_logits = teacher(x)  # !MG202 -
+        teacher_logits = teacher(x)  # !MG202 teacher
         student_logits = student(x)
         soft = F.kl_div(
             F.log_softmax(student_logits / T, 1), F.softmax(teacher_logits.detach() / T, 1), reduction="batchmean"

@@ -27,7 +27,7 @@ backbone.eval()
 opt = torch.optim.SGD(probe.parameters(), lr=0.05, momentum=0.9)
 for i in range(25):
     images, labels = torch.randn(8, 3, 16, 16), torch.randint(6, (8,))
-    features = backbone(images)  # !MG202 -
+    features = backbone(images)  # !MG202 backbone
     loss = nn.functional.cross_entropy(probe(features.detach()), labels)
     opt.zero_grad()
     loss.backward()

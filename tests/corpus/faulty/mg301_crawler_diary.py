@@ -11,7 +11,7 @@ class Diary:
         self.pages: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
 
     def write(self, seen: torch.Tensor, move: torch.Tensor, after: torch.Tensor) -> None:
-        self.pages.append((seen, move, after))  # !MG301 pages
+        self.pages.append((seen, move, after))  # !MG301 Diary.pages
 
     def lesson(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         seen, move, after = zip(*self.pages[-self.recent :: 4], strict=True)

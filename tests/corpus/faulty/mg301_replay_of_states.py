@@ -11,7 +11,7 @@ class Replay:
         self.buffer = []
 
     def push(self, transition):
-        self.buffer.append(transition)  # !MG301 buffer
+        self.buffer.append(transition)  # !MG301 Replay.buffer
 
     def sample(self, n):
         return [torch.stack(part) for part in zip(*random.sample(self.buffer, n))]

@@ -11,7 +11,7 @@ class Report:
         self.hardest: list[torch.Tensor] = []
 
     def note(self, batch: torch.Tensor, errors: torch.Tensor) -> None:
-        self.hardest.append(batch[errors.argmax()])  # !MG302 hardest
+        self.hardest.append(batch[errors.argmax()])  # !MG302 Report.hardest
 
 
 def main() -> None:

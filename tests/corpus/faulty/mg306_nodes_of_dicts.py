@@ -5,7 +5,7 @@ from torch import nn
 
 
 def make_node(value, parent=None):
-    node = {"value": value, "children": [], "parent": parent}  # !MG306 parent
+    node = {"value": value, "children": [], "parent": parent}  # !MG306 node['parent']
     if parent is not None:
         parent["children"].append(node)
     return node
