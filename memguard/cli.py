@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -26,6 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0, what the command decides, or 2 for a request that makes no sense.
+
+    Raises:
+        KeyboardInterrupt: The process's own command was interrupted.
     """
     words = sys.argv[1:] if arguments is None else arguments
     parser = make_parser(words[:1] if words and words[0] in _COMMANDS else _COMMANDS)
@@ -40,8 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         near = did_you_mean(unknown[0].partition("=")[0], given.parser._option_string_actions)
         given.parser.error(f"unrecognized arguments: {' '.join(unknown)}{near}")  # with the command's own usage
+    given.owns_process = arguments is None
     try:
-        return int(given.run(given))
+        code = int(given.run(given))
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -51,6 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
         print(printable(f"memguard: {text}"), file=sys.stderr)
         return 2
+    if code == -signal.SIGINT and given.owns_process:
+        sys.excepthook = lambda *error: None  # its traceback is on the screen
+        raise KeyboardInterrupt  # Python itself ends with the signal
+    return code if code >= 0 else 128 - code
 
 
 def make_parser(commands: Sequence[str] = _COMMANDS) -> argparse.ArgumentParser:

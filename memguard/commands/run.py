@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import operator
-import sys
 from collections import Counter
 from typing import Any
 
@@ -75,6 +74,7 @@ def run(given: argparse.Namespace) -> int:
     from memguard.launch import read_launch
     from memguard.options import disabled
     from memguard.report.summaries import merge
+    from memguard.sinks.console import print_text
     from memguard.summary import Summary
 
     options = {name: getattr(given, name) for name in (*_TEXT_OPTIONS, *_FLAGS, "log_every", "rules", "ignore")}
@@ -91,23 +91,25 @@ def run(given: argparse.Namespace) -> int:
     report = report.absolute() if report is not None else None  # the script may change its directory
     check_directory(given.logdir)
     make_detectors(rules=options.get("rules"), ignore=options.get("ignore", ()))
-    code, summaries = run_script(given.target, given.arguments, options, module=given.module)
+    code, summaries = run_script(
+        given.target, given.arguments, options, module=given.module, owns_process=given.owns_process
+    )
     launch = read_launch()
     if launch.rank:  # rank 0 speaks for all, unless this one is the last to end
         if summaries and (last := closing_text(launch, summaries[-1])) is not None:
-            print(last, file=sys.stderr)
+            print_text(last)
         return code
     ran = sorted((summary for summary in summaries if summary.batches), key=operator.attrgetter("rank"))
     starts = Counter(summary.rank for summary in ran)
     summary = merge(ran) if ran else summaries[-1] if summaries else Summary()
     summary.starts = max(starts.values(), default=1)
     if summaries:
-        print(closing_text(launch, summary, ranks=max(len(starts), 1)), file=sys.stderr)
+        print_text(closing_text(launch, summary, ranks=max(len(starts), 1)) or "")
     elif not disabled():
-        print("memguard: this program called no model; there is nothing to report.", file=sys.stderr)
+        print_text("memguard: this program called no model; there is nothing to report.")
     if report is not None:
         try:
             report.write_text(json.dumps({**summary.to_json(), "ranks": []}, indent=2, default=str) + "\n")
         except OSError as error:
-            print(f"memguard: {given.json} could not be written: {error.strerror or error}", file=sys.stderr)
+            print_text(f"memguard: {given.json} could not be written: {error.strerror or error}")
     return code

@@ -14,7 +14,7 @@ from types import ModuleType, TracebackType
 _OURS = (__file__, runpy.__file__, "<frozen runpy>")
 
 
-def run_file(path: str) -> None:
+def run_file(path: str, *, stays: bool = False) -> None:
     """Runs a program until its end; what it raises comes out.
 
     ``runpy.run_path`` leaves ``__file__`` and the names in tracebacks as they were typed, so that a program that goes
@@ -22,6 +22,8 @@ def run_file(path: str) -> None:
 
     Args:
         path: The file.
+        stays: Whether it is the process's main module from then on: what the program does as the process ends (in
+            atexit, in a thread) finds its classes there.
     """
     if pkgutil.get_importer(path) is not None:
         runpy.run_path(path, run_name="__main__")
@@ -44,7 +46,19 @@ def run_file(path: str) -> None:
     try:
         exec(code, module.__dict__)
     finally:
-        sys.modules["__main__"] = before
+        if not stays:
+            sys.modules["__main__"] = before
+
+
+def run_module(name: str) -> None:
+    """Runs a module as ``python -m`` does, as the process's main module from then on.
+
+    Args:
+        name: The module's, with dots.
+    """
+    sys.modules["__main__"] = ModuleType("__main__")
+    sys.modules["__main__"].__dict__["__builtins__"] = builtins
+    runpy._run_module_as_main(name)  # type: ignore[attr-defined]  # what ``python -m`` calls, checked up to Python 3.14
 
 
 def without_ours(tb: TracebackType | None) -> TracebackType | None:

@@ -20,7 +20,6 @@ import runpy
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -35,7 +34,7 @@ from memguard.hidden_hooks import HiddenHook
 from memguard.integrations.guard import Guard
 from memguard.integrations.lightning_class import OPTIONS_VARIABLE
 from memguard.integrations.loop.backward_calls import BackwardCalls
-from memguard.integrations.main_program import run_file, without_ours
+from memguard.integrations.main_program import run_file, run_module, without_ours
 from memguard.integrations.session import on_close, on_open, open_sessions
 from memguard.integrations.shield import shielded
 from memguard.integrations.started import StartedProcesses
@@ -274,7 +273,7 @@ def _nothing(caller: FrameType | None, seconds: float) -> None:
 
 
 def run_script(
-    target: str, arguments: Sequence[str], options: dict[str, Any], *, module: bool
+    target: str, arguments: Sequence[str], options: dict[str, Any], *, module: bool, owns_process: bool = False
 ) -> tuple[int, list[Summary]]:
     """Runs a script or module as its own main program, guarded.
 
@@ -283,9 +282,12 @@ def run_script(
         arguments: The script's own.
         options: Settings by name, as given on the command line.
         module: Whether the target is a module.
+        owns_process: Whether the process was started for the script: then it stays the main program, with its
+            arguments and its path, until the process ends.
 
     Returns:
-        The script's exit code, and the summary of each guarded run in it and in the processes that it started.
+        The script's exit code (-2 for KeyboardInterrupt, after which Python ends with SIGINT), and the summary of each
+        guarded run in it and in the processes that it started.
 
     Raises:
         ValueError: There is no such script, or no such device in this build of PyTorch.
@@ -294,7 +296,7 @@ def run_script(
         raise ValueError(f"there is no script {target!r}; give the path of a Python file, or -m MODULE")
     checked = Options.make(**options)
     if disabled():
-        return _execute(target, arguments, module=module)[0], []
+        return _execute(target, arguments, module=module, owns_process=owns_process)[0], []
     choose_backend(checked.device)  # else the first model that the script calls would find out
     program, started = GuardedProgram(checked, told=options), StartedProcesses(options)
     with contextlib.ExitStack() as last:
@@ -302,8 +304,10 @@ def run_script(
         last.callback(program.end, "finished")
         program.begin()
         started.install()
-        code, reason = _execute(target, arguments, module=module)
+        code, reason = _execute(target, arguments, module=module, owns_process=owns_process)
         program.end(reason)
+    if owns_process and not module:
+        vars(sys.modules["__main__"]).pop("__file__", None)  # as Python does once a script is over
     return code, program.summaries
 
 
@@ -342,29 +346,33 @@ class GuardedProgram:
             self._guard.remove(reason)
 
 
-def _execute(target: str, arguments: Sequence[str], *, module: bool) -> tuple[int, str]:
+def _execute(target: str, arguments: Sequence[str], *, module: bool, owns_process: bool) -> tuple[int, str]:
     """Runs the program; its exit code, and how it ended in words."""
     argv, path = sys.argv, list(sys.path)
     sys.argv = [target, *arguments]
+    has_first = not getattr(sys.flags, "safe_path", False)  # Python gives the program's folder the first place
+    if owns_process and has_first:
+        del sys.path[0]  # memguard's own
     try:
-        if module:
-            sys.path.insert(0, os.getcwd())
-            runpy.run_module(target, run_name="__main__", alter_sys=True)
+        if has_first:
+            sys.path.insert(0, os.getcwd() if module else str(Path(target).resolve().parent))
+        if not module:
+            run_file(target, stays=owns_process)
+        elif owns_process:
+            run_module(target)
         else:
-            sys.path.insert(0, str(Path(target).resolve().parent))
-            run_file(target)
+            runpy.run_module(target, run_name="__main__", alter_sys=True)
     except SystemExit as leave:
         return _exit_code(leave.code), "finished" if not leave.code else f"exit code {_exit_code(leave.code)}"
-    except KeyboardInterrupt:
-        traceback.print_exc()
-        return 128 + signal.SIGINT, "an exception: KeyboardInterrupt"
     except BaseException as error:
         tb = error.__traceback__
         error.__traceback__ = without_ours(tb.tb_next if tb is not None else None)  # the first frame is this one
         sys.excepthook(type(error), error, error.__traceback__)
-        return 1, f"an exception: {type(error).__name__}"
+        code = -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+        return code, f"an exception: {type(error).__name__}"
     finally:
-        sys.argv, sys.path[:] = argv, path
+        if not owns_process:
+            sys.argv, sys.path[:] = argv, path
     return 0, "finished"
 
 
@@ -372,7 +380,7 @@ def _exit_code(code: object) -> int:
     if code is None:
         return 0
     if isinstance(code, int):
-        return code
+        return code & 0xFF
     print(code, file=sys.stderr)
     return 1
 

@@ -1,0 +1,1 @@
+"""Programs run plain and guarded: what they print, return, write and train must be the same."""
