@@ -110,8 +110,11 @@ class _Values:
         self._engines = engines
         self._captors = list(_captors_of(function))
         self._shared = _declared(function)
-        self._collections = {name for one in ast.walk(function) for name in _new_collections(one)} - self._shared
-        """Variables that begin as an empty list or the like."""
+        nodes = list(ast.walk(function))
+        self._collections = {name for one in nodes for name in _new_collections(one)} - self._shared
+        self._collections.difference_update(name for one in nodes for name in _given_names(one))
+        """Variables that begin as an empty list or the like, and that nothing else keeps: what is added to one is added
+        to it alone."""
         self.escape = self.returned = False
 
     def lead_to_backward(self, step: Step) -> bool:
@@ -163,6 +166,17 @@ def _new_collections(node: ast.AST) -> Iterator[str]:
         displays = isinstance(value, (ast.List, ast.Dict)) or called_name(value) in CONTAINERS
         if isinstance(target, ast.Name) and displays:
             yield target.id
+
+
+def _given_names(node: ast.AST) -> Iterator[str]:
+    """The variables that a statement gives another holder: ``state["losses"] = losses``, ``Tracker(losses)``."""
+    for _, value in assigned_pairs(node):
+        parts = ast.walk(value) if isinstance(value, (ast.Dict, ast.List, ast.Tuple, ast.Set)) else (value,)
+        yield from (part.id for part in parts if isinstance(part, ast.Name))
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and not _only_shows(node.value):
+        yield from (part.id for part in arguments(node.value) if isinstance(part, ast.Name))
+    elif isinstance(node, ast.Call) and (called_name(node) or "").lstrip("_")[:1].isupper():
+        yield from (part.id for part in arguments(node) if isinstance(part, ast.Name))
 
 
 def _has_context(node: ast.AST, kind: type[ast.expr_context]) -> bool:

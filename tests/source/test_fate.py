@@ -95,6 +95,12 @@ PROGRAMS = {
     "correct += (here(x).argmax(1) == y).sum().item()": UNUSED,
     "def f():\n    return here(x).sum().item() / n": UNUSED,
     "def f():\n    return float(here(x)), n": UNUSED,
+    "outs = []\nout = here(x)\nouts.append(out)\nprint(len(outs))": UNUSED,
+    "outs = []\nstate['outs'] = outs\nout = here(x)\nouts.append(out)": ESCAPES,
+    "outs = []\nstate = {'outs': outs}\nout = here(x)\nouts.append(out)": ESCAPES,
+    "outs = []\nkept = outs\nout = here(x)\nouts.append(out)": ESCAPES,
+    "outs = []\ntracker = Tracker(outs)\nout = here(x)\nouts.append(out)": ESCAPES,
+    "outs = []\ntracker.watch(outs)\nout = here(x)\nouts.append(out)": ESCAPES,
     "def f():\n    outs.append(here(x))\n    return sum(outs)": Fate.ESCAPES_AND_RETURNED,
     "def f():\n    outs.append(here(x))\n    return [out.shape for out in outs]": ESCAPES,
 }
