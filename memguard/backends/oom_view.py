@@ -17,7 +17,7 @@ from memguard.backends.auto import AutoBackend
 from memguard.backends.cuda import CudaBackend, allocator_settings
 from memguard.backends.cuda_history import CudaHistory
 from memguard.backends.interface import Backend
-from memguard.postmortem.scene import Request
+from memguard.postmortem.scene import Request, Steps
 
 HISTORY_ENTRIES = 20_000
 Heard = Callable[[int | None, int | None], None]
@@ -70,6 +70,18 @@ class OomView:
     def snapshot(self) -> dict[str, Any] | None:
         """The device's blocks in PyTorch's snapshot format, with the trace where history is on."""
         return None
+
+    def forward(self) -> None:
+        """A root model is called."""
+
+    def steps(self) -> Steps | None:
+        """What the newest batches asked for; None where the device does not tell."""
+        return None
+
+    @property
+    def conf(self) -> str:
+        """The allocator's settings; empty where they are not known."""
+        return ""
 
     def request(self, requested_bytes: int | None, free_bytes: int | None, snapshot: dict[str, Any] | None) -> Request:
         """The failed allocation, and the memory there was for it."""
@@ -199,6 +211,20 @@ class VirtualView(OomView):
         if self._recording:
             self._recording = False
             self._virtual.record_history(False)
+
+    def forward(self) -> None:
+        """A root model is called."""
+        self._virtual.trace.forward()
+
+    def steps(self) -> Steps | None:
+        """What the newest batches asked for."""
+        found: Steps | None = self._virtual.trace.steps()
+        return found
+
+    @property
+    def conf(self) -> str:
+        """The simulated allocator's settings."""
+        return str(self._virtual.conf)
 
     def snapshot(self) -> dict[str, Any] | None:
         """The simulated allocator's own."""

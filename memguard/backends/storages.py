@@ -17,6 +17,8 @@ import torch
 from torch.multiprocessing.reductions import shared_cache  # private; checked in torch 2.4 and 2.13
 
 from memguard.allocator import CachingAllocator
+from memguard.backends.step_trace import StepTrace
+from memguard.postmortem.scene import Event
 
 _SPARSE_PARTS: dict[torch.layout, tuple[str, ...]] = {
     torch.sparse_coo: ("_indices", "_values"),
@@ -55,6 +57,8 @@ class Storages:
         self._live: dict[int, _StorageRef] = {}
         self._lock = threading.Lock()
         self._late: deque[int] = deque()
+        self.trace = StepTrace()
+        """What the newest batches asked for."""
 
     def __len__(self) -> int:
         return len(self._live)
@@ -86,9 +90,9 @@ class Storages:
             nbytes = storage.nbytes()
             if known is None:
                 if nbytes and value.device.type == "cpu" and not dispatches_itself(type(value)):
-                    self._add(storage, nbytes)
+                    self._add(storage, nbytes, value.shape)
             elif known.nbytes != nbytes:
-                self._resize(known, nbytes)
+                self._resize(known, nbytes, value.shape)
         elif isinstance(value, (list, tuple)):
             for item in value:
                 self.see(item)
@@ -134,9 +138,9 @@ class Storages:
         """
         known, nbytes = self._live.get(id(storage)), storage.nbytes()
         if known is not None:
-            self._resize(known, nbytes)
+            self._resize(known, nbytes, (nbytes,))
         elif nbytes and storage.device.type == "cpu":
-            self._add(storage, nbytes)
+            self._add(storage, nbytes, (nbytes,))
 
     def settle(self) -> None:
         """Frees what died while the allocator was at work."""
@@ -153,16 +157,16 @@ class Storages:
         for name in _SPARSE_PARTS.get(tensor.layout, ()):
             self.see(getattr(tensor, name)())
 
-    def _add(self, storage: torch.UntypedStorage, nbytes: int) -> None:
+    def _add(self, storage: torch.UntypedStorage, nbytes: int, shape: tuple[int, ...]) -> None:
         if storage.is_shared():
             shared_cache.free_dead_references()
-        address = self._malloc(nbytes)
+        address = self._malloc(nbytes, shape)
         ref = _StorageRef(storage, self._died)
         ref.key, ref.address, ref.nbytes = id(storage), address, nbytes
         self._live[ref.key] = ref
 
-    def _resize(self, ref: _StorageRef, nbytes: int) -> None:
-        address = self._malloc(nbytes)  # as PyTorch does it: the old block lives until its contents are copied
+    def _resize(self, ref: _StorageRef, nbytes: int, shape: tuple[int, ...]) -> None:
+        address = self._malloc(nbytes, shape)  # as PyTorch does it: the old block lives until its contents are copied
         self._free(ref.address)
         ref.address, ref.nbytes = address, nbytes
 
@@ -172,11 +176,13 @@ class Storages:
             del self._live[ref.key]
         self._free(ref.address)
 
-    def _malloc(self, nbytes: int) -> int:
+    def _malloc(self, nbytes: int, shape: tuple[int, ...]) -> int:
         with self._lock:
             if self._late:
                 self._free_late()
+            self.trace.wanted = Event(0, nbytes, shape)
             address = self._allocator.malloc(nbytes)
+            self.trace.took(Event(address, nbytes, shape))
         if self._late:
             self.settle()
         return address
@@ -186,13 +192,17 @@ class Storages:
             self._late.append(address)
             return
         try:
-            self._allocator.free(address)
+            self._give_back(address)
         finally:
             self._lock.release()
 
     def _free_late(self) -> None:
         while self._late:
-            self._allocator.free(self._late.popleft())
+            self._give_back(self._late.popleft())
+
+    def _give_back(self, address: int) -> None:
+        self._allocator.free(address)
+        self.trace.freed(address)
 
 
 def dispatches_itself(kind: type) -> bool:

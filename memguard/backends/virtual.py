@@ -16,6 +16,7 @@ from memguard.allocator import CachingAllocator, OutOfMemory
 from memguard.allocator.config import AllocatorConfig
 from memguard.backends.host import HostMemory
 from memguard.backends.interface import Backend
+from memguard.backends.step_trace import StepTrace
 from memguard.backends.storages import Storages
 from memguard.backends.virtual_history import History
 from memguard.backends.virtual_mode import VirtualMode
@@ -156,6 +157,7 @@ class VirtualBackend(Backend):
         stats = self._allocator.stats()
         self._keep_peaks(stats)
         self._allocator.reset_peak_stats()
+        self._storages.trace.boundary()
         return _as_memory_stats(stats)
 
     def read_slow(self) -> SlowStats:
@@ -191,6 +193,16 @@ class VirtualBackend(Backend):
         """The device's state, and its trace while history is on, as ``torch.cuda.memory._snapshot``."""
         self._storages.settle()
         return self._history.complete(self._allocator.snapshot())
+
+    @property
+    def trace(self) -> StepTrace:
+        """What the newest batches asked for."""
+        return self._storages.trace
+
+    @property
+    def conf(self) -> str:
+        """The allocator's settings, as in ``PYTORCH_CUDA_ALLOC_CONF``."""
+        return self._allocator.conf
 
     @property
     def failed_bytes(self) -> int | None:

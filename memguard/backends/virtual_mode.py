@@ -100,14 +100,14 @@ class VirtualMode(TorchDispatchMode):
         for kind in types:
             if dispatches_itself(kind):
                 return func(*args, **kwargs) if _is_traced() else NotImplemented
-        text = self._see(args, kwargs)
+        text, out = self._see(args, kwargs), None
         if text is None:
             out = func(*args, **kwargs)
             text = self._see(out, None)
             if text is None:
                 return out
-            out = None  # the traceback holds this frame, and must not hold what did not fit
-        self._failing()
+        self._failing()  # here the results that fitted are still alive, as those of foreach and fused optimizers
+        out = None  # the traceback holds this frame, and must not hold what did not fit
         raise torch.OutOfMemoryError(text)
 
     def _see(self, values: Any, more: dict[str, Any] | None) -> str | None:

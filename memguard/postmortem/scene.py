@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from memguard.facts import NOWHERE, Place
 from memguard.findings import Finding
@@ -51,6 +51,33 @@ class Request:
         if self.free_bytes is None or self.pieces_bytes is None:
             return max(self.requested_bytes + self.allocated_bytes - (self.limit_bytes or 0), 1)
         return max(self.requested_bytes - self.free_bytes - self.pieces_bytes, 1)
+
+
+class Event(NamedTuple):
+    """A block that a tensor took, or gave back."""
+
+    block: int
+    """Its address: another block may have it later."""
+    nbytes: int
+    shape: tuple[int, ...]
+    """Of the first tensor that showed the block's storage."""
+    frees: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """What the newest batches asked of the device, in the order in which they did."""
+
+    live: tuple[Event, ...]
+    """The blocks in use when memory ran out."""
+    batches: tuple[tuple[Event, ...], ...] = ()
+    """Finished batches, oldest first."""
+    before: tuple[Event, ...] = ()
+    """Of the failing batch, up to the first call of a model."""
+    events: tuple[Event, ...] = ()
+    """Of the failing batch, from there on."""
+    wanted: Event | None = None
+    """The block that the device did not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +161,14 @@ class OptimizerUse:
     """What a step holds for a moment, because it handles all parameters at once (foreach)."""
 
 
+class Trainable(NamedTuple):
+    """A parameter that gets a gradient."""
+
+    shape: tuple[int, ...]
+    nbytes: int
+    has_gradient: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objects:
     """What the live objects of the process told."""
@@ -159,6 +194,8 @@ class Objects:
     training: bool | None = None
     """Mode of the current model."""
     grad_enabled: bool = True
+    trainable: tuple[Trainable, ...] = ()
+    """Parameters of the current model that get gradients."""
     layers: int = 0
     """Leaf modules with parameters in the current model."""
     site: Place = NOWHERE
@@ -210,6 +247,10 @@ class Scene:
     """Forwards of root models since the last backward or the failing batch's beginning."""
     usual_forwards: int = 0
     """The most forwards that a finished training batch had; 0 before there was one."""
+    steps: Steps | None = None
+    """What the newest batches asked for; None where no device tells."""
+    conf: str = ""
+    """The allocator's settings."""
     traced: bool = False
     """Whether the allocation history was on."""
     validation: str = "guard"

@@ -80,7 +80,7 @@ def draw(
         view = OomView(HostBackend())
     if requested_bytes is None and message:
         requested_bytes = requested_in(message)
-    snapshot = view.snapshot()
+    steps, snapshot = view.steps(), view.snapshot()
     request = view.request(requested_bytes, free_bytes, snapshot)
     recorder = session.recorder
     objects = _objects(error, view, request, snapshot, is_recent, recorder.optimizer_steps)
@@ -104,6 +104,8 @@ def draw(
         usual_forwards=forwards.usual,
         expandable=view.expandable,
         expandable_supported=view.expandable_supported,
+        steps=steps,
+        conf=view.conf,
         traced=trace is not None,
         validation=session.options.validation,
         host=HostBackend().read_slow() if of_host else None,

@@ -122,6 +122,8 @@ class OomWatch:
         """
         if alive and (self._searches or self._pending is not None):
             self.alive()
+        if alive and self._view is not None:
+            self._view.forward()
         if len(self._called) > _MOST_MODELS:
             self._called.clear()
         self._called[model] = batch  # of what is gone and has left its number to another, no batch is recent

@@ -16,7 +16,7 @@ from torch import nn
 from memguard.autograd.graph import SHOWS_SAVED, leaves_of
 from memguard.heap.containers import tensors_in
 from memguard.module_parts import buffers_of, gradient_of, gradients_of, parameters_of, parts_of
-from memguard.postmortem.scene import OWNERS, HeldModel, Objects, OptimizerUse, TopTensor
+from memguard.postmortem.scene import OWNERS, HeldModel, Objects, OptimizerUse, TopTensor, Trainable
 from memguard.probes.host.batching import batching_place
 from memguard.probes.oom.census import (
     MAX_NODES,
@@ -90,6 +90,11 @@ def examine(
         largest_activation_bytes=largest,
         training=model.training if model is not None else None,
         grad_enabled=grad_enabled,
+        trainable=tuple(
+            Trainable(tuple(each.shape), census.size[key], gradient_of(each) is not None)
+            for each in parameters
+            if (key := census.key_of(each)) is not None
+        ),
         layers=sum(1 for part in parts_of(model) if part._parameters) if model is not None else 0,
         site=stack.site,
         call_site=stack.call_site,
