@@ -4,29 +4,53 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from memguard.facts import Place
+from memguard.facts import NOWHERE, Place
+from memguard.findings import Finding
 from memguard.places import place_text
 from memguard.postmortem.estimate import fit
-from memguard.postmortem.inputs import batch_shape, is_segment, share_first
+from memguard.postmortem.evidence import find_spike
+from memguard.postmortem.inputs import batch_shape, is_buffer, is_segment, shape_of, share_first
 from memguard.postmortem.scene import Hoard, Replayed, Request, Scene
+from memguard.postmortem.trial import largest_that_fits
 from memguard.postmortem.verdict import Cause, Verdict
 from memguard.units import format_bytes
 
 MOST = 4
 EXPANDABLE = "expandable_segments:True"
+BUFFER_ROOM = 0.75
+"""Share of the device that buffers may take: what works on them needs some too."""
+LEAST = 0.25
+"""Share of what was lacking that a change must save to be worth a line."""
+_ELSEWHERE = (
+    "look at what this line asks for outside PyTorch's allocator: pin less host memory (pin_memory, prefetch_factor), "
+    "leave room for the library that failed (set_per_process_memory_fraction), or set CUDA_LAUNCH_BLOCKING=1 to see "
+    "which call it was."
+)
+
+
+_KINDS = {"MG101": "detach-kept", "MG102": "detach", "MG301": "cpu", "MG302": "cpu"}
+"""What the advice of a finding asks for, by its rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     """One change."""
 
+    kind: str
+    """What is to be done, in a word: ``"batch"``, ``"length"``, ``"no_grad"``, ``"detach"``, ``"optimizer"``."""
     text: str
+    place: Place = NOWHERE
+    """Where, and to what, as far as that is known."""
     gain_bytes: int | None = None
     """What it saves at the failing moment; None where that cannot be said."""
     value: int | None = None
-    """The number it proposes, where it proposes one: a batch size, a length."""
+    """The number it proposes, where it proposes one: a batch size, a length, rows of a buffer."""
+    instead_of: int | None = None
+    """The number that it replaces."""
+    replayed: bool = False
+    """Whether a replay through the simulated allocator showed that it fits."""
 
 
 def advise(scene: Scene, verdict: Verdict) -> tuple[Advice, ...]:
@@ -43,43 +67,75 @@ def advise(scene: Scene, verdict: Verdict) -> tuple[Advice, ...]:
         found += _against_state(scene, verdict)
     elif cause is Cause.LONG_BATCH:
         found += _against_length(scene, verdict)
+    elif cause is Cause.ELSEWHERE:
+        found.append(Advice(kind="elsewhere", text=_ELSEWHERE, place=verdict.place))
     elif cause is not Cause.SIZE:
         found.append(_let_go(scene, verdict))
     if cause in (Cause.SIZE, Cause.LONG_BATCH):
         found += _smaller(scene)
-    return tuple(found[:MOST])
+    return tuple(_worth_saying(scene, found)[:MOST])
+
+
+def _worth_saying(scene: Scene, found: list[Advice]) -> list[Advice]:
+    """What saves enough to matter; a saving that is more than the device has is no number to print."""
+    request = scene.request
+    enough = [each for each in found if each.gain_bytes is None or each.gain_bytes >= LEAST * request.shortage_bytes]
+    limit = request.limit_bytes
+    return [replace(each, gain_bytes=None) if limit and (each.gain_bytes or 0) > limit else each for each in enough]
 
 
 def _let_go(scene: Scene, verdict: Verdict) -> Advice:
-    where = _at(verdict.place)
+    where, place, hoard = _at(verdict.place), verdict.place, verdict.hoard
+    holder, kind = place.holder, "let-go"
     if verdict.cause is Cause.KEPT_EXCEPTION:
+        kind = "exception"
         if verdict.exception is not None and verdict.exception.handling:
             text = (
                 "leave the except block before trying again: set a flag inside it, and retry after it (or use "
                 "memguard.find_batch_size). What the failed call held is free then."
             )
         else:
-            kept = f" in `{verdict.place.holder}`" if verdict.place.holder else ""
+            kept = f" in `{holder}`" if holder else ""
             text = f"do not keep the exception{kept}{where}: keep str(error), or set error.__traceback__ = None."
     elif verdict.cause is Cause.VALIDATION_GRAPH:
-        text = f"put the forward{where} under `with torch.no_grad():`"
-        text += "." if scene.validation == "guard" else ', or pass validation="guard" and memguard does it.'
+        kind, text = "no_grad", f"put the forward{where} under `with torch.no_grad():`"
+        guarded = scene.validation == "guard" or not scene.stage.evaluates
+        text += "." if guarded else ', or pass validation="guard" and memguard does it.'
     elif verdict.cause is Cause.SEVERAL_MODELS:
         names = sorted({model.holder for model in verdict.models if model.holder})
         who = f" ({', '.join(f'`{name}`' for name in names[:3])})" if names else ""
-        text = f"let go of the models you are done with{who}, or keep them on the CPU: `del` model and optimizer, or "
-        text += "`model.to('cpu')`."
-    elif verdict.finding is not None and verdict.finding.advice and verdict.finding.holder:
-        text = verdict.finding.advice
-    elif verdict.hoard is not None and verdict.place.holder and verdict.hoard.feeds:
-        text = _cut_feedback(verdict.hoard, verdict.place.holder, where, evaluates="forwards" in verdict.evidence)
-    elif verdict.hoard is not None and verdict.place.holder:
-        copy = "tensor.detach().cpu()" if verdict.hoard.attached else "tensor.cpu()"
-        what = "store numbers: `loss.item()`" if verdict.hoard.graph else f"store them on the CPU: `{copy}`"
-        text = f"do not let `{verdict.place.holder}`{where} keep tensors of every batch: {what}, or a bounded number."
+        kind, text = "models", f"let go of the models you are done with{who}, or keep them on the CPU: `del` model and "
+        text += "optimizer, or `model.to('cpu')`."
+        place = replace(place, holder=names[0]) if names else place
+    elif hoard is not None and hoard.reset and not hoard.graph:
+        kind, place = "reset", replace(place, holder=hoard.reset)
+        text = f"call `{hoard.reset}.reset()` when its epoch is over: what it collects is kept until then."
+    elif verdict.finding is not None and _is_enough(verdict.finding, hoard):
+        kind, text = _KINDS.get(verdict.finding.code, kind), verdict.finding.advice
+    elif hoard is not None and holder and hoard.feeds:
+        kind = "detach" if hoard.feeds == "carried" else "number"
+        text = _cut_feedback(hoard, holder, where, evaluates="forwards" in verdict.evidence)
+    elif hoard is not None and holder and hoard.graph and "forwards" in verdict.evidence:
+        called = scene.objects.call_site
+        kind, place = "no_grad", replace(called, holder=holder) if called.file else place
+        text = (
+            f"put the forward{_at(place)} under `with torch.no_grad():` if only values of what `{holder}` keeps are "
+            "used; if a backward is to come, let it come after fewer forwards."
+        )
+    elif hoard is not None and holder:
+        copy = "tensor.detach().cpu()" if hoard.attached else "tensor.cpu()"
+        what = "store them without their graph: `tensor.detach()`" if hoard.graph else f"on the CPU: `{copy}`"
+        kind = "detach-kept" if hoard.graph else "cpu"
+        text = f"do not let `{holder}`{where} keep tensors of every batch on the device: {what}, or a bounded number."
     else:
         text = "find what keeps tensors of every batch (a list, a total of losses, a cache), and store numbers instead."
-    return Advice(text=text, gain_bytes=verdict.bytes or None)
+    return Advice(kind=kind, text=text, place=place, gain_bytes=verdict.bytes or None)
+
+
+def _is_enough(finding: Finding, hoard: Hoard | None) -> bool:
+    """Whether what a finding advises helps here: to detach does not where the values are most of what is kept."""
+    only_detaches = finding.code == "MG101" and hoard is not None and hoard.tensors >= 3 and not hoard.graph
+    return bool(finding.advice and finding.holder) and not only_detaches
 
 
 def _cut_feedback(hoard: Hoard, holder: str, where: str, *, evaluates: bool) -> str:
@@ -87,7 +143,7 @@ def _cut_feedback(hoard: Hoard, holder: str, where: str, *, evaluates: bool) -> 
         cut = f"where `{holder}` goes into the next {'turn' if evaluates else 'batch'}{where}"
         text = f"cut the graph {cut}: `{holder} = {holder}.detach()`."
         return f"{text} Where nothing is trained, put it under `with torch.no_grad():`." if evaluates else text
-    number = f"add numbers to `{holder}`{where}: `{holder} += loss.item()`."
+    number = f"add numbers to `{holder}`{where}: `.item()` of what is added."
     if evaluates:
         return f"{number} If this is an evaluation, put it under `with torch.no_grad():` and call model.eval()."
     return number
@@ -97,21 +153,29 @@ def _against_fragmentation(scene: Scene) -> Iterator[Advice]:
     for replayed in scene.replays:
         if replayed.fits and scene.expandable is False and scene.expandable_supported and replayed.conf == EXPANDABLE:
             yield Advice(
+                kind="expandable",
                 text=f"start with PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}: replayed with it, {_stretch(replayed)} peak at "
                 f"{format_bytes(replayed.reserved_peak_bytes)} reserved and fit.",
                 gain_bytes=_saved(scene.request, replayed),
             )
-    shape = batch_shape(scene)
-    if shape is not None and len(shape) > 1:
+    if _shapes_vary(scene):
         yield Advice(
+            kind="pad",
             text="pad inputs to a few fixed lengths, or let the longest batch come first: blocks of the same sizes are "
-            "used again instead of being cut into pieces."
+            "used again instead of being cut into pieces.",
         )
     if not scene.traced and scene.expandable is False and scene.expandable_supported:
         yield Advice(
+            kind="history",
             text='run once more with history="always": then memguard replays the run with other settings of the '
-            "allocator, and says which of them would have fitted."
+            "allocator, and says which of them would have fitted.",
         )
+
+
+def _shapes_vary(scene: Scene) -> bool:
+    """Whether the inputs of the batches that were recorded have more than two shapes."""
+    shapes = {shape_of(scene, record) for record in scene.records}
+    return len((shapes | {batch_shape(scene)}) - {None}) > 2
 
 
 def _saved(request: Request, replayed: Replayed) -> int | None:
@@ -135,12 +199,15 @@ def _against_others(scene: Scene, verdict: Verdict) -> Iterator[Advice]:
     if request.others:
         pids = ", ".join(str(pid) for pid, _ in request.others[:4])
         yield Advice(
+            kind="other-process",
             text=f"end the other process on this device if it is yours (pid {pids}), or take another device.",
             gain_bytes=request.others_bytes,
         )
     else:
         yield Advice(
-            text="see with nvidia-smi who else is on this device, or take another one.", gain_bytes=request.others_bytes
+            kind="other-process",
+            text="see with nvidia-smi who else is on this device, or take another one.",
+            gain_bytes=request.others_bytes,
         )
 
 
@@ -148,15 +215,19 @@ def _against_host(scene: Scene) -> Iterator[Advice]:
     host = scene.host
     if host is not None and host.num_workers and host.workers_rss_bytes:
         yield Advice(
+            kind="workers",
             text=f"use fewer DataLoader workers than {host.num_workers}, or a smaller prefetch_factor.",
             gain_bytes=host.workers_rss_bytes // 2,
         )
     yield Advice(
+        kind="host",
         text="do not hold the whole data set in lists of Python objects: read it as it is needed, or keep it in one "
-        "array or memory map, which workers share."
+        "array or memory map, which workers share.",
     )
     if host is not None and host.shm_free_bytes is not None and host.shm_free_bytes < 256 * 1024**2:
-        yield Advice(text="give the container more shared memory (docker run --shm-size=8g, or --ipc=host).")
+        yield Advice(
+            kind="shm", text="give the container more shared memory (docker run --shm-size=8g, or --ipc=host)."
+        )
 
 
 def _against_state(scene: Scene, verdict: Verdict) -> Iterator[Advice]:
@@ -165,86 +236,153 @@ def _against_state(scene: Scene, verdict: Verdict) -> Iterator[Advice]:
         return
     state = optimizer.full_state_bytes or optimizer.state_bytes
     missing = state - optimizer.state_bytes
+    place = replace(verdict.place, holder=optimizer.name)
     request = scene.request
     free = (request.free_bytes or 0) + (request.pieces_bytes or 0)
     if optimizer.stepping and optimizer.temporary_bytes and missing <= free:
         yield Advice(
+            kind="fused",
             text=f"pass fused=True (or foreach=False) to {optimizer.name}: it then needs no temporary copies of all "
             "parameters in its step, and computes the same.",
+            place=place,
             gain_bytes=optimizer.temporary_bytes,
         )
     if state:
         yield Advice(
+            kind="optimizer",
             text=f"use an optimizer with less state than {optimizer.name}: torch.optim.Adafactor (from torch 2.5 on) "
             "keeps almost none; an 8-bit one (bitsandbytes) keeps a quarter and saves "
             f"{format_bytes(0.75 * state)}.",
+            place=place,
             gain_bytes=round(0.95 * state),
         )
     yield Advice(
+        kind="shard",
         text="train fewer parameters (freeze layers, LoRA), or shard parameters and state over several devices (FSDP).",
         gain_bytes=round(0.5 * state),
     )
 
 
 def _against_length(scene: Scene, verdict: Verdict) -> Iterator[Advice]:
-    spike, largest = verdict.spike, fit(scene)
-    if spike is None or largest is None or (spike.axis == 0 and share_first(scene)):  # said as a batch size
+    spike = verdict.spike
+    if spike is None or (spike.axis == 0 and share_first(scene)):  # said as a batch size
         return
-    limit = int(largest.elements / spike.elements * spike.shape[spike.axis])
-    if limit >= spike.shape[spike.axis]:
+    tried, largest = largest_that_fits(scene, spike.axis), fit(scene)
+    longest = spike.shape[spike.axis]
+    by_slope = int(largest.elements / spike.elements * longest) if largest is not None else longest
+    # Lengths come apart less surely than batches: the smaller of two answers.
+    limit = min(by_slope, tried.length if tried is not None else longest)
+    if not 0 < limit < longest:
         return
+    known = _proof(replayed=tried is not None and tried.replayed)
     shape = [limit if axis == spike.axis else length for axis, length in enumerate(spike.shape)]
-    saved = round(largest.bytes_per_batch * (1 - limit / max(spike.shape[spike.axis], 1)))
     yield Advice(
-        text=f"limit the input to {shape} (dimension {spike.axis}: {limit} instead of {spike.shape[spike.axis]}): by "
-        "this run's own slope that would have fitted. Cut or drop longer ones, or batch by number of elements.",
-        gain_bytes=saved,
+        kind="length",
+        text=f"limit the input to {shape} (dimension {spike.axis}: {limit} instead of {longest}): {known}. Cut or drop "
+        "longer ones, or batch by number of elements.",
         value=limit,
+        instead_of=longest,
+        place=scene.objects.call_site,
+        replayed=tried is not None and tried.replayed,
     )
+
+
+def _proof(*, replayed: bool) -> str:
+    if replayed:
+        return "that was replayed through the simulated allocator, and fits"
+    return "at most about so much, not tried: no whole step of this size was seen"
 
 
 def _smaller(scene: Scene) -> Iterator[Advice]:
     """Ways to need less, where nothing is wrong but the size."""
-    objects, shape, largest = scene.objects, batch_shape(scene), fit(scene)
-    activations = objects.owners.get("activations", 0)
-    request, site = scene.request, _at(objects.site)
-    requested = request.requested_bytes or 0
-    if requested > (request.limit_bytes or requested):
-        if is_segment(requested):
-            yield Advice(text=f"take a device of {format_bytes(requested)} at the very least.")
-            return
+    objects, request = scene.objects, scene.request
+    activations, allocated = objects.owners.get("activations", 0), max(request.allocated_bytes or 0, 1)
+    requested, trains = request.requested_bytes or 0, _trains(scene)
+    is_larger = requested > (request.limit_bytes or requested)
+    if is_larger and is_segment(requested):
+        yield Advice(kind="device", text=f"take a device of {format_bytes(requested)} at the very least.")
+        return
+    yield from _smaller_batch(scene)
+    yield from _smaller_buffer(scene)
+    if is_larger:
         yield Advice(
-            text=f"look at the shape that is asked for{site}: an outer product, a broadcast or a one-hot in full size "
-            "is often meant to be smaller, or can be computed in parts."
+            kind="shape",
+            text=f"look at the shape that is asked for{_at(objects.site)}: an outer product, a broadcast or a one-hot "
+            "in full size is often meant to be smaller, or can be computed in parts.",
+            place=objects.site,
         )
-    shrinks = largest is not None and largest.bytes_per_batch >= request.shortage_bytes
-    if shape is not None and largest is not None and shrinks and 1 <= largest.batch < shape[0] and share_first(scene):
-        steps = math.ceil(shape[0] / largest.batch)
+    if objects.float32_activation_bytes > 0.2 * allocated and trains:
         yield Advice(
-            text=f"make the batch {largest.batch} instead of {shape[0]}: by this run's own numbers the largest that "
-            f"would have fitted. For the same effective batch, accumulate gradients over {steps} batches of "
-            f"{'at most ' if shape[0] % steps else ''}{math.ceil(shape[0] / steps)}.",
-            gain_bytes=round(largest.bytes_per_batch * (1 - largest.batch / shape[0])),
-            value=largest.batch,
-        )
-    if objects.float32_activation_bytes > 0.2 * max(scene.request.allocated_bytes or 0, 1):
-        yield Advice(
+            kind="autocast",
             text="run the forward under torch.autocast with bfloat16: activations take half.",
             gain_bytes=objects.float32_activation_bytes // 2,
         )
-    if objects.layers >= 9 and activations:
-        saved = round(activations * (1 - 2 / math.sqrt(objects.layers)))
+    if objects.layers >= 9 and activations and trains:
         yield Advice(
+            kind="checkpoint",
             text="checkpoint activations (torch.utils.checkpoint) in the repeated blocks: they are computed again in "
             "the backward instead of kept, for about a third more time.",
-            gain_bytes=saved,
+            gain_bytes=round(activations * (1 - 2 / math.sqrt(objects.layers))),
         )
     state = sum(optimizer.full_state_bytes or optimizer.state_bytes for optimizer in objects.optimizers)
-    if state > 0.2 * max(scene.request.allocated_bytes or 0, 1):
+    if state > 0.2 * allocated:
         yield Advice(
+            kind="optimizer",
             text="use an optimizer with less state: an 8-bit one (bitsandbytes) keeps a quarter.",
             gain_bytes=round(0.75 * state),
         )
+
+
+def _trains(scene: Scene) -> bool:
+    """Whether the failing batch is one of training: gradients may be accumulated, activations computed again."""
+    return scene.objects.grad_enabled and scene.objects.training is not False and not scene.stage.evaluates
+
+
+def _smaller_batch(scene: Scene) -> Iterator[Advice]:
+    shape, request = batch_shape(scene), scene.request
+    if shape is None or shape[0] < 2 or not share_first(scene):
+        return
+    largest, tried = fit(scene), largest_that_fits(scene)
+    if scene.steps is not None:
+        batch, replayed = (tried.length, tried.replayed) if tried is not None else (0, False)
+        if find_spike(scene) is not None and largest is not None:  # what smaller batches left behind is in pieces
+            batch = min(batch, largest.batch)
+    else:
+        batch, replayed = (largest.batch, False) if largest is not None else (0, False)
+        if largest is not None and largest.bytes_per_batch < request.shortage_bytes:
+            return
+    if not 1 <= batch < shape[0]:
+        return
+    text = f"make the batch {batch} instead of {shape[0]}: {_proof(replayed=replayed)}."
+    steps = math.ceil(shape[0] / batch)
+    if _trains(scene):
+        text += (
+            f" For the same effective batch, accumulate gradients over {steps} batches of "
+            f"{'at most ' if shape[0] % steps else ''}{math.ceil(shape[0] / steps)}."
+        )
+    yield Advice(kind="batch", text=text, value=batch, instead_of=shape[0], replayed=replayed)
+
+
+def _smaller_buffer(scene: Scene) -> Iterator[Advice]:
+    """A tensor of a fixed size, made outside of any step, that is a large part of the device."""
+    wanted, limit = scene.steps.wanted if scene.steps is not None else None, scene.request.limit_bytes or 0
+    shape = wanted.shape if wanted is not None else ()
+    if wanted is None or not is_buffer(scene) or scene.steps is None or not shape:
+        return
+    alike = [event.nbytes for event in scene.steps.live if event.shape and event.shape[0] == shape[0]]
+    others = (scene.request.allocated_bytes or 0) - sum(alike)
+    rows = int(BUFFER_ROOM * (limit - others) / max(sum(alike) + wanted.nbytes, 1) * shape[0])
+    if not 0 < rows < shape[0]:
+        return
+    yield Advice(
+        kind="buffer",
+        text=f"make the buffer{_at(scene.objects.site)} smaller, or keep it on the CPU: with all that it is made of, "
+        f"at most about {rows} rows instead of {shape[0]} would have fitted (not tried). A smaller dtype (float16, "
+        "uint8) takes less too.",
+        place=scene.objects.site,
+        value=rows,
+        instead_of=shape[0],
+    )
 
 
 def _at(place: Place) -> str:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from memguard.facts import NOWHERE
 from memguard.postmortem.evidence import find_spike, floors_of
 from memguard.postmortem.fragmentation import find_fragmentation
-from memguard.postmortem.inputs import batch_shape, is_segment
+from memguard.postmortem.inputs import batch_shape, is_buffer, is_segment
 from memguard.postmortem.leaks import FEW, find_kept_forwards, find_leak, find_pile, find_young_leak
 from memguard.postmortem.scene import Request, Scene
 from memguard.postmortem.verdict import SUBSTANTIAL, Cause, Verdict, matters, strongest_finding
 from memguard.stats import SlowStats, Stage
 from memguard.units import format_bytes
+
+MOSTLY_FREE = 0.5
+"""Share of the device that must be free before something else than a tensor failed."""
+MANY = 8
+"""Forwards after which a program that has no optimizer is taken for one that only computes."""
 
 
 def find_cause(scene: Scene) -> Verdict:
@@ -18,6 +23,7 @@ def find_cause(scene: Scene) -> Verdict:
     if scene.host is not None:
         return _host_memory(scene, scene.host)
     for find in (
+        _elsewhere,
         _kept_exception,
         _other_process,
         _validation_graph,
@@ -49,6 +55,21 @@ def _host_memory(scene: Scene, host: SlowStats) -> Verdict:
         text=f"Host memory: not the device but RAM ran out. {format_bytes(host.host_used_bytes)}{limit} are in use"
         f"{': ' if told else ''}{', '.join(told)}.{shared}",
         bytes=host.workers_rss_bytes or 0,
+    )
+
+
+def _elsewhere(scene: Scene) -> Verdict | None:
+    """Most of the device is free, and not for PyTorch's allocator was there too little."""
+    request = scene.request
+    free, limit = request.free_bytes, request.limit_bytes
+    if free is None or not limit or free < MOSTLY_FREE * limit or (request.requested_bytes or 0) > free:
+        return None
+    return Verdict(
+        cause=Cause.ELSEWHERE,
+        text=f"Something else: {format_bytes(free)} of {format_bytes(limit)} are free, and PyTorch's allocator holds "
+        f"only {format_bytes(request.reserved_bytes)}. What failed is another allocation: pinned host memory, the CUDA "
+        "context, or a library that allocates by itself.",
+        place=scene.objects.site,
     )
 
 
@@ -97,15 +118,22 @@ def _kept_back(request: Request) -> int:
 
 def _validation_graph(scene: Scene) -> Verdict | None:
     objects = scene.objects
-    evaluates = objects.training is False or (objects.training is None and scene.stage.evaluates)
+    is_eval = objects.training is False or (objects.training is None and scene.stage.evaluates)
+    evaluates = is_eval or objects.unused is True or trains_nothing(scene)
     graph = objects.owners.get("activations", 0)
+    if not is_eval and any(hoard.feeds and hoard.bytes >= graph / 2 for hoard in objects.hoards):
+        return None  # a state that is carried on: to cut it is enough
     if not evaluates or not objects.grad_enabled or not matters(scene, graph):
         return None
     if any(record.stage is Stage.TRAIN for record in scene.records[-1:]) and objects.phase == "backward":
         return None
+    mode = "eval" if is_eval else "training"
+    why = (
+        "" if is_eval else ", no backward follows in the functions that call it" if objects.unused else ", none trains"
+    )
     return Verdict(
         cause=Cause.VALIDATION_GRAPH,
-        text=f"Validation builds an autograd graph: the model is in eval mode, gradients are enabled, and "
+        text=f"An autograd graph that is not used: the model is in {mode} mode{why}, gradients are enabled, and "
         f"{format_bytes(graph)} of activations are kept for a backward that does not come.",
         bytes=graph,
         place=objects.call_site if objects.call_site is not NOWHERE else objects.site,
@@ -132,9 +160,18 @@ def _several_models(scene: Scene) -> Verdict | None:
     )
 
 
+def trains_nothing(scene: Scene) -> bool:
+    """Whether the program has no optimizer, no gradient and no finished batch: it only computes."""
+    objects = scene.objects
+    if objects.optimizers or objects.gradient_bytes or scene.records or objects.phase == "backward":
+        return False
+    return scene.forwards >= MANY
+
+
 def _optimizer_state(scene: Scene) -> Verdict | None:
     for optimizer in scene.objects.optimizers:
-        first = optimizer.steps == 0 and optimizer.stepping
+        # Lightning's forwards and backwards run inside the optimizer's step too.
+        first = optimizer.steps == 0 and optimizer.stepping and scene.objects.phase == "optimizer step"
         after = optimizer.steps == 1 and not optimizer.stepping and optimizer.state_bytes > 0
         needed = (optimizer.full_state_bytes or optimizer.state_bytes) + (optimizer.temporary_bytes if first else 0)
         if not (first or after) or needed < scene.request.shortage_bytes:
@@ -170,6 +207,15 @@ def _size(scene: Scene) -> Verdict:
     activations = scene.objects.owners.get("activations", 0) + scene.objects.owners.get("temporaries", 0)
     fixed = (scene.request.allocated_bytes or 0) - activations
     requested, limit = scene.request.requested_bytes, scene.request.limit_bytes
+    if is_buffer(scene) and scene.steps is not None and scene.steps.wanted is not None:
+        wanted = scene.steps.wanted
+        return Verdict(
+            cause=Cause.SIZE,
+            text=f"Size: a fixed buffer of {list(wanted.shape)} takes {format_bytes(wanted.nbytes)}, "
+            f"{format_bytes(scene.request.allocated_bytes)} were in use already, and the device has "
+            f"{format_bytes(limit)}.",
+            place=scene.objects.site,
+        )
     if requested is not None and limit is not None and requested > limit:
         asked = f"this one tensor of {format_bytes(requested)}"
         if is_segment(requested):

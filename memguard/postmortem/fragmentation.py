@@ -5,6 +5,7 @@ from __future__ import annotations
 from memguard.postmortem.estimate import fit, room_bytes
 from memguard.postmortem.evidence import find_spike
 from memguard.postmortem.scene import Scene
+from memguard.postmortem.trial import fits_as_it_is
 from memguard.postmortem.verdict import SUBSTANTIAL, Cause, Verdict
 from memguard.units import format_bytes
 
@@ -44,8 +45,13 @@ def _fitted_before(scene: Scene) -> bool:
     exceeds = estimate is not None and room is not None and estimate.fixed_bytes + estimate.bytes_per_batch > room
     if exceeds and scene.objects.phase == "forward" and find_spike(scene) is not None:
         return False  # a replay ends where memory ran out, and the batch, larger than all before, had more to ask for
+    phase = scene.objects.phase
+    if (phase == "forward" or (phase == "backward" and not scene.replays)) and fits_as_it_is(scene) is False:
+        return False  # not even laid out anew
     if any(replayed.fits for replayed in scene.replays):
         return True
+    if phase is not None and scene.steps is not None and not any(r.stage is scene.stage for r in scene.records):
+        return False  # no batch shows that one fits
     needed = (scene.request.allocated_bytes or 0) + (scene.request.requested_bytes or 0)
     if any((record.allocated_peak_bytes or 0) >= 0.95 * needed for record in scene.records):
         return True

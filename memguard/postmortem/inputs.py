@@ -12,6 +12,10 @@ LARGE_SEGMENT_BYTES = 20 * 1024**2
 """What the allocator takes from the driver for requests of 1 to 10 MiB."""
 
 
+LARGE = 0.2
+"""Share of the device from which one tensor is called large."""
+
+
 def is_segment(requested_bytes: int) -> bool:
     """Whether the driver was asked for a whole segment, whatever the program wanted."""
     return requested_bytes in (SMALL_SEGMENT_BYTES, LARGE_SEGMENT_BYTES)
@@ -34,7 +38,7 @@ def elements(shape: tuple[int, ...]) -> int:
 
 def batch_shape(scene: Scene) -> tuple[int, ...] | None:
     """The largest input of the failing batch."""
-    return largest_shape(scene.shapes)
+    return largest_shape(scene.shapes) or max(scene.objects.inputs, key=elements, default=None)
 
 
 def largest_shape(shapes: list[Any] | None) -> tuple[int, ...] | None:
@@ -43,7 +47,16 @@ def largest_shape(shapes: list[Any] | None) -> tuple[int, ...] | None:
     return max(found, key=elements, default=None)
 
 
+def is_buffer(scene: Scene) -> bool:
+    """Whether what failed is a tensor of a fixed size that is a large part of the device, made outside of any step."""
+    wanted = scene.steps.wanted if scene.steps is not None else None
+    if wanted is None or scene.objects.phase is not None or scene.records:
+        return False
+    return wanted.nbytes >= LARGE * (scene.request.limit_bytes or 0) > 0
+
+
 def share_first(scene: Scene) -> bool:
     """Whether the first dimension of the failing batch can be the batch: all its inputs have the same one."""
     shapes = [tuple(entry[1]) for entry in scene.shapes or () if len(entry) > 1 and entry[1]]
+    shapes = shapes or [shape for shape in scene.objects.inputs if shape]
     return len({shape[0] for shape in shapes}) == 1

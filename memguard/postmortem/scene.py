@@ -129,6 +129,8 @@ class Hoard:
     """``"carried"`` where its last value goes into the next (a recurrent state), ``"added"`` where it is a total."""
     most: int | None = None
     """How many it will ever hold (a deque's maxlen)."""
+    reset: str | None = None
+    """The object that it belongs to, where that has a method ``reset``: a metric."""
     filling: bool = False
     """Whether the program stood in the loop that adds to it."""
 
@@ -202,6 +204,10 @@ class Objects:
     """The line that asked."""
     call_site: Place = NOWHERE
     """The user's line that called the model whose forward asked."""
+    unused: bool | None = None
+    """Whether no backward will use the failing forward, by the source of the functions that run; None is unknown."""
+    inputs: tuple[tuple[int, ...], ...] = ()
+    """Shapes of the tensors that the failing model was called with."""
     phase: str | None = None
     """"forward", "backward" or "optimizer step"."""
     batching: Place = NOWHERE

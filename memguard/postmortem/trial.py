@@ -6,6 +6,7 @@ the gradients and the optimizer's state that would have come; what its forward h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
@@ -21,8 +22,12 @@ FEW = 4
 """Finished batches that are replayed."""
 LEAST_ROWS = 4
 """Lengths below this divide too much by chance."""
-SPARE = 0.03
+SPARE = 0.06
 """Taken off the largest that fits: other data, another order."""
+
+
+GUESSED_SPARE = 0.1
+"""The same where no whole step was seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +53,7 @@ def largest_that_fits(scene: Scene, axis: int = 0) -> Tried | None:
     trial = _Whole.of(scene, shape, steps) or _Begun.of(scene, shape, steps)
 
     def fits(length: int) -> bool:
-        return trial.fits(shape[:axis] + (length,) + shape[axis + 1 :], room)
+        return trial.fits((*shape[:axis], length, *shape[axis + 1 :]), room)
 
     low, high = 0, shape[axis]
     while high - low > max(low // 64, 1):
@@ -56,14 +61,28 @@ def largest_that_fits(scene: Scene, axis: int = 0) -> Tried | None:
         low, high = (middle, high) if fits(middle) else (low, middle)
     if not low:
         return None
-    return Tried(length=max(int(low * (1 - SPARE)), 1), replayed=trial.is_whole)
+    spare = SPARE if trial.is_whole else GUESSED_SPARE
+    return Tried(length=low - math.ceil(low * spare) if low > LEAST_ROWS else low, replayed=trial.is_whole)
+
+
+def fits_as_it_is(scene: Scene) -> bool | None:
+    """Whether the failing batch's step fits on a device where nothing is in pieces; None without evidence.
+
+    Args:
+        scene: What was seen.
+    """
+    shape, steps, room = batch_shape(scene), scene.steps, room_bytes(scene.request)
+    if steps is None or shape is None or room is None:
+        return None
+    trial = _Whole.of(scene, shape, steps)
+    return trial.fits(shape, room) if trial is not None else None
 
 
 @final
 class Scaling:
     """How a tensor's size follows the input's shape.
 
-    A dimension follows the input's where it has the same length, or the first one a multiple of it (rows of all samples).
+    A dimension follows the input's where it has the same length, or the first one a multiple of it (all samples' rows).
     The shapes of weights, which gradients and optimizer states have too, follow nothing; nor does a length that weights
     have, except in front.
 
@@ -73,7 +92,7 @@ class Scaling:
     """
 
     def __init__(self, source: Shape, fixed: frozenset[Shape]) -> None:
-        self._source, self._fixed = source, fixed
+        self.source, self._fixed = source, fixed
         self._widths = {length for shape in fixed for length in shape}
 
     def bytes_of(self, event: Event, target: Shape) -> int:
@@ -81,7 +100,7 @@ class Scaling:
         if event.shape in self._fixed:
             return event.nbytes
         nbytes = float(event.nbytes)
-        for axis, (old, new) in enumerate(zip(self._source, target, strict=False)):
+        for axis, (old, new) in enumerate(zip(self.source, target, strict=False)):
             if old != new:
                 nbytes *= (new / old) ** self._power(event.shape, old, axis)
         return max(round(nbytes), 1)
@@ -95,7 +114,7 @@ class Scaling:
 
     def follows(self, event: Event) -> bool:
         """Whether the block's first dimension is the batch."""
-        return bool(event.shape) and event.shape[0] == self._source[0] and event.shape not in self._fixed
+        return bool(event.shape) and event.shape[0] == self.source[0] and event.shape not in self._fixed
 
 
 @dataclass(slots=True)
@@ -139,7 +158,7 @@ class _Whole:
         """None where no finished batch stands for the failing one."""
         records = [record for record in scene.records if record.stage is not Stage.CHECKPOINT][-FEW:]
         records = records[-len(steps.batches) :] if steps.batches else []
-        if not records or len(scene.records) < 2 or any(record.stage is not scene.stage for record in records):
+        if not records or any(record.stage is not scene.stage for record in records):
             return None
         if scene.objects.optimizers and scene.stage is Stage.TRAIN and records[-1].optimizer_steps < 1:
             return None
@@ -150,6 +169,10 @@ class _Whole:
         return cls(steps, steps.batches[-len(records) :], known, scene)
 
     def fits(self, target: Shape, room: int) -> bool:
+        return all(self._fits(target, room, grows=grows) for grows in (False, True))
+
+    def _fits(self, target: Shape, room: int, *, grows: bool) -> bool:
+        """Whether it fits from the first batch on, or after batches of the sizes that there were."""
         player = _Player(CachingAllocator(room, self._conf))
         turns = list(zip(self._batches, self._scalings, strict=True))
         lasting = {event.block for event in self._batches[-1] if not event.frees and event.block in self._stay}
@@ -157,8 +180,9 @@ class _Whole:
             for event in self._before:
                 player.take(event, event.nbytes)
             for events, scaling in turns:
-                _play(player, events, scaling, target, frozenset())
-            _play(player, *turns[-1], target, frozenset(lasting))
+                _play(player, events, scaling, scaling.source if grows else target, frozenset())
+            for _ in range(2):
+                _play(player, *turns[-1], target, frozenset(lasting))
         except OutOfMemory:  # the answer
             return False
         return True
@@ -168,6 +192,8 @@ class _Whole:
 class _Begun:
     """The failing batch itself, with what would have come after it."""
 
+    is_whole = False
+
     def __init__(self, scene: Scene, shape: Shape, steps: Steps) -> None:
         objects = scene.objects
         fixed = frozenset(tuple(each.shape) for each in objects.trainable)
@@ -175,9 +201,8 @@ class _Begun:
         self._before = _before(steps, [steps.events])
         self._trains = scene.stage is not Stage.VALIDATION and objects.grad_enabled and bool(objects.trainable)
         self._trains = self._trains and objects.training is not False and objects.phase in ("forward", "backward", None)
-        in_backward = objects.phase == "backward"
-        self._share = 1.0 if in_backward or not self._trains else max(objects.forward_share or 0.0, 0.1)
-        self.is_whole = in_backward
+        self._in_backward = objects.phase == "backward"
+        self._share = 1.0 if self._in_backward or not self._trains else max(objects.forward_share or 0.0, 0.1)
         self._gradients = [each.nbytes for each in objects.trainable if not each.has_gradient]
         self._state = [
             max((each.full_state_bytes or 0) - each.state_bytes, 0) for each in objects.optimizers if self._trains
@@ -199,6 +224,8 @@ class _Begun:
             if self._trains:  # as from the second step on
                 for nbytes in [*self._gradients, *_pieces(sum(self._state), self._gradients)]:
                     malloc(nbytes)
+                for event in filter(scaling.follows, self._before):  # those of the batch before, until new ones come
+                    malloc(scaling.bytes_of(event, target))
             steady = player.allocator.allocated_bytes - base
             _play(player, self._steps.events, scaling, target, frozenset())
             wanted = self._steps.wanted
@@ -213,7 +240,7 @@ class _Begun:
             rest = int(max(inside, 0) * (1 / self._share - 1))
             for nbytes in _pieces(rest, [max(largest, 1)]):
                 malloc(nbytes)
-            for _ in range(2):
+            for _ in range(2 if self._in_backward else 3):
                 if largest:
                     malloc(largest)
         except OutOfMemory:  # the answer

@@ -28,6 +28,7 @@ class Cause(enum.Enum):
     KEPT_EXCEPTION = "kept-exception"
     OTHER_PROCESS = "other-process"
     HOST_MEMORY = "host-memory"
+    ELSEWHERE = "elsewhere"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,10 +74,18 @@ def test_expandable_segments(scene: dict[str, bool], advised: bool, fits: bool) 
         assert told.advice[0].gain_bytes == (23 + 2 - 21) * GIB
 
 
-def test_no_gain_is_told_that_nothing_shows() -> None:
-    """Padding inputs may help; how much, no number of the run says."""
-    told = conclude(replace(SCENE, request=BROKEN, shapes=[["0", [8, 1024], "float32"]]))
-    assert [each.gain_bytes for each in told.advice if "pad inputs" in each.text] == [None]
+@pytest.mark.parametrize(("lengths", "says"), [((256, 512), True), ((1024, 1024), False)])
+def test_padding_is_advised_only_where_shapes_vary(lengths: tuple[int, int], says: bool) -> None:
+    """It may help then; how much, no number of the run says."""
+    records = tuple(
+        BatchRecord(batch=n, stage=Stage.TRAIN, time=0.0, seconds=0.1, shapes=n, allocated_peak_bytes=16 * GIB)
+        for n in range(2)
+    )
+    tables = {n: [["0", [8, length], "float32"]] for n, length in enumerate(lengths)}
+    scene = replace(SCENE, request=BROKEN, records=records, shapes_of=tables, shapes=[["0", [8, 1024], "float32"]])
+    told = conclude(scene)
+    assert told.cause is Cause.FRAGMENTATION
+    assert [each.gain_bytes for each in told.advice if "pad inputs" in each.text] == ([None] if says else [])
 
 
 @pytest.mark.parametrize(("largest", "says"), [(4 * GIB, True), (GIB, False)])

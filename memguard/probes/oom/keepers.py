@@ -80,6 +80,7 @@ def _hoard(census: Census, names: list[Variable], tensors: list[torch.Tensor], f
         attached=attached,
         feeds=feeds,
         most=most,
+        reset=next((name.reset for name in reversed(names) if name.reset), None),
         filling=filling is not None,
     )
 

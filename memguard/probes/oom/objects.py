@@ -30,7 +30,7 @@ from memguard.probes.oom.census import (
     root_modules,
 )
 from memguard.probes.oom.keepers import claim_locals, find_exceptions, find_hoards
-from memguard.probes.oom.stack import Stack
+from memguard.probes.oom.stack import Stack, is_unused
 from memguard.probes.oom.variables import holder_of
 
 _STATE_TENSORS = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "Rprop": 2, "Adagrad": 1}
@@ -98,6 +98,8 @@ def examine(
         layers=sum(1 for part in parts_of(model) if part._parameters) if model is not None else 0,
         site=stack.site,
         call_site=stack.call_site,
+        unused=is_unused(stack),
+        inputs=stack.inputs,
         phase=stack.phase,
         batching=batching_place(),
     )

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -13,11 +14,14 @@ import torch
 from torch import nn
 
 from memguard.facts import NOWHERE, Place
+from memguard.heap.containers import tensors_in
 from memguard.heap.frames import is_user_frame, read_locals
 from memguard.heap.sites import place_of
+from memguard.source.fate import Fate, fate_of
 
 _CALLS = ("_wrapped_call_impl", "_call_impl")
 _MOST = 400
+_TORCH = str(Path(torch.__file__).parent)
 
 
 @dataclass(slots=True)
@@ -32,6 +36,8 @@ class Stack:
     site: Place = NOWHERE
     call_site: Place = NOWHERE
     """The user's line that called the outermost module."""
+    inputs: tuple[tuple[int, ...], ...] = ()
+    """Shapes of the tensors that this module was called with."""
     phase: str | None = None
     model: nn.Module | None = None
     """The outermost module whose forward failed."""
@@ -81,6 +87,8 @@ def _read(stack: Stack) -> None:
             module = read_locals(frame).get("self")
             if issubclass(type(module), nn.Module):
                 stack.model = module  # type: ignore[assignment]
+                given = [value for name in ("args", "kwargs") for value in tensors_in(read_locals(frame).get(name), 2)]
+                stack.inputs = tuple(tuple(tensor.shape) for tensor in given)
                 wants_caller, stack.outside = True, index + 1
                 stack.phase = stack.phase or "forward"
         elif name == "step" and stack.optimizer is None:  # of torch.optim, or of a class of the user's
@@ -94,6 +102,25 @@ def _read(stack: Stack) -> None:
             for tensor in tensors if issubclass(type(tensors), (tuple, list)) else (tensors,):
                 if issubclass(type(tensor), torch.Tensor):
                     stack.losses.append(tensor)
+
+
+def is_unused(stack: Stack) -> bool | None:
+    """Whether no backward will use what the failing forward computes, by the source of the functions that wait for it.
+
+    Args:
+        stack: Where the program stood; of running code, not of an error that has left its functions.
+    """
+    if stack.phase != "forward":
+        return None
+    for frame in stack.frames[stack.outside :]:
+        if not is_user_frame(frame):
+            if frame.f_code.co_filename.startswith(_TORCH):  # a decorator's
+                continue
+            return None  # a library's loop: what it does with the value, its own code says
+        fate = fate_of(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        if fate is not Fate.RETURNED:
+            return {Fate.BACKWARD: False, Fate.UNUSED: True}.get(fate)
+    return None
 
 
 def _failed(trace: TracebackType | None) -> Iterator[FrameType]:

@@ -36,6 +36,8 @@ class Variable:
     """The frame's current line."""
     code: CodeType | None = None
     """The function whose local it is."""
+    reset: str | None = None
+    """The object whose attribute it is, where that has a method ``reset``."""
 
 
 def variables_of(stack: Stack) -> Iterator[Variable]:
@@ -123,6 +125,8 @@ def _attributes(name: str, value: object, place: Place) -> Iterator[Variable]:
     if library in ("builtins", "torch", "types", "memguard", "lightning", "pytorch_lightning"):
         return
     if not issubclass(kind, (type, torch.Tensor)):
+        owner = name if name != "self" else kind.__name__
+        reset = owner if callable(getattr(kind, "reset", None)) else None
         for attribute, inner in list(attributes_of(value).items())[:MOST_ATTRIBUTES]:
             if attribute not in MODULE_INTERNALS:
-                yield Variable(f"{name if name != 'self' else kind.__name__}.{attribute}", inner, place)
+                yield Variable(f"{owner}.{attribute}", inner, place, reset=reset)
