@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 model = nn.Sequential(*(nn.Linear(1024, 1024, bias=False) for _ in range(3)))
-optimizer = torch.optim.Adam(model.parameters())  # !MG502 -
+optimizer = torch.optim.Adam(model.parameters())  # !MG502 Adam
 try:
     for step in range(3):
         loss = model(torch.randn(4, 1024)).square().mean()

@@ -27,4 +27,4 @@ L.Trainer(
     enable_progress_bar=False,
     enable_model_summary=False,
 ).fit(Big(), loader)
-# !MG502 -
+# !MG502 Adam

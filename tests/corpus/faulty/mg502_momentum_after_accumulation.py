@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 net = nn.Sequential(nn.Linear(1024, 2048, bias=False), nn.ReLU(), nn.Linear(2048, 512, bias=False))
-sgd = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, foreach=False)  # !MG502 -
+sgd = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, foreach=False)  # !MG502 SGD
 
 
 def micro(i):

@@ -41,4 +41,4 @@ for tokens in loader:
     opt.zero_grad()
     loss.backward()
     opt.step()
-# !MG503 -
+# !MG503 loader

@@ -11,7 +11,7 @@ class Memory:
         self.frames, self.rewards = [], []
 
     def remember(self, frame, reward):
-        self.frames.append((frame * 255).astype(np.uint8))  # !MG701 frames
+        self.frames.append((frame * 255).astype(np.uint8))  # !MG701 Memory.frames
         self.rewards.append(reward)
 
 

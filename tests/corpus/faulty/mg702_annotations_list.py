@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, Dataset
 
 class Folder(Dataset):
     def __init__(self, root):
-        self.samples = [(f"{root}/class_{k % 10}/{k:08d}.png", k % 10) for k in range(12_000)]  # !MG702 -
+        self.samples = [(f"{root}/class_{k % 10}/{k:08d}.png", k % 10) for k in range(12_000)]  # !MG702 samples
 
     def __len__(self):
         return len(self.samples)

@@ -56,7 +56,7 @@ class GradSampleModule(nn.Module):
     def capture_activations_hook(self, module, forward_input, _forward_output):
         if not module.training or not self.hooks_enabled:
             return
-        module.activations.append(forward_input[0].detach())  # !MG301 activations
+        module.activations.append(forward_input[0].detach())  # !MG301 net.2.activations
 
     def capture_backprops_hook(self, module, _forward_input, forward_output, scale):
         if not self.hooks_enabled:

@@ -12,7 +12,7 @@ class Attention(nn.Module):
 
     def forward(self, query, memory):
         w = torch.softmax(self.q(query) @ self.k(memory).transpose(1, 2), -1)
-        self.alignments.append(w)  # !MG101 alignments
+        self.alignments.append(w)  # !MG101 Attention.alignments
         return w @ memory
 
 

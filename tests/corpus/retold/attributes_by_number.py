@@ -16,4 +16,4 @@ for i in range(30):
     sgd.zero_grad()
     loss.backward()
     sgd.step()
-    setattr(log, f"loss_{i}", loss)  # !MG101 Log
+    setattr(log, f"loss_{i}", loss)  # !MG101 Log.loss_0

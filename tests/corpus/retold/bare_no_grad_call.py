@@ -9,7 +9,7 @@ def evaluate(model, data):
     torch.no_grad()
     correct = 0
     for x, y in data:
-        out = model(x)  # !MG201 -
+        out = model(x)  # !MG201 Sequential
         correct += out.argmax(1).eq(y).sum().item()
     model.train()
     return correct

@@ -15,7 +15,7 @@ class MyBatchNorm(nn.Module):
     def forward(self, x):
         if self.training:
             mean, var = x.mean(0), x.var(0)
-            self.running_mean = (1 - self.momentum) * self.running_mean + self.momentum * mean  # !MG101 running_mean
+            self.running_mean = (1 - self.momentum) * self.running_mean + self.momentum * mean  # !MG101 MyBatchNorm.running_mean
         else:
             mean, var = self.running_mean, torch.ones_like(self.running_mean)
         return (x - mean) / torch.sqrt(var + self.eps) * self.weight + self.bias

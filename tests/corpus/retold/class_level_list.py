@@ -18,7 +18,7 @@ class Experiment:
             self.opt.zero_grad()
             err.backward()
             self.opt.step()
-            Experiment.losses.append(err)  # !MG101 losses
+            Experiment.losses.append(err)  # !MG101 Experiment.losses
         return self
 
 

@@ -17,7 +17,7 @@ class Fitter:
                 self.optimizer.zero_grad()
                 loss = nn.functional.mse_loss(self.model(x), y)
                 loss.backward()
-                self.trace.append(loss)  # !MG101 trace
+                self.trace.append(loss)  # !MG101 Fitter.trace
                 return loss
 
             self.optimizer.step(closure)

@@ -14,7 +14,7 @@ class RunningAUC:
         self.scores, self.labels = [], []
 
     def update(self, preds, target):
-        self.scores.append(torch.sigmoid(preds))  # !MG101 scores
+        self.scores.append(torch.sigmoid(preds))  # !MG101 RunningAUC.scores
         self.labels.append(target)
 
     def compute(self):

@@ -17,7 +17,7 @@ class Weighted(Dataset):
         return self.x[i], self.y[i]
 
     def update(self, index, losses):
-        self.weights[index] = losses  # !MG101 weights
+        self.weights[index] = losses  # !MG101 Weighted.weights
 
 
 data, net = Weighted(), nn.Sequential(nn.Linear(9, 27), nn.ReLU(), nn.Linear(27, 3))

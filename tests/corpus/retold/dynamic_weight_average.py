@@ -38,7 +38,7 @@ class Trainer:
                 (w[0] * losses[0] + w[1] * losses[1]).backward()
                 self.optimizer.step()
                 for t in range(2):
-                    self.avg_cost[epoch][t] += losses[t] / self.batches  # !MG101 avg_cost
+                    self.avg_cost[epoch][t] += losses[t] / self.batches  # !MG101 Trainer.avg_cost
 
 
 Trainer(MTAN()).fit()

@@ -17,7 +17,7 @@ class ReplayMemory:
         self.memory = deque([], maxlen=capacity)
 
     def push(self, *args):
-        self.memory.append(Transition(*args))  # !MG101 memory
+        self.memory.append(Transition(*args))  # !MG101 ReplayMemory.memory
 
     def sample(self, n):
         return random.sample(self.memory, n)

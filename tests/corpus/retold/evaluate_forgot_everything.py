@@ -26,7 +26,7 @@ def train(model, loader, optimizer, criterion):
 def validate(model, loader, criterion):
     total = 0.0
     for x, y in loader:
-        out = model(x)  # !MG201 -
+        out = model(x)  # !MG201 SmallCNN
         total += criterion(out, y).item()
     return total / len(loader)
 

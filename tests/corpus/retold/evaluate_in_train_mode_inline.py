@@ -20,6 +20,6 @@ for epoch in range(3):
         opt.zero_grad()
     nll = 0.0
     for batch in held_out:
-        logits = lm(batch[:, :-1])  # !MG201 -
+        logits = lm(batch[:, :-1])  # !MG201 Sequential
         nll += loss_fn(logits.reshape(-1, vocab), batch[:, 1:].reshape(-1)).item()
     print(epoch, math.exp(nll / len(held_out)))

@@ -14,7 +14,7 @@ class CachedEncoder(nn.Module):
     def forward(self, x, indices):
         h = self.encoder(x)
         for i, row in zip(indices.tolist(), h):
-            self._cache[i] = row  # !MG101 _cache
+            self._cache[i] = row  # !MG101 CachedEncoder._cache
         return self.classifier(h)
 
 

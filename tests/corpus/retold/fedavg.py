@@ -39,7 +39,7 @@ class Server:
         updates = []
         for c in chosen:
             updates.append(c.train(copy.deepcopy(self.model.state_dict())))
-        self.received.append(updates)  # !MG308 received
+        self.received.append(updates)  # !MG308 Server.received
         avg = {k: torch.stack([u[k] for u in updates]).mean(0) for k in updates[0]}
         self.model.load_state_dict(avg)
 

@@ -9,7 +9,7 @@ class Probe:
         self.maps = []
 
     def __call__(self, attn):
-        self.maps.append(attn[0, 0])  # !MG302 maps
+        self.maps.append(attn[0, 0])  # !MG302 Probe.maps
 
 
 class Layer(nn.Module):

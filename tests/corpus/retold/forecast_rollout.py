@@ -20,7 +20,7 @@ class Forecaster(nn.Module):
 def rollout(model, window, horizon):
     preds = []
     for _ in range(horizon):
-        nxt = model(window)  # !MG201 -
+        nxt = model(window)  # !MG201 Forecaster
         preds.append(nxt)
         window = torch.cat([window[:, 1:], nxt], 1)  # !MG102 window
     return torch.cat(preds, 1)

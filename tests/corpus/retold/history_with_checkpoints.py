@@ -15,7 +15,7 @@ def train(state, model, optimizer, batches):
         loss.backward()
         optimizer.step()
         state.step += 1
-        state.history.train.append({"step": state.step, "seconds": time.time() - began, "loss": loss})  # !MG101 history
+        state.history.train.append({"step": state.step, "seconds": time.time() - began, "loss": loss})  # !MG101 state.history.train
     return state
 
 

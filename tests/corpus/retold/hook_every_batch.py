@@ -20,7 +20,7 @@ def train_step(net, opt, x, y):
     def grab(module, inputs, output):
         grabbed.setdefault("features", output)
 
-    net.features.register_forward_hook(grab)  # !MG101 -
+    net.features.register_forward_hook(grab)  # !MG101 grab
     loss = nn.functional.cross_entropy(net(x), y) + 1e-3 * net.features[0].weight.abs().sum()
     sparsity = (grabbed["features"] == 0).float().mean().item()
     opt.zero_grad()

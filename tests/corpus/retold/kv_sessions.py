@@ -22,7 +22,7 @@ class Server:
     @torch.no_grad()
     def answer(self, session, tokens):
         logits, cache = self.model(tokens)
-        self.sessions[session] = cache  # !MG301 sessions
+        self.sessions[session] = cache  # !MG301 Server.sessions
         return logits[0, -1].argmax().item()
 
 

@@ -11,7 +11,7 @@ class KeepPredictions(L.Callback):
         self.predictions = []
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        self.predictions.append(pl_module(batch[0]))  # !MG101 predictions
+        self.predictions.append(pl_module(batch[0]))  # !MG101 KeepPredictions.predictions
 
 
 class Regressor(L.LightningModule):

@@ -18,7 +18,7 @@ class Smoothed(pl.LightningModule):
         if self.ema_loss is None:
             self.ema_loss = loss
         else:
-            self.ema_loss = 0.95 * self.ema_loss + 0.05 * loss  # !MG101 ema_loss
+            self.ema_loss = 0.95 * self.ema_loss + 0.05 * loss  # !MG101 Smoothed.ema_loss
         self.log("ema", self.ema_loss, prog_bar=True)
         return loss
 

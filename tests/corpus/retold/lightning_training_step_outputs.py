@@ -17,7 +17,7 @@ class Classifier(L.LightningModule):
         logits = self.model(x)
         loss = nn.functional.cross_entropy(logits, y)
         kept = {"loss": loss, "preds": logits.argmax(1), "target": y}
-        self.training_step_outputs.append(kept)  # !MG101 training_step_outputs
+        self.training_step_outputs.append(kept)  # !MG101 Classifier.training_step_outputs
         self.log("train_loss", loss)
         return loss
 

@@ -23,7 +23,7 @@ class Segmenter(pl.LightningModule):
         x, y = batch
         logits = self(x)
         loss = nn.functional.cross_entropy(logits, y)
-        self.validation_step_outputs.append((loss, logits))  # !MG301 validation_step_outputs
+        self.validation_step_outputs.append((loss, logits))  # !MG301 Segmenter.validation_step_outputs
         return loss
 
     def on_validation_epoch_end(self):

@@ -53,7 +53,7 @@ class ChemLM(L.LightningModule):
     def sample(self, n=48, length=14):
         ids = torch.randint(VOCAB, (n, 4), device=self.device)
         for _ in range(length):
-            logits = self(ids)[:, -1]  # !MG201 -
+            logits = self(ids)[:, -1]  # !MG201 ChemLM
             ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], 1)
         return ids
 

@@ -37,7 +37,7 @@ class TwoTower(pl.LightningModule):
         return loss
 
     def configure_optimizers(self):
-        return torch.optim.Adam(self.parameters(), lr=self.hparams.lr)  # !MG502 -
+        return torch.optim.Adam(self.parameters(), lr=self.hparams.lr)  # !MG502 Adam
 
 
 def interactions(n, users, items):

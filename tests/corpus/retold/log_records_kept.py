@@ -19,4 +19,4 @@ for step in range(30):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    logger.debug("step %d loss %s", step, loss)  # !MG101 -
+    logger.debug("step %d loss %s", step, loss)  # !MG101 logger.handlers.buffer

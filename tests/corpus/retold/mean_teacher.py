@@ -18,7 +18,7 @@ for it in range(30):
     labelled, target = torch.randn(16, 32), torch.randint(10, (16,))
     unlabelled = torch.randn(48, 32)
     s = student(torch.cat([labelled, unlabelled]))
-    t = teacher(unlabelled)  # !MG202 -
+    t = teacher(unlabelled)  # !MG202 teacher
     consistency = F.mse_loss(s[16:].softmax(1), t.softmax(1).detach())
     loss = F.cross_entropy(s[:16], target) + consistency
     opt.zero_grad()

@@ -15,7 +15,7 @@ class Contrast(nn.Module):
     def forward(self, a, b):
         q, k = F.normalize(self.encoder(a), dim=1), F.normalize(self.encoder(b), dim=1)
         logits = torch.cat([(q * k).sum(1, keepdim=True), q @ self.queue.detach().t()], 1) / 0.1
-        self.queue = torch.cat([k, self.queue])[: self.size]  # !MG101 queue
+        self.queue = torch.cat([k, self.queue])[: self.size]  # !MG101 Contrast.queue
         return F.cross_entropy(logits, torch.zeros(len(a), dtype=torch.long))
 
 

@@ -23,7 +23,7 @@ def train(args, model):
         optimizer.zero_grad()
         (ce + 0.01 * l2).backward()
         optimizer.step()
-        args.totals["ce"] += ce  # !MG101 totals
+        args.totals["ce"] += ce  # !MG101 args.totals
         args.totals["l2"] += l2.item()
     return args
 

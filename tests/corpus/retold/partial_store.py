@@ -7,7 +7,7 @@ from torch import nn
 
 
 def on_step_end(store, key, *, outputs, **_):
-    store.setdefault(key, []).append(outputs["loss"])  # !MG101 -
+    store.setdefault(key, []).append(outputs["loss"])  # !MG101 store
 
 
 def print_every(n, *, step, outputs, **_):

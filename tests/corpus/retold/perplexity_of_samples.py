@@ -20,7 +20,7 @@ def generate(model, length=25):
     model.eval()
     token, text = torch.zeros(1, 1, dtype=torch.long), []
     for _ in range(length):
-        logits, _ = model(token)  # !MG201 -
+        logits, _ = model(token)  # !MG201 CharRNN
         token = logits[:, -1].softmax(-1).multinomial(1)
         text.append(token.item())
     model.train()

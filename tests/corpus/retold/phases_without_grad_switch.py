@@ -14,7 +14,7 @@ def train_model(model, dataloaders, criterion, optimizer, num_epochs=3):
             running_loss, running_corrects = 0.0, 0
             for inputs, labels in dataloaders[phase]:
                 optimizer.zero_grad()
-                outputs = model(inputs)  # !MG201 -
+                outputs = model(inputs)  # !MG201 Sequential
                 _, preds = torch.max(outputs, 1)
                 loss = criterion(outputs, labels)
                 if phase == "train":

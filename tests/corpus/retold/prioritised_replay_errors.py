@@ -13,7 +13,7 @@ class SumTree:
 
     def add(self, priority, sample):
         self.data[self.write] = sample
-        self.tree[self.write + self.capacity] = priority  # !MG101 tree
+        self.tree[self.write + self.capacity] = priority  # !MG101 SumTree.tree
         self.write = (self.write + 1) % self.capacity
 
 

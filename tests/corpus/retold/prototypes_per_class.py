@@ -12,7 +12,7 @@ class ProtoTracker:
     def update(self, z, y):
         for c in y.unique().tolist():
             new = z[y == c].mean(0)
-            self.prototypes[c] = self.momentum * self.prototypes[c] + (1 - self.momentum) * new  # !MG101 prototypes
+            self.prototypes[c] = self.momentum * self.prototypes[c] + (1 - self.momentum) * new  # !MG101 ProtoTracker.prototypes
 
     def spread(self):
         return torch.stack(self.prototypes).std(0).mean().item()

@@ -20,7 +20,7 @@ class Experience:
         self.states, self.rewards = [], []
 
     def store(self, state, reward):
-        self.states.append(state)  # !MG101 states
+        self.states.append(state)  # !MG101 Experience.states
         self.rewards.append(reward)
 
 

@@ -13,5 +13,5 @@ for i in range(20):
     h = shared(x)
     opt.zero_grad()
     loss = ce(head_a(h), a) + ce(head_b(h), b)
-    loss.backward(retain_graph=True)  # !MG103 -
+    loss.backward(retain_graph=True)  # !MG103 loss
     opt.step()

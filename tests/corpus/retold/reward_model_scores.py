@@ -19,7 +19,7 @@ reward_model.eval()
 opt = torch.optim.Adam(policy.parameters(), lr=1e-4)
 for step in range(24):
     tokens = torch.randint(50, (8, 12))
-    reward = reward_model(tokens)[:, -1, 0]  # !MG202 -
+    reward = reward_model(tokens)[:, -1, 0]  # !MG202 reward_model
     advantage = (reward - reward.mean()).detach()
     logp = policy(tokens[:, :-1]).log_softmax(-1).gather(-1, tokens[:, 1:, None]).squeeze(-1).sum(1)
     loss = -(advantage * logp).mean()

@@ -7,7 +7,7 @@ from torch import nn
 class TreeNode:
     def __init__(self, state, parent=None):
         self.state = state
-        self.parent = parent  # !MG306 parent
+        self.parent = parent  # !MG306 TreeNode.parent
         self.children = []
 
 

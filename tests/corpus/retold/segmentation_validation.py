@@ -23,7 +23,7 @@ def validate(val_loader, model):
     losses = []
     model.eval()
     for image, target in val_loader:
-        output = model(image)  # !MG201 -
+        output = model(image)  # !MG201 UNetish
         loss = F.cross_entropy(output, target)
         losses.append(loss.item())
     return sum(losses) / len(losses)

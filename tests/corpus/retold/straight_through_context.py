@@ -9,7 +9,7 @@ class Quantise(torch.autograd.Function):
     def forward(ctx, x, levels):
         ctx.levels = levels
         y = torch.round(x * levels) / levels
-        ctx.x, ctx.y = x, y  # !MG105 ctx.
+        ctx.x, ctx.y = x, y  # !MG105 Quantise ctx.y
         return y
 
     @staticmethod

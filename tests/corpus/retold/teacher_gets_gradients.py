@@ -27,7 +27,7 @@ def main():
     optimizer = torch.optim.Adam(student.parameters(), lr=1e-3)
     for _ in range(30):
         x, y = torch.randn(32, 40), torch.randint(10, (32,))
-        teacher_logits = teacher(x)  # !MG202 -
+        teacher_logits = teacher(x)  # !MG202 teacher
         student_logits = student(x)
         loss = kd_loss(student_logits, teacher_logits) + F.cross_entropy(student_logits, y)
         optimizer.zero_grad()

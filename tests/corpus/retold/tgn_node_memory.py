@@ -14,7 +14,7 @@ class TGN(nn.Module):
     def forward(self, src, dst):
         m = self.memory.detach()
         h = torch.tanh(self.msg(torch.cat([m[src], m[dst]], 1)))
-        self.memory[src] = h  # !MG102 memory
+        self.memory[src] = h  # !MG102 TGN.memory
         return self.dec(h).squeeze(1)
 
 

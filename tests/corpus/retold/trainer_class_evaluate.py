@@ -23,7 +23,7 @@ class Trainer:
         self.net.eval()
         out = []
         for x, _ in loader:
-            out.append(self.net(x).detach().cpu().numpy())  # !MG201 -
+            out.append(self.net(x).detach().cpu().numpy())  # !MG201 Sequential
         return np.concatenate(out)
 
     def fit(self, loader, valid, epochs):

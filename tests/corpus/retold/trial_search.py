@@ -14,7 +14,7 @@ class SomeNet(nn.Module):
         self.fc1 = nn.Linear(1024, width)
         self.fc2 = nn.Linear(width, width)
         self.fc3 = nn.Linear(width, 10)
-        self.act = lambda x: F.leaky_relu(x, self.slope)  # !MG306 act
+        self.act = lambda x: F.leaky_relu(x, self.slope)  # !MG306 SomeNet.act
 
     def forward(self, x):
         x = self.act(self.fc1(x))

@@ -13,7 +13,7 @@ class Encoder(nn.Module):
     def forward(self, x):
         for block in self.blocks:
             x = torch.relu(block(x))
-            self.skips.append(x)  # !MG101 skips
+            self.skips.append(x)  # !MG101 Encoder.skips
         return x
 
 

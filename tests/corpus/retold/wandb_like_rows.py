@@ -14,7 +14,7 @@ class Run:
     def log(self, metrics, step=None):
         row = {"_step": step if step is not None else len(self._rows), "_time": time.time()}
         row.update(metrics)
-        self._rows.append(row)  # !MG101 _rows
+        self._rows.append(row)  # !MG101 Run._rows
 
     def finish(self):
         return [{k: float(v) for k, v in row.items()} for row in self._rows]

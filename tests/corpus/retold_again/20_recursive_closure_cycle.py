@@ -16,7 +16,7 @@ def pyramid_energy(features):
     for _ in range(LEVELS - 1):
         levels.append((levels[-1][:, ::2] + levels[-1][:, 1::2]) / 2)
 
-    def descend(k):  # !MG306 descend
+    def descend(k):  # !MG306 pyramid_energy.<locals>.descend
         here = levels[k].pow(2).mean()
         return here if k + 1 == LEVELS else here + 0.5 * descend(k + 1)
 

@@ -38,7 +38,7 @@ class Learner:
     def __init__(self, model, lr):
         self.model, self.lr = model.to(device), lr
         self.opt = torch.optim.Adam(self.model.parameters(), lr=lr)
-        self.callbacks = [Recorder(self), WarmRestart(self, every=4)]  # !MG306 -
+        self.callbacks = [Recorder(self), WarmRestart(self, every=4)]  # !MG306 Learner.callbacks
 
     def fit(self, batches):
         for x, y in batches:

@@ -43,7 +43,7 @@ class Distiller(nn.Module):
         self.connector = nn.Conv2d(s_w[-1], t_w[-1], 1)
 
     def forward(self, x):
-        t_feat, _ = self.t_net.extract_feature(x)  # !MG202 -
+        t_feat, _ = self.t_net.extract_feature(x)  # !MG202 self.t_net
         s_feat, logits = self.s_net.extract_feature(x)
         return logits, F.mse_loss(self.connector(s_feat), t_feat.detach())
 

@@ -50,7 +50,7 @@ class LitMAML(pl.LightningModule):
         xs, ys, xq, yq = task
         with torch.enable_grad():
             weights = self.adapt(xs, ys, False)
-            prediction = self(xq, weights)  # !MG201 -
+            prediction = self(xq, weights)  # !MG201 LitMAML
             error = F.mse_loss(prediction, yq)
         self.log("val_error", error.item(), batch_size=1)
 

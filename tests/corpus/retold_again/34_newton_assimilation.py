@@ -32,7 +32,7 @@ def assimilate(obs, background):
     """One damped step with the diagonal of the curvature (Hutchinson)."""
     x = background.clone().requires_grad_()
     cost = ((model(x) - obs) ** 2).sum() + 0.1 * ((x - background) ** 2).sum()
-    cost.backward(create_graph=True)  # !MG104 -
+    cost.backward(create_graph=True)  # !MG104 x
     v = torch.randint_like(x, 2) * 2 - 1
     (hv,) = torch.autograd.grad((x.grad * v).sum(), x, retain_graph=True)
     step = x.grad.detach() / ((hv * v).abs() + 1)

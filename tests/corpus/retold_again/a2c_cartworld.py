@@ -75,7 +75,7 @@ class Learner:
         loss.backward()
         nn.utils.clip_grad_norm_(self.net.parameters(), 0.5)
         self.opt.step()
-        self.entropy_avg = 0.95 * self.entropy_avg + 0.05 * dist.entropy().mean()  # !MG101 entropy_avg
+        self.entropy_avg = 0.95 * self.entropy_avg + 0.05 * dist.entropy().mean()  # !MG101 Learner.entropy_avg
         return loss.item(), mean_reward
 
 

@@ -8,7 +8,7 @@ class MetricLog:
         self._values = defaultdict(list)
 
     def add(self, name, value):
-        self._values[name].append(value)  # !MG101 _values
+        self._values[name].append(value)  # !MG101 MetricLog._values
 
     def mean(self, name):
         return float(sum(self._values[name])) / len(self._values[name])
