@@ -154,7 +154,15 @@ def from_post_mortem(rule: Detector, fact: Fact, run: Run, cause: str) -> Claim 
         return None
     severity = Severity.INFO if fact.caught else Severity.CRITICAL
     return from_fact(
-        rule, fact, run, severity, f"memory ran out. {fact.why}", fact.advice, nbytes=fact.bytes, name=fact.holder
+        rule,
+        fact,
+        run,
+        severity,
+        f"memory ran out. {fact.why}",
+        fact.advice,
+        nbytes=fact.bytes,
+        name=fact.holder,
+        evidence=Evidence.GROWTH if cause == "leak" else Evidence.OTHER,
     )
 
 

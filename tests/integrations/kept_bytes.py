@@ -11,7 +11,7 @@ from torch.nn import functional
 
 BATCHES = 500
 WIDTH = 48
-FOUND = {"MG101", "MG201", "MG202", "MG301", "MG307", "MG308"}
+FOUND = {"MG101", "MG201", "MG202", "MG307"}
 """Rules by which something is to be found."""
 
 

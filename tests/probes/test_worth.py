@@ -80,12 +80,12 @@ def test_a_local_that_is_some_of_the_peak_is_told_where_the_peak_is_yet_to_come(
 
 
 def test_much_of_a_small_peak_is_no_warning() -> None:
-    """It is told; a warning is for what is much of the device."""
-    fact = PreviousOutputsAlive(**AT, bytes=4 * MIB, graph=True, peak_in_forward=True, peak_bytes=10 * MIB)
+    """It is a remark; a warning is for what is much of the device."""
+    fact = PreviousOutputsAlive(**AT, bytes=40 * MIB, graph=True, peak_in_forward=True, peak_bytes=100 * MIB)
     assert [finding.severity for finding in judge(PreviousBatchAlive(), fact, fact)] == [Severity.INFO]
-    local = LargeLocals(**AT, names=("table",), bytes=4 * MIB, peak_bytes=10 * MIB)
+    local = LargeLocals(**AT, names=("table",), bytes=40 * MIB, peak_bytes=100 * MIB)
     (finding,) = judge(LocalsAlive(), local)
-    assert "table (4.00 MiB, of a peak of 10.0 MiB) is alive" in finding.message
+    assert "table (40.0 MiB, of a peak of 100 MiB) is alive" in finding.message
 
 
 def test_what_is_there_until_the_backward_raises_the_peak_too() -> None:

@@ -203,7 +203,7 @@ def test_a_call_past_the_wrapper_is_told_once_however_it_ends() -> None:
         model.module(torch.ones(13, 8))
     model.module(torch.ones(2, 8))
     assert told.told == ["start", "end", "start", "failed", "start", "end"]
-    assert not hooks_inside(model.module)
+    assert len(hooks_inside(model.module)) == 1  # the first one
 
 
 def test_copies_and_replicas_tell_nothing() -> None:
