@@ -71,7 +71,7 @@ def advise(scene: Scene, verdict: Verdict) -> tuple[Advice, ...]:
         found.append(Advice(kind="elsewhere", text=_ELSEWHERE, place=verdict.place))
     elif cause is not Cause.SIZE:
         found.append(_let_go(scene, verdict))
-    if cause in (Cause.SIZE, Cause.LONG_BATCH):
+    if cause in (Cause.SIZE, Cause.LONG_BATCH) or not found:
         found += _smaller(scene)
     return tuple(_worth_saying(scene, found)[:MOST])
 

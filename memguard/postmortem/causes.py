@@ -123,6 +123,8 @@ def _validation_graph(scene: Scene) -> Verdict | None:
     graph = objects.owners.get("activations", 0)
     if not is_eval and any(hoard.feeds and hoard.bytes >= graph / 2 for hoard in objects.hoards):
         return None  # a state that is carried on: to cut it is enough
+    if objects.unused is False:
+        return None  # the source shows a backward that uses this forward: no_grad would break it
     if not evaluates or not objects.grad_enabled or not matters(scene, graph):
         return None
     if any(record.stage is Stage.TRAIN for record in scene.records[-1:]) and objects.phase == "backward":

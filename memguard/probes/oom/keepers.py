@@ -45,7 +45,8 @@ def find_hoards(census: Census, stack: Stack) -> tuple[Hoard, ...]:
         if len(tensors) >= 3 or any(tensor.grad_fn is not None for tensor in tensors):
             candidates.append((names, tensors))
     candidates.sort(key=lambda each: -len(each[1]))
-    feedback = Feedback()
+    # What a loop inside a model's forward hands on ends with the forward.
+    feedback = Feedback({frame.f_code for frame in stack.frames[: stack.outside]})
     found = [_hoard(census, *each, feedback) for each in reversed(candidates[:MOST_CANDIDATES])]
     hoards = sorted((hoard for hoard in found if hoard.bytes), key=lambda hoard: -hoard.bytes)
     if not hoards:

@@ -74,7 +74,7 @@ def examine(
     census.nodes_left = max(census.nodes_left, MAX_NODES_IN_ALL // 2)
     gradients = gradients_of(parameters)
     hoards = find_hoards(census, stack)
-    model = next((root for root in roots if id(root) in current), stack.model)
+    model = stack.model or next((root for root in roots if id(root) in current), None)
     return Objects(
         owners=owners,
         tensors=_top(census),

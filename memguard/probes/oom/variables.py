@@ -87,9 +87,14 @@ def _parts(item: object) -> list[Any]:
 
 @final
 class Feedback:
-    """Which local variables take of their last value into the next (``x, h = f(x, h)``, ``total += loss``), or fill."""
+    """Which local variables take of their last value into the next (``x, h = f(x, h)``, ``total += loss``), or fill.
 
-    def __init__(self) -> None:
+    Args:
+        passing: Code whose variables last no longer than one call of a model.
+    """
+
+    def __init__(self, passing: set[CodeType]) -> None:
+        self._passing = passing
         self._sources = Sources()
 
     def of(self, variable: Variable) -> tuple[str | None, int | None]:
@@ -98,6 +103,8 @@ class Feedback:
         Args:
             variable: A local variable.
         """
+        if variable.code in self._passing:
+            return None, None
         _, scope = self._scope_of(variable)
         return feedback_of(scope, variable.name) if scope is not None else (None, None)
 
