@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from memguard.probes.kept.screening import _reference
+from memguard.heap.history import _reference
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """

@@ -33,7 +33,7 @@ def told(**changed: object) -> PostMortem:
         "owners": {"activations": 12 * MIB, "parameters": 3 * MIB, "gradients": 0},
         "lines": (TopLine(file=f"/x/{EVIL}.py", line=3, function="f", bytes=MIB),),
         "tensors": (TopTensor(name=EVIL, owner="outputs", shape=(2, 3), dtype="float32", bytes=24),),
-        "advice": (Advice(text=f"store `loss.item()` {EVIL}", gain_bytes=3 * MIB),),
+        "advice": (Advice(kind="detach", text=f"store `loss.item()` {EVIL}", gain_bytes=3 * MIB),),
         "replays": (
             Replayed(conf="expandable_segments:True", fits=True, reserved_peak_bytes=MIB, events=4, batches=2),
         ),

@@ -26,6 +26,7 @@ LOOKS, MOST_LOOKS = 16, 1024
 """Batches that are sampled while such graphs are alive, until the step; so many in a run at most."""
 IN_USE = 2
 """Parameters and gradients: so many times the weights are allocated at least, where the device reports no peak."""
+_STEP = "on_optimizer_step_start"
 
 
 @final
@@ -41,8 +42,11 @@ class MicroBatchesProbe(Probe):
 
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
+        self.deaf = frozenset({_STEP})  # an ordinary loop's steps are none of its business, and stay fast
         self._spent: dict[int, tuple[Mark, int]] = {}
         """Marks whose backward ran before a later forward, and the backwards through each at that time."""
+        self._steps = 0
+        """Optimizer steps before the marks in `_spent`."""
         self._needed, self._looks = FEWEST, 0
         self._has_searched = False
         self._filled: Place | None = None
@@ -54,11 +58,15 @@ class MicroBatchesProbe(Probe):
         if watch.stage is not Stage.TRAIN or len(watch.ledger.live) < FEWEST:
             return
         steps = watch.optimizer_steps
+        if steps != self._steps:
+            self._steps = steps
+            self._forget_step()
         for key, mark in list(watch.ledger.live.items()):
             if mark.used and mark.steps == steps and mark.training and mark.module and key not in spent:
                 spent[key] = (mark, mark.uses)
         if len(spent) < self._needed:
             return
+        self.hear(_STEP)
         if self._looks < MOST_LOOKS and watch.batch + 1 >= watch.dense_until:
             self._looks += LOOKS
             watch.look_closely(LOOKS)  # else the step itself may not be sampled
@@ -72,6 +80,10 @@ class MicroBatchesProbe(Probe):
         if len(self._spent) >= self._needed and len(marks := self._waiting()) >= self._needed:
             self._needed = MORE * len(marks)
             self._conclude(marks)
+        self._forget_step()
+        self.stop_hearing(_STEP)
+
+    def _forget_step(self) -> None:
         self._filled, self._has_searched = None, False
         self._spent.clear()
 
