@@ -1,4 +1,5 @@
 """Keeps a copy of the weights of every epoch on the device, to average them in the end."""
+# device: virtual:16MiB
 
 import copy
 

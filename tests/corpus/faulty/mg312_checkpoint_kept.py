@@ -1,4 +1,5 @@
 """Resumes from a checkpoint and keeps it for the whole run."""
+# device: virtual:16MiB
 
 import os
 import tempfile
