@@ -25,4 +25,4 @@ for step in range(40):
     opt.zero_grad()
     loss.backward()
     opt.step()
-# !MG602 -
+# !MG602 cuda:0

@@ -8,7 +8,7 @@ from torch import nn
 os.environ.update(LOCAL_RANK="1")
 device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
 net = nn.Linear(512, 512).to(device)
-negatives = torch.randn(20_000, 512).cuda()  # !MG602 -
+negatives = torch.randn(20_000, 512).cuda()  # !MG602 cuda:0
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
 for step in range(30):
     x = torch.randn(64, 512, device=device)

@@ -18,4 +18,4 @@ for step in range(50):
     opt.zero_grad()
     loss.backward()
     opt.step()
-# !MG602 -
+# !MG602 cuda:0

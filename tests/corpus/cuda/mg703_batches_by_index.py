@@ -11,7 +11,7 @@ class Stager:
     def stage(self, step, x):
         host = torch.empty(x.shape, pin_memory=True)
         host.copy_(x)
-        self.buffers[step] = host  # !MG703 buffers
+        self.buffers[step] = host  # !MG703 Stager.buffers
         return host.to("cuda", non_blocking=True)
 
 
