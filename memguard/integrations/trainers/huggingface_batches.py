@@ -145,7 +145,7 @@ class TrainerBatches:
             bytes=held,
             bytes_per_batch=held / done,
             batches_left=batches - done if batches is not None else None,
-            what=f"the predictions of {done} batches",
+            what="the predictions of {count} batches",
             remedy=_KEEP_ELSEWHERE,
         )
         recorder.learn([fact])
