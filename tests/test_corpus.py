@@ -10,7 +10,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 FLAPS = {
     "mg301_metric_list_state": "right alone; after other programs in one process the metric was not reported",
-    "planning_through_a_model": "right alone; after other programs in one process MG102 was a warning instead of a remark",
+    "planning_through_a_model": "right alone; after other programs in one process MG102 was a warning, not a remark",
 }
 """Open faults: programs that are not judged alike alone and in company. The cause is not known yet."""
 
