@@ -48,11 +48,16 @@ def largest_shape(shapes: list[Any] | None) -> tuple[int, ...] | None:
 
 
 def is_buffer(scene: Scene) -> bool:
-    """Whether what failed is a tensor of a fixed size that is a large part of the device, made outside of any step."""
+    """Whether what failed is a tensor of a fixed size that is a large part of the device, made outside of any step.
+
+    A tensor that would fit but for the segment that PyTorch takes for it is none.
+    """
     wanted = scene.steps.wanted if scene.steps is not None else None
     if wanted is None or scene.objects.phase is not None or scene.records:
         return False
-    return wanted.nbytes >= LARGE * (scene.request.limit_bytes or 0) > 0
+    limit = scene.request.limit_bytes or 0
+    fits_unrounded = wanted.nbytes <= limit - (scene.request.allocated_bytes or 0)
+    return not fits_unrounded and wanted.nbytes >= LARGE * limit > 0
 
 
 def share_first(scene: Scene) -> bool:
