@@ -29,8 +29,15 @@ class Relation(enum.Enum):
 
 
 SUPERSEDES: Final[Mapping[str, Mapping[str, Relation]]] = {
-    "MG101": {"MG301": Relation.LINE, "MG303": Relation.LINE, "MG501": Relation.LINE},
-    "MG102": {"MG101": Relation.LINE, "MG301": Relation.LINE, "MG303": Relation.LINE, "MG501": Relation.LINE},
+    "MG101": {"MG106": Relation.LINE, "MG301": Relation.LINE, "MG303": Relation.LINE, "MG501": Relation.LINE},
+    "MG102": {
+        "MG101": Relation.LINE,
+        "MG106": Relation.LINE,
+        "MG301": Relation.LINE,
+        "MG303": Relation.LINE,
+        "MG501": Relation.LINE,
+    },
+    "MG106": {"MG301": Relation.LINE, "MG303": Relation.LINE, "MG501": Relation.LINE},
     "MG201": {"MG001": Relation.HOLDER},
     "MG301": {"MG303": Relation.LINE},
     "MG307": {"MG303": Relation.NAMED, "MG304": Relation.NAMED},

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final, final
 
 from memguard.stats import Series, Stage
+from memguard.step_floor import StepFloor
 
 SETTLING: Final = 3
 """Batches of training after which gradients and optimizer states are there, which are kept by right."""
@@ -20,7 +21,7 @@ FALL: Final = 0.02
 
 @final
 class KeptFloor:
-    """Follows the allocated bytes at the end of each batch of one stage.
+    """Follows the allocated bytes at the end of each batch of one stage; in training, at the end of each step.
 
     In training it is the rise from the first batches, once gradients and optimizer states are there, to the last ones;
     in other stages that within one pass, the largest.
@@ -29,10 +30,15 @@ class KeptFloor:
         stage: Which one.
     """
 
-    __slots__ = ("_batch", "_first", "_highest", "_last", "_seen", "_settles", "fell", "from_bytes", "to_bytes")
+    __slots__ = (
+        *("_batch", "_first", "_highest", "_last", "_seen", "_settles", "_stepped", "_steps"),
+        *("fell", "from_bytes", "to_bytes"),
+    )
 
     def __init__(self, stage: Stage) -> None:
         self._settles = stage is Stage.TRAIN
+        self._steps = StepFloor()
+        self._stepped = False
         self._seen = 0
         self._batch = -1
         self._first: int | None = None
@@ -50,19 +56,25 @@ class KeptFloor:
         first = records[0]
         if first.allocated_end_bytes is None:
             return
-        start, steps = first.allocated_start_bytes, bool(first.optimizer_steps)
-        self.push(first.batch, start, first.allocated_end_bytes, steps=steps, times=len(records))
+        start, end, steps = first.allocated_start_bytes, first.allocated_end_bytes, records[-1].optimizer_steps
+        self.push(first.batch, start, end, steps=steps, times=len(records))
 
-    def push(self, batch: int, start: int | None, end: int, *, steps: bool, times: int = 1) -> None:
+    def push(self, batch: int, start: int | None, end: int, *, steps: int, times: int = 1) -> None:
         """One value, or the same several times in a row.
 
         Args:
             batch: Its record number.
             start: Allocated bytes at the batch's beginning.
             end: And at its end.
-            steps: Whether an optimizer had stepped by then.
+            steps: Optimizer steps of the run by then.
             times: How often it came.
         """
+        if self._settles:
+            end = self._steps.push(end, steps, times)
+            if steps and not self._stepped:
+                self._stepped = True
+                if self._seen:  # batches accumulated: the optimizer's states come only now
+                    self._seen, self._first, self._last = 0, None, []
         if not self._settles and batch != self._batch:
             self._seen, self._first, self._last, self._highest = 0, None, [], 0
         self._batch = batch + times
@@ -89,8 +101,8 @@ class KeptFloor:
         return max(self.to_bytes - self.from_bytes, 0)
 
 
-def floor_of(stage: Stage, rows: Iterable[tuple[int, int | None, int, bool]]) -> KeptFloor:
-    """The same from a recording: of each record its number, start, end, and whether an optimizer had stepped."""
+def floor_of(stage: Stage, rows: Iterable[tuple[int, int | None, int, int]]) -> KeptFloor:
+    """The same from a recording: of each record its number, start, end, and the optimizer steps by then."""
     floor = KeptFloor(stage)
     for batch, start, end, steps in rows:
         floor.push(batch, start, end, steps=steps)

@@ -20,6 +20,7 @@ from memguard.facts import (
     GradientsWithGraph,
     GrowingParameters,
     KeptOutputs,
+    MicroBatchGraphs,
     ModelCopies,
     RetainedGraphs,
     SurvivingAllocations,
@@ -39,9 +40,10 @@ ROUNDING = 0.02
 class SteadyGrowth(Detector):
     """The floor of allocated memory rises and will reach the limit.
 
-    What: what is left allocated after each batch has been rising for good, over at least six windows in a row, and at
-    this rate the peak reaches what the device has before the run (or the epoch, if the growth ends with it) is over. Or
-    a cache on the device gets new keys with every batch: ``lru_cache`` of tensors, a dict filled ``if key not in`` it.
+    What: what is left allocated after each batch (after each optimizer step, where batches accumulate) has been rising
+    for good, over at least six windows in a row, and at this rate the peak reaches what the device has before the run
+    (or the epoch, if the growth ends with it) is over. Or a cache on the device gets new keys with every batch:
+    ``lru_cache`` of tensors, a dict filled ``if key not in`` it.
 
     Why it matters: something keeps tensors of every batch. The run will fail with an out-of-memory error after hours of
     work, at a batch that has nothing to do with the cause.
@@ -90,6 +92,8 @@ class SteadyGrowth(Detector):
             self._name(fact, fact.bytes / fact.graphs)
         elif isinstance(fact, KeptOutputs) and not fact.cached:
             self._name(fact, fact.bytes_per_batch)
+        elif isinstance(fact, MicroBatchGraphs):  # that grows until the first step, and falls with each
+            self._named = max(self._named, fact.bytes / fact.graphs)
         elif isinstance(fact, ViewsPinStorage) and views_are_much(fact, run) and fact.views >= MIN_BATCHES:
             self._piled.append(fact.pinned_bytes / (fact.batch - fact.since + 1))
         elif isinstance(fact, ModelCopies) and fact.replaced:

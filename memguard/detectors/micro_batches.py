@@ -8,10 +8,13 @@ from typing import ClassVar, final
 from memguard.claims import Claim, Evidence
 from memguard.detectors.interface import Detector
 from memguard.detectors.telling import from_fact, holder, plural
-from memguard.facts import Fact, MicroBatchGraphs
+from memguard.facts import Fact, MicroBatchGraphs, MicroBatchOutputs
 from memguard.findings import Severity
 from memguard.stats import Run
 from memguard.units import format_bytes
+
+MOST_OF_PEAK = 0.5
+"""Share of the peak from which detached outputs are worth a warning."""
 
 
 @final
@@ -20,7 +23,7 @@ class MicroBatchGraph(Detector):
 
     What: a loop that accumulates gradients runs a forward and a backward for each micro-batch, and collects what the
     model returned (outputs, log-probabilities, an entropy) in a list or a dictionary until the step. Each of these
-    tensors keeps the graph of its micro-batch alive, though its backward has run.
+    tensors keeps the graph of its micro-batch alive, though its backward has run; detached ones keep their own size.
 
     Why it matters: micro-batches exist so that one of them at a time needs memory. Parts of the graph through which no
     backward ran still hold their activations, and the kept tensors themselves stay on the device, so the step's peak
@@ -34,26 +37,49 @@ class MicroBatchGraph(Detector):
     name: ClassVar[str] = "micro-batch-graphs"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
-        """Concludes from graphs that were alive as the optimizer stepped."""
-        if not isinstance(fact, MicroBatchGraphs):
-            return
+        """Concludes from what was alive as the optimizer stepped, or long before it did."""
+        if isinstance(fact, MicroBatchGraphs):
+            yield self._of_graphs(fact, run)
+        elif isinstance(fact, MicroBatchOutputs):
+            yield self._of_outputs(fact, run)
+
+    def _of_graphs(self, fact: MicroBatchGraphs, run: Run) -> Claim:
         each = fact.bytes / max(fact.graphs, 1)
         peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
+        until, yet = (" until the optimizer's step", "") if fact.at_step else ("", " and the optimizer has yet to step")
         name = fact.place.holder or "it"
         copy = "without its graph (x.detach(), or x.item() for a number)"
         if not fact.saves:
             copy = "on the CPU without its graph (x.detach().cpu()), or a number (x.item())"
-        yield from_fact(
+        return from_fact(
             self,
             fact,
             run,
             Severity.WARNING,
-            f"{holder(fact.place)} keeps the graphs of {plural(fact.graphs, 'earlier micro-batch')} alive until the "
-            f"optimizer's step, though their backward has run: {format_bytes(fact.bytes)}{peak}, {format_bytes(each)} "
-            "for each.",
+            f"{holder(fact.place)} keeps the graphs of {plural(fact.graphs, 'earlier micro-batch')} alive{until}, "
+            f"though their backward has run{yet}: {format_bytes(fact.bytes)}{peak}, {format_bytes(each)} for each.",
             f"store what goes into {name} {copy}.",
             nbytes=fact.bytes,
             bytes_per_batch=each,
             evidence=Evidence.PEAK,
             count=fact.graphs,
+        )
+
+    def _of_outputs(self, fact: MicroBatchOutputs, run: Run) -> Claim:
+        """What has no graph may be wanted for its values: it is a warning only where it is most of the peak."""
+        each = fact.bytes / max(fact.outputs, 1)
+        return from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if fact.bytes >= MOST_OF_PEAK * fact.peak_bytes else Severity.INFO,
+            f"{holder(fact.place)} keeps the outputs of {plural(fact.outputs, 'earlier micro-batch')}, detached, until "
+            f"the optimizer's step: {format_bytes(fact.bytes)} of a peak of {format_bytes(fact.peak_bytes)}, "
+            f"{format_bytes(each)} for each.",
+            f"compute what you need of them in their micro-batch and store that in {fact.place.holder or 'it'}, or "
+            "store them on the CPU (x.detach().cpu()).",
+            nbytes=fact.bytes,
+            bytes_per_batch=each,
+            evidence=Evidence.PEAK,
+            count=fact.outputs,
         )

@@ -7,6 +7,7 @@ from typing import final
 
 from memguard.detectors.ratchet import Outlook, Ratchet, outlook
 from memguard.stats import BatchRecord, Run, Series, Stage
+from memguard.step_floor import StepFloor
 
 
 @final
@@ -19,6 +20,7 @@ class TrainingFloor:
 
     def __init__(self, ratchet: Ratchet) -> None:
         self._ratchet = ratchet
+        self._steps = StepFloor()
         self._peak = 0
         self._epoch: int | None = None
 
@@ -47,6 +49,7 @@ class TrainingFloor:
             self._epoch = records[0].epoch
         if peak > self._peak:
             self._peak = peak
+        end = self._steps.push(end, records[-1].optimizer_steps, len(records))
         shown, seen = [], 0
         while seen < len(records):
             times = min(self._ratchet.to_go, len(records) - seen)

@@ -108,7 +108,7 @@ class UnusedGraphs(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatchGraphs(Fact):
-    """Graphs of micro-batches whose backward had run were alive when the optimizer stepped."""
+    """Graphs of micro-batches whose backward had run were alive at a later forward, or when the optimizer stepped."""
 
     graphs: int
     """Micro-batches, without the last one of the step."""
@@ -116,5 +116,19 @@ class MicroBatchGraphs(Fact):
     """What the graphs and the tensors that keep them hold on the device."""
     saves: bool
     """Whether most of that is saved for a backward; else it is the kept tensors themselves."""
+    at_step: bool = True
+    """Whether the optimizer was about to step; else more micro-batches come before it does."""
     peak_bytes: int | None = None
-    """The allocated peak of the batch before the step; None where the device reports none."""
+    """The allocated peak of the batch before; None where the device reports none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatchOutputs(Fact):
+    """Outputs of micro-batches whose backward had run were alive, without a graph, when the optimizer stepped."""
+
+    outputs: int
+    """Micro-batches, without the last one of the step."""
+    bytes: int
+    """Their storages together."""
+    peak_bytes: int
+    """The allocated peak of the batch before."""

@@ -27,6 +27,7 @@ from memguard.probes.host.workers import WorkersProbe
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.kept.exceptions import ExceptionsProbe
 from memguard.probes.kept.kept_results import KeptResultsProbe
+from memguard.probes.kept.micro_outputs import MicroOutputsProbe
 from memguard.probes.kept.model_series import ModelSeriesProbe, ReplacedModelsProbe
 from memguard.probes.kept.outputs import OutputsProbe
 from memguard.probes.kept.scans import ScansProbe
@@ -55,6 +56,7 @@ PROBES: tuple[type[Probe], ...] = (
     CollectedMemoryProbe,
     GraphsProbe,
     MicroBatchesProbe,
+    MicroOutputsProbe,
     EvaluationProbe,
     DerivativesProbe,
     ThreadedEvaluationProbe,

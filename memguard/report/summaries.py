@@ -90,12 +90,12 @@ def merge(summaries: list[Summary]) -> Summary:
     return merged
 
 
-def _ends(recording: Recording, rows: Any) -> Iterator[tuple[int, int | None, int, bool]]:
+def _ends(recording: Recording, rows: Any) -> Iterator[tuple[int, int | None, int, int]]:
     """Of each record of a stage what `floor_of` takes; records without an allocator's numbers are left out."""
     names = ("batch", "allocated_start_bytes", "allocated_end_bytes", "optimizer_steps")
     for batch, start, end, steps in zip(*(recording.column(name)[rows].tolist() for name in names), strict=True):
         if end == end and batch == batch:  # no NaN, which a damaged file may have anywhere
-            yield int(batch), None if start != start else int(start), int(end), steps == steps and steps > 0
+            yield int(batch), None if start != start else int(start), int(end), int(steps) if steps == steps else 0
 
 
 def _count_stages(recording: Recording, summary: Summary) -> None:

@@ -22,6 +22,8 @@ FEWEST = 3
 """Micro-batches before the last one: of the last, and of the one before, a loop's variables may hold the graph."""
 MORE = 2
 """They are examined again when so many times more are alive."""
+EARLY, PRESSING = 6, 0.5
+"""Micro-batches after which they are reported before the step; on a device of which such a share is taken, `FEWEST`."""
 LOOKS, MOST_LOOKS = 16, 1024
 """Batches that are sampled while such graphs are alive, until the step; so many in a run at most."""
 IN_USE = 2
@@ -35,7 +37,8 @@ class MicroBatchesProbe(Probe):
 
     A graph whose backward ran before a later forward of the same model, and that is alive as the optimizer steps, waits
     for nothing. One that another backward runs through meanwhile is a plan (an inner loop, a penalty), and so is one
-    whose backward comes after the later forwards (a pipeline's schedule, a contrastive loss).
+    whose backward comes after the later forwards (a pipeline's schedule, a contrastive loss). Many are reported before
+    the step, which a device that fills with them never reaches: their backward freed what a second one would need.
     """
 
     name: ClassVar[str] = "micro-batches"
@@ -48,6 +51,8 @@ class MicroBatchesProbe(Probe):
         self._steps = 0
         """Optimizer steps before the marks in `_spent`."""
         self._needed, self._looks = FEWEST, 0
+        self._early = FEWEST
+        """Graphs at which it is asked whether to report before the step."""
         self._has_searched = False
         self._filled: Place | None = None
         """Where they were collected in this step: the function may have returned by the time the optimizer steps."""
@@ -73,19 +78,29 @@ class MicroBatchesProbe(Probe):
         if not self._has_searched and len(marks := self._waiting()) >= self._needed:
             self._has_searched = True
             holders = self._find(marks)[0]
-            self._filled = next((holder.place for holder in holders if holder.grows), None)
+            self._filled = next((holder.place for holder in holders if holder.grows and holder.place.holder), None)
+        early = max(self._early, self._needed)
+        if len(spent) >= early and len(marks := self._waiting()) >= early:
+            self._early = MORE * len(marks)
+            if len(marks) >= EARLY or self._is_pressing():
+                self._conclude(marks)
 
     def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
         """Reports who holds those that are still alive."""
         if len(self._spent) >= self._needed and len(marks := self._waiting()) >= self._needed:
             self._needed = MORE * len(marks)
-            self._conclude(marks)
+            self._conclude(marks, at_step=True)
         self._forget_step()
         self.stop_hearing(_STEP)
 
     def _forget_step(self) -> None:
         self._filled, self._has_searched = None, False
         self._spent.clear()
+
+    def _is_pressing(self) -> bool:
+        """Whether so much of the device is taken that the step may never come."""
+        total, taken = self.watch.device_total_bytes, self.watch.read().allocated_bytes
+        return bool(total) and (taken or 0) > PRESSING * (total or 0)
 
     def remove(self) -> None:
         """Forgets all graphs."""
@@ -112,7 +127,7 @@ class MicroBatchesProbe(Probe):
         holders = [holder for holder in found if holder.grows or holder.length >= FEWEST]
         return holders, judge.total(), judge.saves
 
-    def _conclude(self, marks: list[Mark]) -> None:
+    def _conclude(self, marks: list[Mark], *, at_step: bool = False) -> None:
         watch = self.watch
         holders, held, saves = self._find(marks)
         record = watch.record
@@ -130,6 +145,7 @@ class MicroBatchesProbe(Probe):
                 graphs=len(marks),
                 bytes=held,
                 saves=saves,
+                at_step=at_step,
                 peak_bytes=record.allocated_peak_bytes if record is not None else None,
             )
         )

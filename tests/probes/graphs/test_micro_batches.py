@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -71,6 +72,37 @@ def keeps_losses(training: Training) -> None:
     training.step()
 
 
+def keeps_detached_outputs(training: Training) -> None:
+    kept = []
+    for _ in range(MICRO_BATCHES):
+        output = training.model(torch.randn(128, 64))
+        output.log_softmax(-1)[:, 0].mean().backward()
+        kept.append(output.detach())
+    training.step()
+
+
+def collects_them_in_a_comprehension(training: Training) -> None:
+    def one() -> torch.Tensor:
+        loss, entropy = training.entropy()
+        loss.backward()
+        return entropy
+
+    kept = [one() for _ in range(MICRO_BATCHES)]
+    training.step()
+    del kept
+
+
+def sends_detached_outputs_on(training: Training) -> None:
+    sent, received = [], []
+    for _ in range(MICRO_BATCHES):
+        sent.append(training.model(torch.randn(128, 64)))
+        received.append(sent[-1].detach().requires_grad_())
+    for output, boundary in zip(sent, received, strict=True):
+        boundary.square().mean().backward()
+        output.backward(boundary.grad)
+    training.step()
+
+
 def one_backward_for_all(training: Training) -> None:
     losses = []
     for _ in range(MICRO_BATCHES):
@@ -101,19 +133,18 @@ def a_step_for_each(training: Training) -> None:
 def findings(tmp_path: Path) -> Iterator[Callable[..., list[Finding]]]:
     """What is found in two updates on a virtual GPU."""
 
-    def run(update: Update, *, steps: int = 2) -> list[Finding]:
+    def run(update: Update, *, steps: int = 2, device: str = "virtual:1GiB", code: str = "MG106") -> list[Finding]:
         training = Training()
-        with memguard.watch(
-            training.model, training.optimizer, device="virtual:1GiB", logdir=tmp_path, quiet=True
-        ) as guard:
+        watched = memguard.watch(training.model, training.optimizer, device=device, logdir=tmp_path, quiet=True)
+        with watched as guard, contextlib.suppress(torch.OutOfMemoryError):
             for _ in range(steps):
                 update(training)
-        return [each for each in guard.findings if each.code == "MG106"]
+        return [each for each in guard.findings if each.code == code]
 
     yield run
 
 
-@pytest.mark.parametrize("update", [keeps_outputs, keeps_them_in_a_dictionary])
+@pytest.mark.parametrize("update", [keeps_outputs, keeps_them_in_a_dictionary, collects_them_in_a_comprehension])
 def test_kept_graphs_are_reported_in_the_first_step(findings: Callable[..., list[Finding]], update: Update) -> None:
     """One step is enough, with the holder and the number of micro-batches."""
     (found,) = findings(update, steps=1)
@@ -124,8 +155,31 @@ def test_kept_graphs_are_reported_in_the_first_step(findings: Callable[..., list
 
 
 @pytest.mark.parametrize(
-    "update", [keeps_numbers, keeps_losses, one_backward_for_all, a_second_backward_for_each, a_step_for_each]
+    "update",
+    [
+        *(keeps_numbers, keeps_losses, one_backward_for_all, a_second_backward_for_each, a_step_for_each),
+        sends_detached_outputs_on,
+    ],
 )
 def test_what_is_needed_or_small_is_not_reported(findings: Callable[..., list[Finding]], update: Update) -> None:
     """Numbers, spent graphs of scalars, and graphs that a later backward runs through."""
     assert findings(update) == []
+
+
+def test_kept_graphs_are_reported_before_a_step_that_never_comes(findings: Callable[..., list[Finding]]) -> None:
+    """Where the device fills with them, the warning comes first, and is what the out-of-memory report rests on."""
+    (found,) = findings(keeps_outputs, device="virtual:8MiB")
+    assert found.holder == "kept"
+    assert "the optimizer has yet to step" in found.message
+
+
+def test_detached_outputs_are_a_remark(findings: Callable[..., list[Finding]]) -> None:
+    """They have no graph, and may be wanted for their values: reported, with their own bytes."""
+    (found,) = findings(keeps_detached_outputs)
+    assert (found.holder, found.bytes) == ("kept", 128 * 1000 * 4 * (MICRO_BATCHES - 1))
+    assert f"the outputs of {MICRO_BATCHES - 1} earlier micro-batches" in found.message
+
+
+def test_memory_that_falls_at_every_step_is_no_growth(findings: Callable[..., list[Finding]]) -> None:
+    """However small the device: MG501 counts what is left after a step."""
+    assert findings(keeps_outputs, steps=40, device="virtual:12MiB", code="MG501") == []
