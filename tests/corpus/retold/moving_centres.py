@@ -12,5 +12,5 @@ for step in range(40):
     centre = 0.9 * centre + 0.1 * features.mean(0)  # !MG102 centre
     loss = (features - centre).pow(2).sum(1).mean()
     optimizer.zero_grad()
-    loss.backward(retain_graph=True)  # !MG103 centre
+    loss.backward(retain_graph=True)
     optimizer.step()

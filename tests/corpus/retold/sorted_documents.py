@@ -2,7 +2,6 @@
 
 # device: virtual:128MiB
 # runs out of memory
-# !MG401 -
 # !MG402 -
 import torch
 import torch.nn as nn

@@ -25,7 +25,7 @@ class Learner:
         self.model.eval()
         found = []
         for chunk in self.pool.split(size):
-            p = self.model(chunk).softmax(-1)  # !MG201 -
+            p = self.model(chunk).softmax(-1)  # !MG201 Sequential
             found.append(-(p * p.log()).sum(-1))  # !MG101 found
         return torch.cat(found)
 

@@ -16,5 +16,5 @@ for update in range(25):
     value_loss = (ret - v).pow(2).mean()
     opt.zero_grad()
     policy_loss.backward(retain_graph=True)
-    value_loss.backward(retain_graph=True)  # !MG103 -
+    value_loss.backward(retain_graph=True)  # !MG103 dist
     opt.step()

@@ -11,7 +11,7 @@ class RunningMean:
     def update(self, values):
         batch_mean = values.mean()
         self.count += 1
-        self.mean = self.mean + (batch_mean - self.mean) / self.count  # !MG101 mean
+        self.mean = self.mean + (batch_mean - self.mean) / self.count  # !MG101 RunningMean.mean
 
 
 class Agent:

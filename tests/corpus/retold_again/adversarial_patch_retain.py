@@ -34,7 +34,7 @@ class PatchAttack:
         for i in range(self.cfg.steps):
             scores = self.detector(self.paste(frames))
             loss = scores.sigmoid().mean()
-            loss.backward(retain_graph=True)  # !MG103 -
+            loss.backward(retain_graph=True)  # !MG103 loss
             self.optimizer.step()
             self.optimizer.zero_grad()
         return self.patch.detach()

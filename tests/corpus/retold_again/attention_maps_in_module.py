@@ -16,7 +16,7 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).chunk(3, -1)
         a = torch.softmax(q @ k.transpose(1, 2) / math.sqrt(q.size(-1)), -1)
         if not self.training:
-            self.maps.append(a)  # !MG301 maps
+            self.maps.append(a)  # !MG301 Attention.maps
         return a @ v
 
 

@@ -13,7 +13,7 @@ class StreamingAUC:
         self.scores, self.labels = [], []
 
     def update(self, scores, labels):
-        self.scores.append(scores.detach())  # !MG301 scores
+        self.scores.append(scores.detach())  # !MG301 StreamingAUC.scores
         self.labels.append(labels)
 
     def compute(self):

@@ -12,7 +12,7 @@ class EarlyStopping:
     def __call__(self, value, model):
         if value < self.best:
             self.best, self.bad = value, 0
-            self.checkpoints.append({k: v.clone() for k, v in model.state_dict().items()})  # !MG308 checkpoints
+            self.checkpoints.append({k: v.clone() for k, v in model.state_dict().items()})  # !MG308 EarlyStopping.checkpoints
         else:
             self.bad += 1
         return self.bad >= self.patience

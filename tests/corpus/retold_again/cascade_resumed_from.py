@@ -37,7 +37,7 @@ class ImagenTrainer:
         )
 
     def load(self, path):
-        loaded_obj = torch.load(path)  # !MG312 resumed_from
+        loaded_obj = torch.load(path)  # !MG312 ImagenTrainer.resumed_from
         self.unet.load_state_dict(loaded_obj["unet"])
         self.opt.load_state_dict(loaded_obj["opt"])
         self.steps = loaded_obj["steps"]

@@ -1,3 +1,4 @@
+# device: virtual:64MiB
 """The checkpoint stays in a local variable of main() during the whole training."""
 
 import io

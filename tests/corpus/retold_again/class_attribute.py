@@ -10,7 +10,7 @@ class StatLinear(nn.Linear):
     def forward(self, x):
         y = super().forward(x)
         if self.training:
-            StatLinear.stats.append((y.mean(), y.var()))  # !MG101 stats
+            StatLinear.stats.append((y.mean(), y.var()))  # !MG101 StatLinear.stats
         return y
 
 

@@ -31,7 +31,7 @@ class Runner:
 
     def test(self):
         self.model.eval()
-        pred = self.model(self.x, self.adj).argmax(1)  # !MG201 -
+        pred = self.model(self.x, self.adj).argmax(1)  # !MG201 GCN
         return (pred == self.y)[~self.mask].float().mean().item()
 
 

@@ -24,7 +24,7 @@ class Collate:
         images = torch.stack([s[0] for s in samples])
         labels = torch.tensor([s[1] for s in samples])
         images = (images - self.mean) / self.std
-        self.seen.append(images)  # !MG301 seen
+        self.seen.append(images)  # !MG301 Collate.seen
         return images, labels
 
 

@@ -76,7 +76,7 @@ class ControlledText(pl.LightningModule):
         opt_e.zero_grad()
         opt_g.zero_grad()
         self.manual_backward(vae_loss, retain_graph=True, inputs=list(self.encoder.parameters()))
-        self.manual_backward(g_loss, retain_graph=True, inputs=list(self.generator.parameters()))  # !MG103 last
+        self.manual_backward(g_loss, retain_graph=True, inputs=list(self.generator.parameters()))  # !MG103 ControlledText.last
         opt_e.step()
         opt_g.step()
         self.last = {"d": d_loss.detach(), "vae": vae_loss.detach(), "g": g_loss}

@@ -19,7 +19,7 @@ class ConvLSTMCell(nn.Module):
         i, f, o, g = self.gates(torch.cat([x, h], 1)).chunk(4, 1)
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         h = o.sigmoid() * c.tanh()
-        self.state = (h, c)  # !MG102 state
+        self.state = (h, c)  # !MG102 ConvLSTMCell.state
         return h
 
 

@@ -13,7 +13,7 @@ class CSVLogger:
         self.every = every
 
     def log(self, step, **values):
-        self._rows.append({"step": step, **values})  # !MG101 _rows
+        self._rows.append({"step": step, **values})  # !MG101 CSVLogger._rows
         if len(self._rows) >= self.every:
             self.flush()
 

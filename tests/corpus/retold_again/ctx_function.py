@@ -8,7 +8,7 @@ from torch import nn
 class Mish(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
-        ctx.inp = x  # !MG105 -
+        ctx.inp = x  # !MG105 Mish ctx.inp
         return x * torch.tanh(nn.functional.softplus(x))
 
     @staticmethod

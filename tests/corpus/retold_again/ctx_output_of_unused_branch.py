@@ -9,7 +9,7 @@ class SwishFn(torch.autograd.Function):
     def forward(ctx, x):
         gate = torch.sigmoid(x)
         y = x * gate
-        ctx.gate, ctx.y = gate, y  # !MG105 -
+        ctx.gate, ctx.y = gate, y  # !MG105 SwishFn ctx.y
         return y
 
     @staticmethod

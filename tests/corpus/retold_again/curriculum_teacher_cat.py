@@ -11,7 +11,7 @@ class Prototypes:
 
     def add(self, emb, labels):
         for c in labels.unique().tolist():
-            self.by_class[c] = torch.cat([self.by_class[c], emb[labels == c].detach()])  # !MG301 by_class
+            self.by_class[c] = torch.cat([self.by_class[c], emb[labels == c].detach()])  # !MG301 Prototypes.by_class
 
     def means(self):
         return torch.stack([e.mean(0) if len(e) else torch.zeros(512) for e in self.by_class.values()])

@@ -22,7 +22,7 @@ class MetricCollection:
         out = {}
         for name, fn in self.functions.items():
             out[name] = fn(pred, target)
-            self.state[name].append(out[name])  # !MG101 state
+            self.state[name].append(out[name])  # !MG101 MetricCollection.state
         return out
 
     def compute(self):

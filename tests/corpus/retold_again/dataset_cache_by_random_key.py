@@ -47,7 +47,7 @@ class SpeechCommands(Dataset):
         key = (i, shift)
         if key not in self.cache:
             wav = np.roll(self.read(i), shift)
-            self.cache[key] = self.spectrogram(wav)  # !MG701 cache
+            self.cache[key] = self.spectrogram(wav)  # !MG701 SpeechCommands.cache
         return torch.tensor(self.cache[key]), i % len(self.words)
 
 

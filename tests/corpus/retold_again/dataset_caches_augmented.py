@@ -26,7 +26,7 @@ class Augmented(Dataset):
 
     def __getitem__(self, i):
         if i not in self.cache:
-            self.cache[i] = self.augment(self.images[i])  # !MG101 cache
+            self.cache[i] = self.augment(self.images[i])  # !MG101 Augmented.cache
         return self.cache[i].detach(), self.labels[i]
 
 

@@ -18,8 +18,8 @@ class DDPG:
         self.oc = torch.optim.Adam(self.critic.parameters(), 1e-3)
 
     def train(self, s, a, r, s2):
-        a2 = self.actor_t(s2)  # !MG202 -
-        q2 = self.critic_t(torch.cat([s2, a2], 1))  # !MG202 -
+        a2 = self.actor_t(s2)
+        q2 = self.critic_t(torch.cat([s2, a2], 1))  # !MG202 self.critic_t
         y = (r + 0.99 * q2).detach()
         lc = (self.critic(torch.cat([s, a], 1)) - y).pow(2).mean()
         self.oc.zero_grad()

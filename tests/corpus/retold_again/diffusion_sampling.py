@@ -67,7 +67,7 @@ class GaussianDiffusion:
         img = torch.randn(n, 3, s, s, device=self.device)
         for i in reversed(range(self.cfg.timesteps)):
             t = torch.full((n,), i, device=self.device)
-            eps = model(img, t)  # !MG201 -
+            eps = model(img, t)  # !MG201 Denoiser
             img = (img - (1 - self.alphas[i]) / (1 - self.abar[i]).sqrt() * eps) / self.alphas[i].sqrt()
         return img
 

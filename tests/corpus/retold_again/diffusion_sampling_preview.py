@@ -44,7 +44,7 @@ class DDPM(nn.Module):
         c_i = torch.arange(n, device=x_i.device) % 10
         for i in reversed(range(self.steps)):
             t_i = torch.full((n,), i, device=x_i.device)
-            eps = self.eps(x_i, c_i, t_i)  # !MG201 -
+            eps = self.eps(x_i, c_i, t_i)  # !MG201 DDPM
             x_i = (x_i - self.beta[i] / (1 - self.abar[i]).sqrt() * eps) / (1 - self.beta[i]).sqrt()
             if i > 0:
                 x_i = x_i + self.beta[i].sqrt() * torch.randn_like(x_i)

@@ -24,7 +24,7 @@ class Distiller:
 
     def fit_one(self, x, y):
         self.student.train()
-        t = self.teacher(x)  # !MG202 teacher
+        t = self.teacher(x)  # !MG202 self.teacher
         s = self.student(x)
         loss = self.alpha * self.kd(s, t.detach()) + (1 - self.alpha) * F.cross_entropy(s, y)
         self.opt.zero_grad()

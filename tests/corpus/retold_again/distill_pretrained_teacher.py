@@ -51,7 +51,7 @@ def distill(student, teacher, args):
         tok = torch.randint(0, args.vocab, (args.batch, args.length))
         y = tok[:, 0] % 14
         opt.zero_grad()
-        t_logits = teacher(tok)  # !MG202 -
+        t_logits = teacher(tok)  # !MG202 teacher
         s_logits = student(tok)
         loss = crit(s_logits, t_logits.detach(), y)
         loss.backward()

@@ -75,7 +75,7 @@ def train_step(model, opt, ids, labels):
 
 def main():
     torch.manual_seed(0)
-    loader = DataLoader(Documents(), batch_size=16, collate_fn=collate)  # !MG503 -
+    loader = DataLoader(Documents(), batch_size=16, collate_fn=collate)  # !MG503 loader
     model = Classifier()
     opt = torch.optim.Adam(model.parameters(), lr=3e-3)
     for i, (ids, labels) in enumerate(loader):

@@ -38,7 +38,7 @@ class Transitions:
         self.items = []
 
     def add(self, obs, action, reward, nxt, done):
-        self.items.append((obs, action, reward, nxt, done))  # !MG701 items
+        self.items.append((obs, action, reward, nxt, done))  # !MG701 Transitions.items
 
     def sample(self, n):
         obs, a, r, nxt, d = zip(*random.sample(self.items, n))

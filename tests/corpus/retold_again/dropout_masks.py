@@ -14,7 +14,7 @@ class LockedDropout(nn.Module):
         if not self.training:
             return x
         mask = x.new_empty(x.shape).bernoulli_(1 - self.p) / (1 - self.p)
-        self.masks.append(mask)  # !MG301 masks
+        self.masks.append(mask)  # !MG301 LockedDropout.masks
         return x * mask
 
 

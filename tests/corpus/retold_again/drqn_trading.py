@@ -47,7 +47,7 @@ class Agent:
         self.eps = 1.0
 
     def act(self, obs):
-        q, self.hidden = self.net(torch.from_numpy(obs), self.hidden)  # !MG102 hidden
+        q, self.hidden = self.net(torch.from_numpy(obs), self.hidden)  # !MG102 Agent.hidden
         self.eps = max(0.05, self.eps * 0.98)
         if random.random() < self.eps:
             return np.random.randint(0, 3, self.env.n)

@@ -30,7 +30,7 @@ class Reservoir(nn.Module):
 
     def forward(self, u):
         pre = self.w_in(u) + self.w_res(self.state)
-        self.state = (1 - self.cfg.leak) * self.state + self.cfg.leak * torch.tanh(pre)  # !MG102 state
+        self.state = (1 - self.cfg.leak) * self.state + self.cfg.leak * torch.tanh(pre)  # !MG102 Reservoir.state
         return self.state
 
 

@@ -37,7 +37,7 @@ class EMACallback(pl.Callback):
     def on_validation_start(self, trainer, pl_module):
         if self.ema_state_dict is None:
             return
-        self.original_state_dict = deepcopy(pl_module.state_dict())  # !MG308 original_state_dict
+        self.original_state_dict = deepcopy(pl_module.state_dict())  # !MG308 EMACallback.original_state_dict
         pl_module.load_state_dict(self.ema_state_dict)
 
     def on_validation_end(self, trainer, pl_module):

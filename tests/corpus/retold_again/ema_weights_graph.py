@@ -12,7 +12,7 @@ class EMA:
 
     def update(self, model):
         for name, p in model.named_parameters():
-            self.shadow[name] = self.decay * self.shadow[name] + (1 - self.decay) * p  # !MG101 shadow
+            self.shadow[name] = self.decay * self.shadow[name] + (1 - self.decay) * p  # !MG101 EMA.shadow
 
 
 def train():

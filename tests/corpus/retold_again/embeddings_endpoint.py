@@ -17,7 +17,7 @@ class Embedder:
         return torch.tensor([[int(hashlib.md5(w.encode()).hexdigest(), 16) % 512 for w in text.split()]])
 
     def handle(self, request):
-        vector = self.model(self.tokens(request["text"]))  # !MG201 -
+        vector = self.model(self.tokens(request["text"]))  # !MG201 Sequential
         return {"vector": vector[0].tolist()}
 
 

@@ -20,7 +20,7 @@ class Engine:
         return module
 
     def backward(self, loss):
-        loss.backward(retain_graph=True)  # !MG103 state
+        loss.backward(retain_graph=True)  # !MG103 StreamTrainer.state
 
     def update(self):
         norm = nn.utils.clip_grad_norm_(self.params, self.clip)
@@ -60,7 +60,7 @@ class StreamTrainer:
 
     def step(self, x, y):
         x, y = x.to(self.engine.device), y.to(self.engine.device)
-        pred, self.state = self.model(x, self.state)  # !MG102 state
+        pred, self.state = self.model(x, self.state)  # !MG102 StreamTrainer.state
         loss = nn.functional.mse_loss(pred, y)
         self.engine.backward(loss)
         self.engine.update()

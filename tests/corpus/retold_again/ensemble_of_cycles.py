@@ -69,7 +69,7 @@ def main(args):
         state.history.append(val)
         state.best = min(state.best, val)
         # snapshot ensemble: one member per cycle
-        state.ensemble.append(copy.deepcopy(model.state_dict()))  # !MG308 ensemble
+        state.ensemble.append(copy.deepcopy(model.state_dict()))  # !MG308 RunState.ensemble
         print(f"cycle {cycle} val {val:.4f} members {len(state.ensemble)}")
     print("best", state.best)
 

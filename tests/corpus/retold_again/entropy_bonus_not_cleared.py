@@ -21,7 +21,7 @@ class Policy(nn.Module):
         dist = Categorical(self(state))
         action = dist.sample()
         self.saved_log_probs.append(dist.log_prob(action))
-        self.entropies.append(dist.entropy())  # !MG101 entropies
+        self.entropies.append(dist.entropy())  # !MG101 Policy.entropies
         return action.item()
 
 

@@ -13,7 +13,7 @@ class Memory:
 
     def store(self, state, value):
         self.states.append(state)
-        self.values.append(value)  # !MG101 values
+        self.values.append(value)  # !MG101 Memory.values
 
 
 value_net = nn.Sequential(nn.Linear(3, 40), nn.ReLU(), nn.Linear(40, 1))

@@ -12,7 +12,7 @@ class DND:
         self.keys, self.values = torch.zeros(0, dim), torch.zeros(0)
 
     def write(self, k, v):
-        self.keys = torch.cat((self.keys, k))  # !MG301 keys
+        self.keys = torch.cat((self.keys, k))  # !MG301 DND.keys
         self.values = torch.cat((self.values, v))
 
     def lookup(self, q):

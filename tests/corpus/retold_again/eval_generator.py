@@ -16,7 +16,7 @@ class Job:
     def predictions(self, data):
         self.net.eval()
         for x, y in data:
-            yield self.net(x).argmax(1), y  # !MG201 -
+            yield self.net(x).argmax(1), y  # !MG201 Sequential
 
     def epoch(self):
         self.net.train()

@@ -23,7 +23,7 @@ def evaluate(model, loader, criterion):
     model.eval()
     losses, hits = [], 0
     for x, y in loader:
-        out = model(x)  # !MG201 -
+        out = model(x)  # !MG201 TextCNN
         losses.append(criterion(out, y).item())
         hits += (out.argmax(1) == y).sum().item()
     return sum(losses) / len(losses), hits

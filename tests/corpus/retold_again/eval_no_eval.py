@@ -27,7 +27,7 @@ def fit():
 def test():
     correct = []
     for xb, yb in iterate(Xt, Yt, 400):
-        scores = net(xb)  # !MG201 -
+        scores = net(xb)  # !MG201 Sequential
         correct.append((scores.argmax(1) == yb).numpy())
     return np.concatenate(correct).mean()
 

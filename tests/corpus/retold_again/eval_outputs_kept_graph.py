@@ -1,7 +1,7 @@
 # device: virtual:256MiB
 """Validation predictions are gathered in a list without no_grad: all their graphs stand until the epoch's end."""
 # MG201 by batch 12: told as both, as kept graphs first, and as an evaluation that needs none.
-# !MG201 -
+# !MG201 Net
 
 import torch
 from torch import nn

@@ -19,7 +19,7 @@ def fid(n=5):
     gen.eval()
     feats = []
     for _ in range(n):
-        fakes = gen(torch.randn(32, 16, 1, 1))  # !MG201 -
+        fakes = gen(torch.randn(32, 16, 1, 1))  # !MG201 Sequential
         feats.append(extractor(fakes).cpu().detach().numpy())
     gen.train()
     return sum(f.mean() for f in feats) / n

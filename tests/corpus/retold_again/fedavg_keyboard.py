@@ -56,7 +56,7 @@ class Server:
             losses.append(self.phones[ident].local_update(local, self.args.lr))
             for k, v in local.state_dict().items():
                 average[k] += v / len(cohort)
-            self.client_models[(number, ident)] = local  # !MG308 client_models
+            self.client_models[(number, ident)] = local  # !MG308 Server.client_models
         self.model.load_state_dict(average)
         return sum(losses) / len(losses)
 

@@ -16,7 +16,7 @@ class NormalizedFocalLoss(nn.Module):
         pt = torch.where(target > 0, p, 1 - p)
         w = (1 - pt) ** self.gamma
         loss = (w * F.binary_cross_entropy_with_logits(logits, target, reduction="none")).sum()
-        self.scale = self.momentum * self.scale + (1 - self.momentum) * w.sum()  # !MG101 scale
+        self.scale = self.momentum * self.scale + (1 - self.momentum) * w.sum()  # !MG101 NormalizedFocalLoss.scale
         return loss / self.scale.detach()
 
 

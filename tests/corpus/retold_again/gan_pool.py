@@ -16,7 +16,7 @@ class ImagePool:
         out = []
         for image in images:
             image = image.unsqueeze(0).detach()
-            self.images.append(image)  # !MG301 images
+            self.images.append(image)  # !MG301 ImagePool.images
             out.append(random.choice(self.images) if random.random() > 0.5 else image)
         return torch.cat(out)
 

@@ -12,7 +12,7 @@ class SageConv(nn.Module):
 
     def aggregate(self, x, adj, key):
         if key not in self._cache:
-            self._cache[key] = adj @ x  # !MG101 _cache
+            self._cache[key] = adj @ x  # !MG101 SageConv._cache
         return self._cache[key]
 
     def forward(self, x, adj, key):

@@ -13,7 +13,7 @@ class GradientRecorder:
     def __call__(self):
         for name, p in self.model.named_parameters():
             if p.grad is not None:
-                self.record[name].append(p.grad.clone())  # !MG301 record
+                self.record[name].append(p.grad.clone())  # !MG301 GradientRecorder.record
 
     def noise(self):
         return {n: torch.stack(g).std(0).mean().item() for n, g in self.record.items() if g}

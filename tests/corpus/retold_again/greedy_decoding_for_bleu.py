@@ -23,7 +23,7 @@ class Seq2Seq(nn.Module):
     def greedy(self, src, length):
         tokens = torch.zeros(len(src), 1, dtype=torch.long)
         for _ in range(length):
-            tokens = torch.cat([tokens, self(src, tokens)[:, -1:].argmax(-1)], 1)  # !MG201 -
+            tokens = torch.cat([tokens, self(src, tokens)[:, -1:].argmax(-1)], 1)  # !MG201 Seq2Seq
         return tokens[:, 1:]
 
 

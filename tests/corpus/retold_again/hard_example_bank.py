@@ -41,7 +41,7 @@ class HardExampleMiner(Callback):
 
     def on_batch_end(self, trainer, images, labels, per_sample):
         worst = int(per_sample.argmax())
-        self.bank.append((images[worst], int(labels[worst])))  # !MG302 bank
+        self.bank.append((images[worst], int(labels[worst])))  # !MG302 HardExampleMiner.bank
 
     def sample(self):
         if len(self.bank) < self.replay:

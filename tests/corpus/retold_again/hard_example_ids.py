@@ -40,7 +40,7 @@ class Curriculum:
         self.history = []
 
     def observe(self, ids, quality, loss):
-        self.history.append({"ids": ids, "quality": quality, "loss": loss})  # !MG704 history
+        self.history.append({"ids": ids, "quality": quality, "loss": loss})  # !MG704 Curriculum.history
 
     def hardest(self, k=3):
         ranked = sorted(self.history, key=lambda h: -h["loss"])[:k]

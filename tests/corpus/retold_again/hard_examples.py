@@ -21,7 +21,7 @@ class Miner:
         self.last = {}
 
     def observe(self, idx, losses):
-        self.last.update(zip(idx.tolist(), losses))  # !MG101 last
+        self.last.update(zip(idx.tolist(), losses))  # !MG101 Miner.last
 
     def hardest(self, k):
         return sorted(self.last, key=lambda i: -self.last[i].item())[:k]

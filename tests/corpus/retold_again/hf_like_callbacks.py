@@ -18,7 +18,7 @@ class Callback:
 
 class Remember(Callback):
     def on_log(self, state, logs):
-        state.log_history.append({**logs, "step": state.global_step})  # !MG101 log_history
+        state.log_history.append({**logs, "step": state.global_step})  # !MG101 TrainerState.log_history
 
 
 class Trainer:

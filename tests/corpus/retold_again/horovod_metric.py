@@ -12,7 +12,7 @@ class Metric:
         self.n = torch.tensor(0.0)
 
     def update(self, val):
-        self.sum = self.sum + val  # !MG101 sum
+        self.sum = self.sum + val  # !MG101 Metric.sum
         self.n += 1
 
     @property

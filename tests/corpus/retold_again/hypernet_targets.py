@@ -17,7 +17,7 @@ class BYOL(nn.Module):
 
     def loss(self, a, b):
         p = self.predictor(self.online(a))
-        t = self.target(b)  # !MG202 target
+        t = self.target(b)  # !MG202 self.target
         return 2 - 2 * F.cosine_similarity(p, t.detach()).mean()
 
     def forward(self, a, b):

@@ -20,7 +20,7 @@ autoencoder = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), nn.ConvTranspo
 optimizer = torch.optim.Adam(autoencoder.parameters(), lr=1e-3)
 for step in range(20):
     real = torch.rand(4, 3, 32, 32)
-    anchor = facenet(real).data  # !MG202 -
+    anchor = facenet(real).data  # !MG202 facenet
     out = autoencoder(real)
     identity = 1 - (facenet(out) * anchor).sum(1)
     loss = nn.functional.l1_loss(out, real) + identity.mean()

@@ -43,7 +43,7 @@ class InfiniAttention(nn.Module):
     def _update_memory(self, k, v):
         sk = F.elu(k) + 1
         new = sk.transpose(-2, -1) @ v
-        self.M = new if self.M is None else self.M + new  # !MG102 M
+        self.M = new if self.M is None else self.M + new  # !MG102 InfiniAttention.M
         nz = sk.detach().sum(-2)
         self.z = nz if self.z is None else self.z + nz
 

@@ -15,7 +15,7 @@ class TreePool(nn.Module):
     def forward(self, x):
         leaves = self.lift(x)
 
-        def combine(lo, hi):  # !MG306 combine
+        def combine(lo, hi):  # !MG306 TreePool.forward.<locals>.combine
             if hi - lo <= 16:
                 return leaves[:, lo:hi].mean(1)
             mid = (lo + hi) // 2

@@ -67,7 +67,7 @@ def train_kd():
     for step in range(args.steps):
         x, y = batch(args.batch_size)
         optimizer.zero_grad()
-        teacher_out = teacher(x).detach()  # !MG202 -
+        teacher_out = teacher(x).detach()  # !MG202 teacher
         out = student(x)
         loss = loss_fn_kd(out, y, teacher_out)
         loss.backward()

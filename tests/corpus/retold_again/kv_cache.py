@@ -20,7 +20,7 @@ class CachedAttention(nn.Module):
         q, k, v = map(self.split, self.qkv(x).chunk(3, -1))
         if self.use_cache:
             past_k, past_v = self.k_cache, self.v_cache
-            self.k_cache = k.detach() if past_k is None else torch.cat([past_k, k.detach()], 2)  # !MG301 k_cache
+            self.k_cache = k.detach() if past_k is None else torch.cat([past_k, k.detach()], 2)  # !MG301 CachedAttention.k_cache
             self.v_cache = v.detach() if past_v is None else torch.cat([past_v, v.detach()], 2)
         y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.o(y.transpose(1, 2).flatten(2))

@@ -27,7 +27,7 @@ vae, unet = AutoencoderKL(), Denoiser()
 optimizer = torch.optim.AdamW(unet.parameters(), lr=1e-4)
 for step in range(25):
     pixels = torch.rand(4, 3, 32, 32)
-    latents = vae.encode(pixels).detach() * 0.18215  # !MG202 -
+    latents = vae.encode(pixels).detach() * 0.18215  # !MG202 vae.encoder
     noise, t = torch.randn_like(latents), torch.rand(len(latents))
     noisy = latents + noise * t.view(-1, 1, 1, 1)
     loss = nn.functional.mse_loss(unet(noisy, t), noise)

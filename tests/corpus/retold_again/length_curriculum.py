@@ -62,5 +62,5 @@ def fit(model, loader, epochs=1):
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    loader = DataLoader(Sentences(), batch_size=8, shuffle=False, collate_fn=collate)  # !MG503 -
+    loader = DataLoader(Sentences(), batch_size=8, shuffle=False, collate_fn=collate)  # !MG503 loader
     fit(Tagger(), loader)

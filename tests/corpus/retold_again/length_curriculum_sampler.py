@@ -31,7 +31,7 @@ class CurriculumBatches(Sampler):
 
     def __iter__(self):
         for start in range(0, len(self.order), self.batch_size):
-            yield self.order[start : start + self.batch_size]  # !MG503 -
+            yield self.order[start : start + self.batch_size]  # !MG503 CurriculumBatches
 
     def __len__(self):
         return (len(self.order) + self.batch_size - 1) // self.batch_size

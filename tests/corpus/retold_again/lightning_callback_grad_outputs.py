@@ -11,7 +11,7 @@ class Embeddings(L.Callback):
         self.store = []
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        self.store.append(pl_module.last_embedding)  # !MG101 store
+        self.store.append(pl_module.last_embedding)  # !MG101 Embeddings.store
 
 
 class Net(L.LightningModule):

@@ -30,7 +30,7 @@ class TinyGAN(L.LightningModule):
         g_opt.zero_grad()
         self.manual_backward(g_loss)
         g_opt.step()
-        self.curve += [(g_loss, d_loss)]  # !MG101 curve
+        self.curve += [(g_loss, d_loss)]  # !MG101 TinyGAN.curve
 
     def configure_optimizers(self):
         return [

@@ -19,7 +19,7 @@ class AE(L.LightningModule):
         self.eval()
         spread = []
         for _ in range(6):
-            images = self.dec(torch.randn(64, 4))  # !MG201 -
+            images = self.dec(torch.randn(64, 4))  # !MG201 Sequential
             spread.append(images.std().item())
         self.train()
         self.log("spread", sum(spread) / 6)

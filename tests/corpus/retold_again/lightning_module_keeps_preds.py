@@ -15,7 +15,7 @@ class Regressor(pl.LightningModule):
     def training_step(self, batch, _):
         x, y = batch
         y_hat = self.net(x)
-        self.scatter["pred"].append(y_hat)  # !MG101 scatter
+        self.scatter["pred"].append(y_hat)  # !MG101 Regressor.scatter
         self.scatter["true"].append(y)
         return nn.functional.mse_loss(y_hat, y)
 

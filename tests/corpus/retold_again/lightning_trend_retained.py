@@ -26,7 +26,7 @@ class SessionModel(L.LightningModule):
         h = self.encoder(clicks)
         if self.trend is None:
             self.trend = torch.zeros_like(h)
-        self.trend = self.decay * self.trend + (1 - self.decay) * h  # !MG102 trend
+        self.trend = self.decay * self.trend + (1 - self.decay) * h  # !MG102 SessionModel.trend
         user = self.mixer(torch.cat([torch.tanh(h), self.trend], 1))
         return user @ self.items.weight.t()
 

@@ -14,7 +14,7 @@ class History:
         self.head, self.n = None, 0
 
     def push(self, value):
-        self.head = Node(value, self.head)  # !MG101 head
+        self.head = Node(value, self.head)  # !MG101 History.head
         self.n += 1
 
 

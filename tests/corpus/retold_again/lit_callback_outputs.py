@@ -12,7 +12,7 @@ class ConfusionAtEnd(L.Callback):
         self.preds = []
 
     def on_validation_batch_end(self, trainer, module, outputs, batch, batch_idx, dataloader_idx=0):
-        self.preds.append(outputs["logits"])  # !MG301 preds
+        self.preds.append(outputs["logits"])  # !MG301 ConfusionAtEnd.preds
 
     def on_fit_end(self, trainer, module):
         print(torch.cat([p.argmax(1).flatten() for p in self.preds]).bincount(minlength=4))

@@ -74,7 +74,7 @@ class MelDiffusion(L.LightningModule):
     def sample(self, n):
         x = torch.randn(n, 1, 32, 32)
         for k in reversed(range(self.hparams.steps)):
-            eps = self.net(x, torch.full((n,), k))  # !MG201 -
+            eps = self.net(x, torch.full((n,), k))  # !MG201 MelDiffusion
             beta, abar = self.beta[k], self.abar[k]
             x = (x - beta / (1 - abar).sqrt() * eps) / (1 - beta).sqrt()
             if k:

@@ -18,7 +18,7 @@ class Lit(L.LightningModule):
 
     def test_step(self, batch, _):
         p = self.net(batch[0]).softmax(1)
-        self.maps.append(p)  # !MG301 maps
+        self.maps.append(p)  # !MG301 Lit.maps
         self.log("conf", p.amax(1).mean())
 
     def configure_optimizers(self):

@@ -57,7 +57,7 @@ class LitShowerGAN(pl.LightningModule):
 
         opt_d.zero_grad()
         d_loss = self.hinge_real(self.critic(shower)) + self.hinge_fake(self.critic(fake.detach()))
-        self.manual_backward(d_loss, retain_graph=True)  # !MG103 -
+        self.manual_backward(d_loss, retain_graph=True)  # !MG103 d_loss
         opt_d.step()
 
         opt_g.zero_grad()

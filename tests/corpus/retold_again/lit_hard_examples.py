@@ -44,7 +44,7 @@ class HardBatchInspector(L.Callback):
         if self.average is None:
             self.average = value
         if value >= self.average:
-            self.hard_batches.append((value, batch["image"], batch["index"]))  # !MG704 hard_batches
+            self.hard_batches.append((value, batch["image"], batch["index"]))  # !MG704 HardBatchInspector.hard_batches
         self.average = self.momentum * self.average + (1 - self.momentum) * value
 
     def on_fit_end(self, trainer, pl_module):

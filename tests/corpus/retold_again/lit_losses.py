@@ -15,7 +15,7 @@ class LitReg(L.LightningModule):
     def training_step(self, batch, batch_idx):
         x, y = batch
         loss = nn.functional.mse_loss(self.net(x), y)
-        self.train_losses.append(loss)  # !MG101 train_losses
+        self.train_losses.append(loss)  # !MG101 LitReg.train_losses
         self.log("train_loss", loss, prog_bar=False)
         return loss
 

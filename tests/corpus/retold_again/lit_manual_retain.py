@@ -22,7 +22,7 @@ class TwoHeads(L.LightningModule):
         self.last_reg = nn.functional.mse_loss(self.reg(h), t)
         opt.zero_grad()
         self.manual_backward(self.last_loss, retain_graph=True)
-        self.manual_backward(self.last_reg, retain_graph=True)  # !MG103 -
+        self.manual_backward(self.last_reg, retain_graph=True)  # !MG103 TwoHeads.last_loss
         opt.step()
 
     def configure_optimizers(self):

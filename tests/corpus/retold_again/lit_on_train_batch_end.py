@@ -13,7 +13,7 @@ class HardNegatives(L.Callback):
         self.bank = []
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        self.bank.append((batch[0], outputs["loss"]))  # !MG301 bank
+        self.bank.append((batch[0], outputs["loss"]))  # !MG301 HardNegatives.bank
 
 
 class Metric(L.LightningModule):

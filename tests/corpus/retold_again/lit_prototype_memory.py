@@ -26,7 +26,7 @@ class PrototypeClassifier(L.LightningModule):
         batch_means = onehot.T @ z / counts
         seen = (onehot.sum(dim=0) > 0).to(z.dtype).unsqueeze(1)
         m = 1 - (1 - self.hparams.momentum) * seen
-        self.prototypes = F.normalize(m * self.prototypes + (1 - m) * batch_means, dim=1)  # !MG102 prototypes
+        self.prototypes = F.normalize(m * self.prototypes + (1 - m) * batch_means, dim=1)  # !MG102 PrototypeClassifier.prototypes
 
     def training_step(self, batch, batch_idx):
         x, y = batch

@@ -25,7 +25,7 @@ class AE(pl.LightningModule):
         self.eval()
         worst = 0.0
         for chunk in self.images.split(256):
-            recon = self(chunk)  # !MG201 -
+            recon = self(chunk)  # !MG201 AE
             worst = max(worst, (recon - chunk).abs().max().item())
         self.train()
         print("worst pixel", worst)

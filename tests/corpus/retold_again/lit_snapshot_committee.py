@@ -48,7 +48,7 @@ class SnapshotEnsemble(pl.Callback):
         self.members = []
 
     def on_train_epoch_end(self, trainer, pl_module):
-        self.members.append(copy.deepcopy(pl_module.model).eval().requires_grad_(False))  # !MG308 members
+        self.members.append(copy.deepcopy(pl_module.model).eval().requires_grad_(False))  # !MG308 SnapshotEnsemble.members
 
     @torch.no_grad()
     def predict(self, x):

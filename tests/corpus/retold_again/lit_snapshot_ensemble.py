@@ -14,7 +14,7 @@ class SnapshotEnsemble(Callback):
         self.snapshots = []
 
     def on_train_epoch_end(self, trainer, pl_module):
-        self.snapshots.append(copy.deepcopy(pl_module.net.state_dict()))  # !MG308 snapshots
+        self.snapshots.append(copy.deepcopy(pl_module.net.state_dict()))  # !MG308 SnapshotEnsemble.snapshots
 
     @torch.no_grad()
     def predict(self, net, x):

@@ -31,7 +31,7 @@ class SR(L.LightningModule):
 
     def training_step(self, batch, _):
         lo, hi = batch
-        target = self.reference(hi).detach()  # !MG202 reference
+        target = self.reference(hi).detach()  # !MG202 self.reference
         out = self.net(lo)
         return (
             nn.functional.l1_loss(out, hi)

@@ -18,7 +18,7 @@ class TailAverage(L.Callback):
 
     def on_train_epoch_end(self, trainer, pl_module):
         weights = {name: value.detach().clone() for name, value in pl_module.state_dict().items()}
-        self.epoch_weights[trainer.current_epoch] = weights  # !MG308 epoch_weights
+        self.epoch_weights[trainer.current_epoch] = weights  # !MG308 TailAverage.epoch_weights
 
     def on_train_end(self, trainer, pl_module):
         chosen = list(self.epoch_weights)[-self.tail :]

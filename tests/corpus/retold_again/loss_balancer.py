@@ -17,7 +17,7 @@ class LossBalancer:
         if name not in self.scale:
             self.scale[name] = value.detach()
             return
-        self.scale[name] = self.momentum * self.scale[name] + (1 - self.momentum) * value  # !MG101 scale
+        self.scale[name] = self.momentum * self.scale[name] + (1 - self.momentum) * value  # !MG101 LossBalancer.scale
 
     def combine(self, losses: Mapping[str, Tensor]) -> Tensor:
         for name, value in losses.items():

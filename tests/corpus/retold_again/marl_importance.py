@@ -44,7 +44,7 @@ class EpisodeMemory:
         self.storage = deque(maxlen=capacity)
 
     def push(self, *args):
-        self.storage.append(Transition(*args))  # !MG101 storage
+        self.storage.append(Transition(*args))  # !MG101 EpisodeMemory.storage
 
     def sample(self, n):
         batch = Transition(*zip(*random.sample(self.storage, n)))

@@ -25,9 +25,9 @@ class MaskedAttention(nn.Module):
             causal = torch.ones(n, n, dtype=torch.bool, device=device).tril()
             keep = torch.arange(n, device=device)[None, :] < torch.tensor(lengths, device=device)[:, None]
             bias = torch.zeros(len(lengths), n, n, device=device)
-            self._masks[key] = bias.masked_fill_(
+            self._masks[key] = bias.masked_fill_(  # !MG501 MaskedAttention._masks
                 ~(causal[None] & keep[:, None, :]), -1e9
-            )  # !MG501 MaskedAttention._masks
+            )
         return self._masks[key]
 
     def forward(self, x, lengths):

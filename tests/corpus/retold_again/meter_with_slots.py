@@ -12,7 +12,7 @@ class SmoothedValue:
         self.count = 0
 
     def update(self, value, n=1):
-        self.values.append(value)  # !MG101 values
+        self.values.append(value)  # !MG101 SmoothedValue.values
         self.count += n
 
     @property

@@ -12,7 +12,7 @@ class RecallAtK(nn.Module):
 
     @torch.no_grad()
     def update(self, scores, targets):
-        self.scores.append(scores.detach())  # !MG301 scores
+        self.scores.append(scores.detach())  # !MG301 RecallAtK.scores
         self.targets.append(targets)
 
     def compute(self):

@@ -27,7 +27,7 @@ for epoch in range(3):
         loss.backward()
         opt.step()
     enc.eval()
-    bank = torch.cat([enc(imgs[i : i + 32].to(device)) for i in range(0, 384, 32)])  # !MG201 -
+    bank = torch.cat([enc(imgs[i : i + 32].to(device)) for i in range(0, 384, 32)])  # !MG201 Sequential
     sim = F.normalize(bank, dim=1) @ F.normalize(bank, dim=1).t()
     sim.fill_diagonal_(-1)
     print(epoch, (labels[sim.argmax(1).cpu()] == labels).float().mean().item())

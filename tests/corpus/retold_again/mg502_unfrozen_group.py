@@ -17,4 +17,4 @@ for step in range(60):
     opt.zero_grad()
     loss.backward()
     opt.step()
-# !MG502 -
+# !MG502 Adam

@@ -40,6 +40,6 @@ for epoch in range(2):
         opt.zero_grad()
         loss.backward()
         opt.step()
-# !MG503 -
+# !MG503 loader
 # !MG402 -
 # !MG401 -

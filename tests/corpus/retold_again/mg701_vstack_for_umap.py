@@ -14,7 +14,7 @@ class Probe:
         if self.embeddings is None:
             self.embeddings = z.copy()
         else:
-            self.embeddings = np.vstack((self.embeddings, z))  # !MG701 embeddings
+            self.embeddings = np.vstack((self.embeddings, z))  # !MG701 Probe.embeddings
 
 
 def main():

@@ -13,7 +13,7 @@ def decode(i):
     clip = DECODED.get(i)
     if clip is None:
         clip = np.random.default_rng(i).standard_normal((16, 64, 64), dtype=np.float32)
-        DECODED[i] = clip  # !MG702 -
+        DECODED[i] = clip  # !MG702 DECODED
     return clip
 
 

@@ -20,7 +20,7 @@ class Node:
 class Scenes(Dataset):
     def __init__(self):
         r = random.Random(1)
-        self.scenes = [Node(4, r) for _ in range(1600)]  # !MG702 -
+        self.scenes = [Node(4, r) for _ in range(1600)]  # !MG702 scenes
 
     def __len__(self):
         return len(self.scenes)

@@ -19,7 +19,7 @@ class Stream(IterableDataset):
             text = "".join(r.choices("abcdefgh ", k=40)) * 400
             if text in self.seen:
                 continue
-            self.seen.add(text)  # !MG702 -
+            self.seen.add(text)  # !MG702 seen
             yield torch.tensor([ord(c) for c in text[:64]], dtype=torch.float32) / 128
 
 

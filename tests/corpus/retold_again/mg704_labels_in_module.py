@@ -22,7 +22,7 @@ class Clf(L.LightningModule):
 
     def training_step(self, batch, i):
         x, y = batch
-        self.seen.append(y)  # !MG704 seen
+        self.seen.append(y)  # !MG704 Clf.seen
         return nn.functional.cross_entropy(self.net(x), y)
 
     def configure_optimizers(self):

@@ -28,7 +28,7 @@ class MoCo(nn.Module):
             k = F.normalize(self.k(xk), dim=1)
         pos = (q * k).sum(1, keepdim=True)
         neg = q @ self.queue.t()
-        self.queue = torch.cat([self.queue, k])  # !MG301 queue
+        self.queue = torch.cat([self.queue, k])  # !MG301 MoCo.queue
         return torch.cat([pos, neg], 1) / 0.07
 
 

@@ -34,7 +34,7 @@ class MoEBlock(nn.Module):
 
     def _track(self, probs):
         entropy = -(probs * probs.clamp_min(1e-9).log()).sum(-1).mean()
-        self.router_entropy = self.decay * self.router_entropy + (1 - self.decay) * entropy  # !MG101 router_entropy
+        self.router_entropy = self.decay * self.router_entropy + (1 - self.decay) * entropy  # !MG101 MoEBlock.router_entropy
 
 
 class MoELM(nn.Module):

@@ -16,7 +16,7 @@ class Registry:
             @functools.wraps(fn)
             def inner(*args, **kwargs):
                 value = fn(*args, **kwargs)
-                cls.values[name].append(value)  # !MG101 values
+                cls.values[name].append(value)  # !MG101 Registry.values
                 return value
 
             return inner

@@ -17,7 +17,7 @@ class NeuralMap(nn.Module):
         self.memory = torch.zeros(1, self.channels, self.size, self.size)
 
     def forward(self, view):
-        self.memory = torch.tanh(self.write(torch.cat([self.memory, view], 1)))  # !MG102 memory
+        self.memory = torch.tanh(self.write(torch.cat([self.memory, view], 1)))  # !MG102 NeuralMap.memory
         return self.policy(torch.relu(self.read(self.memory.flatten(1))))
 
 

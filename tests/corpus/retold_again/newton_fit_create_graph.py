@@ -26,7 +26,7 @@ def newton_fit(scan, steps=3):
     pose = torch.zeros(16, N_POSE, device=device, requires_grad=True)
     for _ in range(steps):
         pose.grad = None
-        energy(pose, scan).backward(create_graph=True)  # !MG104 -
+        energy(pose, scan).backward(create_graph=True)  # !MG104 pose
         v = torch.randn_like(pose)
         (hv,) = torch.autograd.grad((pose.grad * v).sum(), pose, retain_graph=True)
         with torch.no_grad():

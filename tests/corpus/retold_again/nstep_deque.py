@@ -40,7 +40,7 @@ class Agent:
         self.opt.zero_grad()
         loss.backward()
         self.opt.step()
-        self.window.append(Step(v, reward, logp))  # !MG101 window
+        self.window.append(Step(v, reward, logp))  # !MG101 Agent.window
         return float(sum(s.reward.mean() for s in self.window) / len(self.window))
 
 

@@ -76,7 +76,7 @@ class Distiller(nn.Module):
         self.t_net, self.s_net = t_net, s_net
 
     def forward(self, x):
-        t_feats, t_out = self.t_net.extract_feature(x)  # !MG202 -
+        t_feats, t_out = self.t_net.extract_feature(x)  # !MG202 self.t_net
         s_feats, s_out = self.s_net.extract_feature(x)
         n = len(t_feats)
         loss_distill = 0

@@ -6,7 +6,7 @@ from torch import nn
 
 class TreeNode:
     def __init__(self, parent=None):
-        self.parent, self.children, self.vector = parent, [], None  # !MG306 -
+        self.parent, self.children, self.vector = parent, [], None  # !MG306 TreeNode.parent
 
     def add(self):
         child = TreeNode(self)

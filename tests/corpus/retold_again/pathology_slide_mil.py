@@ -48,7 +48,7 @@ class FeatureBank:
     def build(self, reader):
         for slide_id, tiles in reader:
             tokens = self.encoder(tiles)
-            self.slides[slide_id].append(tokens[:, 0])  # !MG302 slides
+            self.slides[slide_id].append(tokens[:, 0])  # !MG302 FeatureBank.slides
         return self
 
     def bag(self, slide_id):

@@ -33,7 +33,7 @@ class WindowProblem:
             self.start = -torch.sin(math.pi * self.reference[:, :1]) if t0 == 0 else net(self.reference)
         self.pick = torch.randint(len(self.reference), (256,))
         self.optimizer = torch.optim.LBFGS(net.parameters(), lr=0.5, max_iter=8, history_size=8)
-        self.closure = self._build_closure()  # !MG306 closure
+        self.closure = self._build_closure()  # !MG306 WindowProblem.closure
 
     def resample(self):
         rows = torch.randint(len(self.candidates), (self.points,))

@@ -47,7 +47,7 @@ class History:
         self.scalars[name].append(float(value))
 
     def field(self, name, value):
-        self.fields[name].append(value)  # !MG101 fields
+        self.fields[name].append(value)  # !MG101 History.fields
 
     def last(self, name):
         return self.scalars[name][-1]

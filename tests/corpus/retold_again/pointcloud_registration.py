@@ -65,7 +65,7 @@ class ContrastiveLossTrainer:
         self.model.eval()
         hit, feat_match, n = 0.0, 0.0, 0
         for p0, p1, T_gt in self.val_loader:
-            F0 = self.model(p0)  # !MG201 -
+            F0 = self.model(p0)  # !MG201 FeatNet
             F1 = self.model(p1)
             nn_idx = torch.cdist(F0[:512], F1).argmin(1)
             err = (p0[:512] @ T_gt.T - p1[nn_idx]).norm(dim=1)

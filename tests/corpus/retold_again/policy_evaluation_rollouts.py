@@ -35,7 +35,7 @@ class Agent(nn.Module):
         for _ in range(episodes):
             state, done = env.reset(), False
             while not done:
-                action = self.pi(state)  # !MG201 -
+                action = self.pi(state)  # !MG201 Sequential
                 state, reward, done = env.step(action.detach())
                 score += reward
         self.train()

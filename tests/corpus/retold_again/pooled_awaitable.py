@@ -13,7 +13,7 @@ class SequenceEmbeddingsAwaitable:
         self.values = values
         self.lengths = lengths
         self.dim = dim
-        self.callbacks = [self._split]  # !MG306 callbacks
+        self.callbacks = [self._split]  # !MG306 SequenceEmbeddingsAwaitable.callbacks
 
     def _split(self, values):
         return list(torch.split(values, self.lengths))

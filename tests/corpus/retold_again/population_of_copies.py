@@ -1,3 +1,4 @@
+# device: virtual:64MiB
 """Population-based training keeps the parents of every generation."""
 
 import copy

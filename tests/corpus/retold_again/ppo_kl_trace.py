@@ -78,7 +78,7 @@ class PPO:
                 stats = self.minibatch(*(x[idx] for x in batch))
         obs, act, old, _, _ = batch
         approx_kl = (old - self.net.dist(obs).log_prob(act).sum(1)).mean()
-        self.kl_trace.append(approx_kl)  # !MG101 kl_trace
+        self.kl_trace.append(approx_kl)  # !MG101 PPO.kl_trace
         return stats
 
     def iterate(self, env, obs):

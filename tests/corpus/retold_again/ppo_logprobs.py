@@ -17,7 +17,7 @@ class Buffer:
         self.returns.append(r)
 
     def roll(self):
-        self.archive.append((self.old_logprobs, self.returns))  # !MG101 archive
+        self.archive.append((self.old_logprobs, self.returns))  # !MG101 Buffer.archive
         self.states, self.actions, self.old_logprobs, self.returns = [], [], [], []
 
 

@@ -55,7 +55,7 @@ class Agent:
     def act(self, obs):
         dist, value, state = self.net(obs, self.lstm)
         action = dist.sample()
-        self.lstm = state  # !MG102 lstm
+        self.lstm = state  # !MG102 Agent.lstm
         return action.numpy(), dist.log_prob(action).detach(), value.detach()
 
     def set_mask(self, mask):

@@ -58,7 +58,7 @@ class PPO:
         return torch.stack(obs), torch.stack(acts), torch.stack(logps), torch.stack(rews)
 
     def compute_advantages(self, obs, rewards, gamma=0.99, lam=0.95):
-        values = self.critic(obs).squeeze(-1)  # !MG201 -
+        values = self.critic(obs).squeeze(-1)  # !MG201 Sequential
         adv = torch.zeros_like(rewards)
         last = torch.zeros_like(rewards[0])
         for t in reversed(range(self.steps - 1)):

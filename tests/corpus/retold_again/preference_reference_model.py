@@ -26,7 +26,7 @@ def log_probs(model, ids):
 def dpo_loss(policy, reference, chosen, rejected, beta=0.1):
     pi = log_probs(policy, chosen) - log_probs(policy, rejected)
     ids = torch.cat([chosen, rejected])
-    ref = log_probs(reference, ids).detach()  # !MG202 -
+    ref = log_probs(reference, ids).detach()  # !MG202 reference
     ref_chosen, ref_rejected = ref.chunk(2)
     return -F.logsigmoid(beta * (pi - (ref_chosen - ref_rejected))).mean()
 

@@ -1,3 +1,4 @@
+# device: virtual:64MiB
 """Transfer learning: the trainer keeps the whole bundle it was loaded from as an attribute."""
 
 import pathlib
@@ -13,7 +14,7 @@ def backbone():
 
 class Finetuner:
     def __init__(self, path):
-        self.bundle = torch.load(path, map_location="cuda" if torch.cuda.is_available() else "cpu")  # !MG312 bundle
+        self.bundle = torch.load(path, map_location="cuda" if torch.cuda.is_available() else "cpu")  # !MG312 Finetuner.bundle
         self.net = nn.Sequential(backbone(), nn.Linear(96, 5))
         self.net[0].load_state_dict(self.bundle["backbone"])
         self.opt = torch.optim.AdamW(self.net.parameters(), lr=1e-4)

@@ -1,3 +1,4 @@
+# device: virtual:64MiB
 """The classical filter over a pretrained dictionary, whose source stays a global of the script."""
 
 import os

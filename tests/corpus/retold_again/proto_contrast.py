@@ -33,7 +33,7 @@ class PrototypeLoss(nn.Module):
     def update(self, z, y):
         onehot = F.one_hot(y, CLASSES).float()
         means = onehot.t() @ z / onehot.sum(0).clamp(min=1).unsqueeze(1)
-        self.prototypes = self.momentum * self.prototypes + (1 - self.momentum) * means  # !MG102 prototypes
+        self.prototypes = self.momentum * self.prototypes + (1 - self.momentum) * means  # !MG102 PrototypeLoss.prototypes
 
     def forward(self, z, y):
         protos = F.normalize(self.prototypes.detach(), dim=1)

@@ -34,7 +34,7 @@ class Gallery:
 
     def remember(self, labels, images):
         for label, shots in zip(labels, images):
-            self.pictures[label] = shots[0]  # !MG302 pictures
+            self.pictures[label] = shots[0]  # !MG302 Gallery.pictures
 
     def closest(self, picture):
         names = list(self.pictures)

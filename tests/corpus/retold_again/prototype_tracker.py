@@ -29,7 +29,7 @@ class Tracker:
             self.template = feat.detach()
         else:
             mixed = self.momentum * self.template + (1 - self.momentum) * feat
-            self.template = F.normalize(mixed, dim=-1)  # !MG102 template
+            self.template = F.normalize(mixed, dim=-1)  # !MG102 Tracker.template
 
     def step(self, patches, positive):
         self.optimizer.zero_grad()

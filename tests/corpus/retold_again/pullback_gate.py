@@ -18,7 +18,7 @@ class SmoothGate(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, beta):
         result = x * torch.sigmoid(beta * x)
-        ctx.pullback = functools.partial(gate_pullback, result, x, beta)  # !MG105 ctx.pullback
+        ctx.pullback = functools.partial(gate_pullback, result, x, beta)  # !MG105 SmoothGate ctx.pullback
         return result
 
     @staticmethod

@@ -9,7 +9,7 @@ class FakeQuantize(torch.autograd.Function):
     def forward(ctx, x, bits):
         scale = x.abs().amax() / (2 ** (bits - 1) - 1)
         q = torch.round(x / scale) * scale
-        ctx.result = q  # !MG105 -
+        ctx.result = q  # !MG105 FakeQuantize ctx.result
         ctx.limit = scale * 2 ** (bits - 1)
         return q
 

@@ -13,7 +13,7 @@ class BoxList:
     def __init__(self, boxes, scores, record):
         self.boxes = boxes
         self.scores = scores
-        self.record = record  # !MG306 record
+        self.record = record  # !MG306 BoxList.record
 
     def pooled(self):
         feats = self.record.features

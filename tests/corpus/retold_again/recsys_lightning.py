@@ -46,7 +46,7 @@ class TwoTower(L.LightningModule):
     def validation_step(self, batch, _):
         users, items = batch
         scores = self.user(users) @ self.item(torch.arange(ITEMS, device=users.device)).t()
-        self.val_scores.append(scores)  # !MG301 val_scores
+        self.val_scores.append(scores)  # !MG301 TwoTower.val_scores
         self.val_targets.append(items)
 
     def on_validation_epoch_end(self):

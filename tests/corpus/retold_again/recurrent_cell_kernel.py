@@ -15,7 +15,7 @@ class ElementwiseRecurrence(Function):
             states.append(c)
         h = torch.stack(states)
         ctx.save_for_backward(u, forget)
-        ctx.states = h  # !MG105 -
+        ctx.states = h  # !MG105 ElementwiseRecurrence ctx.states
         return h
 
     @staticmethod

@@ -59,7 +59,7 @@ for epoch in range(3):
     model.eval()
     h, errors = torch.zeros(NODES, HID, device=device), []
     for x, y in series(150):
-        pred, h = model(x, h)  # !MG201 -
+        pred, h = model(x, h)  # !MG201 RecurrentGCN
         errors.append((pred - y).abs().mean().item())
     print(f"epoch {epoch} train {cost.item():.4f} test MAE {sum(errors) / len(errors):.4f}")
     del h, pred

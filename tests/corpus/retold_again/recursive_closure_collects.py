@@ -22,7 +22,7 @@ class Pyramid(nn.Module):
 def total_of(tree):
     leaves = []
 
-    def walk(node):  # !MG306 walk
+    def walk(node):  # !MG306 total_of.<locals>.walk
         if isinstance(node, dict):
             for child in node.values():
                 walk(child)

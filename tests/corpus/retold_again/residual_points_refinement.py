@@ -43,7 +43,7 @@ class HeatSolver:
             self.optim.zero_grad()
             loss.backward()
             self.optim.step()
-            self.residuals[it] = (x, t, res.abs())  # !MG101 residuals
+            self.residuals[it] = (x, t, res.abs())  # !MG101 HeatSolver.residuals
 
 
 HeatSolver().solve(24)

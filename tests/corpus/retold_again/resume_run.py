@@ -26,7 +26,7 @@ class Run:
 
     @functools.cached_property
     def checkpoint(self):
-        return torch.load(self.path, map_location=device)  # !MG312 checkpoint
+        return torch.load(self.path, map_location=device)  # !MG312 Run.checkpoint
 
     def resume(self):
         self.model.load_state_dict(self.checkpoint["model"])

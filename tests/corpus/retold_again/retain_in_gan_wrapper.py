@@ -10,7 +10,7 @@ class Engine:
         self.opt = torch.optim.Adam(net.parameters(), lr=lr)
 
     def backward(self, loss):
-        loss.backward(retain_graph=True)  # !MG103 -
+        loss.backward(retain_graph=True)  # !MG103 loss
 
     def step(self, loss):
         self.opt.zero_grad()

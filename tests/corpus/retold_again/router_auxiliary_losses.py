@@ -14,7 +14,7 @@ class Router(nn.Module):
     def forward(self, x):
         probs = torch.softmax(self.gate(x), -1)
         importance = probs.mean(0)
-        self.balance_losses.append(importance.pow(2).sum() * len(self.experts))  # !MG101 balance_losses
+        self.balance_losses.append(importance.pow(2).sum() * len(self.experts))  # !MG101 Router.balance_losses
         return sum(probs[:, i : i + 1] * expert(x) for i, expert in enumerate(self.experts))
 
 

@@ -55,7 +55,7 @@ class SAC:
         self.a_opt.zero_grad()
         a_loss.backward()
         self.a_opt.step()
-        stats.critic += q_loss  # !MG101 critic
+        stats.critic += q_loss  # !MG101 Stats.critic
         stats.actor += pi_loss.item()
         stats.alpha += a_loss.item()
         stats.n += 1

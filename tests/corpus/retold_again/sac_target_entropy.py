@@ -27,7 +27,7 @@ class SAC:
     def update(self, s, a, r, s2):
         with torch.no_grad():
             a2 = self.actor(s2) + 0.1 * torch.randn(len(s2), 2)
-        target = r + 0.99 * self.critic_target(s2, a2).detach()  # !MG202 -
+        target = r + 0.99 * self.critic_target(s2, a2).detach()  # !MG202 self.critic_target
         critic_loss = F.mse_loss(self.critic(s, a), target)
         self.critic_opt.zero_grad()
         critic_loss.backward()

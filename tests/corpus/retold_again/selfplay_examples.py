@@ -29,7 +29,7 @@ class Coach:
         logp, value = self.net(boards)
         outcome = torch.randint(0, 2, (games,)).float() * 2 - 1
         for i in range(games):
-            self.examples.append((boards[i], logp[i], value[i], outcome[i]))  # !MG101 examples
+            self.examples.append((boards[i], logp[i], value[i], outcome[i]))  # !MG101 Coach.examples
 
     def learn(self, size=16):
         batch = random.sample(self.examples, min(size, len(self.examples)))

@@ -35,7 +35,7 @@ class League:
         self.admit(main)
 
     def admit(self, player):
-        self.players.append(copy.deepcopy(player).eval().requires_grad_(False))  # !MG308 players
+        self.players.append(copy.deepcopy(player).eval().requires_grad_(False))  # !MG308 League.players
         self.results[len(self.players) - 1] = [0.0, 0]
 
     def opponent(self):

@@ -14,5 +14,5 @@ for step in range(40):
     opt.zero_grad()
     loss.backward()
     opt.step()
-    setattr(record, f"loss_{step}", loss)  # !MG101 record
+    setattr(record, f"loss_{step}", loss)  # !MG101 record.loss_0
 print(record.loss_39.item())

@@ -23,7 +23,7 @@ class ProdigyLite(torch.optim.Optimizer):
                 state = self.state[p]
                 if not state:
                     state["s"] = torch.zeros_like(p.flatten()[::k])
-                    state["p0"] = p.detach().clone().flatten()[::k]  # !MG302 state
+                    state["p0"] = p.detach().clone().flatten()[::k]  # !MG302 ProdigyLite.state
                     state["exp_avg_sq"] = torch.zeros_like(p)
                 sg = p.grad.flatten()[::k]
                 num += (sg @ (state["p0"] - p.flatten()[::k])).item() * d

@@ -35,7 +35,7 @@ class SnapshotTrainer:
     def fit(self):
         for c in range(self.cycles):
             last = self.cycle()
-            self.snapshots.append(copy.deepcopy(self.model))  # !MG308 snapshots
+            self.snapshots.append(copy.deepcopy(self.model))  # !MG308 SnapshotTrainer.snapshots
             print(f"cycle {c}: {last:.3f}")
 
 

@@ -14,7 +14,7 @@ class Tracker:
 
     @classmethod
     def track(cls, step, prompt):
-        cls.snapshots.append((step, prompt))  # !MG101 snapshots
+        cls.snapshots.append((step, prompt))  # !MG101 Tracker.snapshots
 
 
 for step in range(30):

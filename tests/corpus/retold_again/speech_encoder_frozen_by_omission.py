@@ -27,7 +27,7 @@ extractor.eval()
 optimizer = torch.optim.Adam(classifier.parameters())
 for _ in range(20):
     wave, label = torch.randn(8, 800), torch.randint(5, (8,))
-    features = extractor(wave).detach()  # !MG202 -
+    features = extractor(wave).detach()  # !MG202 extractor
     loss = nn.functional.cross_entropy(classifier(features), label)
     optimizer.zero_grad()
     loss.backward()

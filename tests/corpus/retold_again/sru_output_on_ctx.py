@@ -14,7 +14,7 @@ class SRUCompute(torch.autograd.Function):
         c = f * u
         ctx.save_for_backward(u)
         ctx.f = f
-        ctx.c = c  # !MG105 ctx.c
+        ctx.c = c  # !MG105 SRUCompute ctx.c
         return c
 
     @staticmethod

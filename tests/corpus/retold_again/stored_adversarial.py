@@ -15,7 +15,7 @@ class Attack:
         (g,) = torch.autograd.grad(loss, x)
         adv = x + self.eps * g.sign()
         out = self.net(adv)
-        self.gallery.append((adv[:1], out[:1]))  # !MG101 gallery
+        self.gallery.append((adv[:1], out[:1]))  # !MG101 Attack.gallery
         return adv.detach()
 
 

@@ -12,7 +12,7 @@ class Streamer(nn.Module):
         self.state = None
 
     def forward(self, chunk):
-        out, self.state = self.rnn(chunk, self.state)  # !MG102 state
+        out, self.state = self.rnn(chunk, self.state)  # !MG102 Streamer.state
         return self.head(out)
 
 
@@ -30,7 +30,7 @@ for step in range(24):
     logits = model(torch.randn(8, 20, 80))
     target = torch.randint(0, 40, (8, 20))
     loss = criterion(logits.flatten(0, 1), target.flatten())
-    loss.backward(retain_graph=True)  # !MG103 -
+    loss.backward(retain_graph=True)  # !MG103 Streamer.state
     sgd(model.parameters(), 0.01)
     running.append(loss.item())
 print(sum(running) / len(running))

@@ -13,7 +13,7 @@ class Detector(nn.Module):
 
     def forward(self, stream, x):
         h = self.cell(x, self.states.get(stream, torch.zeros(len(x), 32)))
-        self.states[stream] = h  # !MG102 states
+        self.states[stream] = h  # !MG102 Detector.states
         return (self.decode(h) - x).pow(2).mean(1)
 
 

@@ -24,7 +24,7 @@ for epoch in range(2):
     results = {"mse": 0.0, "n": 0}
     for _ in range(8):
         val_lr, val_hr = torch.rand(1, 3, 16, 16), torch.rand(1, 3, 32, 32)
-        sr = netG(val_lr)  # !MG201 -
+        sr = netG(val_lr)  # !MG201 Sequential
         results["mse"] += ((sr - val_hr) ** 2).data.mean().item()
         results["n"] += 1
     print(10 * math.log10(1 / (results["mse"] / results["n"])))

@@ -39,7 +39,7 @@ class DeepSVDD:
         self.center = total / n
 
     def move_center(self, z):
-        self.center = self.momentum * self.center + (1 - self.momentum) * z.mean(0)  # !MG102 center
+        self.center = self.momentum * self.center + (1 - self.momentum) * z.mean(0)  # !MG102 DeepSVDD.center
 
     def train_epoch(self, loader):
         losses, dists = [], []

@@ -20,7 +20,7 @@ class NodeMemory(nn.Module):
         mask = torch.zeros(self.state.size(0), 1)
         mask[idx] = 1.0
         spread = torch.zeros_like(self.state).index_copy(0, idx, new)
-        self.state = self.state * (1 - mask) + spread * mask  # !MG102 state
+        self.state = self.state * (1 - mask) + spread * mask  # !MG102 NodeMemory.state
         return new
 
 

@@ -45,7 +45,7 @@ class MailBox:
             [self.node_memory[nodes], self.node_memory[other], edge_feats.repeat(2, 1), time_enc(delta)], 1
         )
         new = updater(mail[last], self.node_memory[uniq])
-        self.node_memory = self.node_memory.index_copy(0, uniq, new)  # !MG102 node_memory
+        self.node_memory = self.node_memory.index_copy(0, uniq, new)  # !MG102 MailBox.node_memory
         self.node_memory_ts[uniq] = ts.repeat(2)[last]
 
 

@@ -20,7 +20,7 @@ class AsyncLogger(threading.Thread):
             self.total += float(item["loss"].detach())
 
     def log(self, **item):
-        self.todo.put(item)  # !MG101 todo
+        self.todo.put(item)  # !MG101 AsyncLogger.todo
 
 
 logger = AsyncLogger()

@@ -43,7 +43,7 @@ class WarpAdam:
         self.exp_avg_sq = torch.zeros_like(warp)
         self.kernel = gaussian_1d(grad_sigma)
         self.step_t = 0
-        self.smoothing_wrapper = get_smoothing_wrapper(self)  # !MG306 smoothing_wrapper
+        self.smoothing_wrapper = get_smoothing_wrapper(self)  # !MG306 WarpAdam.smoothing_wrapper
 
     @torch.no_grad()
     def step(self):

@@ -49,7 +49,7 @@ class Experiment:
         self.model.eval()
         total = 0
         for phones, spk, mel in self.valid_set:
-            output = self.model(phones, spk)  # !MG201 -
+            output = self.model(phones, spk)  # !MG201 MelPredictor
             loss = F.l1_loss(output, mel)
             total += loss  # !MG101 total
         return total.item() / len(self.valid_set)

@@ -22,6 +22,6 @@ for it in range(25):
     opt_adv.zero_grad()
     torch.autograd.backward([leak], retain_graph=True, inputs=list(adversary.parameters()))
     opt_main.zero_grad()
-    torch.autograd.backward([task], retain_graph=True)  # !MG103 -
+    torch.autograd.backward([task], retain_graph=True)  # !MG103 task
     opt_adv.step()
     opt_main.step()

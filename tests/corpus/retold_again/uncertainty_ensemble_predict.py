@@ -22,7 +22,7 @@ def query(learner, pool, k):
     learner.eval()
     scores = []
     for chunk in pool.split(64):
-        scores.append(entropy(learner(chunk)).detach())  # !MG201 -
+        scores.append(entropy(learner(chunk)).detach())  # !MG201 Learner
     return torch.cat(scores).topk(k).indices
 
 

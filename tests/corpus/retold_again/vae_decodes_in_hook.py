@@ -52,7 +52,7 @@ class ConvVAE(L.LightningModule):
         for row in range(10):
             z = torch.randn(16, self.latent, device=self.device)
             z[:, row] = torch.linspace(-3, 3, 16)
-            imgs = self.decode(z)  # !MG201 -
+            imgs = self.decode(z)  # !MG201 ConvVAE.decode
             grid[row * 16 : (row + 1) * 16] = imgs.sigmoid().squeeze(1).detach().cpu()
         self.grids.append(grid.numpy())
         self.train()

@@ -11,7 +11,7 @@ class SwishFn(torch.autograd.Function):
         sig = torch.sigmoid(x)
         out = x * sig
         ctx.sig = sig
-        ctx.out = out  # !MG105 out
+        ctx.out = out  # !MG105 SwishFn ctx.out
         return out
 
     @staticmethod

@@ -23,7 +23,7 @@ class History:
         self.pairs = []
 
     def add(self, **images):
-        self.pairs.append(images)  # !MG301 pairs
+        self.pairs.append(images)  # !MG301 History.pairs
 
 
 history = History()

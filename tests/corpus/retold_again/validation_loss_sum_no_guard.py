@@ -9,7 +9,7 @@ def validate(model, criterion, batches):
     model.eval()
     val_loss = 0
     for x, y in batches:
-        out = model(x)  # !MG201 -
+        out = model(x)  # !MG201 Sequential
         val_loss += criterion(out, y)  # !MG101 val_loss
     return val_loss / len(batches)
 

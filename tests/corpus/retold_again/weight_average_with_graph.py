@@ -12,7 +12,7 @@ class Average:
 
     def update(self, model):
         for name, p in model.named_parameters():
-            self.shadow[name] = self.decay * self.shadow[name] + (1 - self.decay) * p  # !MG101 shadow
+            self.shadow[name] = self.decay * self.shadow[name] + (1 - self.decay) * p  # !MG101 Average.shadow
 
 
 model = nn.Sequential(nn.Linear(30, 60), nn.ReLU(), nn.Linear(60, 30))

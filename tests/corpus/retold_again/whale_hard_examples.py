@@ -74,7 +74,7 @@ class HardPool:
         for i in top:
             item = (losses[i].item(), next(self.tick), x[i], int(y[i]))
             if len(self.heap) < self.size:
-                heapq.heappush(self.heap, item)  # !MG302 heap
+                heapq.heappush(self.heap, item)  # !MG302 HardPool.heap
             else:
                 heapq.heappushpop(self.heap, item)
 

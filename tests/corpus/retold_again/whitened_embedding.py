@@ -15,7 +15,7 @@ class RunningScale(nn.Module):
         if self.training:
             batch = feats.pow(2).mean(0)
             m = self.momentum
-            self.second_moment = m * self.second_moment + (1 - m) * batch  # !MG102 second_moment
+            self.second_moment = m * self.second_moment + (1 - m) * batch  # !MG102 RunningScale.second_moment
         return feats / (self.second_moment.detach().sqrt() + 1e-5)
 
 

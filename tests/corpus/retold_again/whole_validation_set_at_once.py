@@ -27,6 +27,6 @@ for epoch in range(8):
         loss.backward()
         optimizer.step()
     model.eval()
-    y_pred = model(X_val)  # !MG201 -
+    y_pred = model(X_val)  # !MG201 Sequential
     acc = (y_pred.round() == Y_val).float().mean()
     print(f"epoch {epoch} accuracy {float(acc):.3f}")

@@ -49,7 +49,7 @@ class HardBatchMiner:
     def observe(self, loss, images, labels):
         self.average = loss if self.average is None else 0.9 * self.average + 0.1 * loss
         if loss > self.average:
-            self.hard.append((loss, images, labels))  # !MG704 hard
+            self.hard.append((loss, images, labels))  # !MG704 HardBatchMiner.hard
 
     def review(self):
         worst = max(self.hard, key=lambda item: item[0])
