@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from memguard.integrations.torch import watch as watch
     from memguard.integrations.torch import wrap as wrap
     from memguard.options import Options as Options
+    from memguard.phases import phase as phase
     from memguard.probes.oom.errors import is_oom as is_oom
     from memguard.recording import Recording as Recording
     from memguard.stats import BatchRecord as BatchRecord
@@ -54,6 +55,7 @@ _HOMES = {
     "max_memory_reserved": "memguard.integrations.guarded_device",
     "memory_allocated": "memguard.integrations.guarded_device",
     "memory_reserved": "memguard.integrations.guarded_device",
+    "phase": "memguard.phases",
     "unwrap": "memguard.integrations.torch",
     "watch": "memguard.integrations.torch",
     "wrap": "memguard.integrations.torch",

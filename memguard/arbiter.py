@@ -284,4 +284,12 @@ def _newest(known: Claim | None, claim: Claim, *, is_worse: bool) -> Claim:
     if not counted and (claim.bytes or 0, claim.count) < (known.bytes or 0, known.count):
         return known
     severity = max(known.severity, claim.severity)
-    return replace(claim, stage=known.stage, epoch=known.epoch, batch=known.batch, severity=severity, count=count)
+    return replace(
+        claim,
+        stage=known.stage,
+        epoch=known.epoch,
+        batch=known.batch,
+        phase=known.phase,
+        severity=severity,
+        count=count,
+    )

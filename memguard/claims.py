@@ -52,6 +52,7 @@ class Claim:
     evidence: Evidence = Evidence.OTHER
     since: int | None = None
     """Batch from which on its memory came, where that is known."""
+    phase: str | None = None
     batches_left: int | None = None
     """Batches to come that bring more, where known; None asks the run."""
     is_limited: bool = False
@@ -102,4 +103,5 @@ class Claim:
             bytes_per_batch=self.bytes_per_batch,
             count=self.count,
             rank=self.rank,
+            phase=self.phase,
         )

@@ -55,13 +55,20 @@ class Finding:
     count: int = 1
     """How often this cause was seen."""
     rank: int = 0
+    phase: str | None = None
+    """The phase in which the batch began that showed it first (`memguard.phase`); None where the program names none."""
 
     def __post_init__(self) -> None:
         """Names of the user's come into these texts, and findings are read from strangers' files: one line each."""
-        for name in ("message", "advice", "function", "holder"):
+        for name in ("message", "advice", "function", "holder", "phase"):
             text = getattr(self, name)
             if isinstance(text, str) and not (text.isascii() and text.isprintable()):
                 object.__setattr__(self, name, one_line(text))
+
+    @property
+    def text(self) -> str:
+        """The message, with the phase in which it was found and since when."""
+        return f"{self.message} In phase `{self.phase}`, since batch {self.batch}." if self.phase else self.message
 
     @property
     def cause(self) -> tuple[str, str | None, int | None, str | None]:

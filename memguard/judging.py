@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, final
 
@@ -21,6 +22,11 @@ from memguard.sinks.interface import Sink
 from memguard.stats import BatchRecord, Run, Series, Stage, limit_of
 from memguard.summary import Summary
 from memguard.thresholds import EXPLAINED, NOTABLE_SHARE
+
+
+def _no_phase(batch: int) -> None:
+    return None
+
 
 _Seen = TypeVar("_Seen", BatchRecord, Series)
 
@@ -54,6 +60,8 @@ class Judging:
         self.recording: RecordingWriter | None = None
         self.listeners: list[Callable[[Sequence[BatchRecord]], object]] = []
         """Called with the records, one or some at a time, before the rules are."""
+        self.phase_at: Callable[[int], str | None] = _no_phase
+        """Tells the phase in which a batch began, where the program names phases."""
         self.sinks = list(sinks)
         self._run = run
         self._switched_off = switched_off
@@ -134,6 +142,8 @@ class Judging:
 
     def add(self, claim: Claim) -> None:
         """A rule's claim or an act of a guard; told if the arbiter finds it new, or worse than before."""
+        if claim.phase is None and (phase := self.phase_at(claim.batch)) is not None:
+            claim = replace(claim, phase=phase)
         told = self.arbiter.add(claim, self._run)
         if told is None:
             return

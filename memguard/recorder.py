@@ -9,6 +9,7 @@ Long because all events of the loop share one state: the open batch, the stages 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +17,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, final
 
+from memguard import phases
 from memguard.allowing import allowed_lately, lately
 from memguard.backends.interface import Backend
 from memguard.claims import Claim
@@ -26,6 +28,7 @@ from memguard.findings import Finding
 from memguard.forks import process
 from memguard.judging import Judging
 from memguard.marks import Mark, RecordMaker
+from memguard.phase_ledger import PhaseLedger
 from memguard.recording_writer import RecordingWriter
 from memguard.row import Row
 from memguard.sinks.interface import Sink
@@ -99,6 +102,16 @@ class Recorder:
         self._rss_bytes: int | None = None
         self._judged_at_once, self._block = JUDGED_AT_ONCE, BLOCK
         self._slow, self._rss, self._clock = slow, rss, clock
+        self.phases = PhaseLedger(
+            cut=self._cut,
+            read=backend.read,
+            batch=self._number,
+            rss=rss,
+            write=functools.partial(self.line, "phase"),
+            failed=functools.partial(self.failed, "phases"),
+        )
+        """Parts of the loop that the program names (`memguard.phase`)."""
+        self._judging.phase_at, self._judging.summary.phases = self.phases.name_at, self.phases.totals
         self._pid = process.pid
         self.row = Row(clock, backend.mark)
         """Batches that are taken the short way; whoever takes them asks `begin_row` first."""
@@ -197,6 +210,7 @@ class Recorder:
                 raise
             self.failed("backend", error)
         self._open = True
+        phases.listen(self.phases)
         self._maker.last_time = self._clock()
         self._learn_device()
         if self._logdir is not None:
@@ -211,6 +225,8 @@ class Recorder:
             last.callback(self._remove_backend)
             last.callback(self._judging.close)
             last.callback(self._conclude, reason)
+            phases.ignore(self.phases)
+            self.phases.close()
             if self.batch_is_open:
                 self.batch_end()
         return self.summary
@@ -290,6 +306,8 @@ class Recorder:
             self.batch_end()
         self._is_in_batch, self._index = True, index
         self._shapes = self._number_of(shapes) if shapes is not None else None
+        if self.phases.used:
+            self.phases.batch_started()
 
     def shapes_once(self, describe: Callable[[Any], Any], inputs: Any) -> None:
         """The input shapes of the open batch, where they come later than its start; the first with a tensor count.
@@ -324,6 +342,8 @@ class Recorder:
             return
         try:
             look = self._marking.mark()
+            if self.phases.busy:
+                look = self._with_phases(look)
         except Exception as error:
             self.failed("backend", error)
             return
@@ -418,11 +438,28 @@ class Recorder:
         with self.part("backend"):
             maker = self._maker
             before, now = maker.last, self._backend.boundary()
+            if self.phases.busy:
+                now = self.phases.marked(now, self.row.batch)
             peak = now.allocated_peak_bytes
             if peak is not None and peak > max(before.allocated_bytes or 0, now.allocated_bytes or 0):
                 self.run.slow = self._slow()
                 self._make([self._new_mark(Stage.OTHER, now)], lambda _: now)
             maker.last, maker.last_time = now, self._clock()
+
+    def _number(self) -> int:
+        return self.row.batch
+
+    def _cut(self) -> MemoryStats:
+        """A boundary within the open batch, which is not taken as one of the row."""
+        self.row.rush()
+        self.row.halt()
+        self.judge()
+        return self._backend.cut()
+
+    def _with_phases(self, look: object) -> MemoryStats:
+        """What a mark saw, with what phases saw of its batch."""
+        self.judge()  # statistics are told in the order of the marks
+        return self.phases.marked(self._marking.stats(look), self.row.batch)
 
     def _new_mark(self, stage: Stage, look: object) -> Mark:
         now, batch, index, shapes = self._clock(), self.row.batch, self._index, self._shapes

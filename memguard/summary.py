@@ -8,6 +8,7 @@ from typing import Any
 
 from memguard.findings import Finding
 from memguard.kept_floor import KeptFloor
+from memguard.phase_ledger import PhaseTotals
 from memguard.stats import STAGES, BatchRecord, Series, Stage
 from memguard.thresholds import FULL_SHARE, NOTABLE_SHARE
 
@@ -68,6 +69,8 @@ class Summary:
     rank: int = 0
     world_size: int = 1
     stages: dict[Stage, StageSummary] = field(default_factory=dict)
+    phases: dict[str, PhaseTotals] = field(default_factory=dict)
+    """By name, in the order of their first ends: what the program names of its loop."""
     reserved_peak_bytes: int | None = None
     num_alloc_retries: int | None = None
     num_ooms: int | None = None
@@ -211,6 +214,7 @@ class Summary:
             "batches": {stage.value: summary.batches for stage, summary in self.in_order.items()},
             "peak": peak,
             "peaks": {stage.value: summary.peak.to_json() for stage, summary in self.in_order.items()},
+            "phases": [totals.to_json() for totals in self.phases.values()],
             "num_alloc_retries": self.num_alloc_retries,
             "num_ooms": self.num_ooms,
             "findings": [finding.to_json() for finding in self.findings],

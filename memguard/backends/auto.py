@@ -83,6 +83,10 @@ class AutoBackend(Backend):
         """One look and a new stretch."""
         return self._current().boundary()
 
+    def cut(self) -> MemoryStats:
+        """The same, at which no batch ends."""
+        return self._current().cut()
+
     def mark(self) -> object:
         """A boundary on the device in use."""
         backend = self._backend if self._find is None else self._current()
@@ -90,6 +94,8 @@ class AutoBackend(Backend):
 
     def stats(self, mark: object) -> MemoryStats:
         """What the device that was in use told at a mark."""
+        if isinstance(mark, MemoryStats):
+            return mark
         backend, theirs = cast("tuple[Backend, object]", mark)
         return backend.stats(theirs)
 

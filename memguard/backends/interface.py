@@ -47,6 +47,10 @@ class Backend(ABC):
     def boundary(self) -> MemoryStats:
         """One look at the end of a stretch; the peaks start anew."""
 
+    def cut(self) -> MemoryStats:
+        """A boundary at which no batch ends."""
+        return self.boundary()
+
     def mark(self) -> object:
         """A boundary whose numbers `stats` tells later, in the order of the marks; as cheap as can be."""
         return self.boundary()

@@ -153,11 +153,16 @@ class VirtualBackend(Backend):
     def boundary(self) -> MemoryStats:
         """One look; the peaks start anew. Who asks is the one that trains."""
         self.follow_thread()
+        stats = self.cut()
+        self._storages.trace.boundary()
+        return stats
+
+    def cut(self) -> MemoryStats:
+        """The same, of whatever thread, and not for the trace of batches."""
         self._storages.settle()
         stats = self._allocator.stats()
         self._keep_peaks(stats)
         self._allocator.reset_peak_stats()
-        self._storages.trace.boundary()
         return _as_memory_stats(stats)
 
     def read_slow(self) -> SlowStats:

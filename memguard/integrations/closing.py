@@ -101,7 +101,7 @@ def _last_of_all(run: RunOnDisk, launch: Launch) -> str | None:
         return None
     return (
         f"memguard: all {len(run.ranks)} ranks have ended. The worst finding is on rank {worst.rank}: {worst.code} "
-        f"{worst.name}: {worst.message}"
+        f"{worst.name}: {worst.text}"
     )
 
 

@@ -328,7 +328,10 @@ class Session:
 
         Until a model joins, or a batch is told of in any other way: then `express` begins anew.
         """
-        return not (self.devices.listens or self.oom.attentive or self.validation.owes or self.cache.counts_batches)
+        is_named = self.recorder.phases.busy  # a phase takes the peaks of each batch
+        return not (
+            is_named or self.devices.listens or self.oom.attentive or self.validation.owes or self.cache.counts_batches
+        )
 
     # Model and optimizer
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from memguard.facts import NOWHERE, Place, RanOutOfMemory
+from memguard.phase_ledger import OpenPhase
 from memguard.postmortem.advice import Advice, advise
 from memguard.postmortem.causes import find_cause
 from memguard.postmortem.scene import Replayed, Request, Scene, TopLine, TopTensor
@@ -34,6 +35,9 @@ class PostMortem:
     site: Place = NOWHERE
     """The line that asked."""
     phase: str | None = None
+    """What PyTorch was about: "forward", "backward" or "optimizer step"."""
+    in_phase: OpenPhase | None = None
+    """The phase of the program's own that was under way (`memguard.phase`)."""
     request: Request = field(default_factory=Request)
     owners: dict[str, int] = field(default_factory=dict)
     lines: tuple[TopLine, ...] = ()
@@ -89,6 +93,7 @@ class PostMortem:
             "site": asdict(self.site),
             "place": asdict(self.place),
             "phase": self.phase,
+            "in_phase": asdict(self.in_phase) if self.in_phase is not None else None,
             "requested_bytes": self.request.requested_bytes,
             "request": asdict(self.request),
             "owners": self.owners,
@@ -128,6 +133,7 @@ def conclude(scene: Scene, *, name: str | None = None, seconds: float = 0.0) -> 
         place=verdict.place,
         site=objects.site,
         phase=objects.phase,
+        in_phase=scene.in_phase,
         request=scene.request,
         owners=dict(objects.owners),
         lines=objects.lines,

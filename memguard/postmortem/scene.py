@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from memguard.facts import NOWHERE, Place
 from memguard.findings import Finding
+from memguard.phase_ledger import OpenPhase
 from memguard.stats import BatchRecord, SlowStats, Stage
 
 OWNERS: tuple[str, ...] = (
@@ -261,5 +262,7 @@ class Scene:
     """Whether the allocation history was on."""
     validation: str = "guard"
     """The option of that name."""
+    in_phase: OpenPhase | None = None
+    """The phase that was under way, where the program names phases (`memguard.phase`)."""
     host: SlowStats | None = None
     """The host's memory, where that is what ran out."""

@@ -31,7 +31,8 @@ OWNER_NAMES: Final = {
 def headline(told: PostMortem) -> str:
     """What failed where, like ``"out of memory on cuda:0 (train batch 11): 482 MiB asked for by train.py:86 ..."``."""
     rank = f"rank {told.rank}, " if told.rank else ""
-    return f"out of memory on {told.device} ({rank}{told.stage.value} batch {told.batch}): {asked(told)}"
+    phase = f", {told.in_phase.in_words()}" if told.in_phase is not None else ""
+    return f"out of memory on {told.device} ({rank}{told.stage.value} batch {told.batch}{phase}): {asked(told)}"
 
 
 def asked(told: PostMortem) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from memguard.findings import Finding
 from memguard.kept_floor import floor_of
+from memguard.phase_ledger import PhaseTotals, totals_in
 from memguard.recording import Recording
 from memguard.report.text import ranks_text
 from memguard.stats import STAGES
@@ -38,6 +39,7 @@ def summarize(recording: Recording) -> Summary:
         misses_training=bool((end or {}).get("misses_training")),
         notes=[*recording.told, *recording.notes],
     )
+    summary.phases = totals_in(recording.of_kind("phase"))
     _count_stages(recording, summary)
     caught = len(recording.of_kind("oom")) - len(ooms)
     if caught and not recording.told:  # it ended without a word, or is of an older version
@@ -76,6 +78,8 @@ def merge(summaries: list[Summary]) -> Summary:
             known.peak = max(known.peak, entry.peak, key=peak_height)
             known.raise_rss(entry.host_rss_peak_bytes)
             known.kept = max(filter(None, (known.kept, entry.kept)), key=lambda kept: kept.rise_bytes, default=None)
+        for name, totals in summary.phases.items():
+            merged.phases.setdefault(name, PhaseTotals(name=name)).add(totals)
         findings.update({(finding.rank, finding.cause): finding for finding in summary.findings})
         merged.notes += [note for note in summary.notes if note not in merged.notes]
         merged.oom = summary.oom or merged.oom

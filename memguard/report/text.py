@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from memguard.findings import Finding, Severity
+from memguard.phase_ledger import PhaseTotals
 from memguard.printable import one_line
 from memguard.stats import Stage
 from memguard.summary import Peak, StageSummary, Summary
@@ -27,6 +28,7 @@ def render(summary: Summary, *, ranks: int = 1) -> str:
     for further in summary.devices if ranks == 1 else ():
         lines += [f"On {further.device}: {line[0].lower()}{line[1:]}" for line in _peak_lines(further)]
     lines += _stage_lines(summary)
+    lines += _phase_lines(summary)
     lines += _allocator_lines(summary)
     lines += _kept_lines(summary)
     lines += _finding_lines(summary, ranks)
@@ -111,6 +113,31 @@ def _stage_lines(summary: Summary) -> list[str]:
     return ["", *columns(rows)]
 
 
+def _phase_lines(summary: Summary) -> list[str]:
+    if not summary.phases:
+        return []
+    rows: list[tuple[str, ...]] = [("phase", "times", "ms each", "peak allocated", "peak reserved", "allocated after")]
+    for totals in summary.phases.values():
+        failed = f", {totals.failed} failed" if totals.failed else ""
+        rows.append(
+            (
+                totals.name,
+                f"{totals.times}{failed}",
+                f"{1000 * totals.seconds / totals.times:.1f}" if totals.times else "-",
+                _or_dash(totals.allocated_peak_bytes),
+                _or_dash(totals.reserved_peak_bytes),
+                _or_dash(totals.floor_bytes),
+            )
+        )
+    if any(totals.floor_bytes is None for totals in summary.phases.values()):  # a host has no allocator that counts
+        rows = [(*row, ram) for row, ram in zip(rows, ["RAM", *map(_ram, summary.phases.values())], strict=True)]
+    return ["", *columns(rows)]
+
+
+def _ram(totals: PhaseTotals) -> str:
+    return _or_dash(totals.host_rss_peak_bytes)
+
+
 def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows of equally many cells as lines, each column as wide as it must be."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -165,7 +192,7 @@ def _finding_lines(summary: Summary, ranks: int) -> list[str]:
     for finding, *others in causes.values():  # the same cause on several ranks is one message
         times = f" ({finding.count} times)" if finding.count > 1 and finding.code.startswith("MG0") else ""
         on = f" [{ranks_text([each.rank for each in (finding, *others)])}]" if named else ""
-        lines.append(f"{_MARKS[finding.severity]} {finding.code} {finding.name}{times}{on}: {finding.message}")
+        lines.append(f"{_MARKS[finding.severity]} {finding.code} {finding.name}{times}{on}: {finding.text}")
         if finding.advice:
             lines.append(f"     -> {finding.advice}")
     return lines

@@ -55,7 +55,7 @@ def print_finding(finding: Finding, stream: TextIO | None = None) -> None:
     head.append(f"{finding.code} {finding.name}", style=_STYLE[finding.severity])
     if finding.rank:
         head.append(f" [rank {finding.rank}]", style="dim")
-    head.append(f": {finding.message}")
+    head.append(f": {finding.text}")
     console.print(head)
     if finding.advice:
         console.print(Text(f"  -> {finding.advice}", style="green"))
@@ -63,7 +63,7 @@ def print_finding(finding: Finding, stream: TextIO | None = None) -> None:
 
 def _plain(finding: Finding) -> str:
     rank = f" [rank {finding.rank}]" if finding.rank else ""
-    text = f"memguard {finding.code} {finding.name}{rank}: {finding.message}"
+    text = f"memguard {finding.code} {finding.name}{rank}: {finding.text}"
     return f"{text}\n  -> {finding.advice}" if finding.advice else text
 
 

@@ -12,7 +12,7 @@ def as_markdown(findings: list[Finding]) -> str:
     rows = ["| rule | severity | what | where | first batch | count |", "|---|---|---|---|---|---|"]
     for finding in findings:
         where = _cell(f"`{place_text(finding.file, finding.line, whole=True)}`") if finding.file else "-"
-        what = _cell(f"{finding.message} **{finding.advice}**")
+        what = _cell(f"{finding.text} **{finding.advice}**")
         rows.append(
             f"| {finding.code} {finding.name} | {finding.severity.value} | {what} | {where} "
             f"| {finding.batch} | {finding.count} |"

@@ -96,6 +96,7 @@ def draw(
         message=message,
         request=request,
         objects=objects,
+        in_phase=recorder.phases.open_now(),
         shapes=recorder.open_shapes,
         records=tuple(recorder.records)[-RECORDS:],
         shapes_of=dict(enumerate(recorder.shape_texts)),
