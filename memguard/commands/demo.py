@@ -36,6 +36,7 @@ def run(given: argparse.Namespace) -> int:
     from memguard.integrations import demo_training
     from memguard.integrations.script import run_script
     from memguard.options import Options
+    from memguard.printable import terminal_of
     from memguard.report.text import render
 
     options = {"device": given.device, "log_every": 5, "validation": "guard"}
@@ -57,7 +58,8 @@ def run(given: argparse.Namespace) -> int:
     leaked = any((summary.oom or {}).get("cause_kind") == "leak" for summary in summaries)
     _say("")
     for summary in summaries:
-        _say(render(summary))
+        width, colours = terminal_of(sys.stderr)
+        _say(render(summary, width=width, colours=colours))
     _say("")
     if out_of_memory:
         how = "as planned" if leaked else f"though not of the planted leak: {given.device} is too small for it"

@@ -10,10 +10,15 @@ from memguard.errors import MemGuardError
 from memguard.printable import printable
 
 
-def tell(text: str = "") -> None:
-    """Prints text on stdout, with codes behind a backslash for what its encoding does not have."""
+def tell(text: str = "", *, safe: bool = False) -> None:
+    """Prints text on stdout, with codes behind a backslash for what its encoding does not have.
+
+    Args:
+        text: What to print.
+        safe: Whether it was made printable already, and its escape sequences are memguard's own colours.
+    """
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    print(printable(text).encode(encoding, "backslashreplace").decode(encoding))
+    print((text if safe else printable(text)).encode(encoding, "backslashreplace").decode(encoding))
 
 
 def writable(name: str | None) -> Path | None:

@@ -13,7 +13,7 @@ from memguard.commands.output import tell, writable
 from memguard.commands.parsers import add_parser
 from memguard.errors import MemGuardError
 from memguard.findings import Severity
-from memguard.printable import one_line
+from memguard.printable import one_line, terminal_of
 from memguard.recording import Recording
 from memguard.report.baseline import RUN, BaselineFile
 from memguard.report.compare import compare
@@ -117,9 +117,11 @@ def _other(place: str) -> Summary:
 
 
 def _print(found: RunOnDisk, other: Summary | None, place: str | None) -> None:
-    lines = [render(found.summary, ranks=len(found.ranks))]
-    lines += map(one_line, [*start_lines(found.starts), *rank_lines(found)])
+    width, colours = terminal_of(sys.stdout)
+    tell(render(found.summary, ranks=len(found.ranks), width=width, colours=colours), safe=True)
+    lines = list(map(one_line, [*start_lines(found.starts), *rank_lines(found)]))
     if other is not None:
         difference = compare(other, found.summary)
         lines += ["", f"Compared with {place}:", *(f"  {one_line(line)}" for line in difference["lines"])]
-    tell("\n".join(lines))
+    if lines:
+        tell("\n".join(lines))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from memguard.findings import Finding, Severity
 from memguard.integrations.peer_recordings import end_of, lives, pid_in
 from memguard.launch import Launch
+from memguard.printable import terminal_of
 from memguard.report.text import render
 from memguard.summary import Summary
 
@@ -54,7 +56,8 @@ def closing_text(launch: Launch, summary: Summary, *, ranks: int = 1) -> str | N
             _take_in(summary, run)
         except Exception:  # no numpy, another rank's file half written: the summary stands without it
             pass
-    return None if launch.rank else "\n".join([render(summary, ranks=ranks), *lines])
+    width, colours = terminal_of(sys.stderr)
+    return None if launch.rank else "\n".join([render(summary, ranks=ranks, width=width, colours=colours), *lines])
 
 
 def _wait_for_others(folder: Path) -> None:

@@ -2,47 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import final
 
 from memguard.findings import Finding, Severity
 from memguard.phase_ledger import PhaseTotals
+from memguard.places import place_text
 from memguard.printable import one_line
 from memguard.stats import Stage
 from memguard.summary import Peak, StageSummary, Summary
 from memguard.units import format_bytes
 
 _NOTES = 12
-_MARKS = {Severity.CRITICAL: "!!", Severity.WARNING: "! ", Severity.INFO: "  "}
+_COLOURS = {Severity.CRITICAL: "1;31", Severity.WARNING: "33", Severity.INFO: "36"}
+_LEAST_WIDTH = 40
 
 
-def render(summary: Summary, *, ranks: int = 1) -> str:
-    """The summary as lines of text: peak, stages, findings, what memguard cost, and where the recording is.
+@final
+@dataclass(frozen=True)
+class _Line:
+    """One line of the summary, before it is wrapped: what stands in the margin, and the text beside it."""
+
+    text: str
+    margin: str = ""
+    severity: Severity | None = None
+
+    def wrapped(self, width: int | None, colours: bool) -> Iterator[str]:
+        """As lines of a terminal; without a width as one line."""
+        text, margin = one_line(self.text), self.margin
+        pieces = [text]
+        if width is not None and text and not text.startswith(" "):
+            room = max(width, _LEAST_WIDTH) - len(margin)
+            pieces = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+        for number, piece in enumerate(pieces):
+            before = margin if not number else " " * len(margin)
+            if colours and self.severity is not None and not number:
+                before = f"\x1b[{_COLOURS[self.severity]}m{before}\x1b[0m"
+            yield before + piece
+
+
+def render(summary: Summary, *, ranks: int = 1, width: int | None = None, colours: bool = False) -> str:
+    """The summary as text: the verdict, why and what to do next, then peak, stages, findings, cost, recording.
 
     Args:
         summary: Of one process, or of several ranks merged.
         ranks: How many ranks it is of.
+        width: Columns of the terminal, at which sentences are wrapped; None writes each as one line.
+        colours: Whether severities have colours.
     """
-    lines = [_headline(summary, ranks)]
-    lines += _peak_lines(summary)
+    lines = [_Line(_headline(summary, ranks)), *_why_lines(summary, ranks)]
+    texts = _peak_lines(summary)
     for further in summary.devices if ranks == 1 else ():
-        lines += [f"On {further.device}: {line[0].lower()}{line[1:]}" for line in _peak_lines(further)]
-    lines += _stage_lines(summary)
-    lines += _phase_lines(summary)
-    lines += _allocator_lines(summary)
-    lines += _kept_lines(summary)
+        texts += [f"On {further.device}: {line[0].lower()}{line[1:]}" for line in _peak_lines(further)]
+    lines += map(_Line, texts)
+    rows = [*_stage_lines(summary), *_phase_lines(summary)]
+    lines += [_Line("", margin=one_line(row)) for row in rows]  # a row of a table is never wrapped
+    lines += map(_Line, [*_allocator_lines(summary), *_kept_lines(summary)])
     lines += _finding_lines(summary, ranks)
-    if summary.oom:
-        rank = summary.oom.get("rank", "?")
-        on = f" on rank {rank}" if ranks > 1 or rank not in (summary.rank, "?") else ""
-        batch, cause = summary.oom.get("batch", "?"), summary.oom.get("cause", "see the report")
-        lines += ["", f"Out of memory{on} at batch {batch}: {cause}"]
-    lines += ["", _cost(summary, ranks)]
-    lines += [f"Note: {note}" for note in _few(summary.notes)]
+    texts = ["", _cost(summary, ranks)]
+    texts += [f"Note: {note}" for note in _few(summary.notes)]
     if summary.recording is not None:
         where = Path(summary.recording).parent if ranks > 1 else summary.recording
-        lines.append(f"Recording{'s' * (ranks > 1)}: {where}")
-    return "\n".join(one_line(each) for each in lines)
+        texts.append(f"Recording{'s' * (ranks > 1)}: {where}")
+    lines += map(_Line, texts)
+    return "\n".join(part for line in lines for part in line.wrapped(width, colours))
 
 
 def _cost(summary: Summary, ranks: int) -> str:
@@ -66,17 +92,16 @@ def _headline(summary: Summary, ranks: int) -> str:
     name = f" ({summary.device_name})" if summary.device_name else ""
     rank = f", rank {summary.rank} of {summary.world_size}" if summary.world_size > 1 else ""
     where = f"{summary.device}{name}{rank}" if ranks == 1 else f"{ranks} ranks{name}"
-    worst = max((finding.severity for finding in summary.findings), default=None, key=list(Severity).index)
-    if worst in (Severity.CRITICAL, Severity.WARNING):
-        count = sum(finding.severity is not Severity.INFO for finding in summary.findings)
-        verdict = f"{count} finding{'s' * (count != 1)} to look at"
+    if any(finding.severity is not Severity.INFO for finding in summary.findings):
+        verdict = " and ".join(_counts(summary))
+        worst = max(finding.severity for finding in summary.findings)
         of = {finding.rank for finding in summary.findings if finding.severity is worst}
         if ranks == 1 and summary.rank not in of:
             verdict += f", the worst on {ranks_text(sorted(of))}"
     elif not summary.batches:
         verdict = "nothing was recorded"
     else:
-        verdict = "nothing to worry about" if summary.is_sound else "no findings to look at"
+        verdict = "nothing to worry about" if summary.is_sound else "no warnings"
     if summary.ended is None:
         verdict += f"; {'the run' if ranks == 1 else 'a rank'} ended without a word (killed?) or still runs"
     elif summary.ended != "finished":
@@ -85,6 +110,38 @@ def _headline(summary: Summary, ranks: int) -> str:
     batches = f"{count} batch{'es' * (count != 1)}" + (" in all" if ranks > 1 else "")
     batches += f" in {summary.starts} starts" if summary.starts > 1 else ""
     return f"memguard on {where}: {batches}, {verdict}."
+
+
+def _counts(summary: Summary) -> Iterator[str]:
+    for severity, word in ((Severity.CRITICAL, "critical finding"), (Severity.WARNING, "warning")):
+        count = sum(finding.severity is severity for finding in summary.findings)
+        if count:
+            yield f"{count} {word}{'s' * (count > 1)}"
+
+
+def _why_lines(summary: Summary, ranks: int) -> Iterator[_Line]:
+    """Why the verdict is as it is, and what to do next, of the worst that the run has; nothing for a sound one."""
+    if summary.oom:
+        rank = summary.oom.get("rank", "?")
+        on = f" on rank {rank}" if ranks > 1 or rank not in (summary.rank, "?") else ""
+        batch, cause = summary.oom.get("batch", "?"), summary.oom.get("cause", "see the report")
+        yield _Line(f"Out of memory{on} at batch {batch}: {cause}", margin="Why:   ")
+        first = next(iter(summary.oom.get("advice") or ()), None)
+        if isinstance(first, dict) and isinstance(first.get("text"), str):
+            yield _Line(first["text"], margin="Next:  ")
+        return
+    warned = [finding for finding in _sorted(summary) if finding.severity is not Severity.INFO]
+    worst = next((finding for finding in warned if finding.line), next(iter(warned), None))  # a line says why
+    if worst is None:
+        return
+    place = place_text(worst.file, worst.line) if worst.file and worst.line else ""
+    inside = [f"`{worst.holder}`"] if worst.holder else []
+    inside += [format_bytes(worst.bytes)] if worst.bytes else []
+    where = f" at {place}" if place else ""
+    what = f" ({', '.join(inside)})" if inside else ""
+    yield _Line(f"{worst.code} {worst.name}{where}{what}.", margin="Why:   ")
+    if worst.advice:
+        yield _Line(worst.advice, margin="Next:  ")
 
 
 def _peak_lines(summary: Summary) -> list[str]:
@@ -181,21 +238,27 @@ def _kept_lines(summary: Summary) -> list[str]:
     ]
 
 
-def _finding_lines(summary: Summary, ranks: int) -> list[str]:
+def _sorted(summary: Summary) -> list[Finding]:
+    return sorted(summary.findings, key=lambda f: (-list(Severity).index(f.severity), f.code))
+
+
+def _finding_lines(summary: Summary, ranks: int) -> Iterator[_Line]:
+    yield _Line("")
     if not summary.findings:
-        return ["", "Findings: none."]
-    lines = ["", "Findings:"]
+        yield _Line("Findings: none.")
+        return
+    yield _Line("Findings:")
     named = ranks > 1 or any(finding.rank != summary.rank for finding in summary.findings)
     causes: dict[object, list[Finding]] = {}
-    for finding in sorted(summary.findings, key=lambda f: (-list(Severity).index(f.severity), f.code)):
+    for finding in _sorted(summary):
         causes.setdefault(finding.cause, []).append(finding)
     for finding, *others in causes.values():  # the same cause on several ranks is one message
         times = f" ({finding.count} times)" if finding.count > 1 and finding.code.startswith("MG0") else ""
         on = f" [{ranks_text([each.rank for each in (finding, *others)])}]" if named else ""
-        lines.append(f"{_MARKS[finding.severity]} {finding.code} {finding.name}{times}{on}: {finding.text}")
+        text = f"{finding.code} {finding.name}{times}{on}: {finding.text}"
+        yield _Line(text, margin=f"{finding.severity.value:10}", severity=finding.severity)
         if finding.advice:
-            lines.append(f"     -> {finding.advice}")
-    return lines
+            yield _Line(f"Fix: {finding.advice}", margin=" " * 10)
 
 
 def ranks_text(ranks: Sequence[int]) -> str:

@@ -52,19 +52,20 @@ def print_finding(finding: Finding, stream: TextIO | None = None) -> None:
         random.setstate(state)
     console = Console(file=stream or sys.stderr, soft_wrap=True, highlight=False)
     head = Text("memguard ", style="bold")
-    head.append(f"{finding.code} {finding.name}", style=_STYLE[finding.severity])
+    head.append(f"{finding.severity.value}", style=_STYLE[finding.severity])
+    head.append(f" {finding.code} {finding.name}", style="bold")
     if finding.rank:
         head.append(f" [rank {finding.rank}]", style="dim")
     head.append(f": {finding.text}")
     console.print(head)
     if finding.advice:
-        console.print(Text(f"  -> {finding.advice}", style="green"))
+        console.print(Text(f"  Fix: {finding.advice}", style="green"))
 
 
 def _plain(finding: Finding) -> str:
     rank = f" [rank {finding.rank}]" if finding.rank else ""
-    text = f"memguard {finding.code} {finding.name}{rank}: {finding.text}"
-    return f"{text}\n  -> {finding.advice}" if finding.advice else text
+    text = f"memguard {finding.severity.value} {finding.code} {finding.name}{rank}: {finding.text}"
+    return f"{text}\n  Fix: {finding.advice}" if finding.advice else text
 
 
 def print_text(text: str) -> None:

@@ -166,7 +166,7 @@ class MemoryBudget:
         for each in self.findings:
             if self._fail_on <= each.severity:
                 where = f" ({place_text(each.file, each.line)})" if each.file is not None else ""
-                lines.append(f"{self.name}: {each.code} {each.name}{where}: {each.message}\n  -> {each.advice}")
+                lines.append(f"{self.name}: {each.code} {each.name}{where}: {each.message}\n  Fix: {each.advice}")
         return lines
 
     def _where(self) -> str:

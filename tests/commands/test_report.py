@@ -121,7 +121,7 @@ def test_starts_on_different_devices_are_not_mixed(tmp_path: Path, capsys: pytes
     assert "memguard on virtual:128MiB: 2 batches in 2 starts, nothing to worry about" in text
     assert "4 starts lie in this directory; told here: the newest 2, on virtual:128MiB, not mixed with others:" in text
     assert text.count("(left out)") == 2 and newest[0].name in text
-    assert "cuda:0: 2 batches, 1 finding" in report(capsys, str(first))[1]
+    assert "cuda:0: 2 batches, 1 warning" in report(capsys, str(first))[1]
 
 
 def test_the_page_says_that_it_shows_the_newest_of_several_starts(

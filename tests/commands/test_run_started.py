@@ -89,7 +89,7 @@ def test_ranks_that_a_script_spawns_are_guarded(device: str, tmp_path: Path) -> 
     alone = python(script.name, str(tmp_path / "first"), cwd=tmp_path)
     guarded = run(script, str(tmp_path / "second"), options=("--device", device))
     assert (guarded.stdout, guarded.returncode) == (alone.stdout, 0), guarded.stderr
-    assert "memguard on 2 ranks" in guarded.stderr and "batches in all, 1 finding to look at." in guarded.stderr
+    assert "memguard on 2 ranks" in guarded.stderr and "batches in all, 1 warning." in guarded.stderr
     assert [line.split()[1] for line in guarded.stderr.splitlines() if line.startswith("train ")] == ["32"]
     assert "MG101 retained-graph [rank 1]: `kept` (train.py:" in guarded.stderr
 
@@ -103,7 +103,7 @@ def test_processes_that_a_script_starts_are_guarded(tmp_path: Path) -> None:
     alone = python(script.name, cwd=tmp_path)
     guarded = run(script, options=("--device", "cpu"), TMPDIR=str(folders))
     assert (guarded.stdout, guarded.returncode) == (alone.stdout, 0), guarded.stderr
-    assert "24 batches in 2 starts, 1 finding to look at" in guarded.stderr and "planted" in guarded.stderr
+    assert "24 batches in 2 starts, 1 warning" in guarded.stderr and "planted" in guarded.stderr
     assert "MG101 retained-graph: `kept` (train.py:" in guarded.stderr
     assert list(folders.glob("memguard*")) == []
 

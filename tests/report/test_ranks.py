@@ -180,7 +180,7 @@ def test_a_run_that_failed_begins_with_the_rank_that_failed(tmp_path: Path) -> N
     write(tmp_path, 2, [{}] * 2, ("end", {"reason": "an exception: ValueError"}))
     write(tmp_path, 3, [{}] * 3, ("end", {"reason": "finished"}))
     run = load_run([str(tmp_path)])
-    assert headline(run).endswith("no findings to look at; it ended with an exception: ValueError on rank 2.")
+    assert headline(run).endswith("no warnings; it ended with an exception: ValueError on rank 2.")
     told = text(run)
     assert "Rank 2 ended with an exception: ValueError after batch 1." in told
     assert "Rank 0 stopped because rank 2 fell." in told

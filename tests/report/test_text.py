@@ -1,9 +1,12 @@
-"""The first line of a run's summary."""
+"""A run's summary in words: the verdict, why and what next, and how it is shown on a terminal."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from memguard.findings import Finding, Severity
 from memguard.report.text import render
 from memguard.stats import Stage
 from memguard.summary import StageSummary, Summary
@@ -14,10 +17,10 @@ from memguard.summary import StageSummary, Summary
     [
         (2, "finished", False, "2 batches, nothing to worry about."),
         (1, "finished", False, "1 batch, nothing to worry about."),
-        (1, "an exception: OSError", False, "1 batch, no findings to look at; it ended with an exception: OSError."),
+        (1, "an exception: OSError", False, "1 batch, no warnings; it ended with an exception: OSError."),
         (0, None, False, "0 batches, nothing was recorded; the run ended without a word (killed?) or still runs."),
         (0, "finished", False, "0 batches, nothing was recorded."),
-        (3, "finished", True, "3 batches, no findings to look at."),
+        (3, "finished", True, "3 batches, no warnings."),
     ],
 )
 def test_only_a_run_that_finished_is_nothing_to_worry_about(
@@ -51,3 +54,51 @@ def test_batches_are_counted_as_the_program_counts_them(stages: dict[Stage, int]
         device="cpu", ended="finished", stages={name: StageSummary(batches=count) for name, count in stages.items()}
     )
     assert render(summary).splitlines()[0].startswith(f"memguard on cpu: {says}, ")
+
+
+def _finding(code: str, severity: Severity, line: int | None = None) -> Finding:
+    return Finding(
+        code=code,
+        name="scripted",
+        severity=severity,
+        message="it keeps tensors of every batch",
+        advice=f"mend {code}",
+        file="/home/me/train.py",
+        line=line,
+        holder="history" if line else None,
+        bytes=3 << 20,
+    )
+
+
+def test_the_summary_begins_with_what_why_and_what_next() -> None:
+    """A cause with a line says more than a graver one without; each severity is a word, the gravest comes first."""
+    findings = [
+        _finding("MG309", Severity.INFO, 3),
+        _finding("MG301", Severity.WARNING, 7),
+        _finding("MG501", Severity.CRITICAL),
+    ]
+    lines = render(Summary(device="cpu", ended="finished", findings=findings)).splitlines()
+    assert lines[:3] == [
+        "memguard on cpu: 0 batches, 1 critical finding and 1 warning.",
+        "Why:   MG301 scripted at train.py:7 (`history`, 3.00 MiB).",
+        "Next:  mend MG301",
+    ]
+    said = lines[lines.index("Findings:") + 1 :][:6:2]
+    assert [line.split()[:2] for line in said] == [["critical", "MG501"], ["warning", "MG301"], ["info", "MG309"]]
+
+
+def test_an_out_of_memory_error_is_the_why() -> None:
+    """Its cause comes before any finding, and the first advice of the report is what to do next."""
+    oom = {"batch": 4, "cause": "Size: too large.", "advice": [{"text": "make the batch 8"}], "rank": 0}
+    lines = render(Summary(device="cpu", ended="an exception", oom=oom)).splitlines()
+    assert lines[1:3] == ["Why:   Out of memory at batch 4: Size: too large.", "Next:  make the batch 8"]
+
+
+def test_a_terminal_gets_wrapped_lines_and_colours() -> None:
+    """Sentences are as wide as the terminal, severities are coloured; what a finding says can act on no terminal."""
+    finding = replace(_finding("MG301", Severity.WARNING, 7), message="it keeps " + "tensors " * 20 + "\x1b[2J")
+    summary = Summary(device="cpu", ended="finished", findings=[finding])
+    text = render(summary, width=60, colours=True)
+    assert "\x1b[33mwarning" in text and text.count("\x1b") == 2
+    assert max(len(line.replace("\x1b[33m", "").replace("\x1b[0m", "")) for line in text.splitlines()) <= 60
+    assert "\x1b" not in render(summary, width=60)

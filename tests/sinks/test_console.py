@@ -18,7 +18,7 @@ def told(*findings: object) -> str:
 
 def test_a_finding_is_told_with_code_message_and_fix() -> None:
     """Two lines: what happened, and what to do."""
-    assert told(finding()) == "memguard MG999 scripted: it leaks\n  -> stop it\n"
+    assert told(finding()) == "memguard warning MG999 scripted: it leaks\n  Fix: stop it\n"
 
 
 def test_a_cause_is_told_once_and_again_when_it_becomes_worse() -> None:
