@@ -80,6 +80,8 @@ class SlowStats:
     """In use on the device by all processes."""
     process_used_bytes: int | None = None
     """In use on the device by this process, its CUDA context included."""
+    process_reserved_bytes: int | None = None
+    """Reserved by PyTorch's allocator while the driver was read: the rest of what is in use is outside of it."""
     other_processes: tuple[tuple[int, int | None], ...] | None = None
     """Other processes on the device: (pid, bytes or None where the driver hides it)."""
     host_rss_bytes: int | None = None

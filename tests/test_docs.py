@@ -83,14 +83,16 @@ def test_the_programs_of_a_page_run(
         with contextlib.suppress(memguard.MemGuardError):
             memguard.unwrap(names["model"])
     said = squeezed(capsys.readouterr().err)
-    for message in (code for code in blocks(page, "") if code.startswith("memguard MG") and page.stem != "README"):
+    for message in (
+        code for code in blocks(page, "") if code.startswith("memguard warning MG") and page.stem != "README"
+    ):
         assert squeezed(message) in said
 
 
 def test_the_message_on_the_front_page_is_one_that_is_said() -> None:
     """The README shows what getting-started shows, whose program says it."""
     shown, said = (
-        {squeezed(code) for code in blocks(page, "") if code.startswith("memguard MG")}
+        {squeezed(code) for code in blocks(page, "") if code.startswith("memguard warning MG")}
         for page in (ROOT / "README.md", ROOT / "docs" / "getting-started.md")
     )
     assert shown and shown <= said
@@ -115,7 +117,7 @@ def commands(page: Path) -> list[list[str]]:
     return [
         [word for word in shlex.split(line, comments=True)[1:] if not word.startswith("[")]
         for line in lines
-        if re.match(r"memguard [a-z]", line) and not line.startswith("memguard on ")
+        if re.match(r"memguard (?!on |info |warning |critical )[a-z]", line)
     ]
 
 

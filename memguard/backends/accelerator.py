@@ -48,6 +48,9 @@ class XpuBackend(CachingBackend):
             return {"device_total_bytes": total}
         return {"device_total_bytes": total, "device_used_bytes": total - free}
 
+    def _reserved_bytes(self, index: int) -> int:
+        return int(torch.xpu.memory_reserved(index))
+
     def _empty_cache(self) -> None:
         torch.xpu.empty_cache()
 

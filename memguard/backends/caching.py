@@ -106,7 +106,10 @@ class CachingBackend(Backend):
         slow = self._host.read_slow()
         if self._properties is None or self._unsupported:  # only `read` and `boundary` awake; this is another thread
             return slow
-        return replace(slow, **self._read_driver(self._index or 0))
+        index = self._index or 0
+        before = self._reserved_bytes(index)
+        known = self._read_driver(index)  # meanwhile the other thread may allocate, or flush the cache
+        return replace(slow, **known, process_reserved_bytes=max(before, self._reserved_bytes(index)))
 
     def install(self) -> None:
         """Makes peaks measurable from now on, or from when the device is initialised."""
@@ -140,6 +143,10 @@ class CachingBackend(Backend):
     @abstractmethod
     def _read_driver(self, index: int) -> dict[str, Any]:
         """The fields of SlowStats that this kind of device knows."""
+
+    @abstractmethod
+    def _reserved_bytes(self, index: int) -> int:
+        """Reserved by PyTorch's allocator now."""
 
     @abstractmethod
     def _empty_cache(self) -> None:

@@ -62,6 +62,9 @@ class CudaBackend(CachingBackend):
             "pinned_active_bytes": lent,
         }
 
+    def _reserved_bytes(self, index: int) -> int:
+        return int(torch.cuda.memory_reserved(index))
+
     def _empty_cache(self) -> None:
         torch.cuda.empty_cache()
 

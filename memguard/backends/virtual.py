@@ -169,7 +169,13 @@ class VirtualBackend(Backend):
         """Memory of the host, and of the virtual device, where nobody else is."""
         used = self._allocator.reserved_bytes
         slow = self._host.read_slow()
-        return replace(slow, device_total_bytes=self.total_bytes, device_used_bytes=used, process_used_bytes=used)
+        return replace(
+            slow,
+            device_total_bytes=self.total_bytes,
+            device_used_bytes=used,
+            process_used_bytes=used,
+            process_reserved_bytes=used,
+        )
 
     def empty_cache(self) -> int:
         """Gives the segments without a tensor back to the virtual driver."""

@@ -278,10 +278,14 @@ class LowHeadroom(Detector):
         )
 
     def _outside(self, record: BatchRecord, run: Run) -> int:
-        """What others and libraries hold: the driver's reading, less what this process may have held when it was taken.
+        """What others and libraries hold: the driver's reading, less what PyTorch had reserved when it was taken.
 
-        The reading is some batches old, and the cache may have been flushed since.
+        Where that is unknown, less the most that it may have had: the reading is some batches old, and the cache may
+        have been flushed since.
         """
+        slow = run.slow
+        if slow.device_used_bytes is not None and slow.process_reserved_bytes is not None:
+            return max(slow.device_used_bytes - slow.process_reserved_bytes, 0)
         if run.slow is not self._slow:
             self._slow, self._own, self._own_before = run.slow, 0, self._own
         self._own = max(self._own, record.reserved_peak_bytes or 0, record.reserved_bytes or 0)

@@ -114,7 +114,7 @@ def _headline(summary: Summary, ranks: int) -> str:
 
 def _counts(summary: Summary) -> Iterator[str]:
     for severity, word in ((Severity.CRITICAL, "critical finding"), (Severity.WARNING, "warning")):
-        count = sum(finding.severity is severity for finding in summary.findings)
+        count = len({finding.cause for finding in summary.findings if finding.severity is severity})
         if count:
             yield f"{count} {word}{'s' * (count > 1)}"
 

@@ -50,6 +50,7 @@ def xpu(monkeypatch):
         current_device=lambda: 1,
         get_device_properties=lambda index: SimpleNamespace(name=f"Fake {index}", total_memory=64 * MIB),
         mem_get_info=lambda index: (20 * MIB, 64 * MIB),
+        memory_reserved=lambda index: 8 * MIB,
         empty_cache=lambda: allocator.empty_cache(1),
     )
     monkeypatch.setattr(accelerator.torch, "xpu", fake)
@@ -72,7 +73,8 @@ def test_xpu_wakes_with_the_user_s_program(xpu):
     assert stats.num_device_alloc is None and stats.num_ooms is None
     assert backend.boundary().allocated_peak_bytes == 2 * MIB
     assert (backend.device, backend.name, backend.total_bytes) == ("xpu:1", "Fake 1", 64 * MIB)
-    assert backend.read_slow().device_used_bytes == 44 * MIB
+    slow = backend.read_slow()
+    assert (slow.device_used_bytes, slow.process_reserved_bytes) == (44 * MIB, 8 * MIB)
     assert backend.empty_cache() == 6 * MIB
     backend.remove()
 

@@ -372,3 +372,14 @@ def test_a_reading_older_than_a_flush_of_the_cache_is_not_the_memory_of_others()
     assert judge(LowHeadroom(), *before, *after) == []
     (found,) = judge(LowHeadroom(), *after)
     assert "224 MiB of 24.0 GiB are left (11.8 GiB belong to others" in found.message
+
+
+def test_a_reading_of_the_driver_is_compared_with_what_pytorch_had_reserved_then() -> None:
+    """An old reading of a full device, all its own, is no memory of others once the cache is flushed."""
+    flushed = {"allocated_peak_bytes": 6 * GIB, "reserved_bytes": 6 * GIB, "device_used_bytes": 23 * GIB}
+    records = [record(i, reserved_peak_bytes=6 * GIB, **flushed) for i in range(10)]
+    own = run_of(slow=SlowStats(device_used_bytes=23 * GIB, process_reserved_bytes=22 * GIB))
+    assert judge(LowHeadroom(), *records, run=own) == []
+    others = run_of(slow=SlowStats(device_used_bytes=23 * GIB, process_reserved_bytes=5 * GIB))
+    (found,) = judge(LowHeadroom(), *records, run=others)
+    assert "18.0 GiB belong to others" in found.message

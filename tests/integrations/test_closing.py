@@ -52,7 +52,7 @@ def test_rank_0_tells_the_worst_of_all_ranks(tmp_path: Path) -> None:
     assert summary.findings == []
     text = closing_text(read_launch({"RANK": "0", "WORLD_SIZE": "3"}), summary)
     assert text is not None
-    assert "to look at, the worst on rank 1." in text.splitlines()[0]
+    assert "1 warning, the worst on rank 1." in text.splitlines()[0]
     assert "MG101 retained-graph [rank 1]" in text
     assert sorted((each.code, each.rank) for each in summary.findings) == [("MG101", 1), ("MG603", 1)]
 
