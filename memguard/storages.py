@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from types import MemberDescriptorType
 from typing import Any, final
 
 import torch
@@ -17,13 +18,57 @@ MOST_OWNED = 100_000
 """Parameters and buffers that are told from other tensors: half a second of work. Large models have 20,000."""
 
 
+unheard: Any = torch._C.DisableTorchFunction  # private; checked in torch 2.4 and 2.13
+"""A context in which no ``__torch_function__``, of a class or of a mode, hears what is read of a tensor."""
+
+untyped_storage = torch._C.TensorBase.untyped_storage
+"""Reads a tensor's storage, whatever its class has under that name."""
+_WAITING: type = nn.parameter.UninitializedTensorMixin  # type: ignore[attr-defined]
+_PLAIN_DISPATCH = torch.Tensor.__torch_dispatch__
+
+
+def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """The storage that a tensor has in memory.
+
+    None where it has none that tells its size: a sparse or nested tensor, a wrapper of functorch or of the user's, one
+    on the meta device, a fake one, a parameter that waits for its shape. Of a DTensor it is that of its local part.
+    To be asked `unheard`.
+    """
+    kind = type(tensor)
+    is_plain = kind is torch.Tensor or kind is nn.Parameter
+    try:
+        if tensor.is_nested or (is_plain and tensor.is_meta):
+            return None
+        storage = untyped_storage(tensor)
+    except (NotImplementedError, RuntimeError, AttributeError):
+        return None
+    if is_plain:
+        return storage
+    if issubclass(kind, _WAITING) or storage.device.type == "meta":
+        return None
+    if not dispatches_itself(kind) or _has_memory(storage):
+        return storage
+    local = getattr(kind, "_local_tensor", None)  # a slot of DTensor; private, checked in torch 2.13
+    return storage_of(local.__get__(tensor)) if type(local) is MemberDescriptorType else None
+
+
+def dispatches_itself(kind: type) -> bool:
+    """Whether a class of tensors brings its own ``__torch_dispatch__``, as wrappers of other tensors do."""
+    return kind.__torch_dispatch__ is not _PLAIN_DISPATCH  # type: ignore[attr-defined]
+
+
+def _has_memory(storage: torch.UntypedStorage) -> bool:
+    """Whether a storage lies anywhere; that of a wrapper does not."""
+    try:
+        return storage.data_ptr() != 0
+    except RuntimeError:
+        return False
+
+
 def storage_key(tensor: torch.Tensor) -> tuple[int, int] | None:
     """What tells one storage from another while it lives, and its size in bytes; None where a tensor has none."""
-    try:
-        storage = tensor.untyped_storage()
-        return storage._cdata, storage.nbytes()
-    except (NotImplementedError, RuntimeError, AttributeError):  # functorch, sparse, meta wrappers
-        return None
+    storage = storage_of(tensor)
+    return None if storage is None else (storage._cdata, storage.nbytes())
 
 
 def storages_of(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
@@ -62,7 +107,7 @@ def users_of(tensor: torch.Tensor) -> int | None:
 def _count(tensor: torch.Tensor) -> int | None:
     """References to a storage; how many a single tensor has depends on torch's version (checked in 2.4 and 2.13)."""
     count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
-    return count(tensor.untyped_storage()._cdata) if count is not None else None
+    return count(untyped_storage(tensor)._cdata) if count is not None else None
 
 
 @final

@@ -18,7 +18,9 @@ from torch.multiprocessing.reductions import shared_cache  # private; checked in
 
 from memguard.allocator import CachingAllocator
 from memguard.backends.step_trace import StepTrace
+from memguard.heap.tensors import is_tensor
 from memguard.postmortem.scene import Event
+from memguard.storages import dispatches_itself, storage_of, untyped_storage
 
 _SPARSE_PARTS: dict[torch.layout, tuple[str, ...]] = {
     torch.sparse_coo: ("_indices", "_values"),
@@ -28,7 +30,8 @@ _SPARSE_PARTS: dict[torch.layout, tuple[str, ...]] = {
     torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
 }
 
-_PLAIN_DISPATCH = torch.Tensor.__torch_dispatch__
+
+_BASE: Any = torch._C.TensorBase
 
 
 class _StorageRef(weakref.ref[torch.UntypedStorage]):
@@ -82,17 +85,17 @@ class Storages:
         """
         if isinstance(value, torch.Tensor):
             try:
-                storage = value.untyped_storage()
+                storage = untyped_storage(value)
             except (NotImplementedError, RuntimeError):
                 self._see_parts(value)
                 return
             known = self._live.get(id(storage))
             nbytes = storage.nbytes()
             if known is None:
-                if nbytes and value.device.type == "cpu" and not dispatches_itself(type(value)):
-                    self._add(storage, nbytes, value.shape)
+                if nbytes and storage.device.type == "cpu" and not dispatches_itself(type(value)):
+                    self._add(storage, nbytes, _shape_of(value))
             elif known.nbytes != nbytes:
-                self._resize(known, nbytes, value.shape)
+                self._resize(known, nbytes, _shape_of(value))
         elif isinstance(value, (list, tuple)):
             for item in value:
                 self.see(item)
@@ -119,16 +122,17 @@ class Storages:
             OutOfMemory: They do not fit.
         """
         wrapped = getattr(type(tensor), "__tensor_flatten__", None)
-        if wrapped is not None:
+        if wrapped is not None and is_tensor(tensor):
             for name in wrapped(tensor)[0]:
                 if isinstance(part := getattr(tensor, name), torch.Tensor):  # a DTensor names its mesh too
                     self.see_whole(part)
         elif not dispatches_itself(type(tensor)):
             self.see(tensor)
-        elif _holds_memory(tensor):
-            self.resized(tensor.untyped_storage())
-        if _is_leaf(tensor) and tensor.grad is not None:
-            self.see_whole(tensor.grad)
+        elif (storage := storage_of(tensor)) is not None:
+            self.resized(storage)
+        gradient = _gradient_of(tensor)
+        if gradient is not None:
+            self.see_whole(gradient)
 
     def resized(self, storage: torch.UntypedStorage) -> None:
         """Follows a storage whose size was changed outside any operator.
@@ -205,23 +209,20 @@ class Storages:
         self.trace.freed(address)
 
 
-def dispatches_itself(kind: type) -> bool:
-    """Whether a class of tensors brings its own ``__torch_dispatch__``, as wrappers of other tensors do."""
-    return kind.__torch_dispatch__ is not _PLAIN_DISPATCH  # type: ignore[attr-defined]
-
-
-def _is_leaf(tensor: torch.Tensor) -> bool:
-    """Whether a tensor may carry a gradient; FSDP's views of its flat parameter cannot even be asked."""
+def _gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The gradient of a leaf, read past its class; FSDP's views of its flat parameter cannot even be asked."""
     try:
-        return tensor.is_leaf
+        if _BASE.is_leaf.__get__(tensor):
+            gradient: torch.Tensor | None = _BASE.grad.__get__(tensor)
+            return gradient
     except RuntimeError:
-        return False
+        pass
+    return None
 
 
-def _holds_memory(tensor: torch.Tensor) -> bool:
-    """Whether a tensor with a dispatch of its own has memory of its own, and does not only wrap others."""
+def _shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """A tensor's shape, read past its class; a nested one has none."""
     try:
-        storage = tensor.untyped_storage()
-        return storage.device.type != "meta" and storage.data_ptr() != 0  # torch warns of a fake tensor's pointer
-    except RuntimeError:  # a wrapper without a storage
-        return False
+        return tuple(_BASE.shape.__get__(tensor))
+    except RuntimeError:
+        return ()

@@ -22,6 +22,7 @@ from memguard.backends.virtual_history import History
 from memguard.backends.virtual_mode import VirtualMode
 from memguard.backends.virtual_resize import StorageResizes
 from memguard.stats import MemoryStats, SlowStats
+from memguard.storages import unheard
 from memguard.units import GIB, MIB
 
 logger = logging.getLogger("memguard")
@@ -93,7 +94,7 @@ class VirtualBackend(Backend):
         if self._mode is not None:
             return
         try:
-            with torch._C.DisableTorchFunction():
+            with unheard():
                 self._storages.see_existing()
         except OutOfMemory as error:
             text = str(error)

@@ -15,8 +15,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memguard.allocator import OutOfMemory
-from memguard.backends.storages import Storages, dispatches_itself
+from memguard.backends.storages import Storages
 from memguard.forks import process
+from memguard.storages import dispatches_itself, unheard
 
 logger = logging.getLogger("memguard")
 
@@ -113,7 +114,7 @@ class VirtualMode(TorchDispatchMode):
     def _see(self, values: Any, more: dict[str, Any] | None) -> str | None:
         """Shows values to the storages; the text of the failure if there is no room for them."""
         try:
-            with torch._C.DisableTorchFunction():
+            with unheard():
                 self._storages.see(values)
                 if more:
                     for value in more.values():

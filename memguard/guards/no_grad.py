@@ -23,9 +23,11 @@ from torch.overrides import TorchFunctionMode
 from memguard.allowing import GRAD, allowed
 from memguard.guards.differentiates import differentiates
 from memguard.guards.wanted import Place, whither
+from memguard.heap.tensors import is_tensor_class
 from memguard.hidden_hooks import without_number
 from memguard.module_parts import parameters_of
 from memguard.source.fate import Fate
+from memguard.storages import unheard
 
 MOST_STORED = 4
 """Graphs that are watched at a place from where an output may go anywhere, while the program could still use them."""
@@ -116,7 +118,7 @@ class NoGradGuard:
             return Decision.LEAVE
         if self._inside is None:
             self._inside = differentiates(model)
-        if self._inside or _asks_for_grad(args):
+        if self._inside or asks_for_grad(args):
             return Decision.LEAVE
         fate, self._place = whither()
         if fate is Fate.BACKWARD or (fate is Fate.ESCAPES and not self._several and self._may_be_wanted(self._place)):
@@ -212,10 +214,16 @@ def _wishes_grad(func: Any, args: Any, kwargs: Any) -> bool:
     return func is torch.Tensor.backward
 
 
+def asks_for_grad(values: Iterable[Any]) -> bool:
+    """Whether any tensor in a forward's arguments requires grad."""
+    with unheard():
+        return _asks_for_grad(values)
+
+
 def _asks_for_grad(values: Iterable[Any], depth: int = 3) -> bool:
     for value in values:
         kind = type(value)
-        if issubclass(kind, torch.Tensor):
+        if is_tensor_class(kind):
             if value.requires_grad:
                 return True
         elif depth and kind in (tuple, list):
@@ -250,11 +258,19 @@ def watch_graph(output: object, *, used: Callable[[], None], died: Callable[[], 
         Whether there was any graph.
     """
     fate = _Fate(used, died)
-    nodes = [tensor.grad_fn for tensor in tensors_of(output) if tensor.grad_fn is not None]
+    nodes = graphs_of(output)
     for node in nodes:
         without_number(node.register_prehook, fate.use)
         cast("dict[str, object]", node.metadata)[_KEY] = fate
     return bool(nodes)
+
+
+def graphs_of(output: object) -> list[Any]:
+    """The last nodes of the graphs of an output's tensors."""
+    if type(output) is torch.Tensor:
+        return [] if output.grad_fn is None else [output.grad_fn]
+    with unheard():
+        return [node for tensor in tensors_of(output) if (node := tensor.grad_fn) is not None]
 
 
 def tensors_of(output: object, depth: int = 3) -> list[torch.Tensor]:
@@ -268,7 +284,7 @@ def _collect(value: object, depth: int, found: list[torch.Tensor]) -> None:
     if len(found) >= 16:
         return
     kind = type(value)
-    if issubclass(kind, torch.Tensor):
+    if is_tensor_class(kind):
         found.append(cast("torch.Tensor", value))
     elif depth and issubclass(kind, (tuple, list)):
         for item in cast("list[object]", value)[:16]:

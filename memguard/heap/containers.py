@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from memguard.heap.attributes import attributes_of, mro_of, namespace_of
+from memguard.heap.tensors import is_tensor
 
 FULL, SAMPLE = 64, 4
 """Containers of up to FULL elements are read whole, of longer ones SAMPLE from the front, the middle and the end."""
@@ -164,7 +165,7 @@ def tensors_in(value: Any, depth: int = 6, *, most: int = MAX_TENSORS) -> Iterab
         depth: Levels that are entered.
         most: Tensors after which it ends.
     """
-    return (value,) if issubclass(type(value), torch.Tensor) else _nested(value, depth, [most, MAX_ELEMENTS])
+    return (value,) if is_tensor(value) else _nested(value, depth, [most, MAX_ELEMENTS])
 
 
 def _nested(value: Any, depth: int, left: list[int]) -> Iterator[torch.Tensor]:
@@ -174,7 +175,7 @@ def _nested(value: Any, depth: int, left: list[int]) -> Iterator[torch.Tensor]:
         left[1] -= 1
         if left[1] < 0:
             return
-        if not issubclass(type(item), torch.Tensor):
+        if not is_tensor(item):
             yield from _nested(item, depth - 1, left)
         elif left[0] > 0:
             left[0] -= 1

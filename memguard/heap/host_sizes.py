@@ -19,7 +19,8 @@ import torch
 
 from memguard.heap.attributes import attributes_of, is_numpy_array
 from memguard.heap.containers import CONTAINERS, elements_of
-from memguard.storages import storage_key
+from memguard.heap.tensors import is_tensor_class
+from memguard.storages import storage_key, storage_of
 
 MAX_OBJECTS = 5_000
 """Objects that are looked at for one estimate."""
@@ -76,7 +77,8 @@ def is_from_worker(value: object, depth: int = 3) -> bool:
     """Whether a tensor in it lies in shared memory, as those that DataLoader workers hand over."""
     kind = type(value)
     if kind is torch.Tensor:
-        return value.device.type == "cpu" and value.is_shared()  # type: ignore[attr-defined,no-any-return]
+        storage = storage_of(value)  # type: ignore[arg-type]
+        return storage is not None and storage.device.type == "cpu" and storage.is_shared()
     if depth == 0:
         return False
     if is_numpy_array(kind):  # tensor.numpy() keeps the tensor
@@ -99,7 +101,7 @@ class _Estimate:
         self._looked_at += 1
         self._seen.add(id(value))
         if issubclass(kind, torch.Tensor):
-            key = storage_key(value) if value.device.type == "cpu" else None
+            key = storage_key(value) if is_tensor_class(kind) and value.device.type == "cpu" else None
             if key is None or key[0] in self._seen:
                 return HostSize(objects=1)
             self._seen.add(key[0])

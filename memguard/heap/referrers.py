@@ -10,6 +10,7 @@ from itertools import islice
 import torch
 
 from memguard.heap.containers import elements_of
+from memguard.heap.tensors import is_tensor
 from memguard.storages import users_of
 
 MAX_PARTS = 256
@@ -32,7 +33,7 @@ def is_held_elsewhere(value: object, variables: Mapping[str, object], others: Se
         if type(part) is torch.Tensor:
             if part._base is not None or (users_of(part) or 1) > 1:
                 return True
-        elif issubclass(type(part), torch.Tensor):
+        elif is_tensor(part):
             return True
         else:
             parts += islice(elements_of(part), MAX_PARTS + 1)

@@ -13,6 +13,7 @@ import torch
 from memguard.heap.children import ChildReader, Via
 from memguard.heap.containers import FULL, all_of, container_of, length_of, tensors_in
 from memguard.heap.roots import roots_of
+from memguard.heap.tensors import is_tensor
 from memguard.heap.walk import MAX_OBJECTS, Link, Walk
 from memguard.storages import storage_key
 
@@ -34,6 +35,8 @@ class ContainerSize:
     bytes: int
     """Of the storages below it, each once; scaled up where a long container was sampled. A part of a tensor that is
     there under another name brings none."""
+    repeated: int = 0
+    """Elements that are tensors which it holds already."""
 
 
 @final
@@ -62,7 +65,7 @@ class HeapSnapshot:
         self.tensors = tensors
 
         def meet(link: Link) -> None:  # no method: the walk would hold the snapshot, and a cycle all that was met
-            if issubclass(type(link.value), torch.Tensor):
+            if is_tensor(link.value):
                 tensors.append(link)
 
         self._walk = Walk(meet, reader=reader, max_objects=max_objects)
@@ -134,8 +137,8 @@ class HeapSnapshot:
             ignore: Keys of storages that live anyway, like the weights.
         """
         bytes_below: dict[int, int] = {}
-        met: dict[int, set[int]] = {}
-        """Of each container the elements that lead to tensors, and below each the storages that are counted."""
+        met: dict[int, dict[int, int]] = {}
+        """Of each container the elements that lead to tensors: their identities by where they are."""
         counted: set[tuple[int, int]] = set()
         keys = [storage_key(leaf.value) for leaf in self.tensors]
         parts = [key is not None and _is_part(leaf.value, key[1]) for leaf, key in zip(self.tensors, keys, strict=True)]
@@ -147,7 +150,7 @@ class HeapSnapshot:
                 number = id(link.value)
                 if container_of(type(link.value)) is None:
                     continue
-                met.setdefault(number, set()).add(id(element.value))
+                met.setdefault(number, {})[element.index] = id(element.value)
                 if key is None or key[0] in ignore or (is_part and key[0] in whole):
                     continue
                 if (number, key[0]) not in counted:
@@ -156,9 +159,13 @@ class HeapSnapshot:
         for link in self.links:
             if container_of(type(link.value)) is not None:
                 length, size = length_of(link.value), bytes_below.get(id(link.value), 0)
-                elements = len(met.get(id(link.value), ()))
-                scale = length / elements if 0 < elements < length else 1
-                yield link, ContainerSize(length, int(size * scale))
+                elements = met.get(id(link.value), {})
+                repeated = len(elements) - len(set(elements.values()))
+                if length > FULL and elements:  # a sample; where half of it repeats, so does the rest
+                    scale = length / len(elements)
+                    repeats = 2 * repeated >= len(elements)
+                    size, repeated = int(size if repeats else size * scale), int(repeated * scale if repeats else 0)
+                yield link, ContainerSize(length, size, repeated)
 
 
 def long_containers(links: Iterable[Link]) -> list[Link]:

@@ -21,6 +21,7 @@ from memguard.heap.children import ChildReader, Held, Scope, Via
 from memguard.heap.containers import container_of, length_of, newest_of
 from memguard.heap.host_sizes import is_large_text
 from memguard.heap.roots import Root, RootFinder, is_user_module_name
+from memguard.heap.tensors import is_tensor_class
 
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 6
@@ -199,7 +200,7 @@ class Walk:
                 link.start = index
                 return False
             depth = link.depth + (via is not Via.PART)
-            if issubclass(kind, torch.Tensor):
+            if is_tensor_class(kind):
                 self.on_meet(Link(value, via, key, link, depth, index=index))
             elif id(value) in seen:
                 if self._names and via is not Via.PART:

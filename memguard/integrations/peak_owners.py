@@ -10,6 +10,7 @@ from memguard.probes.interface import Watch
 from memguard.probes.owners import count_owners
 from memguard.recorder import Recorder
 from memguard.stats import BatchRecord
+from memguard.storages import unheard
 
 _HIGHER = 20  # the next count is for a peak that is higher by one part in so many
 
@@ -36,12 +37,13 @@ class PeakOwners:
             return
         self._worth_bytes = peak_bytes + peak_bytes // _HIGHER
         kind = self._backend.device.partition(":")[0]
-        owners = count_owners(
-            self._watch.models,
-            self._watch.optimizers,
-            allocated_bytes=peak_bytes,
-            device_type=kind if kind in ("cuda", "xpu", "mps") else None,
-        )
+        with unheard():
+            owners = count_owners(
+                self._watch.models,
+                self._watch.optimizers,
+                allocated_bytes=peak_bytes,
+                device_type=kind if kind in ("cuda", "xpu", "mps") else None,
+            )
         self._recorder.line("owners", {"batch": highest.batch, **owners.to_json()})
 
 

@@ -38,6 +38,7 @@ from memguard.probes.interface import EVENTS, Probe, Watch
 from memguard.probes.pace import FIRST_BATCHES, MAX_INTERVAL, Pace
 from memguard.probes.transforms import functorch_stack, in_transform, tracing_state
 from memguard.stats import BatchRecord, Stage
+from memguard.storages import unheard
 
 _log = logging.getLogger("memguard")
 _TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked up through its metaclass
@@ -304,11 +305,12 @@ class Probes:
         if get_ident() != self._thread or process.pid != self._pid:
             return
         began = perf_counter()
-        for probe, listener in listeners:
-            try:
-                listener(*args)
-            except Exception as error:
-                self._switch_off(probe, error)
+        with unheard():
+            for probe, listener in listeners:
+                try:
+                    listener(*args)
+                except Exception as error:
+                    self._switch_off(probe, error)
         self.seconds += perf_counter() - began
 
     def _wire(self, *events: str) -> None:

@@ -10,7 +10,8 @@ from torch import nn
 
 from memguard.autograd.graph import saved_storages
 from memguard.heap.containers import tensors_in
-from memguard.storages import owned_storages
+from memguard.heap.tensors import is_tensor
+from memguard.storages import owned_storages, storage_of
 
 
 def graph_bytes(module: nn.Module, output: object) -> int | None:
@@ -28,12 +29,8 @@ def large_storages(output: object, least_bytes: int) -> list[tuple[torch.Untyped
     """The storages of an output from some size on, with their bytes."""
     found = []
     for tensor in (output,) if type(output) is torch.Tensor else tensors_in(output):
-        try:
-            storage = tensor.untyped_storage()
-            nbytes = storage.nbytes()
-        except (NotImplementedError, RuntimeError):
-            continue  # it has none: a wrapper of functorch, a sparse tensor
-        if nbytes >= least_bytes:
+        storage = storage_of(tensor)
+        if storage is not None and (nbytes := storage.nbytes()) >= least_bytes:
             found.append((storage, nbytes))
     return found
 
@@ -42,13 +39,9 @@ def first_large_storage(inputs: tuple[object, ...], least_bytes: int) -> tuple[t
     """The first of those of a forward's inputs."""
     values: Iterable[Any] = inputs if inputs and type(inputs[0]) is torch.Tensor else tensors_in(inputs)
     for tensor in values:
-        if not issubclass(type(tensor), torch.Tensor):
+        if not is_tensor(tensor):
             return next(iter(large_storages(inputs, least_bytes)), None)  # a nest after what is little
-        try:
-            storage = tensor.untyped_storage()
-            nbytes = storage.nbytes()
-        except (NotImplementedError, RuntimeError):
-            continue
-        if nbytes >= least_bytes:
+        storage = storage_of(tensor)
+        if storage is not None and (nbytes := storage.nbytes()) >= least_bytes:
             return storage, nbytes
     return None

@@ -6,6 +6,9 @@ from typing import Any
 
 import torch
 
+from memguard.heap.tensors import is_tensor_class
+from memguard.storages import unheard
+
 MAX_ENTRIES = 16
 MAX_DEPTH = 4
 
@@ -33,7 +36,8 @@ def describe_shapes(inputs: object) -> tuple[Entry, ...]:
             _last = key, known
             return known
     found: list[Entry] = []
-    _collect("", inputs, MAX_DEPTH, found)
+    with unheard():
+        _collect("", inputs, MAX_DEPTH, found)
     described = tuple(found)
     if key is not None:
         if len(_known) >= _MOST:
@@ -91,7 +95,7 @@ def _collect(name: str, value: Any, depth: int, found: list[Entry]) -> None:
     if len(found) >= MAX_ENTRIES:
         return
     kind = type(value)
-    if issubclass(kind, torch.Tensor):
+    if is_tensor_class(kind):
         try:
             found.append((name, tuple(value.shape), _names.get(value.dtype) or _name(value.dtype)))
         except (RuntimeError, TypeError):

@@ -29,6 +29,7 @@ from memguard.probes.oom.errors import no_engine_in, oom_in
 from memguard.probes.oom.wording import requested_bytes
 from memguard.report.postmortem_text import render_markdown, render_short
 from memguard.stats import BatchRecord
+from memguard.storages import unheard
 
 if TYPE_CHECKING:
     from memguard.integrations.session import Session
@@ -222,16 +223,17 @@ class OomWatch:
                 return
             session.disturb()
             batch = session.recorder.batch
-            self._pending = draw(
-                session,
-                self._view if self._view is not None else view_of(session.backend),
-                error,
-                requested_bytes=requested,
-                free_bytes=free,
-                is_recent=lambda model: batch - self._called.get(id(model), -2) <= 1,
-                forwards=self._forwards,
-                traced_since=self._window.since,
-            )
+            with unheard():
+                self._pending = draw(
+                    session,
+                    self._view if self._view is not None else view_of(session.backend),
+                    error,
+                    requested_bytes=requested,
+                    free_bytes=free,
+                    is_recent=lambda model: batch - self._called.get(id(model), -2) <= 1,
+                    forwards=self._forwards,
+                    traced_since=self._window.since,
+                )
             if session.peers is not None:
                 session.peers.announce(self._pending.scene.batch)
         except Exception as problem:

@@ -26,6 +26,7 @@ from torch import nn
 from memguard.facts import NOWHERE, Place
 from memguard.heap.attributes import attributes_of, is_user_class, mro_of, namespace_of
 from memguard.heap.frames import is_user_file
+from memguard.heap.tensors import is_tensor
 from memguard.probes.cycles.components import circular_parts, opens, reached_from
 from memguard.probes.cycles.plain_circles import is_plain, keys_of, name_circle
 from memguard.source.circles import CALLS, STORES, find_attribute_closing
@@ -93,7 +94,7 @@ def find_circle(garbage: list[Any]) -> Circle | None:
         if steps > 0:
             reached = reached_from(part, edges, steps)
             steps -= len(reached)
-            group.storages.update(storages_of(o for i in reached if issubclass(type(o := objects[i]), torch.Tensor)))
+            group.storages.update(storages_of(o for i in reached if is_tensor(o := objects[i])))
     best = max(groups.values(), key=_worth, default=None)
     bare = max(plain.values(), key=_worth, default=None)
     if bare is not None and _worth(bare) > ((0, math.inf) if best is None else _worth(best)):

@@ -11,6 +11,7 @@ import torch
 
 from memguard.facts import NOWHERE, Fact, FreedByCollector, FunctionContextHolds, Place
 from memguard.heap.frames import is_user_file, read_locals
+from memguard.heap.tensors import is_tensor
 from memguard.probes.cycles.circles import Circle, find_circle
 from memguard.probes.cycles.on_collection import OnCollection
 from memguard.probes.graphs.contexts import function_of, kept_by, place_of_context
@@ -172,7 +173,7 @@ def look_at_garbage() -> Garbage | None:
 
 def _describe(garbage: list[Any]) -> Garbage:
     found = Garbage()
-    tensors = [obj for obj in garbage if issubclass(type(obj), torch.Tensor)]
+    tensors = [obj for obj in garbage if is_tensor(obj)]
     found.bytes = sum(storages_of(tensors).values())
     numbers = {id(tensor) for tensor in tensors}
     best = 2

@@ -17,6 +17,7 @@ from memguard.facts import Place
 from memguard.heap.attributes import attributes_of, is_user_class
 from memguard.heap.frames import read_locals
 from memguard.heap.roots import submodules_of
+from memguard.heap.tensors import is_tensor
 from memguard.source.expressions import Chain
 from memguard.source.states import is_blended_state, is_made_by_part, is_read_first
 from memguard.source.states import is_fed_back as feeds_itself
@@ -41,7 +42,7 @@ def is_own_memory(place: Place, models: Iterable[nn.Module], frames: Iterable[Fr
         attributes = attributes_of(one)
         buffers = attributes.get("_buffers")
         value: Any = attributes.get(name, dict.get(buffers, name) if isinstance(buffers, dict) else None)
-        if issubclass(type(value), torch.Tensor):
+        if is_tensor(value):
             if not _has_several(value):
                 return False  # an average rather than a memory
             is_read = issubclass(type(one), nn.Module) and is_read_first(place.file, place.line, name)
@@ -55,7 +56,7 @@ def _is_tensor_of(frames: Iterable[FrameType], file: str, name: str) -> bool:
     """Whether a function of a file has more than a number in a variable: of one, an average is only shown."""
     here = (frame for frame in frames if frame.f_code.co_filename == file)
     values: Iterator[Any] = (read_locals(frame).get(name) for frame in here)
-    return any(issubclass(type(value), torch.Tensor) and _has_several(value) for value in values)
+    return any(is_tensor(value) and _has_several(value) for value in values)
 
 
 def _has_several(tensor: torch.Tensor) -> bool:

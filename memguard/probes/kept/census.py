@@ -93,7 +93,8 @@ def find_growth(
         longer = now.length - before.get(id(link.value), now.length)
         if longer < elements or longer <= 0 or innermost(link).via not in NAMES:
             continue
-        grown = now.bytes * longer // now.length
+        fresh = max(longer - now.repeated, 0)
+        grown = now.bytes * fresh // max(now.length - now.repeated, 1)
         copies = copied(newest_of(link.value)) * longer
         if copies > 2 * grown:
             grown, called[id(link)] = copies, copies // longer
@@ -101,7 +102,7 @@ def find_growth(
             element = newest_of(link.value)
             weight, from_worker = host_size(element), is_from_worker(element)
             newest[id(link)] = weight.bytes, from_worker
-            light = grown < nbytes and weight.bytes * longer < host_bytes
+            light = grown < nbytes and weight.bytes * fresh < host_bytes
             if light and not from_worker and not weight.unknown:
                 continue
         elif grown < nbytes:

@@ -16,6 +16,7 @@ from memguard.facts import CheckpointKept, Fact, ModelCopies, Place
 from memguard.heap.attributes import attributes_of, is_user_class
 from memguard.heap.containers import container_of, length_of, tensors_in
 from memguard.heap.roots import submodules_of
+from memguard.heap.tensors import is_stored, is_tensor_class
 from memguard.heap.walk import Link
 from memguard.module_parts import gradients_of
 from memguard.probes.naming.capacities import capacity_of, outgrew
@@ -154,7 +155,7 @@ def _module_in(value: Any, depth: int) -> torch.nn.Module | None:
     kind = type(value)
     if issubclass(kind, torch.nn.Module):
         return value  # type: ignore[no-any-return]
-    if not depth or issubclass(kind, torch.Tensor):
+    if not depth or is_tensor_class(kind):
         return None
     if issubclass(kind, dict):
         parts: Iterable[Any] = dict.values(value)
@@ -242,7 +243,7 @@ def _of_module(module: object) -> Iterator[torch.Tensor]:
     for part in submodules_of(module, set()):
         parameters = attributes_of(part).get("_parameters")
         for tensor in list(dict.values(parameters)) if isinstance(parameters, dict) else ():
-            if issubclass(type(tensor), torch.Tensor):
+            if is_stored(tensor):
                 yield tensor
 
 
@@ -252,7 +253,7 @@ def _tensors_of(obj: Any, watched: set[int]) -> list[torch.Tensor]:
         return [] if id(obj) in watched else list(_of_module(obj))
     if issubclass(type(obj), (dict, list)):
         values = list(dict.values(obj) if issubclass(type(obj), dict) else list.__iter__(obj))[:MAX_TENSORS]
-        return [value for value in values if issubclass(type(value), torch.Tensor)]
+        return [value for value in values if is_stored(value)]
     return []
 
 

@@ -18,6 +18,7 @@ from memguard.heap.children import Via
 from memguard.heap.containers import container_of, elements_of, length_of, unwrapped
 from memguard.heap.history import MIN_GROWTH, HeapHistory, ObjectGrowth, is_plain, telling_element
 from memguard.heap.host_sizes import block_of, is_from_worker, size_of
+from memguard.heap.tensors import is_tensor, is_tensor_class
 from memguard.heap.walk import Link
 from memguard.storages import storage_key, storages_of
 
@@ -75,7 +76,7 @@ class Screening:
         """One object that a walk meets."""
         value = link.value
         kind = type(value)
-        if issubclass(kind, torch.Tensor):
+        if is_tensor_class(kind):
             self._meet_tensor(value, link)
         elif issubclass(kind, nn.Module):
             self._meet_module(value, link)
@@ -136,7 +137,7 @@ class Screening:
         if (length >= MIN_HANDED or is_much) and is_from_worker(newest):
             self._handed.add(id(link.value))
         if issubclass(type(value), (list, dict)):
-            sample = [one for one in islice(elements_of(value), 4) if issubclass(type(one), torch.Tensor)]
+            sample = [one for one in islice(elements_of(value), 4) if is_tensor(one)]
             if sample:
                 times = STATE_TIMES if _is_state(value) else 1
                 self._lists[link.path] = (times * length, list(storages_of(sample)))
@@ -144,7 +145,7 @@ class Screening:
 
 def _tensors_in(registered: object) -> list[torch.Tensor]:
     values: Iterable[Any] = dict.values(registered) if issubclass(type(registered), dict) else ()  # type: ignore[arg-type]
-    return [value for value in values if issubclass(type(value), torch.Tensor)]
+    return [value for value in values if is_tensor(value)]
 
 
 def _is_state(value: Any) -> bool:

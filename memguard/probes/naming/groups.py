@@ -9,6 +9,7 @@ from typing import final
 import torch
 
 from memguard.heap.children import Scope, Via
+from memguard.heap.tensors import is_tensor
 from memguard.heap.walk import Link
 from memguard.probes.naming.callers import Feeding
 from memguard.probes.naming.names import growing, innermost
@@ -44,7 +45,7 @@ def grouped(found: Iterable[tuple[Link, int]]) -> list[Group]:
         if key not in groups:
             groups[key] = Group(innermost(growing(leaf)))
         groups[key].leaves.append(leaf)
-        storage = storage_key(leaf.value) if issubclass(type(leaf.value), torch.Tensor) else None
+        storage = storage_key(leaf.value) if is_tensor(leaf.value) else None
         if storage is not None:
             if (*key, storage) in counted:
                 continue

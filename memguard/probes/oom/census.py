@@ -15,9 +15,10 @@ from torch import nn
 
 from memguard.autograd.graph import SHOWS_SAVED, iter_nodes, leaves_of, saved_tensors
 from memguard.heap.containers import tensors_in
+from memguard.heap.tensors import is_tensor_class
 from memguard.module_parts import named_buffers_of, named_parameters_of
 from memguard.probes.oom.stack import Stack
-from memguard.storages import storage_key
+from memguard.storages import storage_key, untyped_storage
 
 TOP = 10
 ROWS = 2
@@ -73,7 +74,7 @@ class Census:
             return None
         if key[0] not in self.size:
             try:
-                address = tensor.untyped_storage().data_ptr()
+                address = untyped_storage(tensor).data_ptr()
             except RuntimeError:  # a storage without an address, as fake tensors have
                 return None
             self.size[key[0]] = self.block_of(address, key[1])
@@ -112,9 +113,8 @@ class Census:
 
 def collect(census: Census) -> None:
     """One pass over what the garbage collector knows, sorted by type; no object's own code runs."""
-    kinds: dict[type, list[Any] | None] = {}
+    kinds: dict[int, list[Any] | None] = {}  # by the class's id: to hash one may run the user's code
     wanted: tuple[tuple[type, list[Any]], ...] = (
-        (torch.Tensor, census.tensors),
         (nn.Module, census.modules),
         (torch.optim.Optimizer, census.optimizers),
         (BaseException, census.exceptions),
@@ -122,9 +122,12 @@ def collect(census: Census) -> None:
     for thing in gc.get_objects():
         kind = type(thing)
         try:
-            found = kinds[kind]
+            found = kinds[id(kind)]
         except KeyError:
-            found = kinds[kind] = next((into for base, into in wanted if issubclass(kind, base)), None)
+            found = census.tensors if is_tensor_class(kind) else None
+            kinds[id(kind)] = found = (
+                found if found is not None else next((into for base, into in wanted if issubclass(kind, base)), None)
+            )
         if found is not None:
             found.append(thing)
     census.tensors[:] = filter(_answers, census.tensors)

@@ -15,6 +15,7 @@ from memguard.heap.attributes import is_user_class
 from memguard.heap.containers import container_of, tensors_in
 from memguard.heap.frames import failed_frames, is_user_frame, read_locals
 from memguard.heap.sites import place_of
+from memguard.heap.tensors import is_tensor
 from memguard.postmortem.scene import HeldException, Hoard, TopLine
 from memguard.probes.oom.census import TOP, Census
 from memguard.probes.oom.stack import Stack
@@ -153,7 +154,7 @@ def _holder(census: Census, stack: Stack, error: BaseException) -> Place:
 
 
 def _tensors_of(value: Any) -> list[torch.Tensor]:
-    if issubclass(type(value), torch.Tensor):
+    if is_tensor(value):
         return [value]
     found: list[torch.Tensor] = []
     for item in items_of(value):

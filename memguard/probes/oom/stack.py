@@ -17,6 +17,7 @@ from memguard.facts import NOWHERE, Place
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import is_user_frame, read_locals
 from memguard.heap.sites import place_of
+from memguard.heap.tensors import is_tensor
 from memguard.source.fate import Fate, fate_of
 
 _CALLS = ("_wrapped_call_impl", "_call_impl")
@@ -100,7 +101,7 @@ def _read(stack: Stack) -> None:
             stack.phase = stack.phase or "backward"
             tensors: Any = read_locals(frame).get("tensors")
             for tensor in tensors if issubclass(type(tensors), (tuple, list)) else (tensors,):
-                if issubclass(type(tensor), torch.Tensor):
+                if is_tensor(tensor):
                     stack.losses.append(tensor)
 
 

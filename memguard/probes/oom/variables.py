@@ -128,7 +128,7 @@ class Feedback:
 def _attributes(name: str, value: object, place: Place) -> Iterator[Variable]:
     """Attributes of an instance of a class of the user's (or a module): ``self.losses``, ``model.history``."""
     kind = type(value)
-    library = str(kind.__module__).partition(".")[0]
+    library = str(type.__dict__["__module__"].__get__(kind)).partition(".")[0]
     if library in ("builtins", "torch", "types", "memguard", "lightning", "pytorch_lightning"):
         return
     if not issubclass(kind, (type, torch.Tensor)):

@@ -8,15 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-import torch
-
 from memguard.facts import Place
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import is_module_level, is_script, read_locals, user_frames
 from memguard.heap.referrers import is_held_elsewhere
+from memguard.heap.tensors import is_tensor
 from memguard.source.model import Sources
 from memguard.source.reads import read_local
-from memguard.storages import StorageRef, storage_key, storages_of
+from memguard.storages import StorageRef, storage_key, storage_of, storages_of
 
 _NESTS = (list, tuple, dict)
 
@@ -126,7 +125,7 @@ def hangs_on_others(
 
 def _storages(value: object, min_bytes: int, answers: Collection[tuple[int, int]]) -> dict[int, int]:
     """The storages that a variable holds as a large tensor, or as a model's answer without a graph: bytes by key."""
-    if issubclass(type(value), torch.Tensor) and isinstance(value, torch.Tensor):  # the first asks no object
+    if is_tensor(value):  # the first asks no object
         key = storage_key(value)
         return {key[0]: key[1]} if key is not None and key[1] >= min_bytes else {}
     if (id(value), id(type(value))) not in answers:  # to hash a class may run the user's code
@@ -148,13 +147,13 @@ def _of_nest(value: object, min_bytes: int) -> dict[int, int]:
 
 def _refs(value: object) -> Iterator[Any]:
     for tensor in tensors_in(value, 3):
-        if storage_key(tensor) is not None:
-            yield StorageRef(tensor.untyped_storage())
+        if (storage := storage_of(tensor)) is not None:
+            yield StorageRef(storage)
 
 
 def is_on_host(value: object) -> bool:
     """Whether it is a tensor in host memory."""
-    return issubclass(type(value), torch.Tensor) and isinstance(value, torch.Tensor) and value.device.type == "cpu"
+    return is_tensor(value) and value.device.type == "cpu"
 
 
 def _by_name(found: Iterable[LargeLocal]) -> Iterator[LargeLocal]:

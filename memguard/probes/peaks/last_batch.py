@@ -22,7 +22,7 @@ from memguard.probes.interface import Watch
 from memguard.probes.naming.holders import Survey
 from memguard.source.reads import is_left_unread, is_wanted
 from memguard.stats import Stage
-from memguard.storages import StorageRef, owned_storages, storage_key, storages_of
+from memguard.storages import StorageRef, owned_storages, storage_key, storages_of, untyped_storage
 
 ROUNDED = 512
 """An allocator's blocks are so many times a whole number of bytes."""
@@ -129,7 +129,7 @@ class LastBatch:
             else:
                 left = holder.kind == "attribute" and not is_wanted(found.functions, place)
             if left:
-                refs = [StorageRef(link.value.untyped_storage()) for link in links]
+                refs = [StorageRef(untyped_storage(link.value)) for link in links]
                 kept.append(_Kept(place, sum(storages.values()), refs))
         return kept
 

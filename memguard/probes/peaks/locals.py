@@ -17,6 +17,7 @@ from memguard.autograd.graph import saved_storages
 from memguard.facts import Fact, LargeLocals, PreviousOutputsAlive
 from memguard.heap.containers import elements_of, tensors_in
 from memguard.heap.frames import read_locals, user_frames
+from memguard.heap.tensors import is_tensor
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.owners import state_of
 from memguard.probes.peaks.large_locals import LargeLocal, find_large_locals, hangs_on_others, is_on_host
@@ -188,7 +189,7 @@ class LocalsProbe(Probe):
 def _nests_in(output: object) -> Iterator[object]:
     """A model's answer and what lies right in it, but for tensors."""
     for part in (output, *elements_of(output)):
-        if not issubclass(type(part), torch.Tensor):
+        if not is_tensor(part):
             yield part
 
 

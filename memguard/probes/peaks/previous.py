@@ -19,7 +19,7 @@ from memguard.probes.naming.groups import name_key
 from memguard.probes.naming.holders import Holder, Survey
 from memguard.probes.worth import least_of_device, least_of_peak, least_of_remark
 from memguard.stats import MemoryStats
-from memguard.storages import StorageRef, storage_key
+from memguard.storages import StorageRef, storage_key, untyped_storage
 
 BESIDE = 2
 """Times that an output itself may be too small: probabilities or masks of its size may lie beside it."""
@@ -130,7 +130,7 @@ class Beside:
             if key is None or key[0] in outputs or tensor.device not in devices:
                 continue
             before = self._before.get(key[0])
-            seen[key[0]] = StorageRef(tensor.untyped_storage())
+            seen[key[0]] = StorageRef(untyped_storage(tensor))
             if before is None or before.expired():
                 held[key[0]] = key[1]
         self._before = seen

@@ -16,11 +16,12 @@ from torch import nn
 from memguard.facts import Fact, Place, ReboundTensor
 from memguard.heap.attributes import attributes_of, is_user_class
 from memguard.heap.frames import is_module_level, read_locals, user_frames
+from memguard.heap.tensors import is_tensor
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.worth import LEAST_REMARK, REMARK_SHARE
 from memguard.source.remaking import remade_attribute, remade_elsewhere, remade_variable
 from memguard.stats import BatchRecord, Stage
-from memguard.storages import StorageRef, storage_key
+from memguard.storages import StorageRef, storage_key, untyped_storage
 
 USUAL, RISE = 15, 1.05
 """Batches whose median peak is the usual one, and how far above it one stands out."""
@@ -141,7 +142,7 @@ class RemadeProbe(Probe):
                 key = storage_key(tensor)
                 if key is not None and key[1] >= least and where not in found:
                     found[where] = key
-                    self._seen[where] = StorageRef(tensor.untyped_storage())
+                    self._seen[where] = StorageRef(untyped_storage(tensor))
                     whole[where] = tensor.numel() * tensor.element_size() >= key[1]
         # A batch that is a slice of all rays gets new memory whenever they do.
         owned = {found[where][0] for where, is_whole in whole.items() if is_whole}
@@ -209,8 +210,8 @@ def _tensors(frame: FrameType, modules: set[int]) -> Iterator[tuple[Where, torch
 
 def _held(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
     """A tensor under a name, or those in a small container under it."""
-    if issubclass(type(value), torch.Tensor):
-        yield name, value  # type: ignore[misc]
+    if is_tensor(value):
+        yield name, value
         return
     entries: list[tuple[object, object]] = []
     if type(value) is dict and len(value) <= MAX_ENTRIES:
@@ -218,8 +219,8 @@ def _held(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
     elif type(value) is list and len(value) <= MAX_ENTRIES:
         entries = list(enumerate(value))
     for key, inner in entries:
-        if issubclass(type(inner), torch.Tensor):
-            yield f"{name}[{key!r}]", inner  # type: ignore[misc]
+        if is_tensor(inner):
+            yield f"{name}[{key!r}]", inner
 
 
 def _file_of(kind: type) -> str:
