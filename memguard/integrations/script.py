@@ -114,6 +114,7 @@ class ScriptGuard:
         if self._guard is None:
             self._guard = Guard([], [], self._options, quiet=True)
             self._guard.__enter__()
+            self._guard.session.others.remove()  # all of them are found here
             self._guard.session.watch.elsewhere = self._elsewhere  # whose thread the new session's is
             self._guard.session.on_batch = self._after_batch
             self._guard.session.on_optimizer = self._look_again

@@ -40,6 +40,7 @@ from memguard.integrations.account import Account
 from memguard.integrations.assembly import describe_run, find_launch, make_sinks, make_watch
 from memguard.integrations.devices import FurtherDevices
 from memguard.integrations.loop.calm import CalmForwards
+from memguard.integrations.loop.others import OtherModels
 from memguard.integrations.loop.row_hooks import StepEnd, StepStart
 from memguard.integrations.oom.watch import OomWatch
 from memguard.integrations.peak_owners import PeakOwners
@@ -152,6 +153,9 @@ class Session:
         self._train_batches = 0
         self._owners = PeakOwners(self.recorder, self.watch, self.backend)
         self.calm = CalmForwards(self)
+        self.others = OtherModels(
+            self.watch, self.probes, self.is_foreign, self._add_other, functools.partial(self.recorder.failed, "others")
+        )
         self.express: Express | None = None  # the short way of a plain loop's ordinary batches
         self.account = Account(self)
         self.on_step: tuple[Callable[[], None], Callable[[], None]] | None = None
@@ -179,6 +183,7 @@ class Session:
         self._safely("optimizer hooks", self._hook_optimizers)
         self._safely("validation guard", self.validation.install)
         self._safely("out-of-memory report", self.oom.install)
+        self._safely("others", self.others.begin)
         for listener in on_open:
             self._safely("beginning", listener)
 
@@ -201,6 +206,7 @@ class Session:
                 ("out-of-memory report", self.oom.remove),
                 ("validation guard", self.validation.remove),
                 ("optimizer hooks", self._unhook_optimizers),
+                ("others", self.others.remove),
                 ("last look", self._look_back),
             ):
                 last.callback(self._safely, name, remove)
@@ -284,6 +290,7 @@ class Session:
                 oom.alive()
             stage = recorder.stage
             looks = probes.batch_start(recorder.row.batch, stage)
+            self.others.listen(looks)
             self.calm.is_on = (
                 not looks
                 and stage is Stage.TRAIN
@@ -338,7 +345,15 @@ class Session:
     def add_model(self, model: nn.Module) -> None:
         """Watches one more root model."""
         self.calm.add_model()
+        self.others.leave(model)
         self.validation.joined()
+        with self.recorder.part("probes"):
+            self.probes.add_model(model)
+        with self.recorder.part("further devices"):
+            self.devices.find([model])
+
+    def _add_other(self, model: nn.Module) -> None:
+        """A model is called that no front door was given."""
         with self.recorder.part("probes"):
             self.probes.add_model(model)
         with self.recorder.part("further devices"):

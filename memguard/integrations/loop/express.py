@@ -103,6 +103,8 @@ class Express:
             is_calm = probes.is_quiet and row.batch > self._watch.dense_until
             unseen = probes.calm_ahead(_TRAIN) if is_calm else 0
             row.told = not unseen
+            if unseen:
+                self._session.others.listen(False)
             if unseen or not probes.hears_more:
                 row.left = unseen or MAX_INTERVAL
 

@@ -13,7 +13,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.guards.no_grad import tensors_of
+from memguard.guards.no_grad import graphs_of
 from memguard.heap.roots import submodules_of
 from memguard.heap.weak_keys import WeakIdentityDict
 from memguard.hidden_hooks import without_number
@@ -97,6 +97,7 @@ class PlainLoop:
             self._wholes[inner] = self._number_of(model)
             self._has_wholes = True
             self.session.validation.wraps(model, inner)
+            self.session.others.leave(inner)
             if not self.hears(inner):
                 self._inner[inner] = InnerHooks(inner, self._express)
 
@@ -286,9 +287,8 @@ class PlainLoop:
             self._inference.backward()
 
     def _listen_for_backward(self, output: object) -> None:
-        for tensor in (output,) if isinstance(output, torch.Tensor) else tensors_of(output):
-            if tensor.grad_fn is not None:
-                without_number(tensor.grad_fn.register_prehook, self._hear_backward)
+        for node in graphs_of(output):
+            without_number(node.register_prehook, self._hear_backward)
 
     def _listen_for_losses(self) -> None:
         """Only while a probe asks for them; in a program without modules backwards are told anyway."""

@@ -1,0 +1,121 @@
+"""Models that no front door was given and the program calls: a teacher, a reference, a frozen encoder.
+
+They are heard while batches are looked at, through hooks on all modules, which are not there otherwise. Probes hear of
+their forwards; which batch is open they do not change, and the validation guard leaves them alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+from torch import nn
+
+from memguard.heap.weak_keys import WeakIdentityDict
+from memguard.hidden_hooks import HiddenHook
+from memguard.module_parts import parameters_of, parts_of
+from memguard.probes.graphs.stem import is_compiled
+from memguard.probes.hook import Hook
+from memguard.probes.interface import Watch
+from memguard.probes.panel import Probes
+from memguard.probes.transforms import in_backward
+
+MOST_MODELS = 64
+
+
+@final
+class OtherModels:
+    """Hears of the outermost forwards of models that are not the front door's.
+
+    Args:
+        watch: Knows the door's models.
+        probes: Told of the forwards.
+        is_foreign: Whether the running code is none that is watched.
+        add: Told of each model, once.
+        failed: Told of an exception in the hooks, after which nothing is heard any more.
+    """
+
+    def __init__(
+        self,
+        watch: Watch,
+        probes: Probes,
+        is_foreign: Callable[[], bool],
+        add: Callable[[nn.Module], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._watch, self._probes, self._is_foreign, self._add, self._failed = watch, probes, is_foreign, add, failed
+        self._hooks = [
+            HiddenHook(None, Hook(self._before, self._give_up), before=True),
+            HiddenHook(None, Hook(self._after, self._give_up), always=True),
+        ]
+        self._doors: WeakIdentityDict[nn.Module, bool] = WeakIdentityDict()
+        self._known: WeakIdentityDict[nn.Module, bool] = WeakIdentityDict()
+        """Whether a model's forwards are told; not those of what wraps one of the door's, or is compiled."""
+        self._found = self._depth = 0
+        self._told = False
+        """Whether the outermost forward that is open was."""
+        self._listens = False
+        self._is_off = True
+
+    def begin(self) -> None:
+        """The run begins."""
+        self._is_off = any(map(is_compiled, self._doors.keys()))
+        self.listen(True)
+
+    def remove(self) -> None:
+        """The run is over; a second call does nothing."""
+        self._is_off = True
+        self._listens = True
+        self.listen(False)
+
+    def leave(self, model: nn.Module) -> None:
+        """One of the door's own, of whose forwards the door tells."""
+        self._doors[model] = True
+        if is_compiled(model):
+            self.remove()  # what is compiled is not to see these hooks
+
+    def listen(self, wanted: bool) -> None:
+        """Whether the forwards to come are to be heard."""
+        wanted = wanted and not self._is_off
+        if wanted is self._listens:
+            return
+        self._listens, self._depth = wanted, 0
+        for hook in self._hooks:
+            if wanted:
+                hook.put_on()
+            else:
+                hook.remove()
+
+    def _before(self, module: nn.Module, args: Any) -> None:
+        if self._is_foreign():
+            return
+        self._depth += 1
+        if self._depth == 1 and module not in self._doors and not in_backward() and self._is_told(module):
+            self._told = True
+            self._probes.forward_start(module, args, {})
+
+    def _after(self, module: nn.Module, args: Any, output: object) -> None:
+        if self._is_foreign():
+            return
+        self._depth = max(self._depth - 1, 0)
+        if not self._depth and self._told:
+            self._told = False
+            self._probes.forward_end(module, args, output)
+
+    def _is_told(self, module: nn.Module) -> bool:
+        known = self._known.get(module)
+        if known is None and self._found < MOST_MODELS:
+            known = self._known[module] = self._is_other(module)
+            if known:
+                self._found += 1
+                self._add(module)
+        return bool(known)
+
+    def _is_other(self, module: nn.Module) -> bool:
+        if next(parameters_of(module), None) is None:
+            return False
+        return not any(part in self._doors or is_compiled(part) for part in parts_of(module))
+
+    def _give_up(self, error: Exception) -> None:
+        self.remove()
+        self._failed(error)
