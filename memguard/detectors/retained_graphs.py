@@ -70,6 +70,8 @@ class RetainedGraph(Detector):
                 "take the gradient of each batch by itself and add the gradients up: that of the sum is the same, and "
                 "one graph at a time is enough"
             )
+        elif not fact.trains:
+            advice = _NO_GRAD
         elif not fact.backward:
             advice += "; if it is evaluation, run it under torch.no_grad()"
         # The mean and the variance of one update: a graph that is known by its depth alone is no second warning.
@@ -126,7 +128,9 @@ class CarriedState(Detector):
             Severity.INFO if fact.rolled_out else Severity.WARNING,
             f"{_who(fact)} carries the graph from batch to batch: the graph of this forward reaches back over "
             f"{_of_what(fact)}{_cost(fact, run)}.",
-            f"cut the graph between batches: {name} = {name}.detach() (of a tuple, each part)"
+            f"{_NO_GRAD}."
+            if not fact.trains
+            else f"cut the graph between batches: {name} = {name}.detach() (of a tuple, each part)"
             f"{'' if fact.backward or fact.together else '; if it is evaluation, run it under torch.no_grad()'}"
             f"{f'; then drop retain_graph=True from the backward at {backward}' if backward else ''}.",
             nbytes=fact.bytes,
@@ -136,6 +140,9 @@ class CarriedState(Detector):
             since=fact.first_batch,
             is_limited=fact.rolled_out,
         )
+
+
+_NO_GRAD = "run it under torch.no_grad() (or torch.inference_mode()): no backward came, so the graph is for nobody"
 
 
 def _ran_out(rule: Detector, fact: Fact, run: Run) -> Iterator[Claim]:

@@ -35,6 +35,8 @@ class RetainedGraphs(Fact):
     """Batches of the range whose forwards were followed: of the others nobody knows; 0 where all count already."""
     deepened: bool = False
     """Whether it is one graph, met twice, of which is known only that it got deeper in between."""
+    trains: bool = True
+    """Whether the program trains anything, as far as is known: else no graph is for anybody."""
     retained_by: Place = NOWHERE
     """The backward with ``retain_graph=True`` that a carried state made necessary."""
 

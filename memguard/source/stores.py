@@ -304,6 +304,21 @@ def is_updated_from_itself(source: str | None, name: str) -> bool:
     return bool(name) and any(name in _last_names(node.value) for node in own)
 
 
+def carries_itself(source: str | None, name: str) -> bool:
+    """Whether a statement makes all of what is under a name from all of what it was: a state, and no window of some."""
+    for node in _assignments((source or "").strip()):
+        pairs = [(target, node.value) for target in node.targets]
+        if isinstance(node.value, ast.Tuple):
+            tuples = [target.elts for target in node.targets if isinstance(target, ast.Tuple)]
+            pairs = [pair for elements in tuples for pair in zip(elements, node.value.elts, strict=False)]
+        for target, value in pairs:
+            parts = {id(part) for cut in ast.walk(value) if isinstance(cut, ast.Subscript) for part in ast.walk(cut)}
+            read = {last_name(part) for part in ast.walk(value) if id(part) not in parts}
+            if last_name(target) == name and name in read:
+                return True
+    return False
+
+
 def _assignments(text: str) -> list[ast.Assign]:
     tree = parse(text)
     return [node for node in tree.body if isinstance(node, ast.Assign)] if tree is not None else []

@@ -14,8 +14,15 @@ import memguard
 from memguard.stats import Stage
 from tests.hooks import hooks_everywhere, hooks_on
 
+pytestmark = pytest.mark.usefixtures("nothing_compiled")
 DEVICE = "virtual:64MiB"
 BATCHES = 24
+
+
+@pytest.fixture
+def nothing_compiled() -> None:
+    """Other tests of the process may have compiled something: then nothing is looked for."""
+    torch.compiler.reset()
 
 
 def network(width: int = 256) -> nn.Module:

@@ -3,14 +3,15 @@
 The rules, in words. A forward in training mode opens a training batch. Further forwards belong to it until something
 came between: after a backward, the next forward is another (micro-)batch; so it is after an optimizer step, which
 closes the batch at once. A backward that builds a graph itself (``create_graph``) is to be followed by another: the
-batch goes on. In a program that never had a backward nor a step, after a thousand forwards each is a batch: nothing is
-trained there. Forwards inside a step's closure belong to the step's batch, which the first of them opens where none is
-open; a step that goes on and on is all of the training, and each evaluation of its closure is a batch. A forward in
-eval mode is a batch of evaluation, unless it is another model's beside one in training (a teacher, a frozen encoder):
-then it is part of that batch. So is one in training mode without gradients, between a forward and its backward: a
-target of the loss. So is what a method of a model asks its parts for, word after word, until what began the batch is
-called again. Where optimizers step and no forward is known for long (copies of the model are trained, and it gets
-their gradients), each step is a batch; from the first on where no root can be called at all.
+batch goes on. In a program that never had a backward nor a step, each forward is a batch, for nothing is trained there:
+after a few where no backward can be called as the source has it, else after a thousand. Forwards inside a step's
+closure belong to the step's batch, which the first of them opens where none is open; a step that goes on and on is all
+of the training, and each evaluation of its closure is a batch. A forward in eval mode is a batch of evaluation, unless
+it is another model's beside one in training (a teacher, a frozen encoder): then it is part of that batch. So is one in
+training mode without gradients, between a forward and its backward: a target of the loss. So is what a method of a
+model asks its parts for, word after word, until what began the batch is called again. Where optimizers step and no
+forward is known for long (copies of the model are trained, and it gets their gradients), each step is a batch; from the
+first on where no root can be called at all.
 `guard.batches(loader)` says it exactly, and then nothing is inferred.
 
 Long because all of these rules share what is known of the open batch.
@@ -65,7 +66,7 @@ PLAIN_BATCHES = 64
 _TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked up through its metaclass
 
 
-def _nobody_else() -> bool:
+def _yes() -> bool:
     return True
 
 
@@ -76,10 +77,16 @@ class BatchInference:
     Args:
         listener: Told of stages and batches.
         steps: Counts the optimizer steps under way; None where every one that begins is known to end.
+        may_train: Whether the running code can come to a backward, as far as can be told; asked once.
     """
 
-    def __init__(self, listener: BatchListener, steps: Callable[[], int] | None = None) -> None:
-        self._listener, self._steps = listener, steps
+    def __init__(
+        self,
+        listener: BatchListener,
+        steps: Callable[[], int] | None = None,
+        may_train: Callable[[], bool] = _yes,
+    ) -> None:
+        self._listener, self._steps, self._may_train = listener, steps, may_train
         self._stage: Stage | None = None
         self._open = False
         self._backward = False
@@ -151,6 +158,8 @@ class BatchInference:
             self._further += 1
             if self._further == CROWDED:
                 self._listener.crowded()
+                if not self._served and not self._may_train():
+                    self.trains_nothing = True
             if self._further >= MOST_BEFORE_BACKWARD and not self._served:
                 self.trains_nothing = True
         if training:
@@ -308,7 +317,7 @@ class BatchInference:
         if self._stepping == 1:
             self._of_step, self._evaluations = False, 0
 
-    def step_end(self, alone: Callable[[], bool] = _nobody_else) -> None:
+    def step_end(self, alone: Callable[[], bool] = _yes) -> None:
         """An optimizer has made its step.
 
         Args:

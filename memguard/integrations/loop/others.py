@@ -6,6 +6,7 @@ their forwards; which batch is open they do not change, and the validation guard
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, final
 
@@ -59,7 +60,7 @@ class OtherModels:
 
     def begin(self) -> None:
         """The run begins."""
-        self._is_off = any(map(is_compiled, self._doors.keys()))
+        self._is_off = False
         self.listen(True)
 
     def remove(self) -> None:
@@ -71,12 +72,10 @@ class OtherModels:
     def leave(self, model: nn.Module) -> None:
         """One of the door's own, of whose forwards the door tells."""
         self._doors[model] = True
-        if is_compiled(model):
-            self.remove()  # what is compiled is not to see these hooks
 
     def listen(self, wanted: bool) -> None:
         """Whether the forwards to come are to be heard."""
-        wanted = wanted and not self._is_off
+        wanted = wanted and not (self._is_off or _compiles())
         if wanted is self._listens:
             return
         self._listens, self._depth = wanted, 0
@@ -90,7 +89,11 @@ class OtherModels:
         if self._is_foreign():
             return
         self._depth += 1
-        if self._depth == 1 and module not in self._doors and not in_backward() and self._is_told(module):
+        if self._depth > 1:
+            return
+        if is_compiled(module):
+            self.remove()  # what is compiled is not to see these hooks
+        elif module not in self._doors and not in_backward() and self._is_told(module):
             self._told = True
             self._probes.forward_start(module, args, {})
 
@@ -119,3 +122,10 @@ class OtherModels:
     def _give_up(self, error: Exception) -> None:
         self.remove()
         self._failed(error)
+
+
+def _compiles() -> bool:
+    """Whether the program compiles anything by Dynamo, which would compile anew as hooks come and go."""
+    dynamo: Any = sys.modules.get("torch._dynamo.eval_frame")
+    backends = getattr(dynamo, "cached_backends", None) or {}  # private; checked in torch 2.4 and 2.13
+    return any(backend is not None for backend in list(backends.values()))  # None is that of what is never compiled

@@ -6,14 +6,19 @@ Long because forwards, steps, backwards and the loop's own word all change which
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Sequence
 from threading import get_ident
+from types import FrameType
 from typing import Any, final
 
 import torch
 from torch import nn
 
 from memguard.guards.no_grad import graphs_of
+from memguard.heap.collector import instances_of
+from memguard.heap.frames import is_user_frame, user_frames
 from memguard.heap.roots import submodules_of
 from memguard.heap.weak_keys import WeakIdentityDict
 from memguard.hidden_hooks import without_number
@@ -29,7 +34,9 @@ from memguard.integrations.progress import BatchLine
 from memguard.integrations.session import UNOPENED, Session, open_sessions
 from memguard.integrations.shield import shielded
 from memguard.probes.hook import Hook
+from memguard.probes.naming.names import user_files
 from memguard.probes.shapes import describe_shapes
+from memguard.source.trainings import may_train
 from memguard.stats import Stage
 
 logger = logging.getLogger("memguard")
@@ -57,7 +64,7 @@ class PlainLoop:
         self._steps_before = 0
         """Optimizer steps before the outermost `batches` loop that is open."""
         self._looked_for_compiled = self._is_over = self._told_unopened = False
-        self._inference = BatchInference(self, steps_under_way)
+        self._inference = BatchInference(self, steps_under_way, _may_train)
         self._hear_backward = Hook(self._backward, self.hook_failed)
         self._losses: BackwardCalls | None = None
         self._express = session.express = Express(session, self._inference, self._forwards_open, self)
@@ -350,6 +357,32 @@ class PlainLoop:
             for model in self.models:  # inside torch.compile's wrappers hooks do not run
                 for wrapper in compiled_wrappers(model):
                     self.add(wrapper)
+
+
+def _may_train() -> bool:
+    """Whether the running code can come to a backward: by its own names, or a library's where there is an optimizer."""
+    frames = list(user_frames(sys._getframe(1)))
+    files = {*user_files(), *(frame.f_code.co_filename for frame in frames)}
+    return may_train([frame.f_code for frame in frames], files) or (
+        _is_called_by_library(sys._getframe(1)) and bool(instances_of(torch.optim.Optimizer))
+    )
+
+
+def _is_called_by_library(frame: FrameType | None) -> bool:
+    """Whether a function that is neither the user's nor torch's or ours is on the stack, between the user's own."""
+    seen = False
+    while frame is not None:
+        if is_user_frame(frame):
+            if seen:
+                return True
+        elif not frame.f_code.co_filename.startswith((_TORCH, _OWN, "<")):
+            seen = True
+        frame = frame.f_back
+    return False
+
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_OWN = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
 
 
 def _is_alone() -> bool:

@@ -21,7 +21,7 @@ from memguard.probes.interface import Watch
 from memguard.probes.ledger import KEY, Mark
 from memguard.probes.naming.holders import Holder
 from memguard.source.fate import Fate, fate_of
-from memguard.source.stores import passes_on
+from memguard.source.stores import carries_itself, passes_on
 from memguard.source.unneeded_graphs import is_differentiated, is_unneeded
 from memguard.storages import owned_storages
 
@@ -104,7 +104,7 @@ class Keepers:
         holders = kept.holders
         # What only collects is a bystander of the state that is made from itself.
         carriers = [h for h in holders if h.grows and h.length < MIN_BATCHES] if carried else []
-        named, holders = holders, tuple(carriers[:1]) or holders
+        named, holders = holders, _last_of_themselves(carriers) or holders
         least = MIN_BATCHES
         if asks is not None:
             spent = used or kept.spoilt
@@ -203,6 +203,7 @@ class Keepers:
                     carried=carried,
                     rolled_out=rolled_out,
                     together=together,
+                    trains=not watch.trains_nothing,
                     node=None if holders else old[0].node,
                     retained_by=self._saved.carried_by or old[0].kept or NOWHERE,
                     followed=watch.ledger.followed(stage, min(batches), max(batches)),
@@ -238,6 +239,13 @@ class Keepers:
             watch.carried.update(models if carried else ())
         elif reached:
             watch.chained.update(models)
+
+
+def _last_of_themselves(carriers: list[Holder]) -> tuple[Holder, ...]:
+    """Of states that are carried the one to cut: the last that is made of its own last value, else the first."""
+    own = [h for h in carriers if carries_itself(h.place.source, (h.place.holder or "").rpartition(".")[2])]
+    beside = [h for h in own if (h.place.file, h.place.function) == (own[0].place.file, own[0].place.function)]
+    return tuple(sorted(beside, key=lambda h: -(h.place.line or 0))[:1] or carriers[:1])
 
 
 def _are_garbage(marks: list[Mark], least: int) -> bool:

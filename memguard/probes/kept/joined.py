@@ -79,6 +79,8 @@ def _is_new(watch: Watch, holder: Holder) -> bool:
 
 def _of_tensor(watch: Watch, place: Place, found: ObjectGrowth) -> Fact | None:
     first = max(watch.batch - found.since, 0)
+    if found.nodes and watch.trains_nothing and watch.carried:
+        return None  # what hangs on a state that was told as carried: it gets longer with it
     if found.nodes:
         carried = is_fed_back(place, user_frames()) or is_own_memory(place, watch.models, user_frames())
         if watch.stage.evaluates and (
