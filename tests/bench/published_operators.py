@@ -222,6 +222,7 @@ def llama4_rope(x: int, settings: Settings) -> Step:
 def sparsemax(x: int, settings: Settings) -> Step:
     """By sorting, in many small operators."""
     tensor = _leaf(settings["B"] * settings["T"], x, dtype=dtype_of(settings))
+    gradient = torch.randn_like(tensor)
 
     def step() -> None:
         ordered, _ = torch.sort(tensor, dim=-1, descending=True)
@@ -234,7 +235,7 @@ def sparsemax(x: int, settings: Settings) -> Step:
         threshold = (total - 1) / count
         out = torch.clamp(tensor - threshold, min=0)
         del ordered, sums, places, bound, support, count, total, threshold
-        out.backward(torch.randn_like(out), retain_graph=True)
+        out.backward(gradient, retain_graph=True)
 
     return step
 

@@ -67,6 +67,29 @@ def test_an_operator_takes_what_its_cuda_kernel_takes(name):
 
 
 @pytest.mark.parametrize(
+    ("shape", "dtype", "seen"),
+    [
+        ((2048, 8192), torch.float32, [134217728, 201326847, -201326847, -134217728]),
+        ((300, 5001), torch.bfloat16, [12002400, 15003647, -15003647, -12002400]),
+        ((2, 1000000), torch.float32, [8000000, 12200191, -12200191, 12200191, -12200191, -8000000]),
+        ((5000, 2000), torch.float32, [16000, -16000]),
+    ],
+)
+def test_a_sort_takes_what_its_number_of_rows_asks_for(shape, dtype, seen):
+    """Many long rows are sorted in segments, a few very long ones one by one."""
+
+    def build():
+        x = torch.zeros(shape, device="cuda", dtype=dtype)
+        return None, None, lambda: torch.sort(x, descending=True)
+
+    events = in_child(lambda: trace(build, Setting(steps=1))).events
+    sizes = {event.block: event.nbytes for event in events if event.kind == Kind.ALLOC}
+    step = events[next(i for i, event in enumerate(events) if event.kind == Kind.STEP) :]
+    found = [sizes[e.block] * (1 if e.kind == Kind.ALLOC else -1) for e in step if e.kind in (Kind.ALLOC, Kind.FREE)]
+    assert found[2:-2] == seen
+
+
+@pytest.mark.parametrize(
     ("dtype", "capability", "seen"),
     [
         (torch.bfloat16, (9, 0), [32768, 240, 67584, -67584, -240]),

@@ -22,6 +22,11 @@ def radix_sort_bytes(count: int, bits: int, key_bytes: int = 8) -> int:
     return _round(buffers, 256) + 511 + 2048 * passes + 1024 * tiles
 
 
+def segmented_sort_bytes(count: int, key_bytes: int) -> int:
+    """Temporary storage of CUB's segmented radix sort of `count` keys with 64-bit values, in segments of any length."""
+    return _round(key_bytes * count, 256) + _round(8 * count, 256) + 255
+
+
 def embedding_backward_plan(
     count: int, rows: int, width: int, itemsize: int, *, sort_always: bool = False
 ) -> list[int]:
