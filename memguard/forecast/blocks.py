@@ -68,6 +68,20 @@ class Blocks:
         known = self._live.get(tensor.untyped_storage()._cdata)
         return known[0] if known is not None else None
 
+    def resized_storage(self, storage: torch.UntypedStorage, owner: str, site: int) -> None:
+        """A storage that is known has another size now."""
+        key = storage._cdata
+        known = self._live.get(key)
+        if known is None or known[1] == storage.nbytes():
+            return
+        self._free(key)
+        block, nbytes = len(self.owners), storage.nbytes()
+        self.owners.append(owner)
+        if nbytes:
+            self.events.append(Event(Kind.ALLOC, block, nbytes, current_stream(), site))
+            self.allocated_bytes += nbytes
+        self._live[key] = (block, nbytes, weakref.ref(storage, lambda _: self._free(key)))
+
     def _free(self, key: int) -> None:
         entry = self._live.pop(key, None)
         if entry is None or not entry[1]:

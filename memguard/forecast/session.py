@@ -15,10 +15,12 @@ from torch.optim.optimizer import Optimizer
 
 from memguard.errors import MemGuardError
 from memguard.forecast.changes import HALF_BATCH, accumulated_twice, apply_change
+from memguard.forecast.distributed import stand_in_for_process_group
 from memguard.forecast.fakes.autocast_inputs import AutocastInputs
 from memguard.forecast.fakes.device_guard import install_device_guard
 from memguard.forecast.fakes.gpu import become_gpu
 from memguard.forecast.fakes.placement import Placement
+from memguard.forecast.fakes.process_group import Place, join, name_process
 from memguard.forecast.fakes.speed import hasten_fake_tensors
 from memguard.forecast.fakes.torch_on_fakes import prepare_torch, undecomposed
 from memguard.forecast.fakes.without_dynamo import keep_distributed_tensors_out, keep_dynamo_out
@@ -43,8 +45,13 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
         make: Returns model, optimizer and step; tensors that it creates are fake too.
         setting: Number of steps and the GPU to imitate.
     """
-    keep_dynamo_out()
-    keep_distributed_tensors_out()
+    place = None
+    if setting.processes is None:
+        keep_dynamo_out()
+        keep_distributed_tensors_out()
+    else:
+        place = Place(setting.rank, setting.processes, setting.nodes)
+        name_process(place)
     logging.getLogger(FakeTensor.__module__).setLevel(logging.CRITICAL)  # an error is told once, by the caller
     install_device_guard()
     hasten_fake_tensors()
@@ -58,8 +65,14 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
         compute_capability=setting.compute_capability,
         allocated_bytes=lambda: tracer.allocated_bytes,
         empty_cache=lambda: tracer.mark(Kind.EMPTY_CACHE),
+        number=setting.local_rank,
+        count=setting.processes or 1,
     )
     prepare_torch(tracer)
+    if place is None:
+        stand_in_for_process_group(tracer)
+    else:
+        join(tracer, place)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a kernel is replaced is the purpose
         kept = [install_attention(tracer), install_rms_norm(tracer), install_group_norm(tracer)]

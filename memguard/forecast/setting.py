@@ -27,3 +27,13 @@ class Setting:
     """The PyTorch to imitate: some kernels take other memory from one version to the next."""
     change: str | None = None
     """Name of a change to make."""
+    rank: int = 0
+    """Which process of the training to trace."""
+    processes: int | None = None
+    """Processes on each node; None: the step is a single process."""
+    nodes: int = 1
+
+    @property
+    def local_rank(self) -> int:
+        """The number of its GPU on its node."""
+        return self.rank % self.processes if self.processes else 0

@@ -57,6 +57,8 @@ OWNERS = (
     "buffers",
     "gradients",
     "optimizer states",
+    "gathered parameters",
+    "communication buffers",
     "activations",
     "inputs",
     "workspaces",

@@ -14,15 +14,16 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from memguard.errors import MemGuardError
 from memguard.forecast.fakes.device_guard import engine_code
 from memguard.forecast.fakes.outcomes import Outcomes
-from memguard.forecast.fakes.tensors import CPU, CUDA, Fakes
+from memguard.forecast.fakes.tensors import CPU, Fakes
 from memguard.forecast.kernels.in_place import IN_PLACE, REUSING, reuses_its_operand
-from memguard.forecast.kernels.overrides import KERNELS
+from memguard.forecast.kernels.overrides import KERNELS, Kernel
 from memguard.forecast.kernels.scratch import scratch_of
 from memguard.forecast.setting import Setting
 from memguard.forecast.trace import Trace
 
 _ENGINE = engine_code()
 _PRIM_DEVICE = torch.ops.prim.device.default
+_EMPTY = torch.ops.aten.empty.memory_format
 _ADD = torch.ops.aten.add.Tensor
 _TO_COPY = torch.ops.aten._to_copy.default
 _FACTORIES = frozenset(
@@ -49,7 +50,7 @@ class Tracer(Fakes, TorchDispatchMode):
 
     def __init__(self, fake_mode: FakeTensorMode, setting: Setting, *, everything_on_gpu: bool = False) -> None:
         TorchDispatchMode.__init__(self)
-        Fakes.__init__(self, fake_mode)
+        Fakes.__init__(self, fake_mode, torch.device("cuda", setting.local_rank))
         self.setting = setting
         self.compute_capability = setting.compute_capability
         self.everything_on_gpu = everything_on_gpu
@@ -61,12 +62,25 @@ class Tracer(Fakes, TorchDispatchMode):
         self.autocasts: set[bool] = set()
         """Whether forwards of whole models ran under bf16 autocast: yes, no, or both."""
         self.notes: dict[str, None] = {}
+        self.groups: set[tuple[int, ...]] = set()
+        """The ranks of each process group that was used."""
+        self.host_is_real = False
+        """Whether numbers on the host are to be real ones."""
+        self.muted = False
+        """Whether PyTorch only asks for shapes: nothing is allocated."""
+        self._kernels = KERNELS
+        self._wrappers: frozenset[type] = frozenset()
         self._values_read: dict[int, int] = {}
         self._last_call = (0, 0)
         changed = setting.batch is not None and setting.traced_batch not in (None, setting.batch)
         self._other_batch = setting.traced_batch if changed else None
         self._last_func: Any = None
         self._outcomes = Outcomes(fake_mode)
+
+    def distribute(self, kernels: dict[Any, Kernel], wrappers: Iterable[type]) -> None:
+        """Several processes: these operators too, and types of tensors that hold others, of which each rank has some."""
+        self._kernels = {**KERNELS, **kernels}
+        self._wrappers = frozenset(wrappers)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -81,6 +95,13 @@ class Tracer(Fakes, TorchDispatchMode):
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         frame = sys._getframe(1)
+        if self.muted:
+            return func(*args, **(kwargs or {}))
+        if self.host_is_real and func is _EMPTY and (kwargs or {}).get("device", CPU).type == "cpu":
+            with _disable_current_modes():
+                return func(*args, **(kwargs or {}))
+        if self._wrappers and not self._wrappers.isdisjoint(types):
+            return NotImplemented  # it comes again for the tensors inside
         if func is _PRIM_DEVICE:
             return self._device_of(args[0], frame)
         kwargs = kwargs or {}
@@ -96,7 +117,7 @@ class Tracer(Fakes, TorchDispatchMode):
         site = self.sites.index(frame)
         if self._other_batch is not None and func in _FACTORIES:
             args = self._with_other_batch(args, frame)
-        kernel = KERNELS.get(func)
+        kernel = self._kernels.get(func)
         literal = args[0] if func in _LIFTS and _is_list_of_numbers(args[0]) else None
         if func in _LIFTS and isinstance(args[0], torch.Tensor):
             out = self._outcomes.literal(func, args[0])
@@ -139,7 +160,7 @@ class Tracer(Fakes, TorchDispatchMode):
         for value in args:
             kind = type(value)
             if kind is FakeTensor:
-                if value.fake_device is not CUDA and self.everything_on_gpu and value.fake_device.type == "cpu":
+                if value.fake_device is not self.cuda and self.everything_on_gpu and value.fake_device.type == "cpu":
                     break
                 continue
             if (isinstance(value, torch.Tensor)) or kind is list or kind is tuple:
@@ -150,14 +171,14 @@ class Tracer(Fakes, TorchDispatchMode):
         if self.everything_on_gpu and not self.sites.in_host_code(frame):
             args = tuple(self.moved(value) for value in args)
             if "device" in kwargs and (kwargs["device"] is None or kwargs["device"].type == "cpu"):
-                kwargs = {**kwargs, "device": CUDA}
+                kwargs = {**kwargs, "device": self.cuda}
         else:
             args = tuple(self.faked(value) for value in args)
         device = kwargs.get("device")
         if device is not None and frame.f_code is _ENGINE and func is not _TO_COPY:
-            device = CUDA  # the engine was told "cpu" of every tensor, and now makes one like them
+            device = self.cuda  # the engine was told "cpu" of every tensor, and now makes one like them
         if device is not None and device.type == "cuda":
-            kwargs = {**kwargs, "device": CUDA}
+            kwargs = {**kwargs, "device": self.cuda}
             for value in args:
                 if isinstance(value, FakeTensor):
                     value.constant = None

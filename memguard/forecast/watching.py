@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from memguard.forecast.fakes.tensors import inside
 from memguard.forecast.histories import fill_history
 from memguard.forecast.tracer import Tracer
 from memguard.module_parts import named_parts_of
@@ -70,6 +71,10 @@ def _own(tracer: Tracer, owner: str, value: Any) -> None:
         block = tracer.block_of(value)
         if block is not None and not tracer.owners[block]:
             tracer.owners[block] = owner
+    elif isinstance(value, torch.Tensor):
+        for part in inside(value):
+            if part is not value:
+                _own(tracer, owner, part)
     elif isinstance(value, (list, tuple)):
         for item in value:
             _own(tracer, owner, item)

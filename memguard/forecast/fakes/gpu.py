@@ -21,9 +21,13 @@ def become_gpu(
     compute_capability: tuple[int, int],
     allocated_bytes: Callable[[], int],
     empty_cache: Callable[[], None],
+    number: int = 0,
+    count: int = 1,
 ) -> None:
-    """Let `torch.cuda` in this process speak of one GPU with these properties."""
-    device = _device(_properties(name, total_bytes, compute_capability))
+    """Let `torch.cuda` in this process speak of `count` GPUs with these properties, of which it uses one."""
+    FakeStream.device = torch.device("cuda", number)
+    DeviceContext.idx = DeviceContext.prev_idx = number
+    device = _device(_properties(name, total_bytes, compute_capability), number, count)
     random = _random()
     memory = _memory(total_bytes, allocated_bytes, empty_cache)
     for key, value in {**device, **random, **memory}.items():
@@ -36,7 +40,7 @@ def become_gpu(
         setattr(torch.cuda.nvtx, key, _nothing)
     accelerator: Any = getattr(torch, "accelerator", None)
     if accelerator is not None:
-        for key, value in _accelerator().items():
+        for key, value in _accelerator(number, count).items():
             setattr(accelerator, key, value)
 
 
@@ -64,7 +68,7 @@ def _properties(name: str, total_bytes: int, compute_capability: tuple[int, int]
     )
 
 
-def _device(properties: SimpleNamespace) -> dict[str, Any]:
+def _device(properties: SimpleNamespace, number: int, count: int) -> dict[str, Any]:
     """What torch.cuda says of the device and its streams."""
     capability = (properties.major, properties.minor)
     default_stream = current.stream
@@ -74,8 +78,8 @@ def _device(properties: SimpleNamespace) -> dict[str, Any]:
         "init": _nothing,
         "_lazy_init": _nothing,
         "_lazy_call": _nothing,
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
+        "device_count": lambda: count,
+        "current_device": lambda: number,
         "set_device": _nothing,
         "get_device_name": lambda *_: properties.name,
         "get_device_capability": lambda *_: capability,
@@ -138,13 +142,13 @@ def _memory(total_bytes: int, allocated_bytes: Callable[[], int], empty_cache: C
     }
 
 
-def _accelerator() -> dict[str, Any]:
+def _accelerator(number: int, count: int) -> dict[str, Any]:
     """What torch.accelerator says."""
     return {
         "is_available": lambda: True,
         "current_accelerator": lambda *_, **__: torch.device("cuda"),
-        "device_count": lambda: 1,
-        "current_device_index": lambda: 0,
+        "device_count": lambda: count,
+        "current_device_index": lambda: number,
         "current_stream": lambda *_: current.stream,
         "set_stream": lambda stream: setattr(current, "stream", stream),
         "synchronize": _nothing,

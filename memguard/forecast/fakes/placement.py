@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim.optimizer import Optimizer
 
 from memguard.errors import MemGuardError
+from memguard.forecast.fakes.tensors import inside
 from memguard.forecast.inputs import resized, tensors_of
 from memguard.forecast.tracer import Tracer
 from memguard.module_parts import children_of
@@ -33,6 +34,8 @@ class Placement:
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 tensors += [("parameters", p) for p in group["params"] if id(p) not in known]
+        sharded = any(inside(tensor)[0] is not tensor for _, tensor in tensors)
+        tensors = [(owner, part) for owner, tensor in tensors for part in inside(tensor)]
         elsewhere = {t.device.type for _, t in tensors} - {"cpu", "cuda", "meta"}
         if elsewhere:
             raise MemGuardError(
@@ -41,14 +44,14 @@ class Placement:
             )
         on_gpu = any(isinstance(t, FakeTensor) and t.fake_device.type == "cuda" for _, t in tensors)
         real_gpu = any(not isinstance(t, FakeTensor) and t.is_cuda for _, t in tensors)
-        self._tracer.everything_on_gpu = bool(tensors) and not on_gpu and not real_gpu
+        self._tracer.everything_on_gpu = bool(tensors) and not (on_gpu or real_gpu or sharded)
         for owner, tensor in tensors:
             self._place(owner, tensor)
         for optimizer in self._optimizers:
             for state in optimizer.state.values():
                 for key, value in state.items() if isinstance(state, dict) else ():
                     if isinstance(value, torch.Tensor) and (value.dim() or value.is_cuda):
-                        state[key] = self._tracer.fake_of(value, torch.device("cuda", 0))
+                        state[key] = self._tracer.fake_of(value, self._tracer.cuda)
                         self._own("optimizer states", state[key])
 
     def bring(self, step: Callable[[], Any]) -> None:
@@ -67,7 +70,7 @@ class Placement:
                 tracer.resized = True
                 fake = torch.empty(shape, dtype=tensor.dtype, device="cuda" if on_gpu else "cpu")
             elif on_gpu and not (isinstance(tensor, FakeTensor) and tensor.fake_device.type == "cuda"):
-                tracer.copy_of(tensor, torch.device("cuda", 0))
+                tracer.copy_of(tensor, tracer.cuda)
                 continue
             else:
                 continue
@@ -82,13 +85,13 @@ class Placement:
                 return
             gradient = tensor.grad
             hooks = list((getattr(tensor, "_post_accumulate_grad_hooks", None) or {}).values())
-            fake: torch.Tensor = self._tracer.fake_of(tensor, torch.device("cuda", 0))
+            fake: torch.Tensor = self._tracer.fake_of(tensor, self._tracer.cuda)
             if isinstance(tensor, nn.Parameter):
                 fake = nn.Parameter(fake, requires_grad=tensor.requires_grad)
             torch.utils.swap_tensors(tensor, fake)
             self._originals.append(fake)
             if gradient is not None:
-                tensor.grad = self._tracer.fake_of(gradient, torch.device("cuda", 0))
+                tensor.grad = self._tracer.fake_of(gradient, self._tracer.cuda)
                 self._own("gradients", tensor.grad)
             for hook in hooks:
                 tensor.register_post_accumulate_grad_hook(hook)

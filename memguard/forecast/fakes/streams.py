@@ -9,19 +9,24 @@ from typing import Any, final
 import torch
 
 
+_CUDA = 1
+"""The number of CUDA among PyTorch's types of devices."""
+
+
 @final
 class FakeStream:
     """A CUDA stream by number; 0 is the default stream."""
 
     _made = 0
+    device = torch.device("cuda", 0)
 
     def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
         """`device` and `priority` are accepted and ignored."""
         FakeStream._made += 1
         self.number = FakeStream._made
         self.cuda_stream = self.stream_id = self.number
-        self.device = torch.device("cuda", 0)
         self.priority = priority
+        self.device_index, self.device_type = self.device.index, _CUDA
 
     def wait_stream(self, stream: Any) -> None:
         """Nothing runs, so nothing is waited for."""
@@ -97,8 +102,10 @@ def current_stream() -> int:
 class DeviceContext:
     """torch.cuda.device and device_of: there is one device, so nothing changes."""
 
+    idx = prev_idx = 0
+
     def __init__(self, device: Any = None) -> None:
-        self.idx = self.prev_idx = 0
+        """`device` is accepted and ignored."""
 
     def __enter__(self) -> None:
         return None

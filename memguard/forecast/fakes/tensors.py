@@ -13,7 +13,15 @@ from memguard.forecast.blocks import Blocks
 from memguard.forecast.sites import Sites
 
 CPU = torch.device("cpu")
-CUDA = torch.device("cuda", 0)
+
+
+def inside(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The ordinary tensors that hold a tensor's numbers: itself, or what a distributed tensor has on this rank."""
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is None or type(tensor) is FakeTensor:
+        return [tensor]
+    parts = (getattr(tensor, name) for name in flatten()[0])
+    return [inner for part in parts if isinstance(part, torch.Tensor) for inner in inside(part)]
 
 
 class Fakes(Blocks):
@@ -21,10 +29,12 @@ class Fakes(Blocks):
 
     Args:
         fake_mode: The mode that runs the operators on fake tensors.
+        cuda: The GPU that they are on.
     """
 
-    def __init__(self, fake_mode: FakeTensorMode) -> None:
+    def __init__(self, fake_mode: FakeTensorMode, cuda: torch.device) -> None:
         Blocks.__init__(self)
+        self.cuda = cuda
         self.sites = Sites()
         self.fake_mode = fake_mode
         self._copies: dict[int, tuple[Any, FakeTensor]] = {}
@@ -40,7 +50,7 @@ class Fakes(Blocks):
         if isinstance(value, FakeTensor):
             return value
         if isinstance(value, torch.Tensor):
-            return self.copy_of(value, CUDA if value.is_cuda else CPU)
+            return self.copy_of(value, self.cuda if value.is_cuda else CPU)
         if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
             return [self.faked(item) for item in value]
         return value
@@ -52,7 +62,7 @@ class Fakes(Blocks):
                 return value
             if value.device.type == "meta":
                 return value
-            return self.copy_of(value, CUDA)
+            return self.copy_of(value, self.cuda)
         if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
             return [self.moved(item) for item in value]
         return value

@@ -13,7 +13,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import optimizer as optimizer_module
 from torch.utils import _foreach_utils
 
-from memguard.forecast.distributed import stand_in_for_process_group
 from memguard.forecast.kernels.packed_sequences import install_padding
 from memguard.forecast.kernels.recurrent import count_recurrent_layers
 from memguard.forecast.tracer import Tracer
@@ -54,7 +53,6 @@ def prepare_torch(tracer: Tracer) -> None:
     _ask_no_driver()
     torch.compile = _compile(tracer)
     torch.ctc_loss = _ctc_loss(torch.ctc_loss)
-    stand_in_for_process_group(tracer)
     count_recurrent_layers(tracer)
     install_padding()
 

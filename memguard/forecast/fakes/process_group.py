@@ -1,0 +1,243 @@
+"""torch.distributed as one rank of many sees it, on a process group that sends nothing. Changes the process for good.
+
+The group is PyTorch's own, made for such runs (backend "fake"); what a collective allocates is in
+`memguard.forecast.kernels.collectives`. Checked with torch 2.13.0 and 2.15.0.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
+
+from memguard.errors import MemGuardError
+from memguard.forecast.fakes.replacing import replace
+from memguard.forecast.kernels.collectives import collective_kernels
+
+if TYPE_CHECKING:
+    from memguard.forecast.tracer import Tracer
+
+
+_OF_GROUPS = ("use_local_synchronization", "group_desc", "sort_ranks")
+
+
+class Place(NamedTuple):
+    """Which process of a training this is."""
+
+    rank: int
+    processes: int
+    """On each node."""
+    nodes: int
+
+    @property
+    def world(self) -> int:
+        """Processes of the training."""
+        return self.processes * self.nodes
+
+    @property
+    def local_rank(self) -> int:
+        """Its number on its node, which is that of its GPU."""
+        return self.rank % self.processes
+
+
+def name_process(place: Place) -> None:
+    """What torchrun would put into the environment."""
+    os.environ.update(
+        RANK=str(place.rank),
+        WORLD_SIZE=str(place.world),
+        LOCAL_RANK=str(place.local_rank),
+        LOCAL_WORLD_SIZE=str(place.processes),
+        GROUP_RANK=str(place.rank // place.processes),
+        GROUP_WORLD_SIZE=str(place.nodes),
+        MASTER_ADDR="localhost",
+        MASTER_PORT="29500",
+    )
+
+
+def join(tracer: Tracer, place: Place) -> None:
+    """Let the training's process groups be ones that send nothing.
+
+    Args:
+        tracer: Told of groups, and of storages that change their size.
+        place: Which process this is.
+
+    Raises:
+        MemGuardError: This PyTorch has no such process group.
+    """
+    if not torch.distributed.is_available():
+        raise MemGuardError("this PyTorch was built without torch.distributed: several processes cannot be forecast")
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d
+
+    try:
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+    except ImportError:
+        raise MemGuardError(
+            f"torch {torch.__version__} has no process group that sends nothing: several processes need torch 2.4 or newer"
+        ) from None
+    def init_process_group(start: Callable[..., Any]) -> Callable[..., Any]:
+        def join_alone(*_: Any, **given: Any) -> None:
+            world = given.get("world_size", -1)
+            if world not in (-1, None, place.world):
+                raise MemGuardError(
+                    f"the code asks for {world} processes, and the forecast is for {place.world}: "
+                    f"say --nproc {world} (nproc={world})"
+                )
+            start(backend="fake", store=FakeStore(), rank=place.rank, world_size=place.world)
+
+        return join_alone
+
+    def new_group(start: Callable[..., Any]) -> Callable[..., Any]:
+        def group(ranks: Any = None, timeout: Any = None, *_: Any, **given: Any) -> Any:
+            return start(ranks, timeout, **{key: given[key] for key in _OF_GROUPS if key in given})
+
+        return group
+
+    distributed: Any = distributed_c10d
+    replace(distributed.init_process_group, init_process_group)
+    replace(distributed.new_group, new_group)
+    replace(distributed.is_nccl_available, lambda _: lambda: True)
+    replace(distributed.all_gather_object, lambda _: _all_gather_object)
+    replace(distributed.gather_object, lambda _: _gather_object)
+    replace(distributed.scatter_object_list, lambda _: _scatter_object_list)
+    for function in (distributed.broadcast_object_list, distributed.monitored_barrier):
+        replace(function, lambda _: _nothing)
+    setattr(torch._C, "_get_accelerator", lambda *_: torch.device("cuda"))  # noqa: B010 - where a mesh is by default
+    dist.get_backend = lambda *_: "nccl"  # what users ask; PyTorch itself asks where it is defined
+    from torch.distributed._functional_collectives import AsyncCollectiveTensor
+    from torch.distributed.tensor import DTensor
+
+    tracer.distribute(collective_kernels(), (DTensor, AsyncCollectiveTensor))
+    _let_buckets_be_rebuilt(tracer)
+    _keep_meshes_real()
+    _watch_storages(tracer)
+    _ask_shapes_aside(tracer)
+    _move_by_swapping()
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
+    object_list[:] = [obj] * len(object_list)
+
+
+def _gather_object(obj: Any, object_gather_list: list[Any] | None = None, *_: Any, **__: Any) -> None:
+    if object_gather_list is not None:
+        _all_gather_object(object_gather_list, obj)
+
+
+def _scatter_object_list(output: list[Any], given: list[Any] | None = None, *_: Any, **__: Any) -> None:
+    if given:
+        output[0] = given[0]
+
+
+def _let_buckets_be_rebuilt(tracer: Tracer) -> None:
+    """DistributedDataParallel compares shapes by their values, and tells the other ranks in which order gradients came.
+
+    The first is taken to be alright; for the second its reducer reads numbers on the host, which must be real.
+    """
+    from torch.distributed import Logger, Reducer, utils
+
+    replace(utils._verify_param_shape_across_processes, lambda _: lambda *_, **__: True)
+    setattr(Logger, "set_runtime_stats_and_log", _nothing)  # noqa: B010 - it asks when things happened on the GPU
+    rebuild: Any = Reducer._rebuild_buckets
+
+    def rebuild_with_numbers(reducer: Any) -> Any:
+        tracer.host_is_real = True
+        try:
+            return rebuild(reducer)
+        finally:
+            tracer.host_is_real = False
+
+    setattr(Reducer, "_rebuild_buckets", rebuild_with_numbers)  # noqa: B010 - mypy takes it for a method
+
+
+_ASKED_OFTEN = ("__hash__", "__eq__", "__enter__", "__exit__", "size", "get_coordinate", "get_local_rank", "get_group")
+
+
+def _keep_meshes_real() -> None:
+    """A mesh is a tensor of ranks, whose values count: it is made and taken apart as if nothing were traced."""
+    from torch.distributed import device_mesh
+    from torch.distributed.fsdp import _fully_shard
+
+    mesh = device_mesh.DeviceMesh
+    for name, value in list(vars(mesh).items()):
+        if isinstance(value, FunctionType) and name not in _ASKED_OFTEN:
+            setattr(mesh, name, _without_modes(value))
+        elif isinstance(value, staticmethod):
+            setattr(mesh, name, staticmethod(_without_modes(value.__func__)))
+    replace(device_mesh.init_device_mesh, _without_modes)
+    for module in vars(_fully_shard).values():
+        if hasattr(module, "_get_post_forward_mesh_info"):
+            module._get_post_forward_mesh_info = _without_modes(module._get_post_forward_mesh_info)
+
+
+def _without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _disable_current_modes():
+            return function(*args, **kwargs)
+
+    return run
+
+
+def _ask_shapes_aside(tracer: Tracer) -> None:
+    """DTensor asks for the shapes of whole tensors by running an operator on fakes: nothing is allocated by that."""
+    from torch.distributed.tensor._sharding_prop import ShardingPropagator
+
+    for name in ("_propagate_tensor_meta_non_cached", "_propagate_tensor_meta"):
+        asked = getattr(ShardingPropagator, name, None)
+        if asked is not None:
+            setattr(ShardingPropagator, name, _muted(tracer, asked))
+
+
+def _muted(tracer: Tracer, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def ask(*args: Any, **kwargs: Any) -> Any:
+        was, tracer.muted = tracer.muted, True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            tracer.muted = was
+
+    return ask
+
+
+def _watch_storages(tracer: Tracer) -> None:
+    """FSDP gives the memory of a gathered parameter back, and takes it again, by the size of its storage."""
+    resize = torch.UntypedStorage.resize_
+
+    def resize_and_tell(storage: torch.UntypedStorage, size: int) -> Any:
+        done = resize(storage, size)
+        tracer.resized_storage(storage, "gathered parameters", tracer.sites.index(sys._getframe(1)))
+        return done
+
+    setattr(torch.UntypedStorage, "resize_", resize_and_tell)  # noqa: B010 - mypy takes it for a method
+
+
+def _move_by_swapping() -> None:
+    """Fake tensors cannot be moved to another device by setting ``data``, as `fully_shard` does."""
+    from torch.distributed.fsdp import _fully_shard
+
+    def move(parameters: Any, buffers: Any, device: torch.device) -> None:
+        for tensor in (*parameters, *buffers):
+            if tensor.device == device or tensor.device.type == "meta":
+                continue
+            with torch.no_grad():
+                moved = tensor.detach().to(device)
+            if isinstance(tensor, nn.Parameter):
+                moved = nn.Parameter(moved, requires_grad=tensor.requires_grad)
+            torch.utils.swap_tensors(tensor, moved)
+
+    for module in vars(_fully_shard).values():
+        if hasattr(module, "_move_states_to_device"):
+            module._move_states_to_device = move

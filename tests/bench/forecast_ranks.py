@@ -1,0 +1,139 @@
+"""Forecasts of single ranks of distributed trainings, beside the real allocator of the null GPU.
+
+    python -m tests.bench.forecast_ranks --out benchmarks/results/forecast-ranks.md
+
+The truth runs PyTorch's own FSDP2, DistributedDataParallel, tensor-parallel and pipeline code on a CUDA build whose
+allocator works without a GPU, as one rank of a process group that sends nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from memguard.errors import MemGuardError
+from memguard.forecast.child import in_child
+from memguard.forecast.judging import run_on
+from memguard.forecast.kernels.workspaces import version_of
+from memguard.forecast.session import trace
+from memguard.forecast.setting import Setting
+from tests.bench.ranks_programs import Case, build, cases
+
+VERSION = "2.15.0"
+"""Of the null GPU's PyTorch."""
+
+
+def main() -> int:
+    """Compare, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="cases whose words hold this text")
+    parser.add_argument("--truth", type=Path, help="a file that keeps what was measured")
+    parser.add_argument("--out", type=Path, help="where the table goes")
+    given = parser.parse_args()
+    chosen = [case for case in cases() if given.only in str(case)]
+    truth = truths(chosen, given.truth)
+    rows = []
+    for case in chosen:
+        found = forecast(case)
+        rows.append((case, truth.get(case, {"error": "no answer"}), found))
+        print(case, truth.get(case), found, file=sys.stderr, flush=True)
+    text = table(rows)
+    if given.out:
+        given.out.write_text(text, encoding="utf-8")
+    print(text)
+    return 0
+
+
+def truths(chosen: list[Case], kept: Path | None) -> dict[Case, dict[str, Any]]:
+    """What the real allocator says."""
+    lines = kept.read_text().splitlines() if kept is not None and kept.exists() else []
+    known = {Case(**answer["case"]): answer for answer in map(json.loads, lines) if "error" not in answer}
+    missing = [case for case in chosen if case not in known]
+    if missing:
+        script = str(Path(__file__).with_name("ranks_truth.py"))
+        command = [sys.executable, "-m", "tests.nullgpu.run", "--cc", "9.0", "--devices", "8", "--", "python", script]
+        text = "\n".join(json.dumps(asdict(case)) for case in missing)
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        fresh = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        if len(fresh) < len(missing) or "Traceback" in done.stderr:
+            print(done.stderr[-4000:], file=sys.stderr)
+        known.update((Case(**answer["case"]), answer) for answer in map(json.loads, fresh))
+        if kept is not None:
+            kept.write_text("".join(json.dumps(answer) + "\n" for answer in known.values()))
+    return known
+
+
+def forecast(case: Case) -> dict[str, Any]:
+    """What memguard says of the same rank."""
+    setting = Setting(
+        steps=3,
+        compute_capability=(9, 0),
+        multiprocessors=132,
+        cudnn_workspaces=False,
+        torch_version=version_of(VERSION),
+        rank=case.rank,
+        processes=case.processes,
+        nodes=case.nodes,
+    )
+    try:
+        traced = in_child(lambda: trace(lambda: build(case), setting), quiet=True)
+    except MemGuardError as error:
+        return {"error": str(error)}
+    run = run_on(traced, None, VERSION, "")
+    return {"allocated": run.allocated_peak_bytes, "reserved": run.reserved_peak_bytes}
+
+
+def table(rows: list[tuple[Case, dict[str, Any], dict[str, Any]]]) -> str:
+    """All rows, and the errors by kind of layout."""
+    good = [(case, truth, found) for case, truth, found in rows if "error" not in truth and "error" not in found]
+    groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for case, truth, found in good:
+        errors = tuple(abs(found[key] / truth[key] - 1) for key in ("allocated", "reserved"))
+        for name in ("all", case.layout.split()[0]):
+            groups[name].append(errors)  # type: ignore[arg-type]
+    lines = [
+        "# Forecasts of single ranks beside the real allocator",
+        "",
+        "Made by `python -m tests.bench.forecast_ranks` (null GPU: the real allocator and the real code of",
+        f"torch {VERSION}; forecast with torch {torch.__version__}). Peaks of three steps of one rank, error of each.",
+        "",
+        f"{len(good)} of {len(rows)} rows could be compared.",
+        "",
+        "| | rows | equal to the byte, allocated | median | 95th percentile | equal, reserved | median | 95th percentile |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, errors in groups.items():
+        cells = [name, str(len(errors))]
+        for column in zip(*errors, strict=True):
+            ordered = sorted(column)
+            high = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+            cells += [str(ordered.count(0.0)), f"{statistics.median(ordered):.2%}", f"{high:.2%}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    heads = "| model | layout | precision | optimizer | rank | allocated MiB | forecast | reserved MiB | forecast |"
+    lines += ["", heads, "|---|---|---|---|---|---|---|---|---|"]
+    for case, truth, found in rows:
+        reason = truth.get("error") or found.get("error")
+        if reason:
+            lines.append(f"| {case} | {reason} | | | |")
+            continue
+        cells = []
+        for key in ("allocated", "reserved"):
+            change = found[key] / truth[key] - 1
+            cells += [f"{truth[key] / 2**20:.1f}", f"{change:+.2%}" if change else "equal"]
+        lines.append(f"| {case} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("LOCAL_RANK", "0")
+    sys.exit(main())

@@ -1,0 +1,515 @@
+"""Trainings of several processes for `forecast_ranks.py`: models by layouts, each built as its user would write it."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.utils.checkpoint import checkpoint
+
+Made = tuple[Any, Any, Callable[[], None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One training, as one of its ranks sees it."""
+
+    model: str
+    layout: str
+    precision: str = "fp32"
+    checkpointed: bool = False
+    rank: int = 0
+    optimizer: str = "adamw"
+    batch: int = 4
+    processes: int = 8
+    nodes: int = 1
+
+    def __str__(self) -> str:
+        more = ", checkpointed" if self.checkpointed else ""
+        return (
+            f"{self.model} | {self.layout} | {self.precision}{more} | {self.optimizer}, batch {self.batch} "
+            f"| {self.rank} of {self.processes * self.nodes}"
+        )
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int, heads: int, shared: int, causal: bool) -> None:
+        super().__init__()
+        self.size, self.causal = width // heads, causal
+        self.wq = nn.Linear(width, width, bias=False)
+        self.wk = nn.Linear(width, shared * self.size, bias=False)
+        self.wv = nn.Linear(width, shared * self.size, bias=False)
+        self.wo = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, length, _ = x.shape
+        q, k, v = (w(x).view(rows, length, -1, self.size).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
+        if k.shape[1] != q.shape[1]:
+            k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        return self.wo(out.transpose(1, 2).reshape(rows, length, -1))
+
+
+class Feed(nn.Module):
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.w1, self.w3 = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+        self.w2 = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.w2(F.silu(self.w1(x)) * self.w3(x))
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int, shared: int, inner: int, causal: bool, norm: type[nn.Module]) -> None:
+        super().__init__()
+        self.attention_norm, self.feed_norm = norm(width), norm(width)
+        self.attention, self.feed = Attention(width, heads, shared, causal), Feed(width, inner)
+        self.checkpointed = False
+
+    def _forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.feed(self.feed_norm(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(self._forward, x, use_reentrant=False) if self.checkpointed else self._forward(x)
+
+
+class Decoder(nn.Module):
+    """A language model; without its ends it is one stage of a pipeline."""
+
+    def __init__(
+        self, width: int, layers: int, heads: int, shared: int, inner: int, words: int, norm: type[nn.Module] = nn.RMSNorm
+    ) -> None:
+        super().__init__()
+        self.words = words
+        self.embedding: nn.Module | None = nn.Embedding(words, width)
+        self.blocks = nn.ModuleList(Block(width, heads, shared, inner, True, norm) for _ in range(layers))
+        self.norm: nn.Module | None = norm(width)
+        self.output: nn.Module | None = nn.Linear(width, words, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embedding(x) if self.embedding is not None else x
+        for block in self.blocks:
+            x = block(x)
+        x = self.norm(x) if self.norm is not None else x
+        return self.output(x) if self.output is not None else x
+
+    def loss(self, batch: int, length: int = 256) -> Tensor:
+        tokens = torch.randint(0, self.words, (batch, length), device="cuda")
+        out = self(tokens)
+        return F.cross_entropy(out.flatten(0, 1).float(), tokens.flatten())
+
+
+class Pictures(nn.Module):
+    """A vision transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 384, 16, 16)
+        self.place = nn.Parameter(torch.zeros(1, 196, 384))
+        self.blocks = nn.ModuleList(Block(384, 6, 6, 1024, False, nn.LayerNorm) for _ in range(6))
+        self.head = nn.Linear(384, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).flatten(2).transpose(1, 2) + self.place
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean(1))
+
+    def loss(self, batch: int) -> Tensor:
+        out = self(torch.randn(batch, 3, 224, 224, device="cuda"))
+        return F.cross_entropy(out.float(), torch.randint(0, 1000, (batch,), device="cuda"))
+
+
+class Convolutions(nn.Module):
+    """A convolutional network with batch norm, whose buffers are broadcast."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = (3, 64, 128, 256, 512)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(a, b, 3, 2, 1, bias=False), nn.BatchNorm2d(b), nn.ReLU())
+            for a, b in zip(widths, widths[1:], strict=False)
+        )
+        self.head = nn.Linear(512, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean((2, 3)))
+
+    def loss(self, batch: int) -> Tensor:
+        out = self(torch.randn(batch, 3, 128, 128, device="cuda"))
+        return F.cross_entropy(out.float(), torch.randint(0, 1000, (batch,), device="cuda"))
+
+
+class Uneven(nn.Module):
+    """Layers whose rows no number of ranks divides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = (777, 1001, 1501, 1003, 13)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(a, b), nn.GELU(), nn.Dropout(0.1)) for a, b in zip(widths, widths[1:], strict=False)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+    def loss(self, batch: int) -> Tensor:
+        return self(torch.randn(64 * batch, 777, device="cuda")).float().square().mean()
+
+
+class Translation(nn.Module):
+    """PyTorch's own encoder and decoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10000, 384)
+        self.blocks = nn.ModuleList(
+            [nn.TransformerEncoderLayer(384, 6, 1024, batch_first=True) for _ in range(3)]
+            + [nn.TransformerDecoderLayer(384, 6, 1024, batch_first=True) for _ in range(3)]
+        )
+        self.output = nn.Linear(384, 10000)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        source, target = self.embedding(source), self.embedding(target)
+        for block in self.blocks[:3]:
+            source = block(source)
+        for block in self.blocks[3:]:
+            target = block(target, source)
+        return self.output(target)
+
+    def loss(self, batch: int) -> Tensor:
+        source, target = (torch.randint(0, 10000, (batch, 128), device="cuda") for _ in range(2))
+        return F.cross_entropy(self(source, target).flatten(0, 1).float(), target.flatten())
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "gpt": lambda: Decoder(512, 6, 8, 8, 2048, 8192, nn.LayerNorm),
+    "llama": lambda: Decoder(768, 8, 12, 4, 2048, 16000),
+    "wide": lambda: Decoder(1024, 4, 16, 16, 4096, 32000),
+    "vit": Pictures,
+    "convnet": Convolutions,
+    "uneven": Uneven,
+    "translation": Translation,
+}
+
+
+def build(case: Case) -> Made:
+    """Model, optimizer and step of a case; torch.distributed is there already where the truth is measured."""
+    if not dist.is_initialized():
+        dist.init_process_group("nccl")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    kind, _, options = case.layout.partition(" ")
+    return LAYOUTS[kind](case, options.split())
+
+
+def _optimizer(case: Case, model: nn.Module) -> torch.optim.Optimizer:
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if case.optimizer == "sgd":
+        return torch.optim.SGD(parameters, 0.1, momentum=0.9)
+    if case.optimizer == "fused":
+        return torch.optim.AdamW(parameters, 1e-3, fused=True)
+    return torch.optim.AdamW(parameters, 1e-3)
+
+
+def _model(case: Case) -> Any:
+    model = MODELS[case.model]()
+    for block in model.blocks:
+        if isinstance(block, Block):
+            block.checkpointed = case.checkpointed
+    return model
+
+
+def _step(case: Case, model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[int], Tensor]) -> Made:
+    autocast = functools.partial(torch.autocast, "cuda", torch.bfloat16, enabled=case.precision == "autocast")
+
+    def step() -> None:
+        with autocast():
+            value = loss(case.batch)
+        value.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return model, optimizer, step
+
+
+class _Whole(nn.Module):
+    """Model and loss in one forward, for wrappers that act there."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: int) -> Tensor:
+        return self.model.loss(batch)
+
+
+def ddp(case: Case, options: list[str]) -> Made:
+    """DistributedDataParallel."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    inner = _Whole(_model(case)).cuda()
+    if case.precision == "bf16":
+        inner.bfloat16()
+    given: dict[str, Any] = {
+        "view": {"gradient_as_bucket_view": True},
+        "static": {"static_graph": True},
+        "unused": {"find_unused_parameters": True},
+        "small": {"bucket_cap_mb": 5},
+    }
+    chosen = {key: value for option in options if option in given for key, value in given[option].items()}
+    model = DistributedDataParallel(inner, device_ids=[torch.cuda.current_device()], **chosen)
+    if "compressed" in options:
+        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+
+        model.register_comm_hook(None, bf16_compress_hook)
+    optimizer = _optimizer(case, model)
+    made = _step(case, model, optimizer, model)
+    if "accumulated" not in options:
+        return made
+
+    def step() -> None:
+        with model.no_sync():
+            model(case.batch).backward()
+        made[2]()
+
+    return model, optimizer, step
+
+
+def fsdp(case: Case, options: list[str]) -> Made:
+    """`fully_shard`: each block, then the rest."""
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+
+    given: dict[str, Any] = {}
+    if case.precision == "mixed":
+        given["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    if "hybrid" in options:
+        given["mesh"] = init_device_mesh("cuda", (2, dist.get_world_size() // 2), mesh_dim_names=("replicate", "shard"))
+    if "kept" in options:
+        given["reshard_after_forward"] = False
+    if "node" in options:
+        given["reshard_after_forward"] = 4
+    if "offload" in options:
+        given["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
+    model = _model(case)
+    if "meta" in options:
+        model = model.to("meta")
+    elif "host" not in options:
+        model = model.cuda()
+    if case.precision == "bf16":
+        model = model.bfloat16()
+    blocks = list(model.blocks)
+    if "pairs" in options:
+        for first, second in zip(blocks[::2], blocks[1::2], strict=False):
+            fully_shard([first, second], **given)
+    elif "whole" not in options:
+        for block in blocks:
+            fully_shard(block, **given)
+    whole = fully_shard(_Whole(model), **given)
+    if "meta" in options:
+        whole.to_empty(device="cuda")
+    if "prefetch" in options:
+        for block, following in zip(blocks, blocks[1:], strict=False):
+            block.set_modules_to_forward_prefetch([following])
+    optimizer = _optimizer(case, whole)
+    made = _step(case, whole, optimizer, whole)
+    if not {"accumulated", "clipped"} & set(options):
+        return made
+
+    def step() -> None:
+        if "accumulated" in options:
+            whole.set_requires_gradient_sync(False)
+            whole(case.batch).backward()
+            whole.set_requires_gradient_sync(True)
+        whole(case.batch).backward()
+        if "clipped" in options:
+            torch.nn.utils.clip_grad_norm_(whole.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return whole, optimizer, step
+
+
+def tensor(case: Case, options: list[str]) -> Made:
+    """Tensor parallel, by `parallelize_module`; with "sequence" norms and residuals are sharded too."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        PrepareModuleInput,
+        RowwiseParallel,
+        SequenceParallel,
+        parallelize_module,
+    )
+
+    world = dist.get_world_size()
+    size = 4 if "sharded" in options else world
+    mesh = init_device_mesh("cuda", (world // size, size), mesh_dim_names=("dp", "tp"))
+    model = _model(case).cuda()
+    if case.precision == "bf16":
+        model = model.bfloat16()
+    sequence = "sequence" in options
+    ends: dict[str, Any] = {
+        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1) if sequence else Replicate()),
+        "output": ColwiseParallel(input_layouts=Shard(1) if sequence else Replicate(), output_layouts=Replicate()),
+    }
+    if sequence:
+        ends["norm"] = SequenceParallel()
+    parallelize_module(model, mesh["tp"], ends)
+    for block in model.blocks:
+        inner = Shard(1) if sequence else Replicate()
+        plan: dict[str, Any] = {
+            **dict.fromkeys(("attention.wq", "attention.wk", "attention.wv"), ColwiseParallel()),
+            "attention.wo": RowwiseParallel(output_layouts=inner),
+            **dict.fromkeys(("feed.w1", "feed.w3"), ColwiseParallel()),
+            "feed.w2": RowwiseParallel(output_layouts=inner),
+        }
+        if sequence:
+            gather = {"input_layouts": (Shard(1),), "desired_input_layouts": (Replicate(),)}
+            plan |= {
+                "attention_norm": SequenceParallel(),
+                "feed_norm": SequenceParallel(),
+                "attention": PrepareModuleInput(**gather),
+                "feed": PrepareModuleInput(**gather),
+            }
+        parallelize_module(block, mesh["tp"], plan)
+    if "sharded" in options:
+        given: dict[str, Any] = {"mesh": mesh["dp"]}
+        if case.precision == "mixed":
+            given["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        for block in model.blocks:
+            fully_shard(block, **given)
+        fully_shard(model, **given)
+    optimizer = _optimizer(case, model)
+    return _step(case, model, optimizer, model.loss)
+
+
+def pipeline(case: Case, options: list[str]) -> Made:
+    """A stage of a pipeline, or several of them."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+
+    world, rank = dist.get_world_size(), dist.get_rank()
+    device = torch.device("cuda", torch.cuda.current_device())
+    each = 2 if "interleaved" in options else 1
+    count = each * world
+    whole = _model(case)
+    width, words, layers = whole.output.in_features, whole.words, len(whole.blocks)
+    micro, length = case.batch // 8, 256
+    dtype = torch.bfloat16 if case.precision == "bf16" else torch.float32
+    stages, parts = [], nn.ModuleList()
+    for number in range(rank, count, world):
+        part = _model(case)
+        first, last = number * layers // count, (number + 1) * layers // count
+        part.blocks = nn.ModuleList(part.blocks[first:last])
+        if number > 0:
+            part.embedding = None
+        if number < count - 1:
+            part.norm = part.output = None
+        part = part.to(device, dtype)
+        parts.append(part)
+        tokens = torch.empty(micro, length, dtype=torch.int64, device="meta")
+        hidden = torch.empty(micro, length, width, dtype=dtype, device="meta")
+        logits = torch.empty(micro, length, words, dtype=dtype, device="meta")
+        shapes = (tokens if number == 0 else hidden,), (logits if number == count - 1 else hidden,)
+        stages.append(PipelineStage(part, number, count, device, input_args=shapes[0], output_args=shapes[1]))
+
+    def loss(out: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(out.flatten(0, 1).float(), target.flatten())
+
+    if "interleaved" in options:
+        schedule: Any = ScheduleInterleaved1F1B(stages, case.batch // micro, loss_fn=loss)
+    else:
+        kind = ScheduleGPipe if "gpipe" in options else Schedule1F1B
+        schedule = kind(stages[0], case.batch // micro, loss_fn=loss)
+    optimizer = _optimizer(case, parts)
+
+    def step() -> None:
+        tokens = torch.randint(0, words, (case.batch, length), device=device)
+        given = (tokens,) if rank == 0 else ()
+        schedule.step(*given, **({"target": tokens} if rank == world - 1 else {}))
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return parts, optimizer, step
+
+
+LAYOUTS: dict[str, Callable[[Case, list[str]], Made]] = {
+    function.__name__: function for function in (ddp, fsdp, tensor, pipeline)
+}
+
+
+def cases() -> list[Case]:
+    """The trainings that are compared."""
+    found = [Case(model, "ddp", precision) for model in ("gpt", "vit", "convnet", "translation") for precision in ("fp32", "autocast")]
+    found += [
+        Case("gpt", "ddp view"),
+        Case("llama", "ddp view", "autocast", True),
+        Case("llama", "ddp static", "fp32", True),
+        Case("vit", "ddp unused"),
+        Case("uneven", "ddp small", optimizer="sgd"),
+        Case("wide", "ddp view", "bf16", optimizer="fused"),
+        Case("gpt", "ddp accumulated"),
+        Case("gpt", "ddp view accumulated", rank=5),
+        Case("llama", "ddp compressed"),
+        Case("convnet", "ddp static view", optimizer="sgd", rank=7),
+    ]
+    for model in ("gpt", "llama", "wide", "vit", "uneven", "translation"):
+        found += [Case(model, "fsdp"), Case(model, "fsdp", "mixed", rank=7)]
+    for model in ("gpt", "llama", "wide", "vit"):
+        found += [Case(model, "fsdp", "mixed", True), Case(model, "fsdp kept", "mixed")]
+    found += [
+        Case("llama", "fsdp", "bf16", optimizer="fused"),
+        Case("llama", "fsdp", "autocast"),
+        Case("llama", "fsdp node", "mixed"),
+        Case("llama", "fsdp node", nodes=2),
+        Case("gpt", "fsdp offload"),
+        Case("llama", "fsdp offload", "mixed", True),
+        Case("gpt", "fsdp meta", "mixed"),
+        Case("llama", "fsdp host", "mixed"),
+        Case("llama", "fsdp pairs", "mixed"),
+        Case("gpt", "fsdp whole"),
+        Case("llama", "fsdp prefetch", "mixed"),
+        Case("llama", "fsdp accumulated", "mixed"),
+        Case("gpt", "fsdp accumulated"),
+        Case("llama", "fsdp clipped", "mixed"),
+        Case("uneven", "fsdp clipped", optimizer="sgd", rank=3),
+        Case("llama", "fsdp hybrid", "mixed"),
+        Case("wide", "fsdp hybrid", nodes=2, rank=9),
+        Case("gpt", "fsdp hybrid", "mixed", True, nodes=2),
+        Case("vit", "fsdp hybrid", "autocast"),
+        Case("uneven", "fsdp hybrid", rank=7),
+        Case("wide", "fsdp", "mixed", processes=2),
+        Case("wide", "fsdp", "mixed", True, nodes=8, rank=63),
+    ]
+    for model in ("gpt", "wide"):
+        found += [
+            Case(model, "tensor"),
+            Case(model, "tensor sequence", "bf16"),
+            Case(model, "tensor sequence", "bf16", True, rank=7),
+            Case(model, "tensor sharded", "mixed"),
+            Case(model, "tensor sequence sharded", "mixed", True, rank=5),
+        ]
+    found += [
+        Case("gpt", "pipeline gpipe", batch=32, processes=2),
+        Case("gpt", "pipeline gpipe", batch=32, processes=2, rank=1),
+        Case("llama", "pipeline", batch=16, processes=4),
+        Case("llama", "pipeline", batch=16, processes=4, rank=1),
+        Case("llama", "pipeline", batch=16, processes=4, rank=3),
+        Case("llama", "pipeline", "bf16", True, batch=16, processes=4, rank=2),
+        Case("llama", "pipeline interleaved", "bf16", batch=16, processes=4),
+        Case("llama", "pipeline interleaved", "bf16", batch=16, processes=4, rank=3),
+    ]
+    return found
