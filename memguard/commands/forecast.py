@@ -23,6 +23,7 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
         "memguard forecast train.py:make --device nvidia-h200 --batch 32     the largest batch that fits",
         "memguard forecast train.py:make --batch 32 --cards t4,l4,h100      batch sizes by cards, the largest of each",
         "memguard forecast train.py:make --device t4 --fail-if-not-fit        exit code 1 if it does not fit",
+        "memguard forecast train.py:make --nproc 8 --device h100              the ranks of a training on eight GPUs",
     )
     parser.add_argument(
         "target",
@@ -35,6 +36,10 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
     )
     parser.add_argument("--steps", type=int, default=3, metavar="N", help="steps to look at (default: 3)")
     parser.add_argument("--batch", type=int, metavar="N", help="the step's batch size; asks for the largest that fits")
+    parser.add_argument(
+        "--nproc", type=int, metavar="N", help="processes on each node: runs the function as each rank that differs"
+    )
+    parser.add_argument("--nnodes", type=int, default=1, metavar="N", help="nodes (default: 1)")
     parser.add_argument("--suggest", action="store_true", help="re-forecast what would make it fit")
     parser.add_argument("--cards", help="also judge these cards, with commas; or all")
     parser.add_argument(
@@ -70,6 +75,8 @@ def run(given: argparse.Namespace) -> int:
         torch_version=given.torch_version,
         alloc_conf=given.alloc_conf,
         reserved_by_others_bytes=parse_bytes(given.others) if given.others else 0,
+        nproc=given.nproc,
+        nnodes=given.nnodes,
         progress=sys.stderr.isatty(),
     )
     if page is not None:

@@ -40,7 +40,7 @@ class _ForecastModule(ModuleType):
         self,
         step: Callable[..., Any] | None = None,
         *,
-        model: nn.Module,
+        model: nn.Module | Callable[..., Any],
         optimizer: Optimizer | Sequence[Optimizer] | None = None,
         device: str | int | None = None,
         steps: int = 3,
@@ -50,6 +50,8 @@ class _ForecastModule(ModuleType):
         reserved_by_others_bytes: int = 0,
         suggest: bool | None = None,
         cards: Iterable[str] = (),
+        nproc: int | None = None,
+        nnodes: int = 1,
     ) -> Forecast:
         """What a training step will need on a GPU, and whether it fits; see `forecasting.forecast`."""
         return self.forecast(  # type: ignore[no-any-return]
@@ -64,6 +66,8 @@ class _ForecastModule(ModuleType):
             reserved_by_others_bytes=reserved_by_others_bytes,
             suggest=suggest,
             cards=cards,
+            nproc=nproc,
+            nnodes=nnodes,
         )
 
     def __getattr__(self, name: str) -> Any:

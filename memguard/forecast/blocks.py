@@ -74,6 +74,7 @@ class Blocks:
         known = self._live.get(key)
         if known is None or known[1] == storage.nbytes():
             return
+        self.owners[known[0]] = self.owners[known[0]] or owner
         self._free(key)
         block, nbytes = len(self.owners), storage.nbytes()
         self.owners.append(owner)

@@ -1,7 +1,7 @@
 """Data parallel training as one of its processes sees it, without a process group. Changes the process for good.
 
 DistributedDataParallel adds buckets as large as the gradients (unless they are views of them): Reducer.cpp. What NCCL
-takes lies outside PyTorch's allocator. Fully sharded training is refused, with the formula to use instead.
+takes lies outside PyTorch's allocator. With a number of processes `memguard.forecast.fakes.process_group` is used instead.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer
 
 _SHARDED = (
-    "fully sharded training is not forecast: trace the plain model, divide its parameters, gradients and optimizer "
-    "states by the number of ranks, and add two gathered units (the largest wrapped block, twice) to the peak"
+    "fully sharded training needs the number of processes: give --nproc 8 on the command line, or "
+    "memguard.forecast(model=build, nproc=8) where build returns (model, optimizer, step)"
 )
 
 

@@ -18,12 +18,13 @@ from memguard.allocator import CachingAllocator
 from memguard.errors import MemGuardError
 from memguard.forecast.cards import CARDS, Card, context_of, find_card
 from memguard.forecast.child import in_child
+from memguard.forecast.fakes.process_group import load_distributed
 from memguard.forecast.fakes.without_dynamo import warm_up
 from memguard.forecast.kernels.workspaces import version_of
 from memguard.forecast.result import FITS, Forecast
 from memguard.forecast.session import Made
 from memguard.forecast.study import Study
-from memguard.forecast.target import batch_parameter
+from memguard.forecast.target import batch_parameter, call_target
 from memguard.forecast.variants import Make, Say
 
 _TABLE_FACTORS = (0.25, 0.5, 1, 2, 4)
@@ -32,7 +33,7 @@ _TABLE_FACTORS = (0.25, 0.5, 1, 2, 4)
 def forecast(
     step: Callable[..., Any] | None = None,
     *,
-    model: nn.Module,
+    model: nn.Module | Callable[..., Any],
     optimizer: Optimizer | Sequence[Optimizer] | None = None,
     device: str | int | None = None,
     steps: int = 3,
@@ -42,6 +43,8 @@ def forecast(
     reserved_by_others_bytes: int = 0,
     suggest: bool | None = None,
     cards: Iterable[str] = (),
+    nproc: int | None = None,
+    nnodes: int = 1,
 ) -> Forecast:
     """What a training step will need on a GPU, and whether it fits. Needs no GPU.
 
@@ -53,7 +56,8 @@ def forecast(
             parameter ``batch``, it is given a batch size; else tensors whose first dimension is ``batch`` get another
             size in the search. None (default): ``model`` is a LightningModule, whose own training step runs on a batch
             of its dataloader.
-        model: The `torch.nn.Module` that the step trains.
+        model: The `torch.nn.Module` that the step trains; with ``nproc`` instead a function that returns (model,
+            optimizer, step), as each rank builds it.
         optimizer: The optimizer, or several. None (default): the step has none.
         device: A card like ``"nvidia-h200"`` or ``"rtx 4090"``, or an amount of memory like ``"24GiB"``, all of it
             PyTorch's; a number is bytes. None (default): the GPU of this machine, or no verdict without one.
@@ -66,18 +70,19 @@ def forecast(
         reserved_by_others_bytes: Bytes that other processes hold on the GPU (default 0).
         suggest: Trace what would make it fit as well. None (default): only if it does not fit.
         cards: Cards to judge beside ``device``, or ``["all"]``; with ``batch`` also the largest batch of each.
+        nproc: Processes on each node, one GPU each: the function is run as each rank that differs from the others, on
+            a process group that sends nothing. None (default): a single process.
+        nnodes: Nodes (default 1).
 
     Returns:
         The peaks in bytes with their ranges, the verdict, and what holds the memory; ``print`` it, or take its fields.
 
     Raises:
-        TypeError: ``model`` is no module, or ``step`` cannot be called.
+        TypeError: ``model`` is no module (with ``nproc``: no function), or ``step`` cannot be called.
         ValueError: The device, the version or the allocator's configuration is not known.
         MemGuardError: The step could not be traced; the text says why.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    make, takes_batch = _make_of(step, model, optimizer)
+    make, takes_batch = _make_of(step, model, optimizer) if nproc is None else _make_of_rank(step, model)
     return forecast_of(
         make,
         device=device,
@@ -89,11 +94,25 @@ def forecast(
         takes_batch=takes_batch,
         suggest=suggest,
         cards=cards,
+        nproc=nproc,
+        nnodes=nnodes,
     )
 
 
-def _make_of(step: Callable[..., Any] | None, model: nn.Module, optimizer: Any) -> tuple[Make, bool]:
+def _make_of_rank(step: Callable[..., Any] | None, model: Any) -> tuple[Make, bool]:
+    """The same of a training of several processes."""
+    if isinstance(model, nn.Module) or not callable(model) or step is not None:
+        raise TypeError(
+            "with nproc, model must be a function that returns (model, optimizer, step), and step None: each rank "
+            f"builds its own; got {type(model).__name__}"
+        )
+    return lambda wanted: call_target(model, wanted), batch_parameter(model) is not None
+
+
+def _make_of(step: Callable[..., Any] | None, model: Any, optimizer: Any) -> tuple[Make, bool]:
     """What gives model, optimizer and step for a batch size, and whether it heeds that."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     if step is None:
         from memguard.forecast.lightning import lightning_made
 
@@ -124,6 +143,8 @@ def forecast_of(
     takes_batch: bool = False,
     suggest: bool | None = None,
     cards: Iterable[str] = (),
+    nproc: int | None = None,
+    nnodes: int = 1,
     progress: bool = False,
     timeout_seconds: float | None = None,
 ) -> Forecast:
@@ -140,6 +161,8 @@ def forecast_of(
         takes_batch: Whether ``make`` heeds the batch size.
         suggest: See `forecast`.
         cards: See `forecast`.
+        nproc: See `forecast`.
+        nnodes: See `forecast`.
         progress: Show a bar on stderr.
         timeout_seconds: How long to wait for it before it is given up.
     """
@@ -154,6 +177,8 @@ def forecast_of(
         takes_batch=takes_batch,
         suggest=suggest,
         cards=cards,
+        nproc=nproc,
+        nnodes=nnodes,
         progress=progress,
     )
     found = in_child(lambda: answer(make, question), timeout_seconds=timeout_seconds)
@@ -174,6 +199,8 @@ class Question:
     takes_batch: bool
     suggest: bool | None
     table_cards: tuple[Card, ...]
+    nproc: int | None
+    nnodes: int
     progress: bool
 
 
@@ -188,6 +215,8 @@ def asked(
     takes_batch: bool = False,
     suggest: bool | None = None,
     cards: Iterable[str] = (),
+    nproc: int | None = None,
+    nnodes: int = 1,
     progress: bool = False,
 ) -> Question:
     """The question that these options put; for them see `forecast_of`, likewise for what is raised."""
@@ -195,6 +224,11 @@ def asked(
         raise ValueError(f"steps must be at least 1, got {steps}")
     if batch is not None and batch < 1:
         raise ValueError(f"batch must be at least 1, got {batch}")
+    for name, number in (("nproc", nproc), ("nnodes", nnodes)):
+        if number is not None and number < 1:
+            raise ValueError(f"{name} must be at least 1, got {number}")
+    if nproc is None and nnodes != 1:
+        raise ValueError(f"nnodes={nnodes} needs nproc, the number of processes on each node")
     card = find_card(device) if device is not None else _this_machine()
     names = list(cards)
     # Not torch's own type of text, which would load PyTorch where it is unpickled.
@@ -211,6 +245,8 @@ def asked(
         reserved_by_others_bytes=reserved_by_others_bytes,
         takes_batch=takes_batch,
         suggest=suggest,
+        nproc=nproc,
+        nnodes=nnodes,
         table_cards=CARDS if "all" in names else tuple(find_card(name) for name in names),
         progress=progress,
     )
@@ -218,7 +254,10 @@ def asked(
 
 def answer(make: Make, question: Question) -> Forecast:
     """The forecast, made in this process, which it changes for good; each trace is made in a child of it."""
-    warm_up()
+    if question.nproc is None:
+        warm_up()
+    else:
+        load_distributed()
     card, batch = question.card, question.batch
     with _disable_current_modes(), _progress(question.progress) as say:
         study = Study(
@@ -230,6 +269,8 @@ def answer(make: Make, question: Question) -> Forecast:
             alloc_conf=question.alloc_conf,
             reserved_by_others_bytes=question.reserved_by_others_bytes,
             takes_batch=question.takes_batch,
+            processes=question.nproc,
+            nodes=question.nnodes,
             say=say,
         )
         found = study.forecast()

@@ -11,6 +11,14 @@ from memguard.forecast.ranges import ranges_of
 from memguard.forecast.result import DOES_NOT_FIT, FITS, FITS_WITH_RETRIES, Forecast
 from memguard.forecast.simulate import Simulation, simulate
 from memguard.forecast.trace import Kind, Trace
+from memguard.units import MIB
+
+NCCL_GROUP_BYTES = (128 * MIB, 640 * MIB, 2048 * MIB)
+"""What NCCL takes for one group of ranks: low, typical, high. It depends on the links, the channels and the version.
+
+Published: 544 MiB for two and 688 for more A100s on NVLink (NVIDIA/nccl issue 964), 1.6 GB of one group and 6 GB of three
+or more on eight A100s and several nodes (issue 864). PCI Express needs fewer channels, and less.
+"""
 
 
 def judge(
@@ -41,6 +49,7 @@ def judge(
         device_total_bytes=card.total_bytes if card else None,
         context_bytes=card.context_bytes[1] if card else 0,
         reserved_by_others_bytes=reserved_by_others_bytes,
+        communication_bytes=communication_bytes(traced, card),
         torch_version=torch_version,
         alloc_conf=alloc_conf,
         steps=needed.steps,
@@ -69,6 +78,17 @@ def judge(
     )
 
 
+def communication_bytes(traced: Trace, card: Card | None) -> tuple[int, int, int]:
+    """What NCCL takes for the groups in which a rank communicates: low, typical, high.
+
+    Nothing on a bare amount of memory, which is all PyTorch's.
+    """
+    if card is None or not card.exact_model:
+        return 0, 0, 0
+    low, typical, high = (len(traced.groups) * nbytes for nbytes in NCCL_GROUP_BYTES)
+    return low, typical, high
+
+
 def verdict_of(run: Simulation) -> str:
     """Fits, fits only with retries, or does not."""
     if run.out_of_memory is not None:
@@ -88,7 +108,7 @@ def run_on(
     return simulate(
         traced,
         total_bytes=card.total_bytes if card else None,
-        context_bytes=card.context_bytes[1] if card else 0,
+        context_bytes=card.context_bytes[1] + communication_bytes(traced, card)[1] if card else 0,
         others_bytes=others,
         conf=conf,
         torch_version=torch_version,

@@ -81,6 +81,23 @@ class LargestBatch:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankShare:
+    """Ranks of a training that are alike, and what each of them needs."""
+
+    role: str
+    """Where in the mesh they are, like ``pp 0 (first)``; "" if all are alike."""
+    rank: int
+    """The one that was traced."""
+    count: int
+    allocated_peak_bytes: int
+    reserved_peak_bytes: int
+    verdict: str | None
+    owners: tuple[Share, ...]
+    """What it holds at its peak."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlotPoint:
     """Allocated memory at one moment of the last step, by owner."""
 
@@ -138,12 +155,24 @@ class Forecast:
     """Batch sizes by cards, if either was asked for."""
     largest_batches: tuple[LargestBatch, ...] = ()
     """For each card of the table, if the batch size is known."""
+    ranks: tuple[RankShare, ...] = ()
+    """The ranks of a training of several processes by role, the highest first; all other figures are of that one."""
+    communication_bytes: tuple[int, int, int] = (0, 0, 0)
+    """What NCCL takes outside PyTorch's allocator: low, typical, high. The typical is taken off the total."""
     plot: tuple[PlotPoint, ...] = ()
     notes: tuple[str, ...] = ()
     """What the trace had to assume."""
     operators: int = 0
     seconds: float = 0.0
     method: str = field(default="the step itself on fake CUDA tensors, its allocations replayed through the allocator")
+
+    @property
+    def usable_bytes(self) -> int | None:
+        """What PyTorch can have of the GPU; None without a device."""
+        if self.device_total_bytes is None:
+            return None
+        taken = self.context_bytes + self.reserved_by_others_bytes + self.communication_bytes[1]
+        return self.device_total_bytes - taken
 
     @property
     def fits(self) -> bool | None:

@@ -12,7 +12,8 @@ from memguard.forecast.cards import Card
 from memguard.forecast.changes import BFLOAT16, CHANGES, EXPANDABLE, HALF_BATCH, Change
 from memguard.forecast.judging import judge, run_on, verdict_of
 from memguard.forecast.kernels.workspaces import version_of, workspaces_for
-from memguard.forecast.result import DOES_NOT_FIT, FITS, Forecast, LargestBatch, Suggestion, TableRow
+from memguard.forecast.ranks import Role, find_roles
+from memguard.forecast.result import DOES_NOT_FIT, FITS, Forecast, LargestBatch, RankShare, Suggestion, TableRow
 from memguard.forecast.search import largest_fitting
 from memguard.forecast.setting import Setting
 from memguard.forecast.simulate import Simulation, simulate
@@ -35,6 +36,8 @@ class Study:
         alloc_conf: Its ``PYTORCH_CUDA_ALLOC_CONF``.
         reserved_by_others_bytes: Held by other processes.
         takes_batch: ``make`` builds the step for the batch size it is given; else inputs are given another size.
+        processes: Of the training on each node; None: it is a single process.
+        nodes: Of the training.
         say: Told what is being traced.
     """
 
@@ -49,6 +52,8 @@ class Study:
         alloc_conf: str,
         reserved_by_others_bytes: int,
         takes_batch: bool,
+        processes: int | None = None,
+        nodes: int = 1,
         say: Say = lambda text, made, wanted: None,
     ) -> None:
         self._card = card
@@ -66,13 +71,31 @@ class Study:
             cudnn_workspaces=card.cudnn_workspaces if card else True,
             batch=batch,
             torch_version=version_of(torch_version),
+            processes=processes,
+            nodes=nodes,
         )
+        self._ranks: tuple[int, ...] = (0,)
+        """One of each role, the highest first."""
         self._variants = Variants(make, self._setting, takes_batch=takes_batch, say=say)
 
     def forecast(self, seconds: float = 0.0) -> Forecast:
-        """The answer for the step as it is written."""
+        """The answer for the step as it is written; of several ranks, for the highest."""
+        if self._setting.processes is None:
+            return self._judged(Variant(), seconds)
+        world = self._setting.processes * self._setting.nodes
+        roles = find_roles(
+            world,
+            lambda rank: self._variants.trace(Variant(rank=rank)),
+            lambda ranks: self._variants.make_all(Variant(rank=rank) for rank in ranks),
+        )
+        judged = [(role, self._judged(Variant(rank=role.rank), seconds)) for role in roles]
+        judged.sort(key=lambda one: -one[1].reserved_peak_bytes)
+        self._ranks = tuple(role.rank for role, _ in judged)
+        return replace(judged[0][1], ranks=tuple(_share(role, found) for role, found in judged))
+
+    def _judged(self, variant: Variant, seconds: float) -> Forecast:
         return judge(
-            self._variants.trace(Variant()),
+            self._variants.trace(variant),
             card=self._card,
             torch_version=self._version,
             alloc_conf=self._conf,
@@ -116,15 +139,19 @@ class Study:
         smaller = replace(card, total_bytes=int(card.total_bytes * (1 - margin)))
 
         def trial(batch: int) -> tuple[int, bool]:
-            traced = self._variants.trace(self._variants.variant(batch, card=card))
-            unlimited = simulate(
-                traced,
-                conf=self._conf,
-                torch_version=self._version,
-                workspaces=workspaces_for(traced.compute_capability, self._version),
-            )
-            run = run_on(traced, smaller, self._version, self._conf, self._others)
-            return unlimited.allocated_peak_bytes, accepted(run)
+            variants = [self._variants.variant(batch, card=card, rank=rank) for rank in self._ranks]
+            self._variants.make_all(variants)
+            needs, fits = [], True
+            for traced in map(self._variants.trace, variants):
+                unlimited = simulate(
+                    traced,
+                    conf=self._conf,
+                    torch_version=self._version,
+                    workspaces=workspaces_for(traced.compute_capability, self._version),
+                )
+                needs.append(unlimited.allocated_peak_bytes)
+                fits = fits and accepted(run_on(traced, smaller, self._version, self._conf, self._others))
+            return max(needs), fits
 
         return largest_fitting(trial, start, smaller.usable_bytes - self._others)
 
@@ -134,8 +161,8 @@ class Study:
         Args:
             before: The forecast of the step as it is written.
         """
-        if self._card is None:
-            return ()
+        if self._card is None or self._setting.processes is not None:
+            return ()  # what a change does to sharded modules is not known
         tried = list(self._tried())
         self._variants.make_all(variant for _, variant, _ in tried)
         found = []
@@ -181,14 +208,15 @@ class Study:
     def table(self, cards: Iterable[Card], batches: Iterable[int | None]) -> tuple[TableRow, ...]:
         """Every batch size on every card; where the step cannot be traced, why."""
         wanted = list(itertools.product(cards, batches))
-        self._variants.make_all(self._variants.variant(batch, card=card) for card, batch in wanted)
+        highest = self._ranks[0]
+        self._variants.make_all(self._variants.variant(batch, card=card, rank=highest) for card, batch in wanted)
         rows = []
         for card, batch in wanted:
             row = TableRow(
                 batch=batch, card=card.title, allocated_peak_bytes=None, reserved_peak_bytes=None, verdict=None
             )
             try:
-                traced = self._variants.trace(self._variants.variant(batch, card=card))
+                traced = self._variants.trace(self._variants.variant(batch, card=card, rank=highest))
             except MemGuardError as error:
                 rows.append(replace(row, reason=str(error)))
                 continue
@@ -204,3 +232,15 @@ class Study:
                 )
             )
         return tuple(rows)
+
+
+def _share(role: Role, found: Forecast) -> RankShare:
+    return RankShare(
+        role=role.name,
+        rank=role.rank,
+        count=role.count,
+        allocated_peak_bytes=found.allocated_peak_bytes,
+        reserved_peak_bytes=found.reserved_peak_bytes,
+        verdict=found.verdict,
+        owners=found.owners,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, final
@@ -52,19 +53,36 @@ class Site(NamedTuple):
     """"setup", "forward", "backward" or "optimizer"."""
 
 
+COMMUNICATION = "communication buffers"
 OWNERS = (
     "parameters",
     "buffers",
     "gradients",
     "optimizer states",
     "gathered parameters",
-    "communication buffers",
+    COMMUNICATION,
     "activations",
     "inputs",
     "workspaces",
     "temporaries",
 )
 """What a block of memory is for, in the order in which it is reported."""
+
+
+class Mesh(NamedTuple):
+    """How the ranks of a training are arranged: by the largest device mesh that the code makes."""
+
+    names: tuple[str, ...]
+    shape: tuple[int, ...]
+    ranks: tuple[int, ...]
+    """In the order of their coordinates, the last changing fastest."""
+
+    def rank_at(self, coordinates: Sequence[int]) -> int:
+        """The rank at a place of the mesh."""
+        index = 0
+        for size, coordinate in zip(self.shape, coordinates, strict=True):
+            index = index * size + coordinate
+        return self.ranks[index]
 
 
 @final
@@ -88,6 +106,11 @@ class Trace:
     """The batch size at which it was traced, when the caller named one."""
     in_bf16: bool = False
     """Whether every forward ran under bf16 autocast."""
+
+    mesh: Mesh | None = None
+    """None where the code makes none."""
+    groups: tuple[int, ...] = ()
+    """The number of ranks of each process group that communicated, if it has more than one."""
 
     @property
     def blocks(self) -> int:

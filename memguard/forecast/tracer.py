@@ -19,7 +19,7 @@ from memguard.forecast.kernels.in_place import IN_PLACE, REUSING, reuses_its_ope
 from memguard.forecast.kernels.overrides import KERNELS, Kernel
 from memguard.forecast.kernels.scratch import scratch_of
 from memguard.forecast.setting import Setting
-from memguard.forecast.trace import Trace
+from memguard.forecast.trace import Mesh, Trace
 
 _ENGINE = engine_code()
 _PRIM_DEVICE = torch.ops.prim.device.default
@@ -64,6 +64,8 @@ class Tracer(Fakes, TorchDispatchMode):
         self.notes: dict[str, None] = {}
         self.groups: set[tuple[int, ...]] = set()
         """The ranks of each process group that was used."""
+        self.meshes: list[Mesh] = []
+        """Of all ranks, as the code makes them."""
         self.host_is_real = False
         """Whether numbers on the host are to be real ones."""
         self.muted = False
@@ -223,6 +225,8 @@ class Tracer(Fakes, TorchDispatchMode):
             recurrent_bytes=self.recurrent_bytes // max(steps, 1),
             batch=batch,
             in_bf16=self.autocasts == {True},
+            mesh=max(self.meshes, key=lambda mesh: len(mesh.shape), default=None),
+            groups=tuple(sorted(len(ranks) for ranks in self.groups if len(ranks) > 1)),
         )
 
 

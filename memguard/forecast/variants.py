@@ -25,6 +25,7 @@ class Variant(NamedTuple):
     batch: int | None = None
     change: str | None = None
     card: Card | None = None
+    rank: int = 0
 
 
 @final
@@ -46,13 +47,15 @@ class Variants:
         self._made: dict[Variant, Trace | MemGuardError] = {}
         self._card_of: dict[tuple[int, int], Card] = {}
 
-    def variant(self, batch: int | None = None, change: str | None = None, card: Card | None = None) -> Variant:
+    def variant(
+        self, batch: int | None = None, change: str | None = None, card: Card | None = None, rank: int = 0
+    ) -> Variant:
         """What to trace for these: equal ones have one trace, and cards of one compute capability too."""
         if card is not None:
             capability = card.compute_capability
             other = capability != self._setting.compute_capability
             card = self._card_of.setdefault(capability, card) if other else None
-        return Variant(batch if batch != self._setting.batch else None, change, card)
+        return Variant(batch if batch != self._setting.batch else None, change, card, rank)
 
     def trace(self, variant: Variant) -> Trace:
         """The trace of a variant.
@@ -62,7 +65,8 @@ class Variants:
         """
         if variant not in self._made:
             batch = f" batch {variant.batch}" if variant.batch else ""
-            text = f"tracing{batch}{f', {variant.change}' if variant.change else ''}"
+            of_rank = f" rank {variant.rank}" if self._setting.processes else ""
+            text = f"tracing{of_rank}{batch}{f', {variant.change}' if variant.change else ''}"
             self._say(text, len(self._made), len(self._made) + 1)
             self._made[variant] = in_child(self._work(variant), quiet=bool(self._made))
         made = self._made[variant]
@@ -77,13 +81,14 @@ class Variants:
         traces = in_children(map(self._work, new))
         for variant in new:
             batch = f" batch {variant.batch}" if variant.batch else ""
-            self._say(f"tracing{batch}", len(self._made), wanted)
+            of_rank = f" rank {variant.rank}" if self._setting.processes else ""
+            self._say(f"tracing{of_rank}{batch}", len(self._made), wanted)
             self._made[variant] = next(traces)
 
     def _work(self, variant: Variant) -> Callable[[], Trace]:
         """What a child does to trace a variant."""
         batch, card = variant.batch if variant.batch is not None else self._setting.batch, variant.card
-        setting = replace(self._setting, traced_batch=batch, change=variant.change)
+        setting = replace(self._setting, traced_batch=batch, change=variant.change, rank=variant.rank)
         if card is not None:
             setting = replace(
                 setting,

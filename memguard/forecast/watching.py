@@ -13,6 +13,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from memguard.forecast.fakes.tensors import inside
 from memguard.forecast.histories import fill_history
+from memguard.forecast.trace import COMMUNICATION
 from memguard.forecast.tracer import Tracer
 from memguard.module_parts import named_parts_of
 
@@ -69,7 +70,7 @@ def _told(name: str, module: nn.Module) -> str:
 def _own(tracer: Tracer, owner: str, value: Any) -> None:
     if isinstance(value, FakeTensor) and value.fake_device.type == "cuda":
         block = tracer.block_of(value)
-        if block is not None and not tracer.owners[block]:
+        if block is not None and tracer.owners[block] in ("", COMMUNICATION):
             tracer.owners[block] = owner
     elif isinstance(value, torch.Tensor):
         for part in inside(value):

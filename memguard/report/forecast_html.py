@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from memguard.report.forecast_plot import COLOURS
-from memguard.report.forecast_svg import css_class, forecast_svg, usable_bytes
+from memguard.report.forecast_svg import css_class, forecast_svg
 from memguard.report.forecast_text import (
     batch_text,
     help_title,
@@ -103,7 +103,7 @@ def _sections(forecast: Forecast, title: str) -> Iterator[str]:
 
 
 def _figures(forecast: Forecast) -> str:
-    room = usable_bytes(forecast)
+    room = forecast.usable_bytes
     found = [
         ("peak allocated", forecast.allocated_peak_bytes, _between(forecast.allocated_peak_bytes_range)),
         ("peak reserved", forecast.reserved_peak_bytes, _between(forecast.reserved_peak_bytes_range)),

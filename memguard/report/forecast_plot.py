@@ -13,6 +13,8 @@ COLOURS = {
     "buffers": "#9498a0",
     "gradients": "#ff725c",
     "optimizer states": "#6cc5b0",
+    "gathered parameters": "#9c6b4e",
+    "communication buffers": "#3ca951",
     "activations": "#efb118",
     "inputs": "#97bbf5",
     "workspaces": "#a463f2",

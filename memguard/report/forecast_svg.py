@@ -68,7 +68,7 @@ def _drawing(forecast: Forecast) -> str:
     if not stacked:
         return ""
     highest = max(max(upper) for _, _, upper in stacked)
-    room = usable_bytes(forecast)
+    room = forecast.usable_bytes
     limit = room if room is not None and room < 1.6 * highest else None
     top = max(highest * 1.08, (limit or 0) * 1.04)
     count = len(stacked[0][1])
@@ -104,13 +104,6 @@ def _drawing(forecast: Forecast) -> str:
             f'<text class="limit-text" x="{_LEFT + 6}" y="{y(limit) - 5:.1f}">{format_bytes(limit)} for PyTorch</text>'
         )
     return "".join(parts)
-
-
-def usable_bytes(forecast: Forecast) -> int | None:
-    """What the device has for PyTorch; None without one."""
-    if forecast.device_total_bytes is None:
-        return None
-    return forecast.device_total_bytes - forecast.context_bytes - forecast.reserved_by_others_bytes
 
 
 def css_class(owner: str) -> str:

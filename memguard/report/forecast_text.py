@@ -16,7 +16,7 @@ _MOST = 6
 def forecast_text(forecast: Forecast) -> str:
     """Verdict first, then the peaks, what holds them, and what would help."""
     verdict = [*verdict_text(forecast), *near_edge_text(forecast), *batch_text(forecast)]
-    lines = [*verdict, "", *_peaks(forecast), "", *_shares(forecast)]
+    lines = [*verdict, *_ranks(forecast), "", *_peaks(forecast), "", *_shares(forecast)]
     if forecast.suggestions:
         lines += ["", f"{help_title(forecast)}:"]
         for suggestion in forecast.suggestions:
@@ -38,10 +38,11 @@ def verdict_text(forecast: Forecast) -> list[str]:
     """Whether it fits, and by how much."""
     if forecast.verdict is None:
         return ['No GPU was named, so there is no verdict; name one (device="24GiB", --device 24GiB).']
-    usable = (forecast.device_total_bytes or 0) - forecast.context_bytes - forecast.reserved_by_others_bytes
+    who = f"rank {forecast.ranks[0].rank}" if len(forecast.ranks) > 1 else "each rank" if forecast.ranks else "it"
     lines = [
-        f"The step {forecast.verdict} on {forecast.device}: it reserves "
-        f"{format_bytes(forecast.reserved_peak_bytes)} of {format_bytes(usable)} that PyTorch can have."
+        f"The step {forecast.verdict} on {forecast.device}: {who} reserves "
+        f"{format_bytes(forecast.reserved_peak_bytes)} of {format_bytes(forecast.usable_bytes or 0)} that PyTorch can "
+        "have."
     ]
     if forecast.out_of_memory:
         lines.append(f"  {forecast.out_of_memory.split(' GPU ')[0].rstrip('.')} when memory ran out.")
@@ -52,8 +53,10 @@ def near_edge_text(forecast: Forecast) -> list[str]:
     """Said where the verdict hangs on what is not known."""
     if forecast.verdict is None or forecast.device_total_bytes is None:
         return []
-    usable = forecast.device_total_bytes - forecast.context_bytes - forecast.reserved_by_others_bytes
+    usable = forecast.usable_bytes or 0
     low, high = forecast.reserved_peak_bytes_range
+    least, typical, most = forecast.communication_bytes
+    low, high = low - (typical - least), high + (most - typical)
     if forecast.verdict_without_workspaces not in (None, forecast.verdict):
         return [
             f"The verdict hangs on cuDNN's workspaces: without them the step {forecast.verdict_without_workspaces}."
@@ -81,6 +84,46 @@ def help_title(forecast: Forecast) -> str:
     """What stands above the suggestions: whether one of them is enough."""
     enough = forecast.fits or any(suggestion.verdict == "fits" for suggestion in forecast.suggestions)
     return "What would help, cheapest first" + ("" if enough else "; none of it alone makes the step fit")
+
+
+def _ranks(forecast: Forecast) -> list[str]:
+    """What each kind of rank needs, the highest first, and why that is the highest."""
+    if not forecast.ranks:
+        return []
+    lines = [""]
+    if len(forecast.ranks) == 1:
+        lines.append(f"All {forecast.ranks[0].count} ranks are alike.")
+    else:
+        width = max(len(one.role) for one in forecast.ranks)
+        lines.append("By rank, the highest first:")
+        for one in forecast.ranks:
+            many = f"rank {one.rank}" if one.count == 1 else f"{one.count} ranks, traced: {one.rank}"
+            verdict = f", {one.verdict}" if one.verdict else ""
+            lines.append(
+                f"  {one.role.ljust(width)}  {format_bytes(one.allocated_peak_bytes):>12} allocated, "
+                f"{format_bytes(one.reserved_peak_bytes):>12} reserved{verdict}  ({many})"
+            )
+        lines += _why_highest(forecast)
+    low, typical, high = forecast.communication_bytes
+    if high:
+        lines.append(
+            f"NCCL takes {format_bytes(low)} to {format_bytes(high)} beside PyTorch's allocator, by links and channels; "
+            f"{format_bytes(typical)} are taken off."
+        )
+    return lines
+
+
+def _why_highest(forecast: Forecast) -> list[str]:
+    """What the highest rank holds more than the lowest does."""
+    highest, lowest = ({share.name: share.bytes for share in one.owners} for one in (forecast.ranks[0], forecast.ranks[-1]))
+    owner = max(highest, key=lambda name: highest[name] - lowest.get(name, 0), default=None)
+    if owner is None or highest[owner] <= lowest.get(owner, 0):
+        return []
+    where = forecast.ranks[0].role or f"rank {forecast.ranks[0].rank}"
+    return [
+        f"{where} is the highest: its {owner} take {format_bytes(highest[owner])}, those of "
+        f"{forecast.ranks[-1].role or 'the lowest'} {format_bytes(lowest.get(owner, 0))}."
+    ]
 
 
 def _peaks(forecast: Forecast) -> list[str]:
@@ -111,7 +154,7 @@ def _peaks(forecast: Forecast) -> list[str]:
 
 def _shares(forecast: Forecast) -> list[str]:
     lines = ["At the peak, by owner:"]
-    lines += [f"  {share.name:<17}{format_bytes(share.bytes):>12}" for share in forecast.owners]
+    lines += [f"  {share.name:<22}{format_bytes(share.bytes):>12}" for share in forecast.owners]
     lines.append("by module:")
     lines += [f"  {format_bytes(share.bytes):>12}  {share.name}" for share in forecast.modules[:_MOST]]
     lines.append("by line:")

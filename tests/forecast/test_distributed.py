@@ -32,13 +32,13 @@ def test_buckets_are_counted(view, more):
     assert any("DistributedDataParallel" in note for note in wrapped.notes)
 
 
-def test_sharded_training_is_refused_with_the_formula():
-    """FSDP is not traced: the error says what to compute instead."""
+def test_sharded_training_without_a_number_of_processes_says_that_it_needs_one():
+    """FSDP shards by the number of ranks: the error says how to tell it."""
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     def build(_):
         model = FullyShardedDataParallel(nn.Linear(8, 8).cuda())
         return model, None, lambda: None
 
-    with pytest.raises(MemGuardError, match="divide its parameters, gradients and optimizer states"):
+    with pytest.raises(MemGuardError, match="--nproc 8"):
         forecast_of(build, device="1GiB")

@@ -6,7 +6,9 @@ The group is PyTorch's own, made for such runs (backend "fake"); what a collecti
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -20,11 +22,20 @@ from torch.utils._python_dispatch import _disable_current_modes
 from memguard.errors import MemGuardError
 from memguard.forecast.fakes.replacing import replace
 from memguard.forecast.kernels.collectives import collective_kernels
+from memguard.forecast.trace import Mesh
 
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer
 
 
+_NCCL = (2, 28, 9)
+"""A version that has all types of numbers."""
+_NEEDED = (
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor.parallel",
+    "torch.distributed._functional_collectives",
+    "torch.testing._internal.distributed.fake_pg",
+)
 _OF_GROUPS = ("use_local_synchronization", "group_desc", "sort_ranks")
 
 
@@ -45,6 +56,14 @@ class Place(NamedTuple):
     def local_rank(self) -> int:
         """Its number on its node, which is that of its GPU."""
         return self.rank % self.processes
+
+
+def load_distributed() -> None:
+    """Load what every rank needs; for a process that will be forked for each."""
+    if torch.distributed.is_available():
+        for name in _NEEDED:
+            with contextlib.suppress(ImportError):  # not every PyTorch has it; `join` says what is missing
+                importlib.import_module(name)
 
 
 def name_process(place: Place) -> None:
@@ -115,8 +134,9 @@ def join(tracer: Tracer, place: Place) -> None:
     from torch.distributed.tensor import DTensor
 
     tracer.distribute(collective_kernels(), (DTensor, AsyncCollectiveTensor))
+    setattr(torch.cuda.nccl, "version", lambda: _NCCL)  # noqa: B010 - mypy takes it for a method
     _let_buckets_be_rebuilt(tracer)
-    _keep_meshes_real()
+    _keep_meshes_real(tracer, place.world)
     _watch_storages(tracer)
     _ask_shapes_aside(tracer)
     _move_by_swapping()
@@ -164,7 +184,7 @@ def _let_buckets_be_rebuilt(tracer: Tracer) -> None:
 _ASKED_OFTEN = ("__hash__", "__eq__", "__enter__", "__exit__", "size", "get_coordinate", "get_local_rank", "get_group")
 
 
-def _keep_meshes_real() -> None:
+def _keep_meshes_real(tracer: Tracer, world: int) -> None:
     """A mesh is a tensor of ranks, whose values count: it is made and taken apart as if nothing were traced."""
     from torch.distributed import device_mesh
     from torch.distributed.fsdp import _fully_shard
@@ -175,6 +195,19 @@ def _keep_meshes_real() -> None:
             setattr(mesh, name, _without_modes(value))
         elif isinstance(value, staticmethod):
             setattr(mesh, name, staticmethod(_without_modes(value.__func__)))
+    make = mesh.__init__
+
+    @functools.wraps(make)
+    def make_and_tell(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        with _disable_current_modes():
+            ranks = self.mesh
+            if ranks.numel() == world:
+                names = tuple(self.mesh_dim_names or (f"dimension {number}" for number in range(ranks.dim())))
+                names = ("rank",) if not self.mesh_dim_names and ranks.dim() == 1 else names
+                tracer.meshes.append(Mesh(names, tuple(ranks.shape), tuple(ranks.flatten().tolist())))
+
+    setattr(mesh, "__init__", make_and_tell)  # noqa: B010 - mypy takes it for a method
     replace(device_mesh.init_device_mesh, _without_modes)
     for module in vars(_fully_shard).values():
         if hasattr(module, "_get_post_forward_mesh_info"):

@@ -5,9 +5,12 @@ NCCL's own buffers lie outside PyTorch's allocator: the tracer only notes which 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from memguard.forecast.trace import COMMUNICATION
 
 if TYPE_CHECKING:
     from memguard.forecast.kernels.overrides import Kernel
@@ -40,8 +43,21 @@ def _collective(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwa
     for argument, value in zip(schema.arguments, args, strict=False):
         if str(argument.type) == _GROUP:
             tracer.groups.add(tuple(torch.distributed.get_process_group_ranks(ProcessGroup.unbox(value))))
+    for value in args:
+        for tensor in _tensors(value):
+            block = tracer.block_of(tensor)
+            if block is not None:
+                tracer.owners[block] = tracer.owners[block] or COMMUNICATION
     out = [_done(args[0]) if str(one.type) == _WORK else args[0] for one in schema.returns]
     return tuple(out) if len(out) > 1 else out[0] if out else None
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
 
 
 def _done(result: Any) -> Any:

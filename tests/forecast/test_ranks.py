@@ -1,0 +1,178 @@
+"""Several processes: single ranks beside the real allocator, which ranks are alike, and what is said of them."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import memguard
+from memguard.errors import MemGuardError
+from memguard.forecast import forecast_of
+from memguard.forecast.child import in_child
+from memguard.forecast.fakes.replacing import replace
+from memguard.forecast.ranks import find_roles
+from memguard.forecast.trace import Event, Kind, Mesh, Trace
+from tests.bench.forecast_ranks import forecast
+from tests.bench.ranks_programs import Case
+
+pytest.importorskip("torch.testing._internal.distributed.fake_pg")
+
+
+def trace_of(nbytes, mesh=None):
+    """One allocation."""
+    return Trace(
+        events=[Event(Kind.ALLOC, 0, nbytes, 0, 0)],
+        sites=[],
+        owners=["inputs"],
+        steps=1,
+        compute_capability=(9, 0),
+        torch_version="2.13",
+        operators=1,
+        mesh=mesh,
+    )
+
+
+def roles(sizes, mesh=None):
+    """Roles of ranks that take these bytes, and which ranks were traced."""
+    traced = set()
+
+    def trace(rank):
+        traced.add(rank)
+        return trace_of(sizes[rank], mesh)
+
+    found = find_roles(len(sizes), trace, traced.update)
+    return [(role.name, role.rank, role.count) for role in found], traced
+
+
+def test_ranks_that_are_alike_are_traced_once():
+    """The first and the last are the same: so are all between."""
+    assert roles([7] * 64) == ([("", 0, 64)], {0, 63})
+
+
+def test_the_place_where_ranks_begin_to_differ_is_found():
+    """A tensor that five of eight ranks share: the others have none of it."""
+    found, _ = roles([7] * 5 + [3] * 3)
+    assert found == [("rank 0 to 4", 0, 5), ("rank 5 to 7", 5, 3)]
+
+
+def test_stages_of_a_pipeline_are_all_different_and_their_replicas_alike():
+    """Along one dimension of the mesh all differ, along the other none: one rank of each stage is traced."""
+    mesh = Mesh(names=("pp", "dp"), shape=(4, 16), ranks=tuple(range(64)))
+    found, traced = roles([100 - rank // 16 for rank in range(64)], mesh)
+    assert found == [("pp 0 (first)", 0, 16), ("pp 1", 16, 16), ("pp 2", 32, 16), ("pp 3 (last)", 48, 16)]
+    assert traced == {0, 15, 16, 32, 48}
+
+
+def test_two_ends_that_differ_from_a_middle_that_is_alike():
+    """Roles in the middle are one interval, whatever the ends are."""
+    found, _ = roles([9, 5, 5, 5, 5, 5, 5, 8])
+    assert found == [("rank 0 (first)", 0, 1), ("rank 1 to 6", 1, 6), ("rank 7 (last)", 7, 1)]
+
+
+def test_a_replaced_function_runs_for_those_who_imported_it_before():
+    """Its code is exchanged, not its name."""
+
+    def swapped():
+        from torch.distributed import is_available
+
+        replace(is_available, lambda before: lambda: (before(), "replaced"))
+        return is_available()
+
+    assert in_child(swapped) == (True, "replaced")
+
+
+SEEN = {
+    Case("llama", "fsdp", "mixed", checkpointed=True): {"allocated": 387968000, "reserved": 864026624},
+    Case("llama", "fsdp kept", "mixed"): {"allocated": 707665920, "reserved": 998244352},
+    Case("gpt", "ddp view"): {"allocated": 944249856, "reserved": 994050048},
+}
+
+
+@pytest.mark.parametrize("case", SEEN, ids=str)
+def test_a_rank_takes_what_the_real_allocator_gave_it(case):
+    """Peaks of allocated and reserved memory of the null GPU (torch 2.15), to the byte."""
+    assert forecast(case) == SEEN[case]
+
+
+def build_sharded():
+    from torch.distributed.fsdp import fully_shard
+
+    model = nn.Sequential(nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 1024, bias=False)).cuda()
+    for layer in model:
+        fully_shard(layer)
+    fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step():
+        model(torch.randn(8, 1024, device="cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return model, optimizer, step
+
+
+def test_fully_sharded_training_is_forecast_by_the_call():
+    """Each of eight ranks holds an eighth of the parameters; NCCL's memory is said and taken off."""
+    found = memguard.forecast(model=build_sharded, nproc=8, device="h100")
+    owners = {share.name: share.bytes for share in found.owners}
+    assert owners["parameters"] == 2 * 1024 * 1024 * 4 // 8
+    assert owners["communication buffers"] >= 1024 * 1024 * 4
+    [share] = found.ranks
+    assert (share.role, share.count) == ("", 8)
+    assert found.communication_bytes[0] > 0
+    assert found.usable_bytes == found.device_total_bytes - found.context_bytes - found.communication_bytes[1]
+    assert "All 8 ranks are alike." in str(found)
+
+
+def test_a_call_with_processes_needs_a_function_that_builds():
+    """A model that exists already belongs to one process."""
+    with pytest.raises(TypeError, match="each rank"):
+        memguard.forecast(lambda: None, model=nn.Linear(2, 2), nproc=8, device="h100")
+
+
+@pytest.mark.parametrize("options", [{"nproc": 0}, {"nnodes": 2}])
+def test_numbers_of_processes_that_make_no_sense_are_refused(options):
+    """At least one process; nodes only with processes."""
+    with pytest.raises(ValueError, match="nproc"):
+        forecast_of(lambda _: build_sharded(), device="h100", **options)
+
+
+def test_code_that_asks_for_other_processes_is_told_so():
+    """A world size that is written down must be the one that is forecast."""
+
+    def build(_):
+        torch.distributed.init_process_group("nccl", world_size=4, rank=0)
+
+    with pytest.raises(MemGuardError, match="--nproc 4"):
+        forecast_of(build, device="h100", nproc=8)
+
+
+PROGRAM = """
+import os
+import torch
+from torch import nn
+from torch.distributed import get_rank, init_process_group
+
+
+def make():
+    init_process_group("nccl")
+    assert get_rank() == int(os.environ["RANK"]) == torch.cuda.current_device()
+    model = nn.Linear(1024, 1024 * (2 if get_rank() == 0 else 1), device="cuda")
+
+    def step():
+        model(torch.randn(8, 1024, device="cuda")).sum().backward()
+
+    return model, None, step
+"""
+
+
+def test_the_command_says_which_rank_is_the_highest_and_why(tmp_path):
+    """A first rank with twice the parameters; functions that the file imported by name work."""
+    (tmp_path / "train.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "memguard", "forecast", "train.py:make", "--nproc", "4", "--device", "h100"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "rank 0 (first)" in done.stdout
+    assert "rank 1 to 3" in done.stdout
+    assert "rank 0 (first) is the highest" in done.stdout
