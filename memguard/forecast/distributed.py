@@ -1,7 +1,7 @@
 """Data parallel training as one of its processes sees it, without a process group. Changes the process for good.
 
 DistributedDataParallel adds buckets as large as the gradients (unless they are views of them): Reducer.cpp. What NCCL
-takes lies outside PyTorch's allocator. With a number of processes `memguard.forecast.fakes.process_group` is used instead.
+takes lies outside PyTorch's allocator. Where the number of processes is known, `fakes.process_group` is used instead.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from memguard.units import MIB
 NCCL_GROUP_BYTES = (128 * MIB, 640 * MIB, 2048 * MIB)
 """What NCCL takes for one group of ranks: low, typical, high. It depends on the links, the channels and the version.
 
-Published: 544 MiB for two and 688 for more A100s on NVLink (NVIDIA/nccl issue 964), 1.6 GB of one group and 6 GB of three
-or more on eight A100s and several nodes (issue 864). PCI Express needs fewer channels, and less.
+Published: 544 MiB for two and 688 for more A100s on NVLink (NVIDIA/nccl issue 964), 1.6 GB for one group and 6 GB for
+three or more (issue 864). The maintainers say there that it grows with the number of channels, which fast links raise.
 """
 
 

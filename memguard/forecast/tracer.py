@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from memguard.errors import MemGuardError
 from memguard.forecast.fakes.device_guard import engine_code
 from memguard.forecast.fakes.outcomes import Outcomes
-from memguard.forecast.fakes.tensors import CPU, Fakes
+from memguard.forecast.fakes.tensors import CPU, Fakes, inside
 from memguard.forecast.kernels.in_place import IN_PLACE, REUSING, reuses_its_operand
 from memguard.forecast.kernels.overrides import KERNELS, Kernel
 from memguard.forecast.kernels.scratch import scratch_of
@@ -80,7 +80,7 @@ class Tracer(Fakes, TorchDispatchMode):
         self._outcomes = Outcomes(fake_mode)
 
     def distribute(self, kernels: dict[Any, Kernel], wrappers: Iterable[type]) -> None:
-        """Several processes: these operators too, and types of tensors that hold others, of which each rank has some."""
+        """Several processes: these operators too, and types of tensors of which each rank holds a part."""
         self._kernels = {**KERNELS, **kernels}
         self._wrappers = frozenset(wrappers)
 
@@ -97,6 +97,8 @@ class Tracer(Fakes, TorchDispatchMode):
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         frame = sys._getframe(1)
+        if func is _PRIM_DEVICE:
+            return self._device_of(args[0], frame)
         if self.muted:
             return func(*args, **(kwargs or {}))
         if self.host_is_real and func is _EMPTY and (kwargs or {}).get("device", CPU).type == "cpu":
@@ -104,8 +106,6 @@ class Tracer(Fakes, TorchDispatchMode):
                 return func(*args, **(kwargs or {}))
         if self._wrappers and not self._wrappers.isdisjoint(types):
             return NotImplemented  # it comes again for the tensors inside
-        if func is _PRIM_DEVICE:
-            return self._device_of(args[0], frame)
         kwargs = kwargs or {}
         self.operators += 1
         if func is _SELECT and self.is_known(args[0]):
@@ -147,8 +147,10 @@ class Tracer(Fakes, TorchDispatchMode):
         return out
 
     def _device_of(self, tensor: Any, frame: FrameType) -> torch.device:
-        if frame.f_code is _ENGINE or not isinstance(tensor, FakeTensor):
+        if frame.f_code is _ENGINE:
             return CPU
+        if not isinstance(tensor, FakeTensor):
+            return next((self._device_of(part, frame) for part in inside(tensor) if part is not tensor), CPU)
         if tensor.fake_mode.in_kernel_invocation:
             return torch.device("meta")
         return tensor.fake_device

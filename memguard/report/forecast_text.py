@@ -107,15 +107,16 @@ def _ranks(forecast: Forecast) -> list[str]:
     low, typical, high = forecast.communication_bytes
     if high:
         lines.append(
-            f"NCCL takes {format_bytes(low)} to {format_bytes(high)} beside PyTorch's allocator, by links and channels; "
-            f"{format_bytes(typical)} are taken off."
+            f"NCCL takes {format_bytes(low)} to {format_bytes(high)} beside PyTorch's allocator, by links and "
+            f"channels; {format_bytes(typical)} are taken off."
         )
     return lines
 
 
 def _why_highest(forecast: Forecast) -> list[str]:
     """What the highest rank holds more than the lowest does."""
-    highest, lowest = ({share.name: share.bytes for share in one.owners} for one in (forecast.ranks[0], forecast.ranks[-1]))
+    ends = forecast.ranks[0], forecast.ranks[-1]
+    highest, lowest = ({share.name: share.bytes for share in one.owners} for one in ends)
     owner = max(highest, key=lambda name: highest[name] - lowest.get(name, 0), default=None)
     if owner is None or highest[owner] <= lowest.get(owner, 0):
         return []

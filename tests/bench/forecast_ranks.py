@@ -109,7 +109,7 @@ def table(rows: list[tuple[Case, dict[str, Any], dict[str, Any]]]) -> str:
         "",
         f"{len(good)} of {len(rows)} rows could be compared.",
         "",
-        "| | rows | equal to the byte, allocated | median | 95th percentile | equal, reserved | median | 95th percentile |",
+        "| | rows | allocated equal to the byte | median | 95th percentile | reserved equal | median | 95th percentile |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, errors in groups.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,7 +88,14 @@ class Decoder(nn.Module):
     """A language model; without its ends it is one stage of a pipeline."""
 
     def __init__(
-        self, width: int, layers: int, heads: int, shared: int, inner: int, words: int, norm: type[nn.Module] = nn.RMSNorm
+        self,
+        width: int,
+        layers: int,
+        heads: int,
+        shared: int,
+        inner: int,
+        words: int,
+        norm: type[nn.Module] = nn.RMSNorm,
     ) -> None:
         super().__init__()
         self.words = words
@@ -126,7 +134,8 @@ class Pictures(nn.Module):
         return self.head(x.mean(1))
 
     def loss(self, batch: int) -> Tensor:
-        out = self(torch.randn(batch, 3, 224, 224, device="cuda"))
+        pictures = torch.randn(batch, 3, 224, 224, device="cuda", dtype=self.patches.weight.dtype)
+        out = self(pictures)
         return F.cross_entropy(out.float(), torch.randint(0, 1000, (batch,), device="cuda"))
 
 
@@ -138,7 +147,7 @@ class Convolutions(nn.Module):
         widths = (3, 64, 128, 256, 512)
         self.blocks = nn.ModuleList(
             nn.Sequential(nn.Conv2d(a, b, 3, 2, 1, bias=False), nn.BatchNorm2d(b), nn.ReLU())
-            for a, b in zip(widths, widths[1:], strict=False)
+            for a, b in itertools.pairwise(widths)
         )
         self.head = nn.Linear(512, 1000)
 
@@ -159,7 +168,7 @@ class Uneven(nn.Module):
         super().__init__()
         widths = (777, 1001, 1501, 1003, 13)
         self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(a, b), nn.GELU(), nn.Dropout(0.1)) for a, b in zip(widths, widths[1:], strict=False)
+            nn.Sequential(nn.Linear(a, b), nn.GELU(), nn.Dropout(0.1)) for a, b in itertools.pairwise(widths)
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -222,7 +231,8 @@ def _optimizer(case: Case, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, 0.1, momentum=0.9)
     if case.optimizer == "fused":
         return torch.optim.AdamW(parameters, 1e-3, fused=True)
-    return torch.optim.AdamW(parameters, 1e-3)
+    mixed = len({type(p.data) for p in parameters}) > 1  # not every parameter is a distributed tensor
+    return torch.optim.AdamW(parameters, 1e-3, foreach=False if mixed else None)
 
 
 def _model(case: Case) -> Any:
@@ -322,7 +332,7 @@ def fsdp(case: Case, options: list[str]) -> Made:
     if "meta" in options:
         whole.to_empty(device="cuda")
     if "prefetch" in options:
-        for block, following in zip(blocks, blocks[1:], strict=False):
+        for block, following in itertools.pairwise(blocks):
             block.set_modules_to_forward_prefetch([following])
     optimizer = _optimizer(case, whole)
     made = _step(case, whole, optimizer, whole)
@@ -421,8 +431,8 @@ def pipeline(case: Case, options: list[str]) -> Made:
         part = part.to(device, dtype)
         parts.append(part)
         tokens = torch.empty(micro, length, dtype=torch.int64, device="meta")
-        hidden = torch.empty(micro, length, width, dtype=dtype, device="meta")
-        logits = torch.empty(micro, length, words, dtype=dtype, device="meta")
+        hidden = torch.empty(micro, length, width, dtype=dtype, device="meta", requires_grad=True)
+        logits = torch.empty(micro, length, words, dtype=dtype, device="meta", requires_grad=True)
         shapes = (tokens if number == 0 else hidden,), (logits if number == count - 1 else hidden,)
         stages.append(PipelineStage(part, number, count, device, input_args=shapes[0], output_args=shapes[1]))
 
@@ -453,7 +463,11 @@ LAYOUTS: dict[str, Callable[[Case, list[str]], Made]] = {
 
 def cases() -> list[Case]:
     """The trainings that are compared."""
-    found = [Case(model, "ddp", precision) for model in ("gpt", "vit", "convnet", "translation") for precision in ("fp32", "autocast")]
+    found = [
+        Case(model, "ddp", precision)
+        for model in ("gpt", "vit", "convnet", "translation")
+        for precision in ("fp32", "autocast")
+    ]
     found += [
         Case("gpt", "ddp view"),
         Case("llama", "ddp view", "autocast", True),

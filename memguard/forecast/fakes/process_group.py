@@ -99,8 +99,10 @@ def join(tracer: Tracer, place: Place) -> None:
         from torch.testing._internal.distributed.fake_pg import FakeStore
     except ImportError:
         raise MemGuardError(
-            f"torch {torch.__version__} has no process group that sends nothing: several processes need torch 2.4 or newer"
+            f"torch {torch.__version__} has no process group that sends nothing: forecasts of several processes need a "
+            "newer one"
         ) from None
+
     def init_process_group(start: Callable[..., Any]) -> Callable[..., Any]:
         def join_alone(*_: Any, **given: Any) -> None:
             world = given.get("world_size", -1)
@@ -129,14 +131,16 @@ def join(tracer: Tracer, place: Place) -> None:
     for function in (distributed.broadcast_object_list, distributed.monitored_barrier):
         replace(function, lambda _: _nothing)
     setattr(torch._C, "_get_accelerator", lambda *_: torch.device("cuda"))  # noqa: B010 - where a mesh is by default
-    dist.get_backend = lambda *_: "nccl"  # what users ask; PyTorch itself asks where it is defined
+    setattr(dist, "get_backend", lambda *_: "nccl")  # noqa: B010 - what users ask; PyTorch itself asks where it is defined
     from torch.distributed._functional_collectives import AsyncCollectiveTensor
     from torch.distributed.tensor import DTensor
 
     tracer.distribute(collective_kernels(), (DTensor, AsyncCollectiveTensor))
     setattr(torch.cuda.nccl, "version", lambda: _NCCL)  # noqa: B010 - mypy takes it for a method
     _let_buckets_be_rebuilt(tracer)
+    _let_stages_vote_alone()
     _keep_meshes_real(tracer, place.world)
+    _let_wrappers_tell_their_device()
     _watch_storages(tracer)
     _ask_shapes_aside(tracer)
     _move_by_swapping()
@@ -165,7 +169,8 @@ def _let_buckets_be_rebuilt(tracer: Tracer) -> None:
 
     The first is taken to be alright; for the second its reducer reads numbers on the host, which must be real.
     """
-    from torch.distributed import Logger, Reducer, utils
+    from torch.distributed import utils
+    from torch._C._distributed_c10d import Logger, Reducer
 
     replace(utils._verify_param_shape_across_processes, lambda _: lambda *_, **__: True)
     setattr(Logger, "set_runtime_stats_and_log", _nothing)  # noqa: B010 - it asks when things happened on the GPU
@@ -179,6 +184,32 @@ def _let_buckets_be_rebuilt(tracer: Tracer) -> None:
             tracer.host_is_real = False
 
     setattr(Reducer, "_rebuild_buckets", rebuild_with_numbers)  # noqa: B010 - mypy takes it for a method
+
+
+def _let_stages_vote_alone() -> None:
+    """The stages of a pipeline ask each other for shapes, unless all of them know theirs: here nobody can answer."""
+    from torch.distributed.pipelining import stage
+
+    replace(torch.distributed.recv_object_list, lambda _: _no_object)
+    for kind in vars(stage).values():
+        if isinstance(kind, type) and "_warmup_forward_vote" in vars(kind):
+            kind._warmup_forward_vote = _vote
+            kind._warmup_backward_result = _vote
+
+
+def _vote(stage: Any, *_: Any, **__: Any) -> torch.Tensor:
+    meta = stage._user_meta
+    if meta.inputs is None or meta.outputs is None:
+        _no_object()
+    with _disable_current_modes():
+        return torch.ones(1, dtype=torch.int32)
+
+
+def _no_object(*_: Any, **__: Any) -> None:
+    raise MemGuardError(
+        "a stage asks another one for the shapes that it sends, which a forecast of one rank cannot know: give "
+        "PipelineStage input_args and output_args (tensors on the meta device; those of activations require gradients)"
+    )
 
 
 _ASKED_OFTEN = ("__hash__", "__eq__", "__enter__", "__exit__", "size", "get_coordinate", "get_local_rank", "get_group")
@@ -221,6 +252,33 @@ def _without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
 
     return run
+
+
+def _let_wrappers_tell_their_device() -> None:
+    """A tensor that holds others asks for its device too, so that autograd's engine can be told "cpu" of it."""
+    from torch.distributed.tensor import DTensor
+
+    make = torch.Tensor._make_wrapper_subclass
+
+    def make_asking(*args: Any, **kwargs: Any) -> Any:
+        return make(*args, **{**kwargs, "dispatch_device": True})
+
+    def new(cls: Any, local_tensor: torch.Tensor, spec: Any, *, requires_grad: bool) -> Any:
+        meta = spec.tensor_meta
+        made = make_asking(
+            cls,
+            meta.shape,
+            strides=meta.stride,
+            dtype=local_tensor.dtype,
+            device=local_tensor.device,
+            layout=local_tensor.layout,
+            requires_grad=requires_grad,
+        )
+        made._spec, made._local_tensor = spec, local_tensor
+        return made
+
+    setattr(torch.Tensor, "_make_wrapper_subclass", staticmethod(make_asking))  # noqa: B010
+    setattr(DTensor, "__new__", new)  # noqa: B010 - mypy takes it for a method
 
 
 def _ask_shapes_aside(tracer: Tracer) -> None:

@@ -8,7 +8,6 @@ from typing import Any, final
 
 import torch
 
-
 _CUDA = 1
 """The number of CUDA among PyTorch's types of devices."""
 

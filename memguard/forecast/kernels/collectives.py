@@ -62,7 +62,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 def _done(result: Any) -> Any:
     """The work of a collective that has ended."""
-    from torch._C._distributed_c10d import _create_work_from_future
+    from torch._C._distributed_c10d import _create_work_from_future  # type: ignore[attr-defined]
 
     future: Any = torch.futures.Future()
     future.set_result([result] if isinstance(result, torch.Tensor) else result)
