@@ -1,7 +1,8 @@
 """Forecasts of single ranks of distributed trainings, beside the real allocator of the null GPU.
 
-    python -m tests.bench.forecast_ranks --out benchmarks/results/forecast-ranks.md
+    .nullgpu/bin/python -m tests.bench.forecast_ranks --out benchmarks/results/forecast-ranks.md
 
+Run it with the interpreter of the null GPU's environment: then the forecast runs the same version of PyTorch's code.
 The truth runs PyTorch's own FSDP2, DistributedDataParallel, tensor-parallel and pipeline code on a CUDA build whose
 allocator works without a GPU, as one rank of a process group that sends nothing.
 """
@@ -104,12 +105,13 @@ def table(rows: list[tuple[Case, dict[str, Any], dict[str, Any]]]) -> str:
     lines = [
         "# Forecasts of single ranks beside the real allocator",
         "",
-        "Made by `python -m tests.bench.forecast_ranks` (null GPU: the real allocator and the real code of",
-        f"torch {VERSION}; forecast with torch {torch.__version__}). Peaks of three steps of one rank, error of each.",
+        "Made by `.nullgpu/bin/python -m tests.bench.forecast_ranks`: the null GPU's real allocator under the code of",
+        f"torch {VERSION}, and the forecast with torch {torch.__version__}. Peaks of three steps of one rank, in MiB.",
+        "By layout: the error's median and 95th percentile.",
         "",
         f"{len(good)} of {len(rows)} rows could be compared.",
         "",
-        "| | rows | allocated equal to the byte | median | 95th percentile | reserved equal | median | 95th percentile |",
+        "| | rows | allocated equal | median | 95th | reserved equal | median | 95th |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, errors in groups.items():

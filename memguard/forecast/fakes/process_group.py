@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from memguard.errors import MemGuardError
@@ -131,7 +132,8 @@ def join(tracer: Tracer, place: Place) -> None:
     for function in (distributed.broadcast_object_list, distributed.monitored_barrier):
         replace(function, lambda _: _nothing)
     setattr(torch._C, "_get_accelerator", lambda *_: torch.device("cuda"))  # noqa: B010 - where a mesh is by default
-    setattr(dist, "get_backend", lambda *_: "nccl")  # noqa: B010 - what users ask; PyTorch itself asks where it is defined
+    asked: Any = dist.get_backend
+    setattr(dist, "get_backend", lambda *group: asked(*group) if _asked_by_torch() else "nccl")  # noqa: B010
     from torch.distributed._functional_collectives import AsyncCollectiveTensor
     from torch.distributed.tensor import DTensor
 
@@ -144,6 +146,10 @@ def join(tracer: Tracer, place: Place) -> None:
     _watch_storages(tracer)
     _ask_shapes_aside(tracer)
     _move_by_swapping()
+
+
+def _asked_by_torch() -> bool:
+    return sys._getframe(2).f_code.co_filename.startswith(os.path.dirname(torch.__file__))
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -169,8 +175,8 @@ def _let_buckets_be_rebuilt(tracer: Tracer) -> None:
 
     The first is taken to be alright; for the second its reducer reads numbers on the host, which must be real.
     """
-    from torch.distributed import utils
     from torch._C._distributed_c10d import Logger, Reducer
+    from torch.distributed import utils
 
     replace(utils._verify_param_shape_across_processes, lambda _: lambda *_, **__: True)
     setattr(Logger, "set_runtime_stats_and_log", _nothing)  # noqa: B010 - it asks when things happened on the GPU
@@ -191,10 +197,17 @@ def _let_stages_vote_alone() -> None:
     from torch.distributed.pipelining import stage
 
     replace(torch.distributed.recv_object_list, lambda _: _no_object)
+    base: Any = stage._PipelineStageBase
     for kind in vars(stage).values():
-        if isinstance(kind, type) and "_warmup_forward_vote" in vars(kind):
-            kind._warmup_forward_vote = _vote
-            kind._warmup_backward_result = _vote
+        for name in ("_warmup_forward_vote", "_warmup_backward_result"):
+            if isinstance(kind, type) and name in vars(kind):
+                setattr(kind, name, _vote)
+    release = getattr(base, "_output_slot_is_releasable", None)
+    if release is not None:
+        plain = torch.empty(0)  # an output that was sent may go, but only if it is of PyTorch's own type
+        base._output_slot_is_releasable = lambda self, output: release(
+            self, plain if isinstance(output, FakeTensor) else output
+        )
 
 
 def _vote(stage: Any, *_: Any, **__: Any) -> torch.Tensor:
