@@ -166,6 +166,17 @@ class Judging:
             except Exception as error:
                 self._sink_failed(sink, error)
 
+    def phase(self, told: dict[str, Any]) -> None:
+        """A line of a phase, for the recording; its peak also for the sinks."""
+        self.line("phase", told)
+        if (peak := told.get("peak_bytes")) is None:
+            return
+        for sink in tuple(self.sinks):
+            try:
+                sink.phase(told["name"], peak, told["last_batch"])
+            except Exception as error:
+                self._sink_failed(sink, error)
+
     def line(self, kind: str, data: dict[str, Any]) -> None:
         """Writes a rare thing into the recording."""
         if self.recording is None or process.pid != self._pid:

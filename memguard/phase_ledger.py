@@ -131,6 +131,7 @@ class PhaseLedger:
         cut: A boundary of the device's peaks that ends no batch.
         read: A look at the device, with the peaks since the last boundary.
         batch: Tells the number of the open or next record.
+        is_open: Tells whether a batch is open.
         rss: The process's resident memory in bytes.
         write: Takes a line of the recording.
         failed: Told an exception of ours; must not keep it. The ledger is then off.
@@ -147,11 +148,12 @@ class PhaseLedger:
         cut: Callable[[], MemoryStats],
         read: Callable[[], MemoryStats],
         batch: Callable[[], int],
+        is_open: Callable[[], bool],
         rss: Callable[[], int | None],
         write: Callable[[dict[str, Any]], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        self._cut, self._read, self._batch, self._rss = cut, read, batch, rss
+        self._cut, self._read, self._batch, self._is_open, self._rss = cut, read, batch, is_open, rss
         self._write, self._failed = write, failed
         self._lock = threading.RLock()
         self._open: list[_Phase] = []
@@ -160,8 +162,8 @@ class PhaseLedger:
         self._off, self._pid = False, process.pid
         self.used = self.busy = False
         self.totals: dict[str, PhaseTotals] = {}
-        self._lines: dict[str, tuple[float, bool]] = {}
-        """By name: when it was last written down, and whether there is news since."""
+        self._lines: dict[str, tuple[float, int | None]] = {}
+        """By name: when it was last written down, and the highest peak since; None where nothing came since."""
         self._label: str | None = None
         """The phase in which the open batch began."""
         self._labels: list[tuple[int, str | None]] = []
@@ -194,6 +196,8 @@ class PhaseLedger:
             with self._lock:
                 if started in self._open:
                     self._end(started, self._read(), error)
+                if self._label == started.name and len(started.path) > 1:
+                    self._label = name_of(started.path[:-1])  # what goes on outlasts the part in which it began
         except Exception as problem:
             self._give_up(problem)
 
@@ -248,9 +252,9 @@ class PhaseLedger:
             with self._lock:
                 while self._open:
                     self._end(self._open[-1], self._read(), None)
-                for name, (_, is_news) in list(self._lines.items()):
-                    if is_news:
-                        self._write(self.totals[name].to_json())
+                for name, (_, since) in list(self._lines.items()):
+                    if since is not None:
+                        self._write({**self.totals[name].to_json(), "peak_bytes": since})
         except Exception as error:
             self._give_up(error)
         self._off, self.busy = True, False
@@ -275,7 +279,7 @@ class PhaseLedger:
     def _end(self, phase: _Phase, look: MemoryStats, error: str | None) -> None:
         self._open.remove(phase)
         phase.raise_to(look)
-        time, last = now(), self._batch()
+        time, last = now(), self._batch() - (not self._is_open())
         one = PhaseTotals(
             name=phase.name,
             times=1,
@@ -286,7 +290,7 @@ class PhaseLedger:
             floor_bytes=look.allocated_bytes,
             host_rss_peak_bytes=self._rss(),
             first_batch=phase.batch,
-            last_batch=last,
+            last_batch=max(last, phase.batch),
         )
         known = self.totals.get(phase.name)
         if known is None:
@@ -295,13 +299,14 @@ class PhaseLedger:
             known = _inserted(self.totals, PhaseTotals(name=phase.name))
         is_higher = (phase.peak or 0) > (known.allocated_peak_bytes or 0)
         known.add(one)
-        written, _ = self._lines.get(phase.name, (0.0, False))
+        written, since = self._lines.get(phase.name, (0.0, None))
+        since = _highest(since, phase.peak)
         if known.times <= WRITTEN or is_higher or error is not None or time - written >= EVERY_SECONDS:
-            self._lines[phase.name] = (time, False)
-            this = {"batch": phase.batch, "began": round(phase.time, 3), "peak_bytes": phase.peak, "error": error}
+            self._lines[phase.name] = (time, None)
+            this = {"batch": phase.batch, "began": round(phase.time, 3), "peak_bytes": since, "error": error}
             self._write({**known.to_json(), **this})
         else:
-            self._lines[phase.name] = (written, True)
+            self._lines[phase.name] = (written, since or 0)
 
     def _give_up(self, error: Exception) -> None:
         self._off, self.busy = True, False

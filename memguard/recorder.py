@@ -106,8 +106,9 @@ class Recorder:
             cut=self._cut,
             read=backend.read,
             batch=self._number,
+            is_open=self._has_batch,
             rss=rss,
-            write=functools.partial(self.line, "phase"),
+            write=self._judging.phase,
             failed=functools.partial(self.failed, "phases"),
         )
         """Parts of the loop that the program names (`memguard.phase`)."""
@@ -448,6 +449,9 @@ class Recorder:
 
     def _number(self) -> int:
         return self.row.batch
+
+    def _has_batch(self) -> bool:
+        return self.batch_is_open
 
     def _cut(self) -> MemoryStats:
         """A boundary within the open batch, which is not taken as one of the row."""

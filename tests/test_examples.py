@@ -17,6 +17,7 @@ ARGUMENTS = {
     "plain_charlm": ["--steps", "60", "--device", "virtual:256MiB"],
     "lightning_digits": ["--epochs", "1", "--device", "virtual:256MiB"],
     "huggingface_tiny": ["--steps", "24", "--device", "virtual:256MiB"],
+    "grpo_phases": ["--steps", "12", "--device", "virtual:256MiB"],
     "fabric_forecaster": ["--steps", "50", "--device", "virtual:256MiB"],
     "accelerate_retrieval": ["--steps", "50", "--device", "virtual:256MiB"],
 }

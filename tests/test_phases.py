@@ -259,3 +259,18 @@ def test_out_of_memory_and_findings_say_the_phase(tmp_path: Path) -> None:
     finding = next(each for each in guard.findings if each.code == "MG101")
     assert finding.phase == "update"
     assert "In phase `update`, since batch" in finding.text
+
+
+def test_the_example_names_what_a_step_is_made_of(tmp_path: Path) -> None:
+    """A row for each phase of a small GRPO, and the planted fault at its line in its phase."""
+    script = Path(__file__).parents[1] / "examples" / "grpo_phases.py"
+    command = [sys.executable, str(script), "--steps", "3", "--leak", "--logdir", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    (path,) = find_recordings(tmp_path)
+    recording = Recording.open(path)
+    names = ["rollout", "rewards", "reference", "update", "update > log-probs"]
+    assert list(summarize(recording).phases) == names
+    assert all(f"\n{name}  " in done.stderr for name in names)
+    (found,) = (each for each in recording.findings if each.code == "MG106")
+    assert script.read_text().splitlines()[(found.line or 0) - 1].strip() == "entropies.append(entropy)"
+    assert (found.holder, found.phase) == ("entropies", "update")

@@ -13,6 +13,8 @@ from memguard.findings import Severity
 from memguard.stats import Run
 from memguard.units import format_bytes
 
+MUCH_OF_PEAK, LEAST = 0.2, 1024**2
+"""Share of the peak, and bytes, from which kept graphs are worth a warning; less is a remark."""
 MOST_OF_PEAK = 0.5
 """Share of the peak from which detached outputs are worth a warning."""
 
@@ -55,7 +57,7 @@ class MicroBatchGraph(Detector):
             self,
             fact,
             run,
-            Severity.WARNING,
+            Severity.WARNING if fact.bytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST) else Severity.INFO,
             f"{holder(fact.place)} keeps the graphs of {plural(fact.graphs, 'earlier micro-batch')} alive{until}, "
             f"though their backward has run{yet}: {format_bytes(fact.bytes)}{peak}, {format_bytes(each)} for each.",
             f"store what goes into {name} {copy}.",

@@ -64,6 +64,7 @@ def details(index: RowIndex, lines: LineIndex, notes: list[str]) -> dict[str, An
         "headroom_bytes": headroom_of(index, lines),
         "medians": _medians(sample, stages),
         "findings": lines.findings,
+        "phases": lines.phases(),
         "ooms": lines.ooms[-_MOST_OOMS:],
         "owners": sorted(lines.owners),
         "shapes": lines.shapes(),

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import Any, final
 
 from memguard.findings import Finding
+from memguard.phase_ledger import totals_in
 from memguard.recorded_lines import MOST_FILE_BYTES, parse_line
 from memguard.report.summaries import fallen_in
 
 _MOST_SHAPES = 4000
+_MOST_PHASES = 4000
+"""Lines of phases that are kept; the newest of a name sums up all before it."""
 
 
 @final
@@ -36,6 +39,7 @@ class LineIndex:
         self.ooms: list[dict[str, Any]] = []
         self.peers: set[int] = set()
         """Ranks that this one saw fall before it stopped."""
+        self._phases: list[dict[str, Any]] = []
         self.end: dict[str, Any] | None = None
         self.broken = ""
         """What was broken and where; nothing is read beyond it."""
@@ -80,6 +84,9 @@ class LineIndex:
             self._finding(line)
         elif kind == "oom":
             self.ooms.append(line)
+        elif kind == "phase":
+            self._phases.append(line)
+            del self._phases[:-_MOST_PHASES]
         elif kind == "peer":
             self.peers.update(fallen_in([line]))
         elif kind == "end":
@@ -108,6 +115,17 @@ class LineIndex:
         return sorted(
             self._causes.values(), key=lambda each: (order[each["severity"]], -_size(each), each["first_batch"])
         )
+
+    def phases(self) -> dict[str, Any]:
+        """A row for each phase that the program names, and the stretches of batches they took: first, last, row."""
+        rows = totals_in(self._phases)
+        number = {name: at for at, name in enumerate(rows)}
+        stretches = []
+        for line in self._phases:
+            first, last = line.get("batch"), line.get("last_batch")
+            if first is not None and last is not None and line.get("name") in number:
+                stretches.append([first, max(last, first), number[line["name"]]])
+        return {"rows": [row.to_json() for row in rows.values()], "stretches": stretches}
 
     @property
     def told(self) -> list[str]:

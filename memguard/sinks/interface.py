@@ -19,6 +19,9 @@ class Sink(ABC):
     def finding(self, finding: Finding) -> None:
         """A new finding, or the newer state of one told before (same cause, higher count)."""
 
+    def phase(self, name: str, allocated_peak_bytes: int, batch: int) -> None:  # noqa: B027 - a curve, where there are any
+        """The highest peak of the newest phases of a name, the last of which ended in a batch."""
+
     def conclude(self, findings: Sequence[Finding]) -> None:  # noqa: B027 - who prints as they come has told them
         """The run is over: all its findings, as they are at the end."""
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from memguard.clocks import now
 from memguard.findings import Finding
+from memguard.phase_ledger import INSIDE
 from memguard.sinks.findings_table import as_markdown
 from memguard.sinks.interface import Sink
 from memguard.sinks.tensorboard_events import layout_event, manifest_event
 from memguard.sinks.window import Window
 from memguard.stats import Run, Series, Stage
+from memguard.units import GIB
 
 logger = logging.getLogger("memguard")
 
@@ -78,6 +81,12 @@ class TensorBoardSink(Sink):
             self._findings.append(finding)
         if writer := self._get_writer():
             writer.text("memory/findings", as_markdown(self._findings), max(finding.batch, self._batch))
+
+    def phase(self, name: str, allocated_peak_bytes: int, batch: int) -> None:
+        """A point of the phase's own curve."""
+        if writer := self._get_writer():
+            tag = re.sub(r"[^\w./-]+", "_", name.replace(INSIDE, "/"))
+            writer.scalars({f"memory/phase/{tag}/allocated_peak_gib": allocated_peak_bytes / GIB}, batch)
 
     def conclude(self, findings: Sequence[Finding]) -> None:
         """Shows the findings as they are at the end."""

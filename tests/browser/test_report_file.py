@@ -3,7 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
+import memguard
 from memguard.recording import Recording, find_recordings
 from memguard.report.html import write_html
 from memguard.units import format_bytes
@@ -69,3 +71,25 @@ def test_report_of_several_ranks_has_them_all(visit: Visit, demo: Path, tmp_path
     page.select_option("#rank", "all")
     page.wait_for_selector(".readout[data-worst='2']")
     assert "Rank 2 has the highest peak" in page.inner_text("#worst-rank")
+
+
+def test_phases_have_a_row_and_a_band_each(visit: Visit, tmp_path: Path) -> None:
+    """What the program names of its loop: a table, and lanes below the chart; a run without phases has neither."""
+    with memguard.watch(device="virtual:64MiB", logdir=tmp_path, quiet=True) as guard:
+        for _ in guard.batches(range(6)):
+            with memguard.phase("rollout"):
+                torch.empty(3 * 2**20, dtype=torch.uint8)
+            with memguard.phase("update"), memguard.phase("log-probs"):
+                torch.empty(2**20, dtype=torch.uint8)
+    write_html([Recording.open(path) for path in find_recordings(tmp_path)], tmp_path / "report.html")
+    page = visit.file(tmp_path / "report.html")
+    names = [cell.strip() for cell in page.locator("#phases tbody tr td:first-child").all_inner_texts()]
+    assert names == ["rollout", "update", "update > log-probs"]
+    assert "3.00 MiB" in page.inner_text("#phases")
+    assert ink(page, "canvas[aria-label^='Phases over batches']") > 20
+
+
+def test_without_phases_the_page_says_nothing_of_them(visit: Visit, demo: Path, tmp_path: Path) -> None:
+    """No empty table, no empty lanes."""
+    path, _ = written(demo, "long", tmp_path)
+    assert visit.file(path).query_selector("#phases") is None

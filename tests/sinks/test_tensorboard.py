@@ -208,3 +208,14 @@ def test_the_run_tells_of_itself_and_a_layout_only_when_asked(tmp_path: Path) ->
         tags = read(tmp_path / str(layout)).Tags()["tensors"]
         assert "memguard/manifest" in tags
         assert ("custom_scalars__config__" in tags) is layout
+
+
+def test_a_phase_has_a_curve_of_its_own(tmp_path: Path) -> None:
+    """Under its name, those around it as folders; what a tag may not have is left out."""
+    sink = TensorBoardSink(log_every=50, logdir=tmp_path)
+    sink.phase("rollout", 3 * GIB, 7)
+    sink.phase("update > log probs", GIB, 8)
+    sink.close()
+    events = read(tmp_path)
+    assert [(p.step, p.value) for p in events.Scalars("memory/phase/rollout/allocated_peak_gib")] == [(7, 3.0)]
+    assert [p.value for p in events.Scalars("memory/phase/update/log_probs/allocated_peak_gib")] == [1.0]

@@ -14,7 +14,7 @@ from memguard.probes.graphs.graph_judge import GraphJudge
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.ledger import KEY, Mark
 from memguard.probes.naming.holders import Holder
-from memguard.probes.worth import LEAST, PEAK_SHARE, least_of_peak
+from memguard.probes.worth import LEAST_REMARK, REMARK_SHARE, least_of_remark
 from memguard.stats import Stage
 from memguard.storages import owned_storages
 
@@ -131,10 +131,10 @@ class MicroBatchesProbe(Probe):
         watch = self.watch
         holders, held, saves = self._find(marks)
         record = watch.record
-        least = least_of_peak(record)
+        least = least_of_remark(record)
         if least is None:
             weights = sum(owned_storages(watch.models).values())
-            least = max(int(PEAK_SHARE * (IN_USE * weights + held)), LEAST)
+            least = max(int(REMARK_SHARE * (IN_USE * weights + held)), LEAST_REMARK)
         if held < least or not holders:
             return
         self.report(

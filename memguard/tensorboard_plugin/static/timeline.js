@@ -6,6 +6,7 @@ import { h, replace } from "./dom.js";
 import { chips, headline, isMarked } from "./findings.js";
 import { formatCount } from "./format.js";
 import { peakPanel } from "./peak.js";
+import { phaseBands, phaseTable } from "./phases.js";
 import { rankBand, rankNote } from "./ranks.js";
 import { drawable, nearestRow, rowAt, withoutStale } from "./rows.js";
 import { overviewStrip } from "./strip.js";
@@ -40,13 +41,15 @@ class Timeline {
     this.strip = h("div", { className: "strip" });
     this.host = h("div", { className: "host" });
     this.signs = h("div", { className: "signs" });
+    this.bands = h("div", { className: "host" });
+    this.phases = h("div");
     this.peak = h("section", { className: "panel", "aria-label": "Explain the peak" });
     const button = (label, title, act) => h("button", { className: "tool", title, "aria-label": title, onclick: act }, label);
     this.panel = h("section", { className: "panel chart", "aria-label": "Timeline" },
       h("div", { className: "row" }, this.readout, h("span", { className: "grow" }), this.status,
         button("\u2212", "Zoom out (\u2212)", () => this.scale(2)), button("+", "Zoom in (+)", () => this.scale(0.5)), button("Whole run", "Show the whole run (Home)", () => this.zoom(null, null))),
-      this.legend, this.chips, this.plot, this.signs, this.host, this.strip);
-    replace(container, this.head, this.ranks, this.tiles, this.panel, this.peak);
+      this.legend, this.chips, this.plot, this.signs, this.bands, this.host, this.strip);
+    replace(container, this.head, this.ranks, this.tiles, this.panel, this.phases, this.peak);
   }
 
   get whole() {
@@ -83,6 +86,7 @@ class Timeline {
   drawHead() {
     replace(this.head, headline(this.page));
     replace(this.tiles, tiles(this.page.details, this.capacity));
+    phaseTable(this.phases, this.page.details);
   }
 
   async fetch() {
@@ -162,6 +166,7 @@ class Timeline {
   scaleX() {
     const [min, max] = this.window;
     for (const chart of [this.chart, this.hostChart]) chart?.setScale("x", { min, max });
+    phaseBands(this.bands, this.page.details, [min, max], this.plot.clientWidth);
   }
 
   // What the cursor stands on, else the pinned batch, else the highest peak in view.
@@ -297,6 +302,7 @@ class Timeline {
     const width = this.plot.clientWidth;
     if (!width || window.innerHeight === 0 || width === this.chart.width) return;
     this.chart.setSize({ width, height: this.height });
+    phaseBands(this.bands, this.page.details, this.window, width);
     this.hostChart?.setSize({ width, height: 96 });
     this.brush?.draw();
   }
