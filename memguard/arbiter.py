@@ -15,7 +15,7 @@ from memguard.allowing import allowed
 from memguard.claims import Claim, Evidence
 from memguard.findings import Finding, Severity
 from memguard.stats import Run, limit_of, room_of
-from memguard.thresholds import ALIKE, LARGE_SHARE, NOTABLE_SHARE, PEAK_SHARE, WORD_SHARE
+from memguard.thresholds import ALIKE, EXPLAINED, LARGE_SHARE, NOTABLE_SHARE, PEAK_SHARE, WORD_SHARE
 
 Cause = tuple[str, str | None, int | None, str | None]
 
@@ -28,6 +28,8 @@ class Relation(enum.Enum):
     NAMED = "a name that the first one counts among its own"
 
 
+GROWTH_CODE: Final = "MG501"
+"""What tells of the curve, where nobody is known who keeps at least half of what it rose by."""
 SUPERSEDES: Final[Mapping[str, Mapping[str, Relation]]] = {
     "MG101": {"MG106": Relation.LINE, "MG301": Relation.LINE, "MG303": Relation.LINE, "MG501": Relation.LINE},
     "MG102": {
@@ -40,9 +42,14 @@ SUPERSEDES: Final[Mapping[str, Mapping[str, Relation]]] = {
     "MG106": {"MG301": Relation.LINE, "MG303": Relation.LINE, "MG501": Relation.LINE},
     "MG201": {"MG001": Relation.HOLDER},
     "MG301": {"MG303": Relation.LINE},
+    "MG308": {"MG301": Relation.HOLDER, "MG501": Relation.HOLDER},
     "MG307": {"MG303": Relation.NAMED, "MG304": Relation.NAMED},
 }
 """Which rule's word goes before which other's, and where both must be found for that."""
+
+
+STAYS: Final = frozenset({Evidence.GROWTH, Evidence.HELD})
+"""What a floor of allocated memory rises by: more of it comes, or it came once and is held."""
 
 
 def fills_device(claim: Claim, run: Run) -> bool:
@@ -78,6 +85,12 @@ def severity_of(claim: Claim, run: Run) -> Severity | None:
 
 def supersedes(claim: Claim, other: Claim) -> bool:
     """Whether the first claim explains what the second one tells of."""
+    if other.code == GROWTH_CODE and other.evidence is Evidence.OTHER and other.bytes:
+        if claim.code == GROWTH_CODE:  # of two words on the curve the one with a line, or else the larger
+            return claim.line is not None and other.line is None
+        return claim.evidence in STAYS and (claim.bytes or 0) >= EXPLAINED * other.bytes
+    if claim.evidence is Evidence.GROWTH and other.evidence in STAYS and other.holder in claim.names:
+        return (claim.bytes or 0) >= (other.bytes or 0)
     relation = SUPERSEDES.get(claim.code, {}).get(other.code)
     if relation is not None and claim.severity < other.severity:
         return False  # what is only remarked on takes nobody's word
@@ -153,7 +166,7 @@ def attribute(claims: Iterable[Claim], growth_bytes: int) -> Attribution:
 
 def _by_place(claims: Iterable[Claim]) -> list[list[Claim]]:
     """Claims of memory that stays, those that explain each other together; the most specific group first."""
-    staying = sorted((c for c in claims if c.evidence is Evidence.GROWTH and c.bytes), key=_rank)
+    staying = sorted((c for c in claims if c.evidence in STAYS and c.bytes), key=_rank)
     groups: list[list[Claim]] = []
     for claim in staying:
         for group in groups:

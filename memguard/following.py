@@ -11,12 +11,24 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final, final
 
-from memguard.facts import Fact, KeptOnHost, KeptOutputs, RetainedGraphs, ViewsPinStorage
+from memguard.facts import (
+    ExceptionHolds,
+    Fact,
+    KeptOnHost,
+    KeptOutputs,
+    KeptResults,
+    ModelCopies,
+    RetainedGraphs,
+    ViewsPinStorage,
+)
 from memguard.stats import Series, Stage
 from memguard.thresholds import EXPLAINED
 
-KINDS: Final = (RetainedGraphs, KeptOutputs, ViewsPinStorage, KeptOnHost)
-"""Facts of memory of which more comes with every batch."""
+KINDS: Final = (
+    *(RetainedGraphs, KeptOutputs, KeptResults, ViewsPinStorage, KeptOnHost),
+    *(ExceptionHolds, ModelCopies),
+)
+"""Facts of memory of which more may come."""
 DOUBLED: Final = 2
 """Times what was told of that it must have become to be told anew while the run goes on."""
 
@@ -59,12 +71,16 @@ class Followed:
         end_bytes: What was allocated after the newest batch of its stage then; None where nobody counts.
         span: Batches of its stage in which its memory came.
         lag: Batches of its stage since the last of those, whose memory was too young to be told of.
+        rate: Bytes that came with each batch since it was told before, of what does not come with every one.
     """
 
-    __slots__ = ("_at_end", "_batch", "_end", "_highest", "_is_over", "_lag", "_later", "_span", "_told_later", "fact")
+    __slots__ = (
+        *("_at_end", "_batch", "_end", "_highest", "_is_over", "_lag", "_later", "_rate", "_span", "_told_later"),
+        "fact",
+    )
 
-    def __init__(self, fact: Fact, end_bytes: int | None, span: int, lag: int = 0) -> None:
-        self.fact = fact
+    def __init__(self, fact: Fact, end_bytes: int | None, span: int, lag: int = 0, rate: float | None = None) -> None:
+        self.fact, self._rate = fact, rate
         self._at_end, self._span, self._lag = end_bytes, max(span, 1), lag
         self._end = self._highest = end_bytes
         self._later = self._told_later = 0
@@ -93,6 +109,7 @@ class Followed:
         """The fact as of the newest batch: grown with the batches since, as far as the floor bears that out."""
         self._told_later = self._later
         rate, rise = _rate(self.fact, self._span), self._rise()
+        rate = self._rate if rate is None else rate
         later = 0 if rise is None and _may_end(self.fact) else self._later
         if not (later or self._lag) or rate is None:
             return self.fact
@@ -136,13 +153,15 @@ class Following:
         """Follows a fact from now on; returns it with its count made whole: probes follow some batches of many."""
         if not isinstance(fact, KINDS):
             return fact
+        key = (type(fact), fact.stage, fact.place.file, fact.place.line, fact.place.holder)
+        before = self._followed.get(key)
         if isinstance(fact, RetainedGraphs):
-            fact = self._whole(fact)
+            fact = self._whole(fact, None if before is None else before.fact)
         last = fact.last_batch if isinstance(fact, RetainedGraphs) else fact.batch
         span = self._batches.between(fact.stage, _first_batch(fact), last)
         lag = self._batches.between(fact.stage, last + 1, fact.batch)
-        key = (type(fact), fact.stage, fact.place.file, fact.place.line, fact.place.holder)
-        self._followed[key] = Followed(fact, self._ends.get(fact.stage), span, lag if lag <= span else 0)
+        rate = None if before is None else _rate_since(before.fact, fact, self._batches)
+        self._followed[key] = Followed(fact, self._ends.get(fact.stage), span, lag if lag <= span else 0, rate)
         return fact
 
     def doubled(self) -> Iterator[Fact]:
@@ -155,22 +174,30 @@ class Following:
         """All facts as of the newest batch."""
         return [followed.newest() for followed in self._followed.values()]
 
-    def _whole(self, fact: RetainedGraphs) -> RetainedGraphs:
-        """The graphs of all batches in its range, where those that were followed are known to be a part of them."""
-        if not fact.followed or fact.together:
+    def _whole(self, fact: RetainedGraphs, before: Fact | None) -> RetainedGraphs:
+        """The graphs of all batches in its range, where those that were followed are known to be a part of them.
+
+        Those that were counted are as large as those before were measured to be; what was measured is of all batches.
+        """
+        if fact.together or fact.deepened:
             return fact
         span = self._batches.between(fact.stage, fact.first_batch, fact.last_batch)
-        times = span / fact.followed
-        if times <= 1:
-            return fact
-        nbytes = None if fact.bytes is None else round(times * fact.bytes)
-        return replace(fact, graphs=round(times * fact.graphs), bytes=nbytes, followed=0)
+        last = fact.batch if fact.measured else fact.last_batch
+        whole = self._batches.between(fact.stage, fact.first_batch, last)
+        times = max(span / fact.followed if fact.followed else 1.0, 1.0) * whole / max(span, 1)
+        graphs, nbytes = max(round(times * fact.graphs), fact.graphs), fact.bytes
+        if nbytes is not None and not fact.measured:
+            nbytes = max(round(times * nbytes), nbytes)
+            if isinstance(before, RetainedGraphs) and before.measured:
+                nbytes = max(nbytes, round(graphs / before.graphs * (before.bytes or 0)))
+        measured = fact.measured or (isinstance(before, RetainedGraphs) and before.measured)
+        return replace(fact, graphs=graphs, bytes=nbytes, last_batch=last, followed=0, measured=measured)
 
 
 def _bytes_of(fact: Fact) -> int:
     if isinstance(fact, ViewsPinStorage):
         return fact.pinned_bytes
-    return fact.bytes or 0 if isinstance(fact, (RetainedGraphs, KeptOutputs, KeptOnHost)) else 0
+    return getattr(fact, "bytes", None) or 0 if isinstance(fact, KINDS) else 0
 
 
 def _first_batch(fact: Fact) -> int:
@@ -202,6 +229,14 @@ def _rate(fact: Fact, span: int) -> float | None:
     if isinstance(fact, RetainedGraphs) and not (fact.together or fact.deepened):
         return (fact.bytes or 0) / span
     return None
+
+
+def _rate_since(before: Fact, fact: Fact, batches: Batches) -> float | None:
+    """Bytes that came with each batch between two facts, of what comes now and then; None where that is not known."""
+    passed = batches.between(fact.stage, before.batch + 1, fact.batch)
+    more = _bytes_of(fact) - _bytes_of(before)
+    comes_now_and_then = isinstance(fact, (KeptResults, ExceptionHolds, ModelCopies))
+    return more / passed if comes_now_and_then and passed and more > 0 else None
 
 
 def _grown(fact: Fact, times: float, nbytes: int, batch: int) -> Fact:
@@ -237,6 +272,13 @@ def _grown(fact: Fact, times: float, nbytes: int, batch: int) -> Fact:
             used_bytes=fact.used_bytes + round(times * fact.used_bytes),
             pinned_bytes=fact.pinned_bytes + nbytes,
         )
+    more = nbytes / max(_bytes_of(fact), 1)
+    if isinstance(fact, KeptResults):
+        return replace(fact, batch=batch, results=fact.results + round(more * fact.results), bytes=fact.bytes + nbytes)
+    if isinstance(fact, ModelCopies):
+        return replace(fact, batch=batch, copies=fact.copies + round(more * fact.copies), bytes=fact.bytes + nbytes)
+    if isinstance(fact, ExceptionHolds):
+        return replace(fact, batch=batch, bytes=fact.bytes + nbytes)
     if isinstance(fact, KeptOnHost):
         elements = fact.elements + round(times * fact.elements)
         return replace(fact, batch=batch, elements=elements, bytes=fact.bytes + nbytes)

@@ -61,8 +61,6 @@ class SteadyGrowth(Detector):
     def __init__(self) -> None:
         self._floor = TrainingFloor(Ratchet(quick=True))
         self._named = 0.0
-        self._behind: RetainedGraphs | KeptOutputs | None = None
-        """Who was named for most of it, until it is told when that has filled the device."""
         self._lead: Fact | None = None
         self._survivors: list[SurvivingAllocations] = []
         """All lines of the newest look."""
@@ -89,9 +87,9 @@ class SteadyGrowth(Detector):
         if isinstance(fact, UnexplainedGrowth):
             yield self._unexplained(fact, run)
         if isinstance(fact, RetainedGraphs) and fact.bytes is not None:
-            self._name(fact, fact.bytes / fact.graphs)
+            self._named = max(self._named, fact.bytes / fact.graphs)
         elif isinstance(fact, KeptOutputs) and not fact.cached:
-            self._name(fact, fact.bytes_per_batch)
+            self._named = max(self._named, fact.bytes_per_batch)
         elif isinstance(fact, MicroBatchGraphs):  # that grows until the first step, and falls with each
             self._named = max(self._named, fact.bytes / fact.graphs)
         elif isinstance(fact, ViewsPinStorage) and views_are_much(fact, run) and fact.views >= MIN_BATCHES:
@@ -133,34 +131,12 @@ class SteadyGrowth(Detector):
             if self._is_piled(rate) or self._is_cycle(rate):
                 continue
             if self._named >= EXPLAINED * rate:
-                if (behind := self._behind) is not None:
-                    self._behind = None
-                    return (self._foretell(behind, found, record, run),)
                 continue
             self._told = True
             if self._lead is None and self._caches.behind(found) is None:
                 self._pending = (found, record)  # the line may still be named; then the newer telling carries it
             return (self._conclude(found, record, run),)
         return ()
-
-    def _name(self, fact: RetainedGraphs | KeptOutputs, rate: float) -> None:
-        if rate > self._named:
-            self._named = rate
-            is_limited = isinstance(fact, KeptOutputs) and (fact.bounded or fact.capacity is not None)
-            self._behind = None if is_limited or fact.place.line is None else fact
-
-    def _foretell(self, behind: RetainedGraphs | KeptOutputs, found: Outlook, record: BatchRecord, run: Run) -> Claim:
-        """Who is behind it another rule has warned of; this one says when the device is full."""
-        code = "MG101" if isinstance(behind, RetainedGraphs) else "MG301"
-        return from_fact(
-            self,
-            replace(behind, batch=record.batch),
-            run,
-            Severity.INFO,
-            f"{_rate_of(found, run)} {holder(behind.place)} is behind it, as {code} says.",
-            "keep values instead of tensors there, move them to the CPU, or bound how many are kept.",
-            bytes_per_batch=found.growth.rate,  # how much it is the other rule says, whose word counts
-        )
 
     def _is_piled(self, rate: float) -> bool:
         """Whether what was told of comes as fast: views of one moment, kept for good, do so by chance alone.
@@ -202,11 +178,11 @@ class SteadyGrowth(Detector):
         )
 
     def _named_share(self, rate: float) -> float:
-        """Share of a growth that the lines account for whose allocations survive; all of it where new weights came."""
+        """Share of a growth that one line accounts for, whose allocations survive; all of it where new weights came."""
         lead = self._lead
         if not isinstance(lead, SurvivingAllocations) or rate <= 0:
             return 1.0
-        return min(sum(fact.bytes for fact in self._survivors) / lead.batches / rate, 1.0)
+        return min(lead.bytes / lead.batches / rate, 1.0)
 
     def _conclude(self, found: Outlook, record: BatchRecord, run: Run) -> Claim:
         growth, message = found.growth, _rate_of(found, run)
@@ -240,10 +216,7 @@ class SteadyGrowth(Detector):
             )
         else:
             share = self._named_share(growth.rate)
-            message += f" Allocations made at {at(lead.place)} survive their batches"
-            message += (
-                f", with others they are {share:.0%} of it." if len(self._survivors) > 1 else f", {share:.0%} of it."
-            )
+            message += f" Allocations made at {at(lead.place)} survive their batches, {share:.0%} of it."
             if self._region is not None and _are_casts(self._survivors):
                 message += f" The autocast region at {at(self._region.place)} keeps them, with their casts."
                 severity = Severity.INFO  # MG311 warned of it

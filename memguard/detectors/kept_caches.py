@@ -7,7 +7,7 @@ from typing import final
 
 from memguard.claims import Claim, Evidence
 from memguard.detectors.interface import Detector
-from memguard.detectors.kept_storage import MIN_BATCHES, never_stops, what_is_kept, who_keeps
+from memguard.detectors.kept_storage import is_pile, never_stops, what_is_kept, who_keeps
 from memguard.detectors.ratchet import Outlook
 from memguard.detectors.telling import from_fact, holder, in_memory, so_far
 from memguard.facts import Fact, KeptOutputs
@@ -31,7 +31,7 @@ class KeptCaches:
 
     def learn(self, rule: Detector, fact: Fact, run: Run) -> Iterable[Claim]:
         """A warning where nothing bounds one; where it is asked for a key first, only the floor can tell."""
-        if not isinstance(fact, KeptOutputs) or not fact.cached or fact.tensors < MIN_BATCHES:
+        if not isinstance(fact, KeptOutputs) or not fact.cached or not is_pile(fact):
             return
         if self._heaviest is None or fact.bytes_per_batch > self._heaviest.bytes_per_batch:
             self._heaviest = fact
@@ -50,6 +50,7 @@ class KeptCaches:
             evidence=Evidence.GROWTH,
             count=fact.tensors,
             since=fact.first_batch,
+            names=fact.parts,
             batches_left=0,  # whether new keys go on to come only the floor can tell
         )
 

@@ -120,7 +120,7 @@ class OutputsAccumulate(Detector):
         if isinstance(fact, KeptResults):
             yield from self._of_evaluations(fact, run)
         self._snapshots.learn(fact)
-        if not isinstance(fact, KeptOutputs) or fact.tensors < MIN_BATCHES or fact.cached or fact.weights:
+        if not isinstance(fact, KeptOutputs) or not is_pile(fact) or fact.cached or fact.weights:
             return  # MG501 tells of caches, MG308 of models
         left = fact.batches_left
         if left is None:
@@ -161,6 +161,7 @@ class OutputsAccumulate(Detector):
             batches_left=left if left is not None else 0,
             is_limited=beside is not None or self._fits(fact, run),
             ends=fact.bounded and not fact.survived_epochs,
+            names=fact.parts,
         )
 
     @staticmethod
@@ -237,9 +238,14 @@ def cause_of(fact: Fact) -> tuple[object, ...]:
     return fact.stage, place.file, place.line, place.holder
 
 
+def is_pile(fact: KeptOutputs) -> bool:
+    """Whether it is more than the last few: so many elements, or most of what memory rose by."""
+    return fact.tensors >= MIN_BATCHES or fact.measured
+
+
 def never_stops(fact: KeptOutputs, run: Run) -> bool:
     """Whether nothing seems to bound it, and it is more than a log of numbers."""
-    return (bool(fact.survived_epochs) or not fact.bounded) and fact.tensors >= MIN_BATCHES and _matters(fact, run)
+    return (bool(fact.survived_epochs) or not fact.bounded) and is_pile(fact) and _matters(fact, run)
 
 
 def _matters(fact: KeptOutputs, run: Run) -> bool:

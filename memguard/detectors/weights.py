@@ -10,7 +10,7 @@ from memguard.claims import Claim, Evidence
 from memguard.detectors.interface import Detector
 from memguard.detectors.kept_storage import never_stops
 from memguard.detectors.snapshots import MIN_SHARE, Snapshots, is_large_pile
-from memguard.detectors.telling import from_fact, holder, in_memory, is_on_host, plural
+from memguard.detectors.telling import from_fact, holder, in_memory, is_on_host, plural, so_far
 from memguard.facts import CheckpointKept, Fact, KeptOutputs, ModelCopies, StaleGradients
 from memguard.findings import Severity
 from memguard.stats import Run, limit_of
@@ -89,6 +89,8 @@ class ModelCopy(Detector):
     def _growing(self, fact: KeptOutputs, pile: ModelCopies, run: Run) -> Claim:
         """Copies that nobody clears: however small they are, more come."""
         each = fact.bytes_per_batch
+        if fact.measured and fact.bytes > pile.bytes:
+            pile = replace(pile, copies=max(fact.tensors, pile.copies), bytes=fact.bytes)
         return from_fact(
             self,
             replace(fact, place=pile.place),
@@ -101,6 +103,7 @@ class ModelCopy(Detector):
             evidence=Evidence.GROWTH,
             count=pile.copies,
             batches_left=fact.batches_left,
+            names=fact.parts,
         )
 
     def _more(self, fact: KeptOutputs, run: Run) -> Claim:
@@ -110,14 +113,16 @@ class ModelCopy(Detector):
             fact,
             run,
             Severity.WARNING,
-            f"{holder(fact.place)} keeps {plural(fact.tensors, 'model')} with their weights {in_memory(run)}, and more "
-            f"come: at least {format_bytes(fact.bytes_per_batch)} with every batch.",
+            f"{holder(fact.place)} keeps {plural(fact.tensors, 'model')} with their weights {in_memory(run)}: "
+            f"{format_bytes(fact.bytes)}{so_far(run)}, and more come: at least {format_bytes(fact.bytes_per_batch)} "
+            "with every batch.",
             _REMEDY_OF_MODELS,
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
             evidence=Evidence.GROWTH,
             count=fact.tensors,
             batches_left=fact.batches_left,
+            names=fact.parts,
         )
 
     def _earlier(self, fact: ModelCopies, run: Run, limit: int | None) -> Claim:

@@ -33,6 +33,8 @@ class RetainedGraphs(Fact):
     """Whether they are forwards of one phase without a step, of whose graphs one at a time would do, or none."""
     followed: int = 0
     """Batches of the range whose forwards were followed: of the others nobody knows; 0 where all count already."""
+    measured: bool = False
+    """Whether the bytes are of all that the holder kept after `batch`, not of the graphs that were counted."""
     deepened: bool = False
     """Whether it is one graph, met twice, of which is known only that it got deeper in between."""
     trains: bool = True

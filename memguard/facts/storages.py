@@ -40,6 +40,10 @@ class KeptOutputs(Fact):
     """Whether they are parameters of models that are kept, and nothing else."""
     capacity: int | None = None
     """How many elements there can be, as far as its maxlen or the source tells."""
+    measured: bool = False
+    """Whether it was seen, at several looks, to keep at least half of what the floor of memory rose by."""
+    parts: tuple[str, ...] = ()
+    """Other names that were told of, and whose memory is a part of what it keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -271,7 +271,7 @@ def _of_c_object(obj: Any) -> Iterator[Held]:
 def _of_cache(cache: Any) -> Iterator[Held]:
     """The answers that an ``lru_cache`` keeps: a dict of them where it has no limit, else one by one."""
     parts = [part for part in gc.get_referents(cache) if not issubclass(type(part), type) and not is_atom(type(part))]
-    return ((Via.PART, None, part) for part in parts[: 2 * FULL])
+    return ((Via.ITEM, None, part) for part in parts[: 2 * FULL])
 
 
 def _of_method(method: types.MethodType) -> Iterable[Held]:

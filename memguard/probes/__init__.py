@@ -26,6 +26,7 @@ from memguard.probes.host.processes import CompilationsProbe, OtherDevicesProbe
 from memguard.probes.host.workers import WorkersProbe
 from memguard.probes.interface import Probe, Watch
 from memguard.probes.kept.exceptions import ExceptionsProbe
+from memguard.probes.kept.growing_names import GrowingNamesProbe
 from memguard.probes.kept.kept_results import KeptResultsProbe
 from memguard.probes.kept.micro_outputs import MicroOutputsProbe
 from memguard.probes.kept.model_series import ModelSeriesProbe, ReplacedModelsProbe
@@ -74,6 +75,7 @@ PROBES: tuple[type[Probe], ...] = (
     GeneratorsProbe,
     ScansProbe,
     KeptResultsProbe,
+    GrowingNamesProbe,
     LocalsProbe,
     LateLocalsProbe,
     CompilationsProbe,

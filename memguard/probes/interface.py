@@ -136,6 +136,8 @@ class Watch:
     """Times that training came to keep as much more as a model's weights take: a copy of them may have come."""
     told: set[tuple[str | None, int | None]] = field(default_factory=set)
     """Lines (file, line) that were told as keeping tensors: another probe that comes upon them stays silent."""
+    facts: dict[tuple[object, ...], Fact] = field(default_factory=dict)
+    """The newest of each kind that was told of a holder."""
     kept: list[KeptOutputs] = field(default_factory=list)
     """Containers of tensors that were told of, each as it was measured last."""
     pinned: list[frozenset[int]] = field(default_factory=list)
@@ -152,6 +154,12 @@ class Watch:
     _optimizers: list[weakref.ref[torch.optim.Optimizer]] = field(default_factory=list)
     _expected: list[weakref.ref[torch.optim.Optimizer]] = field(default_factory=list)
     """Those that were named before their first step."""
+
+    def learn(self, fact: Fact) -> None:
+        """Remembers what was told of a holder, so that it can be measured anew."""
+        place = fact.place
+        if place.holder is not None:
+            self.facts[type(fact), place.file, place.line, place.holder] = fact
 
     @property
     def record(self) -> BatchRecord | None:

@@ -111,11 +111,15 @@ class Probes:
         self._heard = self._between
         for kind in kinds:
             try:
-                self._probes.append(kind(watch, self.waiting.append))
+                self._probes.append(kind(watch, self._report))
             except Exception as error:
                 self._tell(kind.name, error)
         watch.rewire = self._wire
         self._wire(*EVENTS)
+
+    def _report(self, fact: Fact) -> None:
+        self.waiting.append(fact)
+        self.watch.learn(fact)
 
     def install(self) -> None:
         """Puts the probes in place."""

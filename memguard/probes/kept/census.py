@@ -14,6 +14,7 @@ from memguard.facts import Place
 from memguard.heap.containers import container_of, latest_of, length_of, newest_of, tensors_in
 from memguard.heap.host_sizes import host_size, is_from_worker
 from memguard.heap.walk import Link
+from memguard.probes.kept.copies import module_in
 from memguard.probes.naming.capacities import capacity_of
 from memguard.probes.naming.holders import Survey
 from memguard.probes.naming.names import NAMES, innermost
@@ -51,6 +52,8 @@ class Growth:
     """Whether one of them is pinned."""
     weights: bool = False
     """Whether its tensors are parameters of models that are kept, as recurrent ones have them in a list once more."""
+    is_module: bool = False
+    """Whether its newest element is a module, or has one."""
     copy_bytes: int = 0
     """Of the weights in its newest element, where they are a copy of a model's, and are called: met as models."""
     length: int = 0
@@ -146,6 +149,7 @@ def _growth_of(
         on_cpu=bool(tensors) and all(tensor.device.type == "cpu" for tensor in tensors),
         pinned=torch.cuda.is_initialized() and any(tensor.is_pinned() for tensor in tensors),
         weights=not tensors and nbytes > 0 and _are_weights(survey, link),
+        is_module=not tensors and module_in(newest_of(link.value), 2) is not None,
         copy_bytes=copy_bytes,
         length=length_of(link.value),
         number=id(link.value),

@@ -135,7 +135,7 @@ def copied_bytes(value: object, models: Iterable[torch.nn.Module], trained: Coll
         models: The watched models; a copy that is called is one of them.
         trained: Keys of storages that optimizers step on.
     """
-    module = _module_in(value, 2)
+    module = module_in(value, 2)
     tensors = list(_of_module(module)) if module is not None else []
     storages = dict(key for tensor in tensors if (key := storage_key(tensor)) is not None)
     if not storages or not storages.keys().isdisjoint(trained) or all(_writes(one) >= MIN_WRITES for one in tensors):
@@ -150,7 +150,7 @@ def copied_bytes(value: object, models: Iterable[torch.nn.Module], trained: Coll
     return 0
 
 
-def _module_in(value: Any, depth: int) -> torch.nn.Module | None:
+def module_in(value: Any, depth: int) -> torch.nn.Module | None:
     """The first module that something is, or has: a player of a league has a name and a score besides."""
     kind = type(value)
     if issubclass(kind, torch.nn.Module):
@@ -163,7 +163,7 @@ def _module_in(value: Any, depth: int) -> torch.nn.Module | None:
         parts = (list if issubclass(kind, list) else tuple).__iter__(value)
     else:
         parts = attributes_of(value).values() if is_user_class(kind) else ()
-    found = (_module_in(part, depth - 1) for part in list(islice(parts, MAX_PARTS)))
+    found = (module_in(part, depth - 1) for part in list(islice(parts, MAX_PARTS)))
     return next((module for module in found if module is not None), None)
 
 

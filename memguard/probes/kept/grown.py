@@ -96,6 +96,8 @@ class GrownContainers:
                     del self._lengths[growth.number]
                     watch.told.discard(where)  # losses of one step, perhaps: to be seen once more
                 continue
+            if growth.is_module and watch.device not in ("cpu", "auto"):
+                continue  # its weights lie on the device, below no name of their own
             elsewhere = growth.on_cpu and watch.device.startswith(_ACCELERATORS)
             on_host = growth.bytes <= 0 or elsewhere or growth.shared or is_on_host(place)
             if place.file is not None and (growth.from_worker or on_host):

@@ -26,15 +26,14 @@ MADE = 3
 APART = 3
 """Batches that lie between the first calls of two of them."""
 KEPT = 3
-"""Older ones that are still there, before it is asked who keeps them."""
+"""Older ones that are still there, from which on they are kept on purpose or by a cache, not by a name alone."""
 TRIES = 3
 """Looks at names for models that are worth it; what is too small so far may become more."""
-_COLLECTS = re.compile(r"\.(append|appendleft|add|extend|insert|setdefault|update)\(|\]\s*=[^=]|\+=")
 
 
 @final
 class ModelSeriesProbe(Probe):
-    """Sees models come one after the other; looks at names for them, and who keeps those that had their time."""
+    """Sees models come one after the other under one name that nothing drops before."""
 
     name: ClassVar[str] = "model series"
 
@@ -68,15 +67,9 @@ class ModelSeriesProbe(Probe):
         made = self._made.get(kind or "", [])
         if len(made) < MADE or kind is None:
             return
-        there = [(model, size) for ref, _, size in made[:-1] if (model := ref()) is not None]
-        older = [(model, size or weights_bytes(model)) for model, size in there]
         newest = made[-1][0]()
-        if newest is None:
-            return
-        if len(older) >= KEPT:
-            found = self._kept(older)
-        else:
-            found = self._rebound(newest, made[-2][2])
+        older = sum(ref() is not None for ref, _, _ in made[:-1])
+        found = self._rebound(newest, made[-2][2]) if newest is not None and older < KEPT else None
         if found is not None:
             self._told.add(kind)
             self.report(found)
@@ -84,27 +77,6 @@ class ModelSeriesProbe(Probe):
     def remove(self) -> None:
         """Forgets all models."""
         self._made.clear()
-
-    def _kept(self, older: list[tuple[nn.Module, int]]) -> Fact | None:
-        """Who collects models that had their time, of these sizes."""
-        nbytes = sum(size for _, size in older)
-        if nbytes < least_of_series(self.watch):
-            return None
-        self._tries += 1
-        survey = Survey(extra=self.watch.roots(), frame=sys._getframe(1))
-        numbers = {id(model) for model, _ in older}
-        places = [survey.cause(link) for link in survey.links if id(link.value) in numbers][: len(older)]
-        collecting = [place for place in places if _COLLECTS.search(place.source or "")]
-        if len(collecting) < KEPT:
-            return None
-        return ModelCopies(
-            batch=self.watch.batch,
-            stage=self.watch.stage,
-            place=collecting[0],
-            copies=len(older),
-            bytes=nbytes,
-            earlier=True,
-        )
 
     def _rebound(self, newest: nn.Module, size: int) -> Fact | None:
         """Whether a name of the newest was that of the one before, which nothing dropped."""
