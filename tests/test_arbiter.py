@@ -93,6 +93,36 @@ def test_claims_at_one_place_explain_the_same_bytes() -> None:
     assert shares.unexplained == 55 * MIB
 
 
+def test_what_is_held_explains_a_growth_as_well() -> None:
+    """Exceptions and copies that are there since are no unknown growth."""
+    error = claim(code="MG307", line=47, holder="failures", evidence=Evidence.HELD, bytes=60 * MIB)
+    assert attribute([error, kept(bytes=20 * MIB)], 100 * MIB).unexplained == 20 * MIB
+
+
+@pytest.mark.parametrize(("nbytes", "codes"), [(40 * MIB, ["MG501", "MG301"]), (50 * MIB, ["MG301"])])
+def test_the_curve_yields_to_what_explains_half_of_it(nbytes: int, codes: list[str]) -> None:
+    """Neither a line that is blamed for it nor the words on the curve stand beside that; it is as bad as they say."""
+    curve = claim(code="MG501", line=34, bytes=100 * MIB, severity=Severity.CRITICAL)
+    arbiter, run = Arbiter(), run_of()
+    for each in (curve, kept(bytes=nbytes, severity=Severity.WARNING)):
+        arbiter.add(each, run)
+    assert [finding.code for finding in arbiter.findings.values()] == codes
+    assert max(finding.severity for finding in arbiter.findings.values()) is Severity.CRITICAL
+
+
+def test_of_two_words_on_the_curve_the_one_with_a_line_stands() -> None:
+    """There is one MG501."""
+    lined, curve = claim(code="MG501", line=34, bytes=80 * MIB), claim(code="MG501", line=None, bytes=100 * MIB)
+    assert settle([curve, lined]) == [replace(lined, explains=(curve.cause,))] == [lined]
+
+
+def test_what_lies_inside_of_what_is_told_is_no_second_finding() -> None:
+    """The states of clients are told with the dictionary that keeps the clients."""
+    clients = kept("MG308", holder="Server.clients", bytes=90 * MIB, names=("Client.state",))
+    states = claim(code="MG308", holder="Client.state", bytes=30 * MIB, evidence=Evidence.HELD)
+    assert settle([states, clients]) == [clients]
+
+
 def test_the_more_specific_word_stands() -> None:
     """Graphs rather than the tensors that keep them; not where it is only a remark, at another line or stage."""
     graphs, tensors = kept("MG101"), kept("MG301")

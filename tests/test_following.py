@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from memguard.facts import Fact, KeptOutputs, Place, RetainedGraphs
+from memguard.facts import ExceptionHolds, Fact, KeptOutputs, Place, RetainedGraphs
 from memguard.following import Batches, Following
 from memguard.stats import BatchRecord, Stage
 
@@ -111,3 +111,28 @@ def test_batches_are_counted_by_stage() -> None:
     assert batches.between(Stage.TRAIN, 8, 16) == 4
     assert batches.between(Stage.VALIDATION, 0, 100) == 5
     assert batches.between(Stage.TEST, 0, 100) == 0
+
+
+def test_graphs_are_counted_and_measured_as_one() -> None:
+    """What was measured is of all batches until then; graphs that are counted later are as large as those were."""
+    follow = Following()
+    run(follow, 0, 10, 40 * KIB)
+    follow.learn(GRAPHS)
+    run(follow, 11, 19, 100 * KIB)
+    measured = follow.learn(replace(GRAPHS, batch=19, bytes=2000 * KIB, measured=True))
+    assert isinstance(measured, RetainedGraphs) and (measured.graphs, measured.last_batch) == (20, 19)
+    counted = follow.learn(replace(GRAPHS, batch=19, graphs=18, last_batch=17, bytes=720 * KIB))
+    assert isinstance(counted, RetainedGraphs) and (counted.graphs, counted.bytes) == (18, 1800 * KIB)
+
+
+def test_what_comes_now_and_then_is_followed_by_its_last_rate() -> None:
+    """Errors that were kept since the last look, as far as the floor bears that out."""
+    follow = Following()
+    error = ExceptionHolds(batch=9, place=PLACE, stage=Stage.TRAIN, exception="E", handling=False, names=(), bytes=KIB)
+    run(follow, 0, 9, KIB)
+    follow.learn(error)
+    run(follow, 10, 19, KIB)
+    follow.learn(replace(error, batch=19, bytes=11 * KIB))
+    run(follow, 20, 39, KIB, begin=10 * KIB)
+    fact = newest(follow)
+    assert isinstance(fact, ExceptionHolds) and fact.bytes == 31 * KIB

@@ -31,6 +31,7 @@ from memguard.probes.owners import state_of
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
 from memguard.stats import BatchRecord, Stage
+from memguard.step_floor import StepFloor
 from memguard.storages import owned_storages, storages_of
 from memguard.thresholds import EXPLAINED, NOTABLE_SHARE
 
@@ -76,11 +77,12 @@ class GrowingNamesProbe(Probe):
     def __init__(self, watch: Watch, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._seen = self._looks = 0
+        self._steps = StepFloor()
         self._ends: list[int] = []
         self._base: int | None = None
         """The floor after the first batches, or what it fell to since."""
         self._at = 0
-        """The floor at the last look."""
+        """The floor when the last look was asked for."""
         self._first: _Look | None = None
         self._last: _Look | None = None
         self._rises: dict[Name, int] = {}
@@ -93,7 +95,8 @@ class GrowingNamesProbe(Probe):
             if record.stage is not Stage.TRAIN or record.allocated_end_bytes is None:
                 continue
             self._seen += 1
-            self._ends = [*self._ends, record.allocated_end_bytes][-WINDOW:]
+            end = self._steps.push(record.allocated_end_bytes, record.optimizer_steps)
+            self._ends = [*self._ends, end][-WINDOW:]
             if self._seen >= SETTLING + WINDOW - 1:
                 self._follow(min(self._ends))
 
@@ -105,8 +108,10 @@ class GrowingNamesProbe(Probe):
 
     def on_run_end(self) -> None:
         """The last look, where anything is left of what the program had."""
-        if self._first is not None and self._ends and min(self._ends) - self._at >= LEAST:
-            self._at = min(self._ends)
+        record = self.watch.record
+        end = record.allocated_end_bytes if record is not None else None
+        if self._last is not None and end is not None and end - self._last.floor >= LEAST:
+            self._at = end
             self._look()
 
     def remove(self) -> None:

@@ -132,11 +132,11 @@ def test_a_larger_cause_that_begins_later_has_its_line(tmp_path: Path) -> None:
     """What was told first explains less than half of the growth: the other list is named as well, with its bytes."""
     model = nn.Linear(64, 128)
     with memguard.watch(model, device="virtual:128MiB", logdir=tmp_path, quiet=True) as guard:
-        for number in guard.batches(range(120)):
+        for number in guard.batches(range(72)):
             output = model(torch.rand(64, 64))
             output.sum().backward()
             Runs.keep_outputs(output)
-            if number > 80 and number % 4 == 0:
+            if number > 40 and number % 4 == 0:
                 Runs.keep_tables()
     told = {finding.holder: finding.bytes for finding in guard.findings if finding.severity is not Severity.INFO}
     assert told["Runs.little"] == pytest.approx(len(Runs.little) * 64 * 128 * 4, rel=0.1)
