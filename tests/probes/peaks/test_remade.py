@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.facts import ModelCopies, ReboundTensor
+from memguard.facts import ReboundTensor
 from memguard.probes.kept.model_series import ModelSeriesProbe
 from memguard.probes.peaks.remade import RemadeProbe
 from memguard.source.remaking import remade_attribute, remade_elsewhere, remade_variable
@@ -163,39 +163,6 @@ def test_a_model_that_is_dropped_first_is_not_told() -> None:
         for _ in range(4):
             fold(loop)
     assert loop.facts == []
-
-
-def test_models_of_a_search_that_something_collects_are_told_at_its_statement() -> None:
-    """Four are there, three of which had their time."""
-
-    def trial(loop: Loop) -> nn.Module:
-        model = nn.Linear(1024, 1024)
-        loop.probes.add_model(model)
-        for _ in loop.batches(6):
-            model(torch.ones(1, 1024))
-        return model
-
-    results: dict[int, list[nn.Module]] = {}
-    with Loop(kinds=[ModelSeriesProbe]) as loop:
-        for number in range(5):
-            results[number] = [trial(loop)]  # kept
-    (fact,) = loop.of(ModelCopies)
-    assert (fact.place.holder, fact.place.line) == ("results", line_of("kept"))
-    assert (fact.copies, fact.earlier) == (3, True)
-
-
-def test_small_models_of_a_search_take_no_look_from_the_large_ones() -> None:
-    """A search may begin with those that are worth no word."""
-    trained: dict[int, nn.Module] = {}
-    with Loop(kinds=[ModelSeriesProbe]) as loop:
-        for number in range(9):
-            model = nn.Linear(1024, 8 if number < 7 else 1024)
-            loop.probes.add_model(model)
-            for _ in loop.batches(6):
-                model(torch.ones(1, 1024))
-            trained[number] = model  # goes in
-    (fact,) = loop.of(ModelCopies)
-    assert (fact.place.holder, fact.place.line, fact.copies) == ("trained", line_of("goes in"), 8)
 
 
 def test_models_that_are_trained_side_by_side_are_no_series() -> None:
