@@ -216,9 +216,11 @@ class ScriptGuard:
         if recorder.batch != self._batch:
             self._batch, self._in_batch = recorder.batch, 0
         self._in_batch += 1
-        is_known = recorder.batch_is_open and recorder.stage is Stage.TRAIN and models >= max(self._models, 1)
-        self._models = models
+        is_gone, self._models = models < max(self._models, 1), models
+        is_known = recorder.batch_is_open and recorder.stage is Stage.TRAIN and not is_gone
         if not is_known or self._in_batch % MANY == 0:
+            if is_gone or not recorder.batch_is_open:
+                self._guard.loop.bare_backward(losses)  # its forward was not heard: the first batch of a later model
             self._look_again()
 
     def _backward_failed(self, error: Exception) -> None:

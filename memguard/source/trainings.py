@@ -1,10 +1,15 @@
-"""Whether running functions can come to a backward: by the names that they use, and those that these use in turn."""
+"""What running functions are for, by names: whether they can come to a backward, and whether they say they evaluate."""
 
 from __future__ import annotations
 
+import ast
+import functools
 import linecache
 from collections.abc import Iterable, Iterator
 from types import CodeType
+
+from memguard.source.model import SourceModel
+from memguard.source.vocabulary import STAGES
 
 _ENGINE = frozenset({"backward", "manual_backward", "autograd", "grad", "grad_and_value", "value_and_grad", "vjp"})
 MOST_LINES = 20_000
@@ -60,3 +65,36 @@ def _names_in(code: CodeType) -> set[str]:
             if isinstance(inner, CodeType):
                 names |= _names_in(inner)
     return names
+
+
+@functools.lru_cache(maxsize=1024)
+def is_evaluation(file: str, first: int, function: str, line: int) -> bool:
+    """Whether a function's name, or what a loop around a line in it goes over, speaks of evaluation.
+
+    Args:
+        file: The function's file.
+        first: Its first line.
+        function: Its name.
+        line: The line that runs.
+    """
+    if function != "<module>" and _speaks_of_evaluation(function):
+        return True
+    model = SourceModel.of(file)
+    if model is None:
+        return False
+    loops = model.loops_in(model.tree, line)
+    over = [loop.iter for loop in loops if isinstance(loop, ast.For | ast.AsyncFor)]
+    return any(
+        _speaks_of_evaluation(name)
+        for loop in over
+        if function == "<module>" or loop.lineno >= first
+        for node in ast.walk(loop)
+        for name in (getattr(node, "id", ""), getattr(node, "attr", ""))
+    )
+
+
+def _speaks_of_evaluation(name: str) -> bool:
+    return any(part in name.lower() for part in _EVALUATES)
+
+
+_EVALUATES = (*STAGES, "val_", "_val", "dev_", "score", "metric", "accuracy")

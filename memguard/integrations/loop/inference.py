@@ -63,11 +63,16 @@ PLAIN_BATCHES = 64
 """Training batches of one forward and one step in a row, after which a loop counts as one of such batches only."""
 
 
+_EVALUATIONS = (Stage.VALIDATION, Stage.PREDICT)
 _TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked up through its metaclass
 
 
 def _yes() -> bool:
     return True
+
+
+def _no() -> bool:
+    return False
 
 
 @final
@@ -109,7 +114,16 @@ class BatchInference:
         self.explicit = 0
         """Open `guard.batches` loops: while there is one, nothing is inferred."""
 
-    def forward(self, model: int, *, training: bool, part: bool = False, values: bool = False) -> None:
+    def forward(
+        self,
+        model: int,
+        *,
+        training: bool,
+        part: bool = False,
+        values: bool = False,
+        evaluates: Callable[[], bool] = _yes,
+        shares: Callable[[], bool] = _no,
+    ) -> None:
         """An outermost forward of a root model begins.
 
         Args:
@@ -117,6 +131,8 @@ class BatchInference:
             training: Whether it is in training mode with gradients enabled.
             part: Whether it is a part of another root, and asked by itself.
             values: Whether it is in training mode without gradients: a step of training asks it for values.
+            evaluates: Whether the program calls what it does then an evaluation; else it is a roll-out.
+            shares: Whether its inputs are those, or the answers, of what was called in the open batch.
         """
         self._bare = 0
         if training:
@@ -134,12 +150,12 @@ class BatchInference:
         if not training and (
             self._is_teacher(model)
             or (values and self._is_target())
-            or self._is_of_batch(model, part=part, values=values)
+            or self._is_of_batch(model, part=part, values=values, shares=shares)
         ):
             return
         if training:
             self._leaders = None
-        stage = _TRAIN if training else Stage.VALIDATION
+        stage = _TRAIN if training else self._evaluation(values=values, evaluates=evaluates)
         if self.explicit:
             if stage is not self._stage:
                 self._change(stage)
@@ -265,18 +281,27 @@ class BatchInference:
         self._waiting -= listens
         return listens
 
-    def _is_of_batch(self, model: int, *, part: bool, values: bool) -> bool:
+    def _evaluation(self, *, values: bool, evaluates: Callable[[], bool]) -> Stage:
+        """The stage of a forward that no training batch asks for: of a model in training mode it is a roll-out's."""
+        if not values or self.explicit:
+            return Stage.VALIDATION
+        if self._stage in _EVALUATIONS:
+            return self._stage
+        return Stage.VALIDATION if evaluates() else Stage.PREDICT
+
+    def _is_of_batch(self, model: int, *, part: bool, values: bool, shares: Callable[[], bool]) -> bool:
         """Whether a model that is evaluated belongs to the open batch, which another one began.
 
         The parts of a model may be asked again and again, as a decoder is word by word. Of what a step of training asks
-        for values each that was not called in the batch yet belongs to it: embedding, layers and head of a policy.
+        for values each that was not called in the batch yet belongs to it: embedding, layers and head of a policy. So
+        does in evaluation another model that is asked of the same, or of what the first answered.
         """
-        if not self._open or self._stage is not Stage.VALIDATION or self.explicit or model == self._evaluated[0]:
+        if not self._open or self._stage not in _EVALUATIONS or self.explicit or model == self._evaluated[0]:
             return False
         if part:
             self._of_parts += 1
             return self._of_parts <= MOST_OF_PARTS
-        if not values or model in self._evaluated or len(self._evaluated) >= MOST_TOGETHER:
+        if model in self._evaluated or len(self._evaluated) >= MOST_TOGETHER or not (values or shares()):
             return False
         self._evaluated.append(model)
         return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import weakref
 from collections.abc import Sequence
 from threading import get_ident
 from types import FrameType
@@ -18,6 +19,7 @@ from torch import nn
 
 from memguard.guards.no_grad import graphs_of
 from memguard.heap.collector import instances_of
+from memguard.heap.containers import tensors_in
 from memguard.heap.frames import is_user_frame, user_frames
 from memguard.heap.roots import submodules_of
 from memguard.heap.weak_keys import WeakIdentityDict
@@ -36,10 +38,14 @@ from memguard.integrations.shield import shielded
 from memguard.probes.hook import Hook
 from memguard.probes.naming.names import user_files
 from memguard.probes.shapes import describe_shapes
-from memguard.source.trainings import may_train
+from memguard.source.trainings import is_evaluation, may_train
 from memguard.stats import Stage
+from memguard.storages import storages_of
 
 logger = logging.getLogger("memguard")
+
+
+_MOST_NOTED = 64
 
 
 @final
@@ -61,6 +67,10 @@ class PlainLoop:
         self._forwards_open = OpenForwards()
         self._forwards = 0
         self._epoch: int | None = None
+        self._inputs: tuple[Any, ...] = ()
+        """Those of the forward that begins."""
+        self._evaluated: list[weakref.ref[torch.Tensor]] = []
+        """First inputs and answers in the open batch, as far as it evaluates."""
         self._steps_before = 0
         """Optimizer steps before the outermost `batches` loop that is open."""
         self._looked_for_compiled = self._is_over = self._told_unopened = False
@@ -140,7 +150,7 @@ class PlainLoop:
         """The loop is over, with its open batch and its stages."""
         self._leave_express()
         self._inference.end()
-        for stage in (Stage.VALIDATION, Stage.TRAIN):
+        for stage in (Stage.VALIDATION, Stage.PREDICT, Stage.TRAIN):
             self.session.stage_end(stage)
 
     def part_failed(self, name: str, error: Exception) -> None:
@@ -165,7 +175,18 @@ class PlainLoop:
                 part = not training and self._is_part(model)
                 values = model.training and not training
                 number = self._number_of(model) if self._has_wholes else id(model)
-                self._inference.forward(number, training=training, part=part, values=values)
+                self._inputs = args
+                self._inference.forward(
+                    number,
+                    training=training,
+                    part=part,
+                    values=values,
+                    evaluates=names_evaluation,
+                    shares=self._shares,
+                )
+                self._inputs = ()
+                if not training:
+                    self._note(args)
                 recorder.shapes_once(describe_shapes, args or kwargs)
             except Exception as error:
                 recorder.failed("batch inference", error)
@@ -183,6 +204,8 @@ class PlainLoop:
             return
         outermost = self._forwards_open.leave()
         session = self.session
+        if outermost and not model.training:
+            self._note((output,))
         if not (session.calm.under_way and session.calm.passed(model, output)):
             session.forward_end(model, args, output)
         if outermost and output is not None and self._inference.needs_backward:
@@ -212,14 +235,16 @@ class PlainLoop:
 
     def enter(self, stage: Stage) -> None:
         """The loop goes into a stage; evaluation lies inside training."""
-        if stage is Stage.TRAIN:
-            self.session.stage_end(Stage.VALIDATION)
+        for other in (Stage.VALIDATION, Stage.PREDICT):
+            if other is not stage:
+                self.session.stage_end(other)
         if not self.session.in_stage(stage):
             self.session.stage_start(stage, epoch=self._epoch)
 
     def begin(self, index: int | None) -> None:
         """A batch begins."""
         session = self.session
+        self._evaluated.clear()
         if self._express.row.begun:
             self._express.stop()  # steps without a forward begin one too: is it due after those that were taken?
         session.watch.trains_nothing = self._inference.trains_nothing
@@ -316,6 +341,15 @@ class PlainLoop:
     def _number_of(self, model: nn.Module) -> int:
         return self._wholes.get(model, id(model))
 
+    def _note(self, values: tuple[Any, ...]) -> None:
+        if values and type(values[0]) is torch.Tensor and len(self._evaluated) < _MOST_NOTED:
+            self._evaluated.append(weakref.ref(values[0]))
+
+    def _shares(self) -> bool:
+        """Whether the forward that begins is asked of what the open batch's were asked of, or answered."""
+        known = [tensor for ref in self._evaluated if (tensor := ref()) is not None]
+        return not storages_of(known).keys().isdisjoint(storages_of(tensors_in(self._inputs, 2)))
+
     def _is_part(self, model: nn.Module) -> bool:
         """Whether a root is a part of another one, and not all of it; asked of evaluated ones alone."""
         if model in self._wholes:
@@ -357,6 +391,14 @@ class PlainLoop:
             for model in self.models:  # inside torch.compile's wrappers hooks do not run
                 for wrapper in compiled_wrappers(model):
                     self.add(wrapper)
+
+
+def names_evaluation() -> bool:
+    """Whether any of the user's functions that run, or a loop in one, says by its name that it evaluates."""
+    frames = user_frames(sys._getframe(1))
+    return any(
+        is_evaluation(f.f_code.co_filename, f.f_code.co_firstlineno, f.f_code.co_name, f.f_lineno) for f in frames
+    )
 
 
 def _may_train() -> bool:
