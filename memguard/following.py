@@ -189,9 +189,18 @@ class Following:
         if nbytes is not None and not fact.measured:
             nbytes = max(round(times * nbytes), nbytes)
             if isinstance(before, RetainedGraphs) and before.measured:
-                nbytes = max(nbytes, round(graphs / before.graphs * (before.bytes or 0)))
+                nbytes = round(graphs / before.graphs * (before.bytes or 0))
         measured = fact.measured or (isinstance(before, RetainedGraphs) and before.measured)
-        return replace(fact, graphs=graphs, bytes=nbytes, last_batch=last, followed=0, measured=measured)
+        steps = fact.optimizer_steps if last == fact.last_batch else 0
+        return replace(
+            fact,
+            graphs=graphs,
+            bytes=nbytes,
+            last_batch=last,
+            optimizer_steps=steps,
+            followed=0,
+            measured=measured,
+        )
 
 
 def _bytes_of(fact: Fact) -> int:

@@ -13,6 +13,7 @@ from memguard.source.expressions import (
     called_name,
     calls_in,
     is_none,
+    item_base,
     method_base,
     own_nodes,
     spans,
@@ -37,7 +38,8 @@ def remade_attribute(file: str, owner: str, name: str) -> Place | None:
         if node.name != owner or model is None:
             continue
         methods = [part for part in node.body if isinstance(part, FUNCTIONS) and part.name not in _CONSTRUCTORS]
-        setting = [(each, method.name) for method in methods for each in _made(ast.walk(method), name)]
+        made = [(each, method.name) for method in methods for each in _made(ast.walk(method), name)]
+        setting = [(each, method) for each, method in made if not _sets_variable(each)]
         if setting and not any(_drops(part, name) for method in methods for part in ast.walk(method)):
             statement, method = min(setting, key=lambda each: not _reads(each[0], name))  # first one made from the old
             return model.place(statement.lineno, f"{owner}.{method}", f"{owner}.{name}")
@@ -93,6 +95,12 @@ def _made(nodes: Iterable[ast.AST], name: str) -> Iterator[ast.Assign | ast.AnnA
         pairs = assigned_pairs(node) if isinstance(node, (ast.Assign, ast.AnnAssign)) else []
         if any(_is(target, name) and _makes(value) for target, value in pairs):
             yield node  # type: ignore[misc]
+
+
+def _sets_variable(statement: ast.Assign | ast.AnnAssign) -> bool:
+    """Whether it gives a variable something, or an entry of one: that of a helper, which may go by the same name."""
+    targets = [target for target, _ in assigned_pairs(statement)]
+    return any(isinstance(item_base(target), ast.Name) for target in targets)
 
 
 def _reads(statement: ast.Assign | ast.AnnAssign, name: str) -> bool:

@@ -32,3 +32,18 @@ def test_the_statement_that_meets_the_old_one_is_told(tmp_path: Path, first: str
     file.write_text(MADE.format(first=first, value=value))
     place = remade_attribute(str(file), "Ensemble", "Z")
     assert place is not None and place.line == line
+
+
+def test_a_helper_s_variable_of_the_same_name_is_not_the_attribute(tmp_path: Path) -> None:
+    """The statement that gives the attribute something new is told, not the one in the method that makes it."""
+    file = tmp_path / "search.py"
+    file.write_text(
+        "class Search:\n"
+        "    def make(self):\n"
+        "        model = self.init()\n"
+        "        return model\n"
+        "    def train(self):\n"
+        "        self.model = self.make()\n"
+    )
+    place = remade_attribute(str(file), "Search", "model")
+    assert place is not None and (place.line, place.function) == (6, "Search.train")

@@ -210,7 +210,7 @@ class GrowingNamesProbe(Probe):
             batch=watch.batch,
             stage=watch.stage,
             place=place,
-            tensors=max(length, 1),
+            tensors=length or len(one.objects),
             first_batch=max(watch.batch - round(nbytes / grown * batches), 0),
             bytes=nbytes,
             bytes_per_batch=grown / batches,
@@ -243,6 +243,10 @@ class GrowingNamesProbe(Probe):
         owned.update(storages_of(gradients_of(one for model in watch.models for one in parameters_of(model))))
         for optimizer in watch.optimizers:
             owned.update(storages_of(state_of(optimizer)))
+        if (first := self._first) is not None:  # data that a graph saved lives anyway, as long as who holds it as well
+            for same, one in kept.items():
+                if one.bytes() == first.sizes.get(same, (0, 0))[0]:
+                    owned.update(one.storages)
         for fact in list(watch.facts.values()):
             name = self._of_fact(fact, kept)
             newer = None if name is None else _measured(fact, kept[name], owned, watch.batch)
@@ -281,7 +285,7 @@ def _answers(one: Kept) -> int | None:
 
 
 def _measured(fact: Any, one: Kept, owned: Container[int], batch: int) -> Fact | None:
-    """A fact with the bytes that its holder keeps now; None where they are not more than it says.
+    """A fact with the bytes that its holder keeps now; None where it has nothing to add.
 
     Args:
         fact: What was told.
@@ -294,14 +298,17 @@ def _measured(fact: Any, one: Kept, owned: Container[int], batch: int) -> Fact |
     if not isinstance(fact, MEASURED):
         return None
     field = "pinned_bytes" if isinstance(fact, ViewsPinStorage) else "bytes"
-    if nbytes <= before or not one.is_whole:
+    # What graphs keep was estimated from some of them, and may be less; far less is another object of that name.
+    least = EXPLAINED * before if isinstance(fact, RetainedGraphs) else before + 1
+    if nbytes < max(least, 1) or not one.is_whole:
         return None
     times = nbytes / before if before else 1.0
     changes: dict[str, Any] = {"batch": batch, field: nbytes}
     if isinstance(fact, RetainedGraphs):
         changes["measured"] = True
     elif isinstance(fact, KeptOutputs):
-        changes["tensors"] = one.length if one.length >= fact.tensors else round(times * fact.tensors)
+        count = one.length or len(one.objects)
+        changes["tensors"] = count if count >= fact.tensors else round(times * fact.tensors)
     elif isinstance(fact, KeptResults):
         changes["results"] = max(one.length, fact.results)
     elif isinstance(fact, ModelCopies):

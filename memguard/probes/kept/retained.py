@@ -42,6 +42,8 @@ class Kept:
     is_part: bool
     """Whether it is a part of a module."""
     storages: dict[int, int] = field(default_factory=dict)
+    objects: set[int] = field(default_factory=set)
+    """Identities of what goes by it: a model in an attribute of each of several objects."""
     is_whole: bool = True
     """Whether all graphs below it were gone through: they may have too many nodes."""
     weights: set[int] = field(default_factory=set)
@@ -107,6 +109,7 @@ def _kept(step: Link, found: dict[Name, Kept]) -> tuple[Name, Kept]:
         kept = found[name] = Kept(step, len(above), length, inside)
     elif length > kept.length:
         kept.link, kept.length = step, length
+    kept.objects.add(id(step.value))
     return name, kept
 
 
