@@ -17,6 +17,7 @@ from memguard.heap.frames import user_frames
 from memguard.heap.roots import roots_of
 from memguard.heap.snapshot import HeapSnapshot
 from memguard.probes.interface import Probe, Watch
+from memguard.probes.kept.retained import kept_around
 from memguard.probes.naming.capacities import capacity_of, outgrew
 from memguard.probes.naming.holders import Survey
 from memguard.probes.peaks.previous import BESIDE, Beside, PreviousLook, least_of_previous
@@ -194,8 +195,8 @@ class OutputsProbe(Probe):
         held = round(of_all * sum({output.key: output.bytes for output in old}.values()))
         # What lies beside the outputs in the same elements is kept as well: labels, masks, copies.
         owned = owned_storages(watch.models)
-        sizes = {id(link.value): size.bytes for link, size in survey.snapshot.containers(owned)}
-        total = max(sizes.get(holder.container or 0, 0), held)
+        whole = kept_around(survey.snapshot, holder.container)
+        total = max(whole.bytes(owned) if whole is not None else 0, held)
         rate = max(held / len(batches), total / max(len(batches), holder.length))
         place = holder.place
         bounds = bounds_of(place.file, place.line, place.holder, evaluates=watch.stage.evaluates)

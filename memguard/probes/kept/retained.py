@@ -17,7 +17,7 @@ from memguard.heap.containers import FULL, container_of, elements_of, length_of,
 from memguard.heap.snapshot import HeapSnapshot, unsampled_tensors
 from memguard.heap.walk import Link
 from memguard.module_parts import gradients_of
-from memguard.probes.naming.names import NAMES, place_of
+from memguard.probes.naming.names import NAMES, innermost, place_of
 from memguard.storages import storages_of
 
 MOST_TENSORS: Final = 32_768
@@ -79,6 +79,19 @@ def kept_by_name(snapshot: HeapSnapshot) -> dict[Name, Kept]:
     return found
 
 
+def kept_around(snapshot: HeapSnapshot, number: int | None) -> Kept | None:
+    """What lies below the name of one container that a look met, told by its identity."""
+    link = next((link for link in snapshot.links if id(link.value) == number), None)
+    name = innermost(link) if link is not None else None
+    return kept_by_name(snapshot).get(name_of(name)) if name is not None and name.via in NAMES else None
+
+
+def name_of(step: Link) -> Name:
+    """The name of a step that has one."""
+    place = place_of(step)
+    return place.file, place.function, place.holder
+
+
 def _tensors_by_link(snapshot: HeapSnapshot) -> Iterable[tuple[Link, list[torch.Tensor]]]:
     """Tensors, by the last link on the way to them that has a name or holds several: a list, a module, a variable."""
     found: dict[int, tuple[Link, list[torch.Tensor]]] = {}
@@ -100,8 +113,7 @@ def _gradients(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 def _kept(step: Link, found: dict[Name, Kept]) -> tuple[Name, Kept]:
     """The name of a step, and its entry."""
-    place = place_of(step)
-    name, length = (place.file, place.function, place.holder), _length_below(step)
+    name, length = name_of(step), _length_below(step)
     kept = found.get(name)
     if kept is None:
         above = step.trail()[:-1]
