@@ -79,8 +79,8 @@ class GrowingNamesProbe(Probe):
         self._seen = self._looks = 0
         self._steps = StepFloor()
         self._ends: list[int] = []
-        self._base: int | None = None
-        """The floor after the first batches, or what it fell to since."""
+        self._base = self._due = 0
+        """The floor after the first batches, or what it fell to since; and that at which the next look is due."""
         self._at = 0
         """The floor when the last look was asked for."""
         self._first: _Look | None = None
@@ -94,10 +94,14 @@ class GrowingNamesProbe(Probe):
         for record in records:
             if record.stage is not Stage.TRAIN or record.allocated_end_bytes is None:
                 continue
-            self._seen += 1
             end = self._steps.push(record.allocated_end_bytes, record.optimizer_steps)
+            if self._base <= end < self._due:
+                if self._ends:
+                    self._ends = []
+                continue
+            self._seen += 1
             self._ends = [*self._ends, end][-WINDOW:]
-            if self._seen >= SETTLING + WINDOW - 1:
+            if self._seen >= SETTLING + WINDOW - 1 and len(self._ends) == WINDOW:
                 self._follow(min(self._ends))
 
     def on_batch_end(self) -> None:
@@ -120,16 +124,17 @@ class GrowingNamesProbe(Probe):
         self._rises = {}
 
     def _follow(self, floor: int) -> None:
-        base = self._base
-        if base is None or floor < base:
-            self._base = self._at = floor
+        if floor < self._base or not self._due:
+            self._base = floor
             self._first = self._last = None
-            return
-        least = min(DEVICE_SHARE * (self.watch.device_total_bytes or 0), OWN_SHARE * base)
-        if self._looks < MOST_LOOKS and floor - self._at >= max(LEAST, least, STEP * (floor - base)):
-            self._at = floor
+        else:
             self.hear("on_batch_end")
             self.watch.look_closely(1, surely=True)
+        self._at = floor
+        least = min(DEVICE_SHARE * (self.watch.device_total_bytes or 0), OWN_SHARE * self._base)
+        self._due = round(max(floor + max(LEAST, least), self._base + (floor - self._base) / (1 - STEP)))
+        if self._looks >= MOST_LOOKS:
+            self.stop_hearing("on_records")
 
     def _look(self) -> None:
         watch = self.watch
@@ -145,14 +150,14 @@ class GrowingNamesProbe(Probe):
         for name, (nbytes, _) in look.sizes.items():
             grew = nbytes > before.sizes.get(name, (0, 0))[0]
             self._rises[name] = self._rises.get(name, 0) + 1 if grew else 0
-        rise = look.floor - (self._base or 0)
+        rise = look.floor - self._base
         if rise >= NOTABLE_SHARE * (watch.device_total_bytes or 0) > 0:
             self._name(survey, kept, self._first, look)
 
     def _name(self, survey: Survey, kept: Mapping[Name, Kept], first: _Look, last: _Look) -> None:
         """Tells who keeps at least half of what nothing that was told keeps."""
         watch = self.watch
-        left = last.floor - (self._base or 0)
+        left = last.floor - self._base
         told: dict[Name, int] = {}
         for fact in watch.facts.values():
             if (name := self._of_fact(fact, kept)) is not None:
