@@ -79,7 +79,7 @@ class OutputsAccumulate(Detector):
             return ()
         peak = record.allocated_peak_bytes or end
         found = self._floor.observe(record, run, end=end, peak=peak, limit=lambda: limit_of(run))
-        if found is None or fact.bytes_per_batch < EXPLAINED * found.growth.rate:
+        if found is None or fact.bytes_per_batch < EXPLAINED * found.growth.rate or self._fits(fact, run):
             return ()
         message = (
             f"{holder(fact.place)} keeps tensors of every batch {in_memory(run)}, {format_bytes(fact.bytes_per_batch)} "

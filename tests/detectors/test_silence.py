@@ -202,6 +202,8 @@ def test_what_was_told_as_bounded_is_critical_when_it_will_not_fit() -> None:
     assert len(judge(RULES["MG301"](), other, *growth)) == 1
     flat = [record(i, allocated_end_bytes=4 * GIB + 40 * min(i, 60) * MIB) for i in range(300)]
     assert len(judge(RULES["MG301"](), remarked, *flat)) == 1
+    memory = replace(remarked, capacity=40)  # all that a replay memory can hold has room
+    assert len(judge(RULES["MG301"](), memory, *growth)) == 1
 
 
 def test_what_never_ends_is_critical_after_the_same_batches_whenever_it_was_remarked_on() -> None:
