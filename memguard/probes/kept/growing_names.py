@@ -201,7 +201,8 @@ class GrowingNamesProbe(Probe):
         near = [name for name, grown in found.items() if grown >= NEARLY * most]
         containers = [name for name in near if last.sizes[name][1] > first.sizes.get(name, (0, 0))[1]]
         whole = containers or [name for name in near if not kept[name].is_part]
-        return max(whole, key=lambda name: kept[name].depth, default=None)
+        innermost = max(whole, key=lambda name: kept[name].depth, default=None)
+        return None if innermost is None or kept[innermost].is_optimized else innermost
 
     def _fact(self, place: Place, one: Kept, grown: int, batches: int, parts: tuple[str, ...]) -> Fact:
         watch, length = self.watch, one.length

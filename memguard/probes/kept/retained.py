@@ -41,6 +41,8 @@ class Kept:
     """Of the longest container; the answers of a cache; 0 of what is neither."""
     is_part: bool
     """Whether it is a part of a module."""
+    is_optimized: bool
+    """Whether it is an optimizer or lies in one: parameters that are added there are trained."""
     storages: dict[int, int] = field(default_factory=dict)
     objects: set[int] = field(default_factory=set)
     """Identities of what goes by it: a model in an attribute of each of several objects."""
@@ -118,7 +120,8 @@ def _kept(step: Link, found: dict[Name, Kept]) -> tuple[Name, Kept]:
     if kept is None:
         above = step.trail()[:-1]
         inside = any(issubclass(type(link.value), nn.Module) for link in above)
-        kept = found[name] = Kept(step, len(above), length, inside)
+        optimized = any(issubclass(type(link.value), torch.optim.Optimizer) for link in (*above, step))
+        kept = found[name] = Kept(step, len(above), length, inside, optimized)
     elif length > kept.length:
         kept.link, kept.length = step, length
     kept.objects.add(id(step.value))

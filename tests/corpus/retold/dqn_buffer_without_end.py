@@ -3,7 +3,6 @@ killed, buffer_size is ignored"."""
 
 # device: virtual:160MiB
 # runs out of memory
-# !MG501 ReplayMemory.transitions
 # !MG504 -
 import random
 

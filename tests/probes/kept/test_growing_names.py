@@ -175,3 +175,10 @@ def test_lists_in_a_dict_are_counted_together() -> None:
     tensor = torch.zeros(4)
     kept = below(holder=Holder(by_name={"a": [tensor] * 5, "b": [tensor] * 7}, rows=[(tensor, tensor)] * 9))
     assert (kept["Holder.by_name"].length, kept["Holder.rows"].length) == (12, 9)
+
+
+def test_what_an_optimizer_holds_is_known_as_such() -> None:
+    """Parameters that are added to it are trained, and told as that."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(8))])
+    kept = below(holder=Holder(optimizer=optimizer, runs=[optimizer]))
+    assert kept["Holder.optimizer"].is_optimized and not kept["Holder.runs"].is_optimized
