@@ -179,6 +179,6 @@ def test_lists_in_a_dict_are_counted_together() -> None:
 
 def test_what_an_optimizer_holds_is_known_as_such() -> None:
     """Parameters that are added to it are trained, and told as that."""
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(8))])
-    kept = below(holder=Holder(optimizer=optimizer, runs=[optimizer]))
+    one, other = (torch.optim.SGD([nn.Parameter(torch.zeros(8))]) for _ in range(2))
+    kept = below(holder=Holder(optimizer=one, runs=[other]))
     assert kept["Holder.optimizer"].is_optimized and not kept["Holder.runs"].is_optimized
