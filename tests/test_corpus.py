@@ -18,16 +18,16 @@ FLAPS = {
 
 
 def _sample(paths: list[Path]) -> list[object]:
-    """The programs written with the rules on the virtual device, of the many retold ones a few on one of the two.
+    """Every second program written with the rules on the virtual device, of the many retold ones a few on one of the two.
 
-    `make test-corpus` runs all of them on the virtual device, `make test-slow` on the CPU.
+    `make test-corpus`, which CI runs, has all of them on the virtual device, `make test-slow` on the CPU.
     """
     cases: list[object] = []
     for number, path in enumerate(paths):
         if path.parent.name == "retold":
-            devices = [None] if number % 12 == 0 else ["cpu"] if number % 12 == 1 else []
+            devices = [None] if number % 24 == 0 else ["cpu"] if number % 24 == 1 else []
         else:
-            devices = [] if path.parent.name == "retold_again" else [None]
+            devices = [] if path.parent.name == "retold_again" or number % 2 else [None]
         if path.stem in FLAPS:
             continue  # judged alone, below
         cases += [pytest.param(path, device, id=f"{path.stem}-{device or 'virtual'}") for device in devices]
@@ -81,5 +81,6 @@ def test_what_differs_from_the_golden_file_is_named(tmp_path: Path) -> None:
     assert kinds() == ["lost"]
     assert kinds(here, Told("MG301", "info", "9", "kept", 20)) == ["gained"]
     assert kinds(Told("MG101", "warning", "8", "history", 10)) == ["line"]
-    assert kinds(Told("MG101", "info", "7", "Model.history", 12)) == ["holder", "later", "severity"]
+    assert kinds(Told("MG101", "info", "7", "Model.history", 16)) == ["holder", "later", "severity"]
+    assert kinds(Told("MG101", "warning", "7", "history", 15)) == []  # when the collector runs differs from run to run
     assert kinds(Told("MG301", "warning", "7", "history", 10)) == ["gained", "lost"]
