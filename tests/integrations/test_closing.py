@@ -27,9 +27,10 @@ def test_rank_0_tells_how_the_ranks_compare(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rank: int, size: int, told: list[str]
 ) -> None:
     """Its summary gets the finding, and the text has it; a rank alone, or another than 0, compares nothing."""
-    (finding,) = RankImbalance().learn(
+    (claim,) = RankImbalance().learn(
         RankPeaks(batch=7, peaks=((0, 9 * GIB), (1, 20 * GIB))), Run(device="cuda:0", device_total_bytes=24 * GIB)
     )
+    finding = claim.finding(claim.severity)
     monkeypatch.setattr(runs, "load_run", lambda logdirs: SimpleNamespace(worst=SimpleNamespace(finding=finding)))
     monkeypatch.setattr(rank_text, "worst_lines", lambda run: ["2 ranks: from 9 GiB to 20 GiB", "  why: its inputs"])
     summary = Summary(recording=str(tmp_path / "rank00000.bin"))

@@ -57,6 +57,8 @@ class OtherModels:
         """Whether the outermost forward that is open was."""
         self._listens = False
         self._is_off = True
+        self._end: HiddenHook | None = None
+        """On a model of the door's whose forward is open: nothing within it is heard until its end."""
 
     def begin(self) -> None:
         """The run begins."""
@@ -93,9 +95,27 @@ class OtherModels:
             return
         if is_compiled(module):
             self.remove()  # what is compiled is not to see these hooks
-        elif module not in self._doors and not in_backward() and self._is_told(module):
+        elif module in self._doors:
+            self._rest_until_end(module)
+        elif not in_backward() and self._is_told(module):
             self._told = True
             self._probes.forward_start(module, args, {})
+
+    def _rest_until_end(self, model: nn.Module) -> None:
+        """Hooks on all modules cost a frame of the stack for each open module, which a deep model may not have."""
+        for hook in self._hooks:
+            hook.rest()
+        self._end = HiddenHook(model, Hook(self._resume, self._give_up), always=True)
+        self._end.put_on()
+
+    def _resume(self, module: nn.Module, args: Any, output: object) -> None:
+        if self._end is None or self._is_foreign():
+            return
+        self._end.rest()
+        self._end, self._depth = None, 0
+        if self._listens:
+            for hook in self._hooks:
+                hook.put_on()
 
     def _after(self, module: nn.Module, args: Any, output: object) -> None:
         if self._is_foreign():
