@@ -92,8 +92,8 @@ def supersedes(claim: Claim, other: Claim) -> bool:
     if claim.evidence is Evidence.GROWTH and other.evidence in STAYS and other.holder in claim.names:
         return (claim.bytes or 0) >= (other.bytes or 0)
     relation = SUPERSEDES.get(claim.code, {}).get(other.code)
-    if relation is not None and claim.severity < other.severity:
-        return False  # what is only remarked on takes nobody's word
+    if relation is not None and claim.severity is Severity.INFO < other.severity:
+        return False  # what is only remarked on takes nobody's word; a warning's finding gets the worse severity
     if relation is Relation.LINE:
         alike = claim.line is not None and (claim.file, claim.line) == (other.file, other.line)
         same = alike and claim.stage is other.stage and (claim.holder == other.holder or not other.holder)
