@@ -23,6 +23,7 @@ from memguard.forecast.trace import Mesh, Trace
 
 _ENGINE = engine_code()
 _PRIM_DEVICE = torch.ops.prim.device.default
+_DISPATCH, _OPERATORS = "__torch_dispatch__", torch._ops.__file__
 _EMPTY = torch.ops.aten.empty.memory_format
 _ADD = torch.ops.aten.add.Tensor
 _TO_COPY = torch.ops.aten._to_copy.default
@@ -140,9 +141,9 @@ class Tracer(Fakes, TorchDispatchMode):
         elif func is _ADD:
             if frame.f_code is _ENGINE:
                 self._accumulation(args, out)
-            elif self._last_call == (id(frame), frame.f_lasti) and self._last_func is not _ADD:
+            elif self._last_call == _call(frame) and self._last_func is not _ADD:
                 self._added_in_place(args, out)
-        self._last_call = (id(frame), frame.f_lasti)
+        self._last_call = _call(frame)
         self._last_func = func
         return out
 
@@ -230,6 +231,15 @@ class Tracer(Fakes, TorchDispatchMode):
             mesh=max(self.meshes, key=lambda mesh: len(mesh.shape), default=None),
             groups=tuple(sorted(len(ranks) for ranks in self.groups if len(ranks) > 1)),
         )
+
+
+def _call(frame: FrameType) -> tuple[int, int]:
+    """The instruction that asked for an operator; frames of dispatch modes come and go at one address."""
+    caller: FrameType | None = frame
+    while caller is not None and (caller.f_code.co_name == _DISPATCH or caller.f_code.co_filename == _OPERATORS):
+        frame, caller = caller, caller.f_back
+    frame = caller or frame
+    return id(frame), frame.f_lasti
 
 
 def _is_list_of_numbers(tensor: Any) -> bool:

@@ -13,7 +13,10 @@ from memguard.forecast import forecast_of
 from memguard.forecast.child import in_child
 from memguard.forecast.fakes.replacing import replace
 from memguard.forecast.ranks import find_roles
+from memguard.forecast.session import trace
+from memguard.forecast.setting import Setting
 from memguard.forecast.trace import Event, Kind, Mesh, Trace
+from tests.bench import published_ranks
 from tests.bench.forecast_ranks import forecast
 from tests.bench.ranks_programs import Case
 
@@ -176,3 +179,15 @@ def test_the_command_says_which_rank_is_the_highest_and_why(tmp_path):
     assert "rank 0 (first)" in done.stdout
     assert "rank 1 to 3" in done.stdout
     assert "rank 0 (first) is the highest" in done.stdout
+
+
+def test_traces_of_one_step_under_dispatch_modes_are_the_same(monkeypatch):
+    """Selective checkpoints run operators from frames that come and go: none is a composite."""
+    monkeypatch.setitem(published_ranks.SIZES, "8B", (512, 6, 8, 4, 1024))
+    monkeypatch.setattr(published_ranks, "LENGTH", 256)
+    monkeypatch.setattr(published_ranks, "WORDS", 4096)
+    setting = Setting(steps=2, processes=8)
+    first, *others = (
+        in_child(lambda: trace(lambda: published_ranks.sharded("8B", 2, "selective"), setting)) for _ in range(3)
+    )
+    assert all(other.events == first.events for other in others)
