@@ -18,7 +18,7 @@ FLAPS = {
 
 
 def _sample(paths: list[Path]) -> list[object]:
-    """Every second program written with the rules on the virtual device, a few of the many retold ones on one of the two.
+    """Every second program written with the rules on the virtual device; of the retold ones a few on one of the two.
 
     `make test-corpus` has all of them on the virtual device, `make test-slow` on the CPU.
     """
