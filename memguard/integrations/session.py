@@ -372,6 +372,7 @@ class Session:
         """
         try:
             self.oom.called(id(model), self.recorder.row.batch, training=model.training, alive=True)
+            self.others.opened(model)
             self.probes.forward_start(model, args, kwargs)
         except Exception as error:
             self.recorder.failed("session", error)

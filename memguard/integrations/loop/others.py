@@ -75,6 +75,11 @@ class OtherModels:
         """One of the door's own, of whose forwards the door tells."""
         self._doors[model] = True
 
+    def opened(self, model: nn.Module) -> None:
+        """A forward of the door's begins, maybe in a batch whose start put the hooks on in the middle of that call."""
+        if self._listens and self._end is None:
+            self._rest_until_end(model)
+
     def listen(self, wanted: bool) -> None:
         """Whether the forwards to come are to be heard."""
         wanted = wanted and not (self._is_off or _compiles())
