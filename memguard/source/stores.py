@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from types import FrameType
@@ -307,9 +308,9 @@ def is_updated_from_itself(source: str | None, name: str) -> bool:
 def carries_itself(source: str | None, name: str) -> bool:
     """Whether a statement makes all of what is under a name from all of what it was: a state, and no window of some."""
     for node in _assignments((source or "").strip()):
-        pairs = [(target, node.value) for target in node.targets]
+        tuples = [target.elts for target in node.targets if isinstance(target, ast.Tuple)]
+        pairs = [(target, node.value) for target in (*node.targets, *itertools.chain.from_iterable(tuples))]
         if isinstance(node.value, ast.Tuple):
-            tuples = [target.elts for target in node.targets if isinstance(target, ast.Tuple)]
             pairs = [pair for elements in tuples for pair in zip(elements, node.value.elts, strict=False)]
         for target, value in pairs:
             parts = {id(part) for cut in ast.walk(value) if isinstance(cut, ast.Subscript) for part in ast.walk(cut)}

@@ -8,7 +8,7 @@ import pytest
 
 from memguard.detectors.lifetimes import LocalsAlive
 from memguard.facts import LargeLocals, Place
-from memguard.source.stores import filled_at, keeper_of, own_keeper, passes_on, spelled
+from memguard.source.stores import carries_itself, filled_at, keeper_of, own_keeper, passes_on, spelled
 from tests.detectors.evidence import AT, GIB, judge
 from tests.source import model_of
 
@@ -176,3 +176,18 @@ def test_an_attribute_keeps_what_its_own_line_makes(tmp_path: Path, body: str, h
     found = own_keeper(str(file), 3, name)
     assert (found.holder if found else None) == holder
     assert found is None or (found.line, found.function) == (3, "Net.step")
+
+
+@pytest.mark.parametrize(
+    ("statement", "carries"),
+    [
+        ("h = self.cell(x, h)", True),
+        ("pred, h = net.step(x, h)  # both", True),
+        ("h, c = cell(x), c", False),
+        ("last = now", False),
+        ("h = torch.cat([h[1:], x])", False),
+    ],
+)
+def test_a_state_is_made_of_all_that_it_was(statement: str, carries: bool) -> None:
+    """Also where a call returns it beside something else; a window of the newest values is none."""
+    assert carries_itself(statement, "h") is carries
