@@ -33,7 +33,7 @@ from memguard.source.origins import is_on_host
 from memguard.stats import BatchRecord, Stage
 from memguard.step_floor import StepFloor
 from memguard.storages import owned_storages, storages_of
-from memguard.thresholds import EXPLAINED, NOTABLE_SHARE
+from memguard.thresholds import EXPLAINED, NOTABLE_SHARE, WORD_SHARE
 
 SETTLING, WINDOW = 3, 3
 """Batches of training before gradients and optimizer states are there; and those whose lowest value is the floor."""
@@ -150,8 +150,7 @@ class GrowingNamesProbe(Probe):
         for name, (nbytes, _) in look.sizes.items():
             grew = nbytes > before.sizes.get(name, (0, 0))[0]
             self._rises[name] = self._rises.get(name, 0) + 1 if grew else 0
-        rise = look.floor - self._base
-        if rise >= NOTABLE_SHARE * (watch.device_total_bytes or 0) > 0:
+        if look.floor - self._base >= WORD_SHARE * (watch.device_total_bytes or 0) > 0:
             self._name(survey, kept, self._first, look)
 
     def _name(self, survey: Survey, kept: Mapping[Name, Kept], first: _Look, last: _Look) -> None:
@@ -170,9 +169,12 @@ class GrowingNamesProbe(Probe):
                 taken.update(kept[known].storages)
         for _ in range(MOST_NAMES):
             name = self._largest(kept, first, last, taken, least=EXPLAINED * left)
-            if name is None or left < NOTABLE_SHARE * (watch.device_total_bytes or 0):
+            if name is None:
                 return
             one = kept[name]
+            share = WORD_SHARE if one.length and _is_models(one) else NOTABLE_SHARE  # a list of models is no buffer
+            if left < share * (watch.device_total_bytes or 0):
+                return
             left -= _growth(name, first, last)
             taken.update(one.storages)
             if name in self._told:
@@ -207,7 +209,7 @@ class GrowingNamesProbe(Probe):
     def _fact(self, place: Place, one: Kept, grown: int, batches: int, parts: tuple[str, ...]) -> Fact:
         watch, length = self.watch, one.length
         nbytes = one.bytes()
-        weights = nbytes - one.bytes(one.weights) >= WEIGHTS_SHARE * nbytes
+        weights = _is_models(one)
         capacity = _answers(one) or capacity_of(one.link, place.file, place.holder)
         bounds = bounds_of(place.file, place.line, place.holder) & ~Bound.KEYED
         if outgrew(length, capacity):
@@ -266,6 +268,12 @@ class GrowingNamesProbe(Probe):
         names = [name for name in kept if name[2] == place.holder and name[0] in (None, place.file)]
         names += [name for name, told in self._told.items() if told == place and name in kept]
         return max(names, key=lambda name: kept[name].bytes(), default=None)
+
+
+def _is_models(one: Kept) -> bool:
+    """Whether what a name keeps are models."""
+    nbytes = one.bytes()
+    return nbytes - one.bytes(one.weights) >= WEIGHTS_SHARE * nbytes
 
 
 def _growth(name: Name, first: _Look, last: _Look) -> int:
