@@ -15,7 +15,7 @@ TOTAL = 1000
 
 
 def rule(kind: int) -> Detector:
-    class Rule(Detector):
+    class Hears(Detector):
         code: ClassVar[str] = f"MG{kind}"
         name: ClassVar[str] = "rule"
         hears: ClassVar[int] = kind
@@ -23,7 +23,7 @@ def rule(kind: int) -> Detector:
         def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
             return ()
 
-    return Rule()
+    return Hears()
 
 
 def heard(records: list[BatchRecord], run: Run, kind: int) -> list[int]:
