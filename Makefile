@@ -36,7 +36,7 @@ test-oldest: # the core of the suite with the oldest packages that are accepted;
 	.venv-oldest/bin/python -m pip install -q --no-deps -e .
 	.venv-oldest/bin/python -m pytest -n 2 -m "not slow" -o filterwarnings=default tests/test_options.py \
 		tests/test_recorder.py tests/test_recording.py tests/test_units.py tests/backends tests/guards tests/sinks \
-		tests/report tests/detectors tests/source tests/probes tests/postmortem tests/forecast/test_old_torch.py \
+		tests/report tests/rules tests/source tests/evidence tests/postmortem tests/forecast/test_old_torch.py \
 		tests/integrations/test_torch.py tests/integrations/test_lightning.py tests/integrations/loop/test_inference.py \
 		tests/integrations/test_unchanged.py tests/chaos/test_hostile_programs.py tests/chaos/test_guards_come_and_go.py
 

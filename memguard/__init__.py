@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from memguard.detectors.allow import allow as allow
     from memguard.errors import MemGuardError as MemGuardError
-    from memguard.findings import Finding as Finding
-    from memguard.findings import Severity as Severity
+    from memguard.evidence.oom.errors import is_oom as is_oom
     from memguard.forecast.forecasting import forecast as forecast
     from memguard.integrations.batch_size import find_batch_size as find_batch_size
     from memguard.integrations.guard import Guard as Guard
@@ -29,28 +27,30 @@ if TYPE_CHECKING:
     from memguard.integrations.torch import wrap as wrap
     from memguard.options import Options as Options
     from memguard.phases import phase as phase
-    from memguard.probes.oom.errors import is_oom as is_oom
-    from memguard.recording import Recording as Recording
-    from memguard.stats import BatchRecord as BatchRecord
-    from memguard.stats import Stage as Stage
+    from memguard.recording.reader import Recording as Recording
+    from memguard.records.findings import Finding as Finding
+    from memguard.records.findings import Severity as Severity
+    from memguard.records.stats import BatchRecord as BatchRecord
+    from memguard.records.stats import Stage as Stage
+    from memguard.rules.allow import allow as allow
 
     class MemGuard(_MemGuardMixin, Any):  # type: ignore[misc]  # a Callback of whichever Lightning the program has
         """Guards a Lightning Trainer."""
 
 
 _HOMES = {
-    "allow": "memguard.detectors.allow",
-    "BatchRecord": "memguard.stats",
-    "Finding": "memguard.findings",
+    "allow": "memguard.rules.allow",
+    "BatchRecord": "memguard.records.stats",
+    "Finding": "memguard.records.findings",
     "Guard": "memguard.integrations.guard",
     "MemGuardError": "memguard.errors",
     "Options": "memguard.options",
-    "Recording": "memguard.recording",
-    "Severity": "memguard.findings",
-    "Stage": "memguard.stats",
+    "Recording": "memguard.recording.reader",
+    "Severity": "memguard.records.findings",
+    "Stage": "memguard.records.stats",
     "current": "memguard.integrations.torch",
     "find_batch_size": "memguard.integrations.batch_size",
-    "is_oom": "memguard.probes.oom.errors",
+    "is_oom": "memguard.evidence.oom.errors",
     "max_memory_allocated": "memguard.integrations.guarded_device",
     "max_memory_reserved": "memguard.integrations.guarded_device",
     "memory_allocated": "memguard.integrations.guarded_device",

@@ -1,4 +1,4 @@
-"""What the program itself allows at the moment: the blocks of `memguard.allow` that are open, by code."""
+"""Codes that the program allows right now: the open blocks of `memguard.allow`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import memguard
 from memguard.commands.parsers import HelpFormatter, epilog
 from memguard.errors import MemGuardError
 from memguard.options import did_you_mean
-from memguard.printable import printable
+from memguard.text.printable import printable
 
 _COMMANDS = ("run", "demo", "report", "snapshot", "forecast", "check", "rules", "explain", "doctor")
 """Modules of memguard.commands; only the one that is asked for is loaded, for some load much."""

@@ -1,4 +1,4 @@
-"""Clocks that nobody else can patch: a copy of Python's time module. No torch.
+"""Clocks that tests and user code cannot patch: a private copy of Python's time module. No torch.
 
 A test that patches ``time.perf_counter`` with a list of answers means its own reader of the clock, not memguard too.
 """

@@ -1,4 +1,4 @@
-"""The exceptions that memguard raises on its own account; none of them ever reaches a training step."""
+"""Exceptions that memguard raises for its own reasons; none reaches a training step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which process this is, without a system call: each batch asks ten times whether it runs in a forked child."""
+"""Detects a forked child without a system call."""
 
 from __future__ import annotations
 

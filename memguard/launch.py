@@ -1,4 +1,4 @@
-"""Which process of which run this is, as the launcher's environment tells; no other process is asked. No torch.
+"""Rank, node and run of this process, read from the launcher's environment. No torch.
 
 torchrun's variables come first (torch's elastic agent and ``accelerate launch`` set the same ones), then those of
 batch systems.

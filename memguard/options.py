@@ -1,4 +1,4 @@
-"""Every setting of memguard, in one place, checked when it is given."""
+"""Every option of memguard, in one place, checked when it is given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, get_type_hints
 
-from memguard.units import parse_bytes
+from memguard.text.units import parse_bytes
 
 Validation = Literal["guard", "warn", "off"]
 Peaks = Literal["shared", "exclusive", "off"]

@@ -1,4 +1,4 @@
-"""The heart: events in, one record a batch, which `memguard.judging` judges and tells. No torch.
+"""The recorder: events in, one record a batch, which `memguard.rule_runner` judges. No torch.
 
 Everything memguard does inside a training step passes through here or through `Recorder.part`, and here alone its
 failures end: a part that fails is logged once with its traceback and switched off; the run goes on.
@@ -20,20 +20,20 @@ from typing import Any, final
 from memguard import phases
 from memguard.allowing import allowed_lately, lately
 from memguard.backends.interface import Backend
-from memguard.claims import Claim
 from memguard.clocks import now, perf_counter
-from memguard.detectors.interface import Detector
-from memguard.facts import Fact
-from memguard.findings import Finding
 from memguard.forks import process
-from memguard.judging import Judging
-from memguard.marks import Mark, RecordMaker
-from memguard.phase_ledger import PhaseLedger
-from memguard.recording_writer import RecordingWriter
-from memguard.row import Row
+from memguard.recording.writer import RecordingWriter
+from memguard.records.batch_ends import BatchEnd, RecordMaker
+from memguard.records.claims import Claim
+from memguard.records.facts import Fact
+from memguard.records.fast_path_state import FastPathState
+from memguard.records.findings import Finding
+from memguard.records.phases import PhaseLedger
+from memguard.records.stats import BatchRecord, MemoryStats, Run, SlowStats, Stage
+from memguard.records.summary import Summary
+from memguard.rule_runner import RuleRunner
+from memguard.rules.interface import Rule
 from memguard.sinks.interface import Sink
-from memguard.stats import BatchRecord, MemoryStats, Run, SlowStats, Stage
-from memguard.summary import Summary
 
 HISTORY = 4096
 JUDGED_AT_ONCE = 64
@@ -62,7 +62,8 @@ def _no_rss() -> int | None:
 class Recorder:
     """Turns the events of a training loop into records, findings and a recording.
 
-    The methods are the events of the loop drawn in `memguard.stats`; none of them raises for a fault of memguard's.
+    The methods are the events of the loop drawn in `memguard.records.stats`; none of them raises for a fault of
+    memguard's.
 
     Args:
         backend: Where the numbers come from.
@@ -82,7 +83,7 @@ class Recorder:
         run: Run,
         *,
         logdir: Path | None = None,
-        detectors: Sequence[Detector] = (),
+        detectors: Sequence[Rule] = (),
         sinks: Sequence[Sink] = (),
         slow: Callable[[], SlowStats] = _no_slow_stats,
         rss: Callable[[], int | None] = _no_rss,
@@ -93,7 +94,7 @@ class Recorder:
         self._records: deque[BatchRecord] = deque(maxlen=HISTORY)
         self._backend = self._marking = backend
         self._logdir = logdir
-        self._judging = Judging(
+        self._judging = RuleRunner(
             run, detectors=detectors, sinks=sinks, silenced=silenced, switched_off=self._switched_off
         )
         self._number_of = self._judging.shape_table.number_of
@@ -114,7 +115,7 @@ class Recorder:
         """Parts of the loop that the program names (`memguard.phase`)."""
         self._judging.phase_at, self._judging.summary.phases = self.phases.name_at, self.phases.totals
         self._pid = process.pid
-        self.row = Row(clock, backend.mark)
+        self.row = FastPathState(clock, backend.mark)
         """Batches that are taken the short way; whoever takes them asks `begin_row` first."""
         self._open = self._is_in_batch = False
         self._blind = False
@@ -257,7 +258,7 @@ class Recorder:
         began = perf_counter()
         self._edge()
         self.judge()
-        self.row.rush()
+        self.row.force_slow_path()
         self._stages.append((stage, epoch))
         self.stage = stage
         if batches is not None:
@@ -272,7 +273,7 @@ class Recorder:
             return
         if self.batch_is_open:
             self.batch_end()
-        self.row.rush()
+        self.row.force_slow_path()
         if stage is Stage.CHECKPOINT:
             self.stage, self._is_in_batch = stage, True
             self.batch_end(at_once=True)
@@ -288,7 +289,7 @@ class Recorder:
     def epoch(self, epoch: int | None) -> None:
         """The current stage goes into another epoch."""
         self.judge()
-        self.row.rush()
+        self.row.force_slow_path()
         if self._stages:
             self._stages[-1] = (self._stages[-1][0], epoch)
             if self._stages[-1][0] is Stage.TRAIN:
@@ -368,7 +369,7 @@ class Recorder:
         row.stage, row.epoch, row.host_rss_bytes = self.stage, self._newest_epoch(), self._rss_bytes
         row.since, row.until = max(self._judged_time, self._rss_time), min(self._judge_next, self._rss_next)
         if self._judging.arbiter.allowed or self._blind or not self._open:
-            row.rush()
+            row.force_slow_path()
 
     def open_alike(self) -> None:
         """One that the row has begun goes on as any other."""
@@ -410,7 +411,7 @@ class Recorder:
     # Failures of ours
 
     def part(self, name: str) -> AbstractContextManager[None]:
-        """A context in which an exception of memguard's own switches the named part off (`memguard.parts`)."""
+        """A context in which an exception of ours switches the named part off (`memguard.component_health`)."""
         return self._judging.parts.part(name)
 
     def is_off(self, name: str) -> bool:
@@ -424,7 +425,7 @@ class Recorder:
     def _switched_off(self, name: str) -> None:
         if name == "backend":
             self._blind = True
-            self.row.rush()
+            self.row.force_slow_path()
 
     # Records
 
@@ -455,7 +456,7 @@ class Recorder:
 
     def _cut(self) -> MemoryStats:
         """A boundary within the open batch, which is not taken as one of the row."""
-        self.row.rush()
+        self.row.force_slow_path()
         self.row.halt()
         self.judge()
         return self._backend.cut()
@@ -465,7 +466,7 @@ class Recorder:
         self.judge()  # statistics are told in the order of the marks
         return self.phases.marked(self._marking.stats(look), self.row.batch)
 
-    def _new_mark(self, stage: Stage, look: object) -> Mark:
+    def _new_mark(self, stage: Stage, look: object) -> BatchEnd:
         now, batch, index, shapes = self._clock(), self.row.batch, self._index, self._shapes
         if not self._rss_time <= now < self._rss_next:
             self._rss_time, self._rss_bytes = now, self._rss()
@@ -475,7 +476,7 @@ class Recorder:
             self._rss_next = now + self._rss_seconds
         self.row.batch, self._index, self._shapes = batch + 1, None, None
         epoch = self._newest_epoch()
-        return _make(Mark, (batch, stage, epoch, index, self.optimizer_steps, now, shapes, self._rss_bytes, look))
+        return _make(BatchEnd, (batch, stage, epoch, index, self.optimizer_steps, now, shapes, self._rss_bytes, look))
 
     def _newest_epoch(self) -> int | None:
         return self._stages[-1][1] if self._stages else None
@@ -513,7 +514,7 @@ class Recorder:
                 self._marking = self._backend.settled()
                 self.row.look = self._marking.mark
 
-    def _make(self, marks: list[Mark], stats: Callable[[object], MemoryStats]) -> None:
+    def _make(self, marks: list[BatchEnd], stats: Callable[[object], MemoryStats]) -> None:
         """Records of some marks, written down and judged."""
         series: list[list[BatchRecord]] = []
         try:

@@ -1,4 +1,4 @@
-"""From which share of the device on something is worth a word, a warning, an alarm: each with its unit and reason."""
+"""Shares of the device from which memory is worth a remark, a warning, an alarm: unit and reason for each."""
 
 from __future__ import annotations
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from memguard.backends.interface import Backend
-from memguard.claims import Claim
-from memguard.detectors.interface import Detector
-from memguard.facts import Fact
-from memguard.findings import Finding, Severity
+from memguard.records.claims import Claim
+from memguard.records.facts import Fact
+from memguard.records.findings import Finding, Severity
+from memguard.records.stats import BatchRecord, MemoryStats, Run, SlowStats
+from memguard.rules.interface import Rule
 from memguard.sinks.interface import Sink
-from memguard.stats import BatchRecord, MemoryStats, Run, SlowStats
 
 MIB = 1024**2
 
@@ -57,7 +57,7 @@ class ScriptedBackend(Backend):
         return 5 * MIB
 
 
-class ScriptedDetector(Detector):
+class ScriptedDetector(Rule):
     """Calls a function with each record."""
 
     code, name = "MG999", "scripted"

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from memguard.hidden_hooks import HookDict
+from memguard.torch_objects.hidden_hooks import HookDict
 
 
 def hook_dicts_of(owner: Any) -> list[HookDict]:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from memguard.arbiter import Arbiter, attribute, settle, severity_of
-from memguard.claims import Claim, Evidence
-from memguard.findings import Severity
-from memguard.stats import Run, Stage
+from memguard.records.claims import Claim, Evidence
+from memguard.records.findings import Severity
+from memguard.records.stats import Run, Stage
+from memguard.rules.arbiter import Arbiter, attribute, settle, severity_of
 from tests.fakes import claim
 
 MIB = 1024**2

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from memguard.cli import main
-from memguard.findings import Finding
-from memguard.recording import Recording, find_recordings
+from memguard.recording.reader import Recording, find_recordings
+from memguard.records.findings import Finding
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from memguard.facts import ExceptionHolds, Fact, KeptOutputs, Place, RetainedGraphs
-from memguard.following import Batches, Following
-from memguard.stats import BatchRecord, Stage
+from memguard.records.facts import ExceptionHolds, Fact, KeptOutputs, Place, RetainedGraphs
+from memguard.records.stats import BatchRecord, Stage
+from memguard.rules.growth_attribution import Batches, GrowthAttribution
 
 KIB = 1024
 PLACE = Place(file="train.py", line=6, holder="kept")
@@ -26,7 +26,9 @@ KEPT = KeptOutputs(
 )
 
 
-def run(follow: Following, first: int, last: int, each: int, *, stage: Stage = Stage.TRAIN, begin: int = 0) -> None:
+def run(
+    follow: GrowthAttribution, first: int, last: int, each: int, *, stage: Stage = Stage.TRAIN, begin: int = 0
+) -> None:
     """Batches from one number to another, each of which leaves so many bytes more."""
     for batch in range(first, last + 1):
         end = begin + each * (batch - first + 1)
@@ -34,14 +36,14 @@ def run(follow: Following, first: int, last: int, each: int, *, stage: Stage = S
         follow.observe([(record,)])
 
 
-def newest(follow: Following) -> Fact:
+def newest(follow: GrowthAttribution) -> Fact:
     (fact,) = follow.newest()
     return fact
 
 
 def graphs_after(each: int) -> RetainedGraphs:
     """What is told of 600 batches, each of which leaves so many bytes."""
-    follow = Following()
+    follow = GrowthAttribution()
     run(follow, 0, 10, 40 * KIB)
     follow.learn(GRAPHS)
     run(follow, 11, 599, each, begin=11 * 40 * KIB)
@@ -71,7 +73,7 @@ def test_graphs_that_share_what_they_hold_are_no_larger_than_the_floor_shows() -
 
 def test_graphs_of_batches_that_nobody_followed_are_counted_too() -> None:
     """Of every fourth batch a graph was looked for, and there: it is there of all."""
-    follow = Following()
+    follow = GrowthAttribution()
     run(follow, 0, 99, 40 * KIB)
     fact = follow.learn(replace(GRAPHS, batch=99, graphs=25, last_batch=99, bytes=25 * 40 * KIB, followed=25))
     assert isinstance(fact, RetainedGraphs)
@@ -81,7 +83,7 @@ def test_graphs_of_batches_that_nobody_followed_are_counted_too() -> None:
 @pytest.mark.parametrize(("survived", "tensors"), [(0, 80), (2, 160)])
 def test_what_ends_with_its_pass_is_counted_to_the_pass_s_end(survived: int, tensors: int) -> None:
     """A list that is cleared where the epoch ends; one that outlives it goes on."""
-    follow = Following()
+    follow = GrowthAttribution()
     run(follow, 0, 9, 10 * KIB, stage=Stage.VALIDATION)
     follow.learn(replace(KEPT, survived_epochs=survived))
     run(follow, 10, 79, 10 * KIB, stage=Stage.VALIDATION, begin=100 * KIB)
@@ -93,7 +95,7 @@ def test_what_ends_with_its_pass_is_counted_to_the_pass_s_end(survived: int, ten
 
 def test_what_doubles_is_told_anew_while_the_run_goes_on() -> None:
     """At twice, four times and eight times the batches; not in between."""
-    follow, told = Following(), 0
+    follow, told = GrowthAttribution(), 0
     run(follow, 0, 10, 40 * KIB)
     follow.learn(GRAPHS)
     for batch in range(11, 100):
@@ -115,7 +117,7 @@ def test_batches_are_counted_by_stage() -> None:
 
 def test_graphs_are_counted_and_measured_as_one() -> None:
     """What was measured is of all batches until then; graphs that are counted later are as large as those were."""
-    follow = Following()
+    follow = GrowthAttribution()
     run(follow, 0, 10, 40 * KIB)
     follow.learn(GRAPHS)
     run(follow, 11, 19, 100 * KIB)
@@ -127,7 +129,7 @@ def test_graphs_are_counted_and_measured_as_one() -> None:
 
 def test_what_comes_now_and_then_is_followed_by_its_last_rate() -> None:
     """Errors that were kept since the last look, as far as the floor bears that out."""
-    follow = Following()
+    follow = GrowthAttribution()
     error = ExceptionHolds(batch=9, place=PLACE, stage=Stage.TRAIN, exception="E", handling=False, names=(), bytes=KIB)
     run(follow, 0, 9, KIB)
     follow.learn(error)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from memguard.hidden_hooks import HiddenHook, without_number
+from memguard.torch_objects.hidden_hooks import HiddenHook, without_number
 from tests.hooks import hook_dicts_of, hooks_on
 
 

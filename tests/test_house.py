@@ -16,8 +16,8 @@ import memguard
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "memguard").rglob("*.py"))
 TORCH_ROOMS = (
-    *("backends", "heap", "autograd", "probes", "guards", "integrations", "forecast"),
-    *("module_parts.py", "hidden_hooks.py", "storages.py"),
+    *("backends", "heap", "autograd", "evidence", "guards", "integrations", "forecast"),
+    "torch_objects",
 )
 MOST_IN_A_FOLDER = 40
 
@@ -54,8 +54,8 @@ def test_importing_memguard_loads_nothing_heavy() -> None:
 def test_readers_load_no_torch() -> None:
     """Reports, snapshots, the allocator and the command line work where torch is not installed."""
     code = (
-        "import memguard.cli, memguard.recording, memguard.recorder, memguard.report.runs, memguard.allocator\n"
-        "import memguard.detectors\n"
+        "import memguard.cli, memguard.recording.reader, memguard.recorder, memguard.report.runs, memguard.allocator\n"
+        "import memguard.rules\n"
         "from memguard.commands import report\n"
     )
     assert loads(code, "torch", "lightning") == []
@@ -71,7 +71,7 @@ def test_the_layers_hold() -> None:
 
 
 def test_torch_is_imported_only_in_its_rooms() -> None:
-    """Backends, probes, guards, integrations and forecast may, and what they share; the rest sees plain data."""
+    """Backends, evidence, guards, integrations and forecast may, and what they share; the rest sees plain data."""
     strays = [
         str(path.relative_to(ROOT))
         for path in SOURCES

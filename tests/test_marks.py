@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from memguard.marks import Mark, RecordMaker
-from memguard.stats import BatchRecord, MemoryStats, SlowStats, Stage
+from memguard.records.batch_ends import BatchEnd, RecordMaker
+from memguard.records.stats import BatchRecord, MemoryStats, SlowStats, Stage
 
 
 def test_each_number_stands_in_its_field() -> None:
@@ -23,7 +23,7 @@ def test_each_number_stands_in_its_field() -> None:
         num_device_alloc=44,
         num_device_free=55,
     )
-    mark = Mark(100, Stage.TEST, 101, 102, 103, 104.0, 105, 106, object())
+    mark = BatchEnd(100, Stage.TEST, 101, 102, 103, 104.0, 105, 106, object())
     maker = RecordMaker()
     maker.last, maker.last_time = before, -3.0
     series: list[list[BatchRecord]] = []
@@ -43,7 +43,7 @@ def test_records_that_are_alike_come_together() -> None:
     """Equal looks, resident memory, stage and epoch make a series; numbers, times and shapes may differ."""
     low, high = MemoryStats(allocated_bytes=1), MemoryStats(allocated_bytes=2)
     looks = [low, low, low, high, high, high, high, high, low]
-    marks = [Mark(i, Stage.TRAIN, i // 7, None, i, float(i), i % 2, 5 + (i > 5), looks[i]) for i in range(9)]
+    marks = [BatchEnd(i, Stage.TRAIN, i // 7, None, i, float(i), i % 2, 5 + (i > 5), looks[i]) for i in range(9)]
     maker = RecordMaker()
     maker.last = low
     series: list[list[BatchRecord]] = []
@@ -62,7 +62,9 @@ def test_what_a_look_raises_comes_after_the_records_before_it() -> None:
             raise RuntimeError("the device is gone")
         return MemoryStats()
 
-    marks = [Mark(i, Stage.TRAIN, None, None, i, float(i), None, None, "bad" if i == 2 else "good") for i in range(4)]
+    marks = [
+        BatchEnd(i, Stage.TRAIN, None, None, i, float(i), None, None, "bad" if i == 2 else "good") for i in range(4)
+    ]
     series: list[list[BatchRecord]] = []
     with pytest.raises(RuntimeError, match="gone"):
         RecordMaker().make(series, marks, stats, SlowStats())

@@ -8,7 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.module_parts import children_of, gradients_of, named_buffers_of, named_parameters_of, named_parts_of
+from memguard.torch_objects.module_parts import (
+    children_of,
+    gradients_of,
+    named_buffers_of,
+    named_parameters_of,
+    named_parts_of,
+)
 
 
 class Net(nn.Module):

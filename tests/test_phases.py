@@ -16,8 +16,8 @@ from torch import nn
 
 import memguard
 from memguard.integrations.guard import Guard
-from memguard.phase_ledger import PhaseTotals
-from memguard.recording import Recording, find_recordings
+from memguard.recording.reader import Recording, find_recordings
+from memguard.records.phases import PhaseTotals
 from memguard.report.summaries import summarize
 
 MIB = 2**20

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from memguard.places import place_text
+from memguard.text.places import place_text
 
 KERNEL = "/tmp/ipykernel_4242/1234567.py"
 

@@ -11,15 +11,15 @@ import memguard
 from memguard.backends.auto import AutoBackend
 from memguard.backends.host import HostBackend
 from memguard.backends.interface import Backend
-from memguard.facts import Fact
-from memguard.findings import Finding, Severity
+from memguard.evidence.interface import ProbeContext
 from memguard.forks import process
-from memguard.integrations.loop.row_hooks import StepEnd
-from memguard.probes.interface import Watch
+from memguard.integrations.loop.fast_path_hooks import StepEnd
 from memguard.recorder import RSS_FIRST, Recorder
-from memguard.recording import Recording
+from memguard.recording.reader import Recording
+from memguard.records.facts import Fact
+from memguard.records.findings import Finding, Severity
+from memguard.records.stats import BatchRecord, Run, Stage
 from memguard.report.summaries import summarize
-from memguard.stats import BatchRecord, Run, Stage
 from tests.fakes import MIB, ListSink, ScriptedBackend, ScriptedDetector, claim
 
 
@@ -82,7 +82,7 @@ def test_resident_memory_is_read_more_rarely_after_the_first_readings() -> None:
 
 def step_end_of(recorder: Recorder) -> StepEnd:
     taker: Any = SimpleNamespace(row=recorder.row, step_end=None, batch_ended=lambda *, marked: recorder.end_alike())
-    probes: Any = SimpleNamespace(watch=Watch(), optimizer_step_end=None)
+    probes: Any = SimpleNamespace(watch=ProbeContext(), optimizer_step_end=None)
     return StepEnd(taker, probes, failed=unexpected)
 
 

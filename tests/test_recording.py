@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from memguard.errors import RecordingError
-from memguard.findings import Severity
-from memguard.recording import Recording, find_recordings
-from memguard.recording_format import HEADER_BYTES, RECORD_BYTES, place_of
-from memguard.recording_writer import RecordingWriter
-from memguard.stats import BatchRecord, Stage
+from memguard.recording.format import HEADER_BYTES, RECORD_BYTES, place_of
+from memguard.recording.reader import Recording, find_recordings
+from memguard.recording.writer import RecordingWriter
+from memguard.records.findings import Severity
+from memguard.records.stats import BatchRecord, Stage
 from tests.fakes import finding
 
 
@@ -94,7 +94,7 @@ def test_killed_in_the_middle_of_writing_it_reads(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
         "from tests.test_recording import record\n"
-        "from memguard.recording_writer import RecordingWriter\n"
+        "from memguard.recording.writer import RecordingWriter\n"
         "w = RecordingWriter(sys.argv[1], {})\n"
         "b = 0\n"
         "while True:\n"

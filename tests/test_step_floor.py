@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memguard.step_floor import LEAST, StepFloor
+from memguard.records.step_floor import LEAST, StepFloor
 
 
 def pushed(values: list[tuple[int, int]]) -> list[int]:

@@ -1,6 +1,6 @@
 import pytest
 
-from memguard.units import format_bytes, parse_bytes
+from memguard.text.units import format_bytes, parse_bytes
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any, final
 
 import torch
 
-from memguard.storages import storages_of
+from memguard.torch_objects.storages import storages_of
 
 MAX_NODES = 4000
 """Nodes of one graph that are visited."""

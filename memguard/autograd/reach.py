@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 
 from memguard.autograd.graph import MAX_NODES, graph_of, iter_nodes
-from memguard.storages import storage_key
+from memguard.torch_objects.storages import storage_key
 
 MAX_NODES_IN_ALL = 30_000
 DEEPER = 4

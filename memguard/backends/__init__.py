@@ -1,1 +1,1 @@
-"""Where the numbers come from: one file per kind of device."""
+"""Where the numbers come from: one module for each kind of device."""

@@ -15,7 +15,7 @@ from memguard.backends.caching import CachingBackend
 from memguard.backends.host import HostMemory
 from memguard.backends.interface import Backend
 from memguard.backends.peaks import PeakLedger
-from memguard.stats import MemoryStats, SlowStats
+from memguard.records.stats import MemoryStats, SlowStats
 
 _UNKNOWN = MemoryStats()
 

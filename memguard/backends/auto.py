@@ -7,7 +7,7 @@ from typing import cast, final
 
 from memguard.backends.host import HostBackend
 from memguard.backends.interface import Backend
-from memguard.stats import MemoryStats, SlowStats
+from memguard.records.stats import MemoryStats, SlowStats
 
 
 @final

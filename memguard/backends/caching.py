@@ -1,4 +1,4 @@
-"""Devices whose memory PyTorch's caching allocator hands out and counts: what CUDA and XPU have in common."""
+"""Devices whose memory PyTorch's caching allocator manages: what CUDA and XPU share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memguard.backends.interface import Backend
 from memguard.backends.meters import MODES, Meter, open_meter
 from memguard.backends.peaks import PeakLedger
 from memguard.forks import process
-from memguard.stats import MemoryStats, SlowStats
+from memguard.records.stats import MemoryStats, SlowStats
 
 logger = logging.getLogger("memguard")
 

@@ -8,7 +8,7 @@ from memguard.backends.auto import AutoBackend
 from memguard.backends.host import HostBackend
 from memguard.backends.interface import Backend
 from memguard.backends.meters import MODES
-from memguard.units import parse_bytes
+from memguard.text.units import parse_bytes
 
 VALID = "auto, cuda, cuda:N, xpu, xpu:N, mps, cpu, virtual:SIZE (as in virtual:24GiB)"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any, NamedTuple, final
 
-from memguard.stats import MemoryStats
+from memguard.records.stats import MemoryStats
 
 Reading = dict[str, Any]
 """What ``torch._C._cuda_memoryStats`` returns: statistic -> pool -> {"current", "peak", "allocated", "freed"}."""

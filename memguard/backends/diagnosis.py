@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from memguard.units import format_bytes
+from memguard.text.units import format_bytes
 
 
 def devices() -> Iterator[str]:

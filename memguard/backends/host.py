@@ -15,7 +15,7 @@ from memguard.backends.children import ChildrenMemory
 from memguard.backends.interface import Backend
 from memguard.clocks import monotonic
 from memguard.forks import process
-from memguard.stats import MemoryStats, SlowStats
+from memguard.records.stats import MemoryStats, SlowStats
 
 _LINUX = sys.platform == "linux"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096

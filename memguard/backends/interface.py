@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from memguard.stats import MemoryStats, SlowStats
+from memguard.records.stats import MemoryStats, SlowStats
 
 
 class Backend(ABC):

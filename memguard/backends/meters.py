@@ -1,4 +1,4 @@
-"""Three ways to a batch's peak: shared with all other readers, for us alone, or only watched (option ``peaks``)."""
+"""Three ways to a batch's peak: shared with other readers, exclusive, or only watched (option ``peaks``)."""
 
 from __future__ import annotations
 

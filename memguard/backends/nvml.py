@@ -1,4 +1,4 @@
-"""What the NVIDIA driver knows of a device: use by all processes. Only for the slow lane; never by index.
+"""Use of a device by all processes, from the NVIDIA driver. Only for the slow lane.
 
 torch's index counts what CUDA_VISIBLE_DEVICES leaves, NVML's counts all, so a device is found by UUID or PCI address.
 """

@@ -1,4 +1,4 @@
-"""Hears from CUDA's allocator that it is about to raise: attached once a process, never raising, silent unless asked.
+"""Hears from CUDA's allocator that it is about to raise: attached once for each process, never raises.
 
 Private name of torch: ``_cuda_attach_out_of_memory_observer`` (checked with 2.11, 2.13 and 2.15). What is attached can
 never be detached, an exception in it would replace the out-of-memory error, and attaching before CUDA is initialised

@@ -1,4 +1,4 @@
-"""What each kind of device shows of itself when its memory has run out: blocks, free pieces, settings, history.
+"""What a device shows when its memory has run out: blocks, free pieces, settings, history.
 
 Private name of torch (checked with 2.13 and 2.15): ``torch.cuda.memory._snapshot``.
 """

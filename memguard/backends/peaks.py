@@ -1,4 +1,4 @@
-"""Every batch's true peak, while everybody else's view of torch's peak counters stays what it would be without us.
+"""The true peak of each batch, without changing what other readers of torch's peak counters see.
 
 torch keeps one set of peak counters per device for the whole process. A batch's own peak needs a reset at each batch;
 a reset spoils the answer of everybody else: the ``max_memory_allocated()`` at the end of a script, a callback that
@@ -26,7 +26,7 @@ except ImportError:  # a torch without torch.compile
     skip_code = None
 
 from memguard.backends.counters import Look, Peaks, Reading, look_of
-from memguard.backends.wiped import Wiped
+from memguard.backends.reset_peaks import ResetPeaks
 from memguard.forks import process
 
 Read = Callable[[int], Reading]
@@ -96,7 +96,7 @@ class PeakLedger:
         self.module = module
         self.readers, self.resetters = readers, resetters
         self._stretches: dict[int, list[Stretch]] = {}
-        self._wiped: dict[int, Wiped] = {}
+        self._wiped: dict[int, ResetPeaks] = {}
         self._patched: dict[str, tuple[Any, Any]] = {}
         # Re-entrant: a garbage collection or a signal may run a reader of the user's while we hold it.
         self._lock = threading.RLock()
@@ -165,7 +165,7 @@ class PeakLedger:
                         other.keep(reading)
             wiped = self._wiped.get(device)
             if wiped is None:
-                wiped = self._wiped[device] = Wiped(reading)
+                wiped = self._wiped[device] = ResetPeaks(reading)
             look = wiped.take(reading)
             self._reset(device)
         return look

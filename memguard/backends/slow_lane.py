@@ -1,4 +1,4 @@
-"""A thread that asks once a second, later more rarely, for what is too dear to ask in every batch."""
+"""A thread that reads what is too costly to read in every batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import final
 
 from memguard.clocks import perf_counter
-from memguard.stats import SlowStats
+from memguard.records.stats import SlowStats
 
 logger = logging.getLogger("memguard")
 

@@ -1,4 +1,4 @@
-"""What a virtual GPU was asked for in the newest batches: each block taken and freed, with its tensor's shape."""
+"""Allocations of the newest batches on a virtual GPU, each with its tensor's shape."""
 
 from __future__ import annotations
 

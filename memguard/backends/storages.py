@@ -20,7 +20,7 @@ from memguard.allocator import CachingAllocator
 from memguard.backends.step_trace import StepTrace
 from memguard.heap.tensors import is_tensor
 from memguard.postmortem.scene import Event
-from memguard.storages import dispatches_itself, storage_of, untyped_storage
+from memguard.torch_objects.storages import dispatches_itself, storage_of, untyped_storage
 
 _SPARSE_PARTS: dict[torch.layout, tuple[str, ...]] = {
     torch.sparse_coo: ("_indices", "_values"),

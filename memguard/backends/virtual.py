@@ -1,4 +1,4 @@
-"""The virtual GPU: every tensor of the process lives on a simulated device with PyTorch's own allocator."""
+"""The virtual GPU: all tensors of the process on a simulated device with PyTorch's allocator."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from memguard.backends.storages import Storages
 from memguard.backends.virtual_history import History
 from memguard.backends.virtual_mode import VirtualMode
 from memguard.backends.virtual_resize import StorageResizes
-from memguard.stats import MemoryStats, SlowStats
-from memguard.storages import unheard
-from memguard.units import GIB, MIB
+from memguard.records.stats import MemoryStats, SlowStats
+from memguard.text.units import GIB, MIB
+from memguard.torch_objects.storages import unheard
 
 logger = logging.getLogger("memguard")
 

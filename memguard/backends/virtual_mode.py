@@ -1,4 +1,4 @@
-"""The dispatch mode of the virtual GPU: sees every operator of its thread and shows the storages what came of it.
+"""The dispatch mode of the virtual GPU: sees every operator of its thread.
 
 ``TorchDispatchMode`` is public; its class methods ``is_infra_mode`` and ``ignore_compile_internals`` were checked with
 torch 2.13 and 2.15, older versions do not ask for them.
@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from memguard.allocator import OutOfMemory
 from memguard.backends.storages import Storages
 from memguard.forks import process
-from memguard.storages import dispatches_itself, unheard
+from memguard.torch_objects.storages import dispatches_itself, unheard
 
 logger = logging.getLogger("memguard")
 

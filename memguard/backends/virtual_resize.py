@@ -1,4 +1,4 @@
-"""Tells when a storage is resized by itself, as FSDP does: the one change of memory that is no operator."""
+"""Notices a storage that is resized by itself, as FSDP does: the one change that is no operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``memguard check``: memory as a test. Fails where a training step does not fit, or keeps more each time."""
+"""``memguard check``: memory as a test. Fails where a training step does not fit or keeps memory."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from memguard.commands.output import tell
 from memguard.commands.parsers import add_parser
 from memguard.errors import MemGuardError
+from memguard.records.stats import Stage
+from memguard.records.summary import Peak, StageSummary, Summary
 from memguard.report.baseline import BaselineFile
 from memguard.report.conditions import Condition
-from memguard.stats import Stage
-from memguard.summary import Peak, StageSummary, Summary
-from memguard.units import format_bytes
+from memguard.text.units import format_bytes
 
 _STEPS = 4
 """Forecast steps: the first makes the optimizer's states, three more show whether each keeps more than the last."""

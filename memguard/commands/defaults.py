@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from memguard.errors import MemGuardError
-from memguard.findings import Severity
 from memguard.options import Options, did_you_mean
+from memguard.records.findings import Severity
 
 _OWN = "memguard.toml"
 _SHARED = "pyproject.toml"

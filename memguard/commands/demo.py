@@ -36,8 +36,8 @@ def run(given: argparse.Namespace) -> int:
     from memguard.integrations import demo_training
     from memguard.integrations.script import run_script
     from memguard.options import Options
-    from memguard.printable import terminal_of
     from memguard.report.text import render
+    from memguard.text.printable import terminal_of
 
     options = {"device": given.device, "log_every": 5, "validation": "guard"}
     Options.make(**options)

@@ -14,7 +14,7 @@ from typing import Any
 import memguard
 from memguard.commands.output import tell
 from memguard.commands.parsers import add_parser
-from memguard.units import format_bytes
+from memguard.text.units import format_bytes
 
 _PACKAGES = (
     "torch-memguard", "torch", "lightning", "pytorch-lightning", "tensorboard", "setuptools", "protobuf",

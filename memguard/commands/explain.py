@@ -9,9 +9,9 @@ from typing import Any
 
 from memguard.commands.output import tell
 from memguard.commands.parsers import add_parser
-from memguard.detectors import DETECTORS
-from memguard.detectors.explain import explain
-from memguard.detectors.select import find, find_act
+from memguard.rules import ALL_RULES
+from memguard.rules.explain import explain
+from memguard.rules.selection import find, find_act
 
 
 def add(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     """
     text = str(args.rule)
     act = find_act(text)
-    told = [act] if act is not None else [explain(rule) for rule in find(DETECTORS, text)]
+    told = [act] if act is not None else [explain(rule) for rule in find(ALL_RULES, text)]
     tell("\n\n".join(_fold(each.text()) for each in told))
     return 0
 

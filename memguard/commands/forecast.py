@@ -62,7 +62,7 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
 def run(given: argparse.Namespace) -> int:
     """Forecasts; returns 1 if it was asked to fail and the step does not fit, else 0."""
     from memguard.forecast.from_file import forecast_target
-    from memguard.units import parse_bytes
+    from memguard.text.units import parse_bytes
 
     page, image = writable(given.html), writable(given.svg)
     found = forecast_target(

@@ -1,4 +1,4 @@
-"""What commands write: text for any stdout, and files that are refused before the work is done."""
+"""Output of commands: text for any stdout, and files that are checked before the work begins."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from memguard.errors import MemGuardError
-from memguard.printable import printable
+from memguard.text.printable import printable
 
 
 def tell(text: str = "", *, safe: bool = False) -> None:

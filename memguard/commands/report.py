@@ -12,9 +12,9 @@ from memguard.commands.defaults import SEVERITY, project_defaults
 from memguard.commands.output import tell, writable
 from memguard.commands.parsers import add_parser
 from memguard.errors import MemGuardError
-from memguard.findings import Severity
-from memguard.printable import one_line, terminal_of
-from memguard.recording import Recording
+from memguard.recording.reader import Recording
+from memguard.records.findings import Severity
+from memguard.records.summary import Summary
 from memguard.report.baseline import RUN, BaselineFile
 from memguard.report.compare import compare
 from memguard.report.conditions import EXAMPLES, Condition
@@ -22,7 +22,7 @@ from memguard.report.rank_text import rank_lines
 from memguard.report.runs import RunOnDisk, load_run
 from memguard.report.starts import page_note, start_lines
 from memguard.report.text import render
-from memguard.summary import Summary
+from memguard.text.printable import one_line, terminal_of
 
 _FAIL_IF = f"exit with 1 where it holds: {EXAMPLES}; + is against --compare; may be repeated".replace("%", "%%")
 _LEVELS = [severity.value for severity in Severity]

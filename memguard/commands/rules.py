@@ -8,8 +8,8 @@ from typing import Any
 
 from memguard.commands.output import tell
 from memguard.commands.parsers import add_parser
-from memguard.detectors import DETECTORS
-from memguard.detectors.explain import explanations
+from memguard.rules import ALL_RULES
+from memguard.rules.explain import explanations
 
 
 def add(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -23,7 +23,7 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the rules; returns the exit code."""
-    told = explanations(DETECTORS)
+    told = explanations(ALL_RULES)
     if args.json:
         tell(json.dumps([{"code": e.code, "name": e.name, "title": e.title} for e in told], indent=2))
         return 0

@@ -68,14 +68,14 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Runs the script; returns its exit code."""
-    from memguard.detectors import make_detectors
-    from memguard.integrations.closing import closing_text
+    from memguard.integrations.last_word import closing_text
     from memguard.integrations.script import run_script
     from memguard.launch import read_launch
     from memguard.options import disabled
+    from memguard.records.summary import Summary
     from memguard.report.summaries import merge
+    from memguard.rules import make_rules
     from memguard.sinks.console import print_text
-    from memguard.summary import Summary
 
     options = {name: getattr(given, name) for name in (*_TEXT_OPTIONS, *_FLAGS, "log_every", "rules", "ignore")}
     given_by_project = project_defaults()
@@ -90,7 +90,7 @@ def run(given: argparse.Namespace) -> int:
     report = writable(given.json)
     report = report.absolute() if report is not None else None  # the script may change its directory
     check_directory(given.logdir)
-    make_detectors(rules=options.get("rules"), ignore=options.get("ignore", ()))
+    make_rules(rules=options.get("rules"), ignore=options.get("ignore", ()))
     code, summaries = run_script(
         given.target, given.arguments, options, module=given.module, owns_process=given.owns_process
     )

@@ -14,7 +14,7 @@ from memguard.commands.output import tell
 from memguard.commands.parsers import add_parser
 from memguard.errors import SnapshotError
 from memguard.report.snapshot_text import render_device, render_replay, render_what_if
-from memguard.units import parse_bytes
+from memguard.text.units import parse_bytes
 
 
 def add(subparsers: argparse._SubParsersAction[Any]) -> None:

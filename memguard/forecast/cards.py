@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, final
 
-from memguard.units import GIB, MIB, format_bytes, parse_bytes
+from memguard.text.units import GIB, MIB, format_bytes, parse_bytes
 
 _SMALL_CHIP, _LARGE_CHIP = 60, 100
 """Streaming multiprocessors: below the first a chip is small, from the second on it is large."""

@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 from torch.utils.checkpoint import checkpoint
 
-from memguard.module_parts import children_of, parts_of
+from memguard.torch_objects.module_parts import children_of, parts_of
 
 
 @final

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from memguard.errors import MemGuardError
-from memguard.module_parts import parameters_of
+from memguard.torch_objects.module_parts import parameters_of
 
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer

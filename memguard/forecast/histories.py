@@ -6,7 +6,7 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from memguard.forecast.tracer import Tracer
-from memguard.units import format_bytes
+from memguard.text.units import format_bytes
 
 
 def fill_history(tracer: Tracer, optimizer: Optimizer) -> None:

@@ -11,7 +11,7 @@ from memguard.forecast.ranges import ranges_of
 from memguard.forecast.result import DOES_NOT_FIT, FITS, FITS_WITH_RETRIES, Forecast
 from memguard.forecast.simulate import Simulation, simulate
 from memguard.forecast.trace import Kind, Trace
-from memguard.units import MIB
+from memguard.text.units import MIB
 
 NCCL_GROUP_BYTES = (128 * MIB, 640 * MIB, 2048 * MIB)
 """What NCCL takes for one group of ranks: low, typical, high. It depends on the links, the channels and the version.

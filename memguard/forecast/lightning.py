@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from memguard.errors import MemGuardError
 from memguard.forecast.session import Made
-from memguard.module_parts import buffers_of, parameters_of
+from memguard.torch_objects.module_parts import buffers_of, parameters_of
 
 _TRUE = {"bf16-true": torch.bfloat16, "16-true": torch.float16, "64-true": torch.float64}
 _MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}

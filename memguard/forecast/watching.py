@@ -15,7 +15,7 @@ from memguard.forecast.fakes.tensors import inside
 from memguard.forecast.histories import fill_history
 from memguard.forecast.trace import COMMUNICATION
 from memguard.forecast.tracer import Tracer
-from memguard.module_parts import named_parts_of
+from memguard.torch_objects.module_parts import named_parts_of
 
 
 def watch(tracer: Tracer, model: nn.Module | None, optimizers: list[Optimizer]) -> Callable[[], None]:

@@ -1,1 +1,1 @@
-"""What acts, and reports each act as a finding."""
+"""What acts, and reports each action as a finding."""

@@ -1,4 +1,4 @@
-"""Whether a model's forward differentiates inside itself, told from its code before it runs.
+"""Whether a model's forward differentiates inside itself, read from its code.
 
 A force field calls autograd.grad in its forward, on inputs that ask for no gradient from outside: under no_grad it
 would raise. It cannot be tried out, so the code that the forward can reach is read: every function named by it, in
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from memguard.module_parts import parts_of
+from memguard.torch_objects.module_parts import parts_of
 
 _LIMIT = 4000
 # Names that run the engine whatever object they are taken from.

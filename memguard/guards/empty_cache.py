@@ -1,15 +1,15 @@
-"""The empty_cache policies: when to give the allocator's cache back, and what it brought."""
+"""The empty_cache policies: when to release the allocator's cache, and what that frees."""
 
 from __future__ import annotations
 
 from typing import final
 
 from memguard.backends.interface import Backend
-from memguard.claims import Claim
 from memguard.clocks import perf_counter
-from memguard.findings import Severity
-from memguard.stats import BatchRecord, Run, Stage
-from memguard.units import MIB, format_bytes
+from memguard.records.claims import Claim
+from memguard.records.findings import Severity
+from memguard.records.stats import BatchRecord, Run, Stage
+from memguard.text.units import MIB, format_bytes
 
 CODE, NAME = "MG002", "cache-emptied"
 # "auto" acts only when this much of the device could come back, and no more than that is left free.

@@ -1,4 +1,4 @@
-"""The validation guard: a forward in eval mode runs under no_grad, unless somebody may want its graph.
+"""The validation guard: a forward in eval mode runs under no_grad, unless its graph may be needed.
 
 Its rules stand in the order in which they are asked in `NoGradGuard.decide`. It never enters inference_mode.
 """
@@ -24,10 +24,10 @@ from memguard.allowing import GRAD, allowed
 from memguard.guards.differentiates import differentiates
 from memguard.guards.wanted import Place, whither
 from memguard.heap.tensors import is_tensor_class
-from memguard.hidden_hooks import without_number
-from memguard.module_parts import parameters_of
 from memguard.source.fate import Fate
-from memguard.storages import unheard
+from memguard.torch_objects.hidden_hooks import without_number
+from memguard.torch_objects.module_parts import parameters_of
+from memguard.torch_objects.storages import unheard
 
 MOST_STORED = 4
 """Graphs that are watched at a place from where an output may go anywhere, while the program could still use them."""

@@ -1,4 +1,4 @@
-"""Whether the code that calls a model goes on to a backward from what it answers."""
+"""Whether the code that calls a model goes on to a backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an object holds, read without running the user's code: no getattr, no property, no `__eq__`, no `__iter__`."""
+"""What an object holds, read without running the user's code."""
 
 from __future__ import annotations
 

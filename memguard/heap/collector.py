@@ -1,4 +1,4 @@
-"""The garbage collector as a last witness: objects that lead to a tensor and that no root of ours reaches."""
+"""The garbage collector as a last source: objects that lead to a tensor but that no root reaches."""
 
 from __future__ import annotations
 

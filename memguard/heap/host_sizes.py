@@ -20,7 +20,7 @@ import torch
 from memguard.heap.attributes import attributes_of, is_numpy_array
 from memguard.heap.containers import CONTAINERS, elements_of
 from memguard.heap.tensors import is_tensor_class
-from memguard.storages import storage_key, storage_of
+from memguard.torch_objects.storages import storage_key, storage_of
 
 MAX_OBJECTS = 5_000
 """Objects that are looked at for one estimate."""

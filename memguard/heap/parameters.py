@@ -12,7 +12,7 @@ from typing import final
 import torch
 from torch import nn
 
-from memguard.module_parts import parts_of
+from memguard.torch_objects.module_parts import parts_of
 
 
 @final

@@ -1,4 +1,4 @@
-"""Whether tensors hang on one variable alone: then all of it goes when the variable lets it go."""
+"""Whether tensors are held by one variable alone, so that deleting it frees them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from memguard.heap.containers import elements_of
 from memguard.heap.tensors import is_tensor
-from memguard.storages import users_of
+from memguard.torch_objects.storages import users_of
 
 MAX_PARTS = 256
 

@@ -1,4 +1,4 @@
-"""Where a walk begins: the user's frames, the watched models, what the integration adds, the user's modules."""
+"""Roots of a heap walk: the user's frames, watched models, additions of the integration, the user's modules."""
 
 from __future__ import annotations
 

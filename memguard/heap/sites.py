@@ -1,4 +1,4 @@
-"""The line of the user's code that runs now: file, line and function, nothing kept."""
+"""The line of the user's code that runs now: file, line and function."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterable
 from types import FrameType
 
-from memguard.facts import NOWHERE, Place
 from memguard.heap.frames import user_frames
+from memguard.records.facts import NOWHERE, Place
 
 
 def call_site(frame: FrameType | None = None) -> Place:

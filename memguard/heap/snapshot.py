@@ -1,4 +1,4 @@
-"""One look at everything in reach, to be asked several questions, and what may be kept of it."""
+"""A heap snapshot: everything reachable, for several questions, and what may be kept of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memguard.heap.containers import FULL, all_of, container_of, length_of, tens
 from memguard.heap.roots import roots_of
 from memguard.heap.tensors import is_tensor
 from memguard.heap.walk import MAX_OBJECTS, Link, Walk
-from memguard.storages import storage_key
+from memguard.torch_objects.storages import storage_key
 
 DEPTH = 3
 """Of tuples, lists, dicts and dataclasses within an element of a long container."""

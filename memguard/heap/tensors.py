@@ -1,6 +1,6 @@
 """Which objects are tensors that may be read: asked by their class alone, so that no code of the user's runs.
 
-A tensor's storage is then read by `memguard.storages`, and all of it `unheard`.
+A tensor's storage is then read by `memguard.torch_objects.storages`, and all of it `unheard`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from memguard.heap.attributes import is_user_class, mro_of, namespace_of
-from memguard.storages import storage_of
+from memguard.torch_objects.storages import storage_of
 
 # fmt: off
 _ASKED = frozenset({

@@ -1,4 +1,4 @@
-"""The walk over live objects: from the roots, breadth first, to whatever is asked for; at once or in slices.
+"""The heap walk: breadth first from the roots to what is asked for, at once or in slices.
 
 Between two slices nothing is held. What is still to be entered is remembered by its path: a root by name, and the steps
 from there. The next slice looks these up again, so objects that went away meanwhile are passed over, and none lives

@@ -1,4 +1,4 @@
-"""A weak dictionary keyed by the object itself, whatever __eq__ and __hash__ a user's module defines."""
+"""A weak dictionary keyed by identity, whatever ``__eq__`` and ``__hash__`` a user's class defines."""
 
 from __future__ import annotations
 

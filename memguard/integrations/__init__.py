@@ -1,1 +1,1 @@
-"""Front doors: each only translates its host's hooks to the recorder's events."""
+"""Front doors: each translates its host's hooks to the recorder's events."""

@@ -11,8 +11,8 @@ import torch
 from torch import distributed
 
 from memguard.errors import MemGuardError
+from memguard.evidence.oom.errors import is_oom
 from memguard.integrations.session import open_sessions
-from memguard.probes.oom.errors import is_oom
 
 T = TypeVar("T")
 MOST = 2**20

@@ -1,4 +1,4 @@
-"""The further devices of a process whose model lies on several: each has a recording, judged by the rules on records.
+"""Further devices of a process whose model spans several: a recording and rules for each.
 
 Each has a recorder of its own beside the session's, which is told the same boundaries. What probes see of live objects
 is told once, by the session.
@@ -14,15 +14,15 @@ import torch
 from torch import nn
 
 from memguard.backends.choose import choose_backend
-from memguard.claims import Claim
-from memguard.detectors import DETECTORS, make_detectors
-from memguard.detectors.interface import Detector
-from memguard.detectors.select import codes_of
-from memguard.findings import Finding
-from memguard.module_parts import buffers_of, parameters_of
 from memguard.recorder import Recorder
+from memguard.records.claims import Claim
+from memguard.records.findings import Finding
+from memguard.records.stats import BatchRecord, Run, Stage
+from memguard.rules import ALL_RULES, make_rules
+from memguard.rules.interface import Rule
+from memguard.rules.selection import codes_of
 from memguard.sinks.interface import Sink
-from memguard.stats import BatchRecord, Run, Stage
+from memguard.torch_objects.module_parts import buffers_of, parameters_of
 
 if TYPE_CHECKING:
     from memguard.integrations.session import Session
@@ -78,14 +78,14 @@ class FurtherDevices:
     def _begin(self, device: str) -> Recorder:
         session, options = self._session, self._session.options
         run = session.recorder.run
-        detectors = make_detectors(rules=options.rules, ignore=options.left_out)
+        detectors = make_rules(rules=options.rules, ignore=options.left_out)
         recorder = Recorder(
             choose_backend(device, peaks=options.peaks),
             Run(device=device, rank=run.rank, world_size=run.world_size),
             logdir=session.logdir if session.recorder.recording is not None else None,
-            detectors=[_OnDevice(each, device) for each in detectors if type(each).observe is not Detector.observe],
+            detectors=[_OnDevice(each, device) for each in detectors if type(each).observe is not Rule.observe],
             sinks=[_ToSession(session.recorder)],
-            silenced=codes_of(DETECTORS, options.left_out),
+            silenced=codes_of(ALL_RULES, options.left_out),
         )
         recorder.open({**self._described, "lane": len(self._recorders) + 1})
         for stage in self._stages:
@@ -168,13 +168,13 @@ class _ToSession(Sink):
 
 
 @final
-class _OnDevice(Detector):
+class _OnDevice(Rule):
     """A rule that names the device in what it finds."""
 
     code: ClassVar[str] = ""
     name: ClassVar[str] = ""
 
-    def __init__(self, rule: Detector, device: str) -> None:
+    def __init__(self, rule: Rule, device: str) -> None:
         self._rule, self._device = rule, device
         self.code, self.name, self.hears = rule.code, rule.name, rule.hears  # type: ignore[misc]
 

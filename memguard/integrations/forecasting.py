@@ -10,10 +10,10 @@ from memguard.forecast.forecasting import forecast_of
 from memguard.forecast.lightning import lightning_made
 from memguard.forecast.result import Forecast
 from memguard.integrations.session import Session
+from memguard.records.stats import BatchRecord, Stage
 from memguard.report.forecast_text import forecast_text
 from memguard.sinks.console import print_text
-from memguard.stats import BatchRecord, Stage
-from memguard.units import format_bytes
+from memguard.text.units import format_bytes
 
 _STEPS = 3
 _MOST_SECONDS = 120.0

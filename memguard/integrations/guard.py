@@ -1,4 +1,4 @@
-"""The handle of a guarded plain loop: it opens and closes the watch, and answers what its user asks."""
+"""The handle of a guarded plain loop."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import torch
 from torch import nn
 
 from memguard.errors import MemGuardError
-from memguard.findings import Finding
-from memguard.integrations.closing import closing_text
+from memguard.integrations.last_word import closing_text
 from memguard.integrations.loop.batches import Batches
 from memguard.integrations.loop.plain_loop import PlainLoop
+from memguard.integrations.never_raises import shielded
 from memguard.integrations.session import UNOPENED, Session
-from memguard.integrations.shield import shielded
 from memguard.integrations.trainers.trackers import Scalars
 from memguard.options import Options, disabled, given_logdir
+from memguard.records.findings import Finding
+from memguard.records.stats import BatchRecord
+from memguard.records.summary import Summary
 from memguard.report.text import render
 from memguard.sinks.console import print_text
-from memguard.stats import BatchRecord
-from memguard.summary import Summary
 
 BatchT = TypeVar("BatchT")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memguard.errors import MemGuardError
 from memguard.integrations.session import open_sessions
-from memguard.stats import MemoryStats
+from memguard.records.stats import MemoryStats
 
 
 def memory_allocated() -> int:

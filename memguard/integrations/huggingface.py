@@ -13,16 +13,16 @@ from typing import Any
 import torch
 from typing_extensions import Unpack
 
+from memguard.evidence.graphs.first_grad_module import is_compiled
 from memguard.integrations.loop.batches import length_of
+from memguard.integrations.never_raises import shielded
 from memguard.integrations.session import Session
-from memguard.integrations.shield import shielded
 from memguard.integrations.trainers.answers import Answers
 from memguard.integrations.trainers.huggingface_batches import EVALUATIONS, TrainerBatches
 from memguard.integrations.trainers.huggingface_stack import Host, find_host
 from memguard.integrations.trainers.trackers import Scalars
 from memguard.options import Options, OptionValues, disabled, lists_options
-from memguard.probes.graphs.stem import is_compiled
-from memguard.stats import Stage
+from memguard.records.stats import Stage
 
 try:
     from transformers.trainer_callback import TrainerCallback

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from typing_extensions import Unpack
 
+from memguard.integrations.never_raises import end_here, shielded
 from memguard.integrations.progress import ProgressText
 from memguard.integrations.session import Session
-from memguard.integrations.shield import end_here, shielded
 from memguard.integrations.trainers.answers import Answers
-from memguard.integrations.trainers.hushed import Hushed
 from memguard.integrations.trainers.module_hooks import ModuleHooks
+from memguard.integrations.trainers.muted_hooks import MutedHooks
 from memguard.integrations.trainers.trackers import LightningLoggers
 from memguard.integrations.trainers.trainer import (
     callable_parts,
@@ -32,7 +32,7 @@ from memguard.integrations.trainers.trainer import (
     tensorboard_writer,
 )
 from memguard.options import Options, OptionValues, disabled, given_logdir, lists_options
-from memguard.stats import Stage
+from memguard.records.stats import Stage
 
 if TYPE_CHECKING:
     from memguard.integrations.forecasting import FirstForecast
@@ -74,7 +74,7 @@ class MemGuardMixin(Answers):
         self._failed: set[str] = set()
         self._progress: ProgressText | None = None
         self._loggers: LightningLoggers | None = None
-        self._hushed: Hushed | None = None
+        self._hushed: MutedHooks | None = None
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[dict[str, Any], bool]]:
         from memguard.integrations.lightning_class import remake  # which makes the class of this mixin
@@ -305,7 +305,7 @@ class MemGuardMixin(Answers):
             session.open()
             # A Trainer that is thrown away without its teardown ends the session too.
             weakref.finalize(trainer, _abandon, weakref.ref(session)).atexit = False
-            self._hushed = Hushed(self, MemGuardMixin, trainer)
+            self._hushed = MutedHooks(self, MemGuardMixin, trainer)
             if self._options.progress:
                 self._progress = ProgressText(trainer, session)
             if self._options.loggers and trainer.is_global_zero:

@@ -1,4 +1,4 @@
-"""Whose the highest peak of a run is: counted and written down whenever it has become clearly higher."""
+"""Owners of the highest peak: counted whenever it has become clearly higher."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import final
 
 from memguard.backends.interface import Backend
-from memguard.probes.interface import Watch
-from memguard.probes.owners import count_owners
+from memguard.evidence.interface import ProbeContext
+from memguard.evidence.owners import count_owners
 from memguard.recorder import Recorder
-from memguard.stats import BatchRecord
-from memguard.storages import unheard
+from memguard.records.stats import BatchRecord
+from memguard.torch_objects.storages import unheard
 
 _HIGHER = 20  # the next count is for a peak that is higher by one part in so many
 
@@ -25,7 +25,7 @@ class PeakOwners:
         backend: The device.
     """
 
-    def __init__(self, recorder: Recorder, watch: Watch, backend: Backend) -> None:
+    def __init__(self, recorder: Recorder, watch: ProbeContext, backend: Backend) -> None:
         self._recorder, self._watch, self._backend = recorder, watch, backend
         self._worth_bytes = 0
 

@@ -1,4 +1,4 @@
-"""What another rank's recording says of its process and its end, while that may still be writing it."""
+"""What another rank's recording says about its process and its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple, final
 
 import psutil
 
-from memguard.recorded_lines import parse_line
+from memguard.recording.json_lines import parse_line
 
 _TAIL_BYTES = 1 << 16
 """Of a recording's lines: its end, and what it last saw of other ranks."""

@@ -1,4 +1,4 @@
-"""Tells a rank that waits, or dies, which other rank of the run fell."""
+"""Tells a waiting or dying rank which other rank failed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, final
 
 from memguard.clocks import monotonic, sleep
 from memguard.integrations.peers import Fallen, Peers
-from memguard.printable import one_line
 from memguard.sinks.console import print_text
+from memguard.text.printable import one_line
 
 if TYPE_CHECKING:
     from memguard.integrations.session import Session

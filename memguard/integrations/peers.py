@@ -1,4 +1,4 @@
-"""Which other rank of the run fell: told by what it left in the run's directory, never by asking it.
+"""Which other rank of the run failed, read from the run's directory.
 
 A rank that runs out of memory makes its post-mortem's folder before the error leaves the allocator, one of this node
 that is gone without an end in its recording was killed, and one that failed or finished says so in that end. Who is
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, final
 
 from memguard.integrations.peer_recordings import end_of, lives, pid_in
-from memguard.recording_format import FOLDER, place_of
+from memguard.recording.format import FOLDER, place_of
 
 _FAILURES = ("an exception: ", "exit code ")
 """How the reason of an end begins that was a failure of this rank's own."""

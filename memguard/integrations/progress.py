@@ -9,7 +9,7 @@ from typing import Any, TextIO, final
 
 from memguard.clocks import monotonic
 from memguard.integrations.session import Session
-from memguard.units import GIB
+from memguard.text.units import GIB
 
 
 @final

@@ -30,22 +30,22 @@ import torch
 from torch import nn
 
 from memguard.backends.choose import choose_backend
-from memguard.hidden_hooks import HiddenHook
+from memguard.evidence.grad_transforms import in_transform
+from memguard.evidence.graphs.first_grad_module import is_compiled
+from memguard.evidence.host.cache_calls import hear_calls, stop_hearing_calls
+from memguard.evidence.other_threads import OtherThreads
+from memguard.integrations.child_processes import StartedProcesses
 from memguard.integrations.guard import Guard
 from memguard.integrations.lightning_class import OPTIONS_VARIABLE
 from memguard.integrations.loop.backward_calls import BackwardCalls
 from memguard.integrations.main_program import run_file, run_module, without_ours
+from memguard.integrations.never_raises import shielded
 from memguard.integrations.session import on_close, on_open, open_sessions
-from memguard.integrations.shield import shielded
-from memguard.integrations.started import StartedProcesses
-from memguard.module_parts import parameters_of
 from memguard.options import Options, disabled
-from memguard.probes.elsewhere import Elsewhere
-from memguard.probes.graphs.stem import is_compiled
-from memguard.probes.host.cache_calls import hear_calls, stop_hearing_calls
-from memguard.probes.transforms import in_transform
-from memguard.stats import Stage
-from memguard.summary import Summary
+from memguard.records.stats import Stage
+from memguard.records.summary import Summary
+from memguard.torch_objects.hidden_hooks import HiddenHook
+from memguard.torch_objects.module_parts import parameters_of
 
 DENSE_BATCHES = 64
 INTERVAL = 16
@@ -71,7 +71,7 @@ class ScriptGuard:
         self._is_armed = False
         self._thread, self._pid = threading.get_ident(), os.getpid()
         self._depth = 0
-        self._elsewhere = Elsewhere()
+        self._elsewhere = OtherThreads()
         self._elsewhere.is_idle = self._is_idle
         self._calls = self._again = 0
         self._batch = self._in_batch = self._models = 0

@@ -30,36 +30,36 @@ from memguard.backends.auto import AutoBackend
 from memguard.backends.choose import choose_backend
 from memguard.backends.host import HostMemory
 from memguard.backends.slow_lane import SlowLane, is_tight
-from memguard.claims import Claim
-from memguard.detectors import DETECTORS, make_detectors
-from memguard.detectors.select import codes_of
+from memguard.evidence import PROBES
+from memguard.evidence.dispatcher import ProbeDispatcher
+from memguard.evidence.grad_transforms import functorch_stack, tracing_state
+from memguard.evidence.guarded_hook import Hook
+from memguard.evidence.shapes import describe_shapes
 from memguard.forks import process
 from memguard.guards.empty_cache import CacheGuard
-from memguard.hidden_hooks import without_number
-from memguard.integrations.account import Account
-from memguard.integrations.assembly import describe_run, find_launch, make_sinks, make_watch
 from memguard.integrations.devices import FurtherDevices
-from memguard.integrations.loop.calm import CalmForwards
+from memguard.integrations.loop.fast_path_hooks import StepEnd, StepStart
 from memguard.integrations.loop.others import OtherModels
-from memguard.integrations.loop.row_hooks import StepEnd, StepStart
+from memguard.integrations.loop.skipped_forwards import SkippedForwards
 from memguard.integrations.oom.watch import OomWatch
+from memguard.integrations.overhead import Overhead
 from memguard.integrations.peak_owners import PeakOwners
 from memguard.integrations.peer_watch import PeerWatch
 from memguard.integrations.peers import Peers
+from memguard.integrations.session_parts import describe_run, find_launch, make_sinks, make_watch
 from memguard.integrations.validation import ValidationGuard
 from memguard.options import Options, choose_logdir
-from memguard.probes import PROBES
-from memguard.probes.hook import Hook
-from memguard.probes.panel import Probes
-from memguard.probes.shapes import describe_shapes
-from memguard.probes.transforms import functorch_stack, tracing_state
 from memguard.recorder import Recorder
-from memguard.stats import BatchRecord, Run, SlowStats, Stage
-from memguard.summary import Summary
+from memguard.records.claims import Claim
+from memguard.records.stats import BatchRecord, Run, SlowStats, Stage
+from memguard.records.summary import Summary
+from memguard.rules import ALL_RULES, make_rules
+from memguard.rules.selection import codes_of
+from memguard.torch_objects.hidden_hooks import without_number
 
 if TYPE_CHECKING:
     from memguard.integrations.guard import Guard
-    from memguard.integrations.loop.express import Express
+    from memguard.integrations.loop.fast_path import FastPath
     from memguard.integrations.trainers.answers import Answers
 
 # Sessions that are open in this process, innermost last: `Session.open` adds, `Session.close` takes away.
@@ -124,15 +124,15 @@ class Session:
             self.backend,
             Run(device=options.device, rank=rank, world_size=world_size),
             logdir=self.logdir if record else None,
-            detectors=make_detectors(rules=options.rules, ignore=options.left_out),
+            detectors=make_rules(rules=options.rules, ignore=options.left_out),
             sinks=make_sinks(options, writer, self.logdir, rank, console=console, record=record),
             slow=self._slow.newest,
             rss=self._host.rss_bytes,
-            silenced=codes_of(DETECTORS, options.left_out),
+            silenced=codes_of(ALL_RULES, options.left_out),
         )
         self.watch = make_watch(options, self.backend, lightning=lightning)
         self.watch.find_record = self._newest_record
-        self.probes = Probes(self.watch, PROBES)
+        self.probes = ProbeDispatcher(self.watch, PROBES)
         self.cache = CacheGuard(options.empty_cache, self.backend)
         self.validation = ValidationGuard(options.validation, self.recorder, self.watch)
         reports = options.on_oom == "report"
@@ -152,12 +152,12 @@ class Session:
         self._planned: int | None = None
         self._train_batches = 0
         self._owners = PeakOwners(self.recorder, self.watch, self.backend)
-        self.calm = CalmForwards(self)
+        self.calm = SkippedForwards(self)
         self.others = OtherModels(
             self.watch, self.probes, self.is_foreign, self._add_other, functools.partial(self.recorder.failed, "others")
         )
-        self.express: Express | None = None  # the short way of a plain loop's ordinary batches
-        self.account = Account(self)
+        self.express: FastPath | None = None  # the short way of a plain loop's ordinary batches
+        self.account = Overhead(self)
         self.on_step: tuple[Callable[[], None], Callable[[], None]] | None = None
         """Called before and after each optimizer step, where a front door needs it."""
         self.on_batch: Callable[[], None] | None = None

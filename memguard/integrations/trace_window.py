@@ -1,4 +1,4 @@
-"""When the allocation history is worth having: while the device is nearly full and its free memory in pieces.
+"""When to record the allocation history: while the device is nearly full and fragmented.
 
 A failure in such a stretch can then be replayed under other settings of the allocator. The windows are short and grow
 rarer, and no stacks are taken, so a run that lives close to the edge for days does not pay for it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, final
 
-from memguard.stats import BatchRecord
+from memguard.records.stats import BatchRecord
 
 FULL: Final = 0.7
 """Share of the limit that must be reserved."""

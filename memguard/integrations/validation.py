@@ -1,4 +1,4 @@
-"""The validation guard at work: switches grad mode as `NoGradGuard` decides, and tells of it once."""
+"""The validation guard at work: switches grad mode as `NoGradGuard` decides, and reports it once."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
-from memguard.claims import Claim
-from memguard.facts import UnusedGraphs
-from memguard.findings import Severity
+from memguard.evidence.graphs.first_grad_module import is_compiled
+from memguard.evidence.interface import ProbeContext
 from memguard.guards.no_grad import Decision, Lookout, NoGradGuard, watch_graph
 from memguard.heap.sites import call_site
 from memguard.heap.weak_keys import WeakIdentityDict
-from memguard.places import place_text
-from memguard.probes.graphs.stem import is_compiled
-from memguard.probes.interface import Watch
 from memguard.recorder import Recorder
-from memguard.stats import Stage
+from memguard.records.claims import Claim
+from memguard.records.facts import UnusedGraphs
+from memguard.records.findings import Severity
+from memguard.records.stats import Stage
+from memguard.text.places import place_text
 
 CODE, NAME = "MG001", "validation-guarded"
 _PATCH = "memguard"
@@ -51,7 +51,7 @@ class ValidationGuard:
         watch: Knows the optimizers.
     """
 
-    def __init__(self, mode: str, recorder: Recorder, watch: Watch) -> None:
+    def __init__(self, mode: str, recorder: Recorder, watch: ProbeContext) -> None:
         self._acts = mode == "guard"
         self._recorder, self._watch = recorder, watch
         self._roots: WeakIdentityDict[nn.Module, _Root] = WeakIdentityDict()

@@ -6,16 +6,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from memguard.facts import NOWHERE, Place
-from memguard.findings import Finding
-from memguard.places import place_text
 from memguard.postmortem.estimate import fit
 from memguard.postmortem.evidence import find_spike
 from memguard.postmortem.inputs import batch_shape, is_buffer, is_segment, shape_of, share_first
-from memguard.postmortem.scene import Hoard, Replayed, Request, Scene
+from memguard.postmortem.scene import KeptTensors, Replayed, Request, Scene
 from memguard.postmortem.trial import largest_that_fits
 from memguard.postmortem.verdict import Cause, Verdict
-from memguard.units import format_bytes
+from memguard.records.facts import NOWHERE, Place
+from memguard.records.findings import Finding
+from memguard.text.places import place_text
+from memguard.text.units import format_bytes
 
 MOST = 4
 EXPANDABLE = "expandable_segments:True"
@@ -132,13 +132,13 @@ def _let_go(scene: Scene, verdict: Verdict) -> Advice:
     return Advice(kind=kind, text=text, place=place, gain_bytes=verdict.bytes or None)
 
 
-def _is_enough(finding: Finding, hoard: Hoard | None) -> bool:
+def _is_enough(finding: Finding, hoard: KeptTensors | None) -> bool:
     """Whether what a finding advises helps here: to detach does not where the values are most of what is kept."""
     only_detaches = finding.code == "MG101" and hoard is not None and hoard.tensors >= 3 and not hoard.graph
     return bool(finding.advice and finding.holder) and not only_detaches
 
 
-def _cut_feedback(hoard: Hoard, holder: str, where: str, *, evaluates: bool) -> str:
+def _cut_feedback(hoard: KeptTensors, holder: str, where: str, *, evaluates: bool) -> str:
     if hoard.feeds == "carried":
         cut = f"where `{holder}` goes into the next {'turn' if evaluates else 'batch'}{where}"
         text = f"cut the graph {cut}: `{holder} = {holder}.detach()`."

@@ -1,16 +1,16 @@
-"""Why memory ran out: the causes in the order in which their evidence excludes the others."""
+"""Why memory ran out: causes in the order in which their evidence excludes the others."""
 
 from __future__ import annotations
 
-from memguard.facts import NOWHERE
 from memguard.postmortem.evidence import find_spike, floors_of
 from memguard.postmortem.fragmentation import find_fragmentation
 from memguard.postmortem.inputs import batch_shape, is_buffer, is_segment
 from memguard.postmortem.leaks import FEW, find_kept_forwards, find_leak, find_pile, find_young_leak
 from memguard.postmortem.scene import Request, Scene
 from memguard.postmortem.verdict import SUBSTANTIAL, Cause, Verdict, matters, strongest_finding
-from memguard.stats import SlowStats, Stage
-from memguard.units import format_bytes
+from memguard.records.facts import NOWHERE
+from memguard.records.stats import SlowStats, Stage
+from memguard.text.units import format_bytes
 
 MOSTLY_FREE = 0.5
 """Share of the device that must be free before something else than a tensor failed."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from memguard.facts import NOWHERE, Place, RanOutOfMemory
-from memguard.phase_ledger import OpenPhase
 from memguard.postmortem.advice import Advice, advise
 from memguard.postmortem.causes import find_cause
 from memguard.postmortem.scene import Replayed, Request, Scene, TopLine, TopTensor
 from memguard.postmortem.verdict import Cause
-from memguard.stats import Stage
+from memguard.records.facts import NOWHERE, Place, RanOutOfMemory
+from memguard.records.phases import OpenPhase
+from memguard.records.stats import Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from memguard.postmortem.inputs import elements, largest_shape, shape_of
 from memguard.postmortem.scene import Scene
-from memguard.stats import Stage
+from memguard.records.stats import Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

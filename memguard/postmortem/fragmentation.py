@@ -1,4 +1,4 @@
-"""Whether memory ran out only because what is free lies in pieces."""
+"""Whether memory ran out only because free memory is fragmented."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from memguard.postmortem.evidence import find_spike
 from memguard.postmortem.scene import Scene
 from memguard.postmortem.trial import fits_as_it_is
 from memguard.postmortem.verdict import SUBSTANTIAL, Cause, Verdict
-from memguard.units import format_bytes
+from memguard.text.units import format_bytes
 
 FULL = 0.95
 """Share of the device from which on the state of an optimizer fills it: what is left lies in pieces."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from memguard.allocator.blocks import SMALL_SEGMENT_BYTES
 from memguard.postmortem.scene import Scene
-from memguard.stats import BatchRecord
+from memguard.records.stats import BatchRecord
 
 LARGE_SEGMENT_BYTES = 20 * 1024**2
 """What the allocator takes from the driver for requests of 1 to 10 MiB."""

@@ -1,14 +1,14 @@
-"""Whether memory ran out because something keeps what every batch leaves."""
+"""Whether memory ran out because something keeps what each batch leaves."""
 
 from __future__ import annotations
 
 import itertools
 
-from memguard.facts import NOWHERE, Place
 from memguard.postmortem.evidence import floor_growth, floors_of, inputs_grew, largest_batch_bytes
-from memguard.postmortem.scene import Hoard, Scene
+from memguard.postmortem.scene import KeptTensors, Scene
 from memguard.postmortem.verdict import Cause, Verdict, matters, strongest_finding
-from memguard.units import format_bytes
+from memguard.records.facts import NOWHERE, Place
+from memguard.text.units import format_bytes
 
 LEAKS = ("MG101", "MG102", "MG103", "MG104", "MG105", "MG106", "MG301", "MG302", "MG306", "MG501")
 """Rules whose finding explains a floor that rose."""
@@ -106,7 +106,7 @@ def find_kept_forwards(scene: Scene) -> Verdict | None:
     )
 
 
-def _carried_by_none(scene: Scene, hoard: Hoard | None) -> Verdict | None:
+def _carried_by_none(scene: Scene, hoard: KeptTensors | None) -> Verdict | None:
     """Likewise in a program of bare tensors, of which neither forwards nor backwards were seen: its loop tells."""
     if hoard is None or not hoard.feeds or hoard.bytes < MOST_OF_IT * (scene.request.allocated_bytes or 0):
         return None
@@ -152,7 +152,7 @@ def find_pile(scene: Scene) -> Verdict | None:
     return None
 
 
-def _said_of(hoard: Hoard, each: str = "batch") -> str:
+def _said_of(hoard: KeptTensors, each: str = "batch") -> str:
     holder, held = hoard.place.holder, format_bytes(hoard.bytes)
     if hoard.feeds == "carried":
         return f"`{holder}` goes from each {each} into the next with the graphs of all before it ({held})."
@@ -167,14 +167,14 @@ def _said_of(hoard: Hoard, each: str = "batch") -> str:
     return f"`{holder}` holds {hoard.tensors} tensors ({held}), {kind}."
 
 
-def _piles_up(scene: Scene, hoard: Hoard) -> bool:
+def _piles_up(scene: Scene, hoard: KeptTensors) -> bool:
     """Whether a hoard is of many batches: a single tensor is, if its graph holds more than a batch ever took."""
     if hoard.tensors >= 3 or hoard.feeds:
         return True
     return hoard.graph and hoard.bytes > 1.5 * largest_batch_bytes(scene)
 
 
-def _is_bounded(scene: Scene, hoard: Hoard) -> bool:
+def _is_bounded(scene: Scene, hoard: KeptTensors) -> bool:
     """Whether a hoard stops growing by itself, before it alone would fill the device."""
     if hoard.most is None or not hoard.tensors:
         return False

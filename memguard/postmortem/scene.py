@@ -1,14 +1,14 @@
-"""What was seen at the moment when memory ran out, as plain data: the evidence from which a post-mortem concludes."""
+"""The scene of an out-of-memory error as plain data: the evidence of a post-mortem."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from memguard.facts import NOWHERE, Place
-from memguard.findings import Finding
-from memguard.phase_ledger import OpenPhase
-from memguard.stats import BatchRecord, SlowStats, Stage
+from memguard.records.facts import NOWHERE, Place
+from memguard.records.findings import Finding
+from memguard.records.phases import OpenPhase
+from memguard.records.stats import BatchRecord, SlowStats, Stage
 
 OWNERS: tuple[str, ...] = (
     "parameters",
@@ -116,7 +116,7 @@ class HeldModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hoard:
+class KeptTensors:
     """A variable that holds many tensors, or a graph of many batches."""
 
     place: Place
@@ -183,7 +183,7 @@ class Objects:
     lines_allocated: bool = False
     """Whether the lines are those that allocated, by a recorded history; else functions stood there that hold it."""
     models: tuple[HeldModel, ...] = ()
-    hoards: tuple[Hoard, ...] = ()
+    hoards: tuple[KeptTensors, ...] = ()
     exceptions: tuple[HeldException, ...] = ()
     optimizers: tuple[OptimizerUse, ...] = ()
     forward_share: float | None = None

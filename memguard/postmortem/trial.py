@@ -1,4 +1,4 @@
-"""Whether a batch of another size would have fitted: what the run asked for, scaled and replayed through the allocator.
+"""Whether another batch size would have fitted: the run's allocations, scaled and replayed.
 
 Where a finished batch shows a whole step, its allocations are replayed. Where the first batch failed, its own are, with
 the gradients and the optimizer's state that would have come; what its forward had not reached is guessed.
@@ -15,7 +15,7 @@ from memguard.allocator import CachingAllocator, OutOfMemory
 from memguard.postmortem.estimate import room_bytes
 from memguard.postmortem.inputs import batch_shape, shape_of
 from memguard.postmortem.scene import Event, Scene, Steps
-from memguard.stats import Stage
+from memguard.records.stats import Stage
 
 Shape = tuple[int, ...]
 FEW = 4

@@ -6,10 +6,10 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any
 
-from memguard.facts import NOWHERE, Place
-from memguard.findings import Finding
 from memguard.postmortem.evidence import Spike
-from memguard.postmortem.scene import HeldException, HeldModel, Hoard, OptimizerUse, Scene
+from memguard.postmortem.scene import HeldException, HeldModel, KeptTensors, OptimizerUse, Scene
+from memguard.records.facts import NOWHERE, Place
+from memguard.records.findings import Finding
 
 SUBSTANTIAL = 0.1
 """Share of the allocated bytes below which nothing is called the cause."""
@@ -42,7 +42,7 @@ class Verdict:
     """What would be free without it."""
     place: Place = NOWHERE
     finding: Finding | None = None
-    hoard: Hoard | None = None
+    hoard: KeptTensors | None = None
     models: tuple[HeldModel, ...] = ()
     exception: HeldException | None = None
     optimizer: OptimizerUse | None = None

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, final
 
 from memguard.errors import MemGuardError
-from memguard.findings import Finding, Severity
-from memguard.stats import Stage
-from memguard.summary import Peak, StageSummary, Summary
+from memguard.records.findings import Finding, Severity
+from memguard.records.stats import Stage
+from memguard.records.summary import Peak, StageSummary, Summary
 
 VERSION = 1
 RUN = "run"

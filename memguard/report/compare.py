@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from memguard.summary import Summary, peak_height
-from memguard.units import format_bytes
+from memguard.records.summary import Summary, peak_height
+from memguard.text.units import format_bytes
 
 
 def compare(before: Summary, after: Summary) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from memguard.errors import MemGuardError
-from memguard.findings import Severity
-from memguard.stats import Stage
-from memguard.summary import Summary
-from memguard.units import format_bytes, parse_bytes
+from memguard.records.findings import Severity
+from memguard.records.stats import Stage
+from memguard.records.summary import Summary
+from memguard.text.units import format_bytes, parse_bytes
 
 EXAMPLES: Final = "peak>20GiB, peak>+3%, reserved>+200MiB, peak[validation]>+1%, findings>0, new-findings>0, retries>0"
 

@@ -19,7 +19,7 @@ from memguard.report.forecast_text import (
     verdict_text,
 )
 from memguard.report.page import page
-from memguard.units import format_bytes
+from memguard.text.units import format_bytes
 
 if TYPE_CHECKING:
     from memguard.forecast.result import Forecast

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memguard.report.forecast_plot import COLOURS, bands
-from memguard.units import format_bytes
+from memguard.text.units import format_bytes
 
 if TYPE_CHECKING:
     from memguard.forecast.result import Forecast

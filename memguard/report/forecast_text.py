@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memguard import places
-from memguard.units import format_bytes
+from memguard.text import places
+from memguard.text.units import format_bytes
 
 if TYPE_CHECKING:
     from memguard.forecast.result import Forecast, Line, TableRow

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from memguard.errors import MemGuardError, RecordingError
-from memguard.recording import Recording, lies_there
+from memguard.recording.reader import Recording, lies_there
 from memguard.report.html_bundle import bundle
 from memguard.report.html_details import details, summary
 from memguard.report.html_index import RowIndex

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from memguard.recorded_lines import plain
+from memguard.recording.json_lines import plain
+from memguard.records.summary import headroom
 from memguard.report.html_index import RowIndex
 from memguard.report.html_lines import LineIndex
 from memguard.report.html_rows import MARKS, Rows
-from memguard.summary import headroom
 
 _MOST_OOMS = 20
 _SPARKLINE = 120

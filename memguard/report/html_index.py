@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from memguard.recording_format import HEADER_BYTES, parse_header, record_type
+from memguard.recording.format import HEADER_BYTES, parse_header, record_type
 from memguard.report.html_rows import MARKS, ROW, Rows, decimate, normalise, notable
 
 BLOCK = 64

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, final
 
-from memguard.findings import Finding
-from memguard.phase_ledger import totals_in
-from memguard.recorded_lines import MOST_FILE_BYTES, parse_line
+from memguard.recording.json_lines import MOST_FILE_BYTES, parse_line
+from memguard.records.findings import Finding
+from memguard.records.phases import totals_in
 from memguard.report.summaries import fallen_in
 
 _MOST_SHAPES = 4000

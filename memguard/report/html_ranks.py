@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, final
 
-from memguard.findings import Finding
+from memguard.records.findings import Finding
+from memguard.records.stats import Stage
 from memguard.report.html_index import RowIndex
 from memguard.report.html_lines import LineIndex
 from memguard.report.html_rows import Rows
 from memguard.report.rank_causes import worst_rank
 from memguard.report.ranks import clock_of, heights_of, spread
-from memguard.stats import Stage
 
 _STRETCHES = 1000
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from memguard.recording_format import COLUMNS
+from memguard.recording.format import COLUMNS
 
 Rows: TypeAlias = "np.ndarray[Any, Any]"
 Positions: TypeAlias = "np.ndarray[Any, np.dtype[np.intp]]"

@@ -20,7 +20,7 @@ from memguard.report.postmortem_words import (
     rest_of_lines,
     top_line_text,
 )
-from memguard.units import format_bytes
+from memguard.text.units import format_bytes
 
 _CODE: Final = re.compile(r"`([^`]+)`")
 _OWNER_COLOURS: Final = {

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from memguard.postmortem import PostMortem
-from memguard.printable import printable
 from memguard.report.postmortem_words import (
     ELSEWHERE,
     OWNER_NAMES,
@@ -23,7 +22,8 @@ from memguard.report.postmortem_words import (
     rest_of_lines,
     top_line_text,
 )
-from memguard.units import format_bytes
+from memguard.text.printable import printable
+from memguard.text.units import format_bytes
 
 NARROWEST, WIDEST = 60, 120
 _SIZE: Final = re.compile(r"(\d) (bytes|[KMGTP]iB)")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from memguard import places
-from memguard.facts import Place
 from memguard.postmortem import PostMortem
 from memguard.postmortem.advice import Advice
 from memguard.postmortem.scene import Replayed, TopLine
-from memguard.units import format_bytes
+from memguard.records.facts import Place
+from memguard.text import places
+from memguard.text.units import format_bytes
 
 LITTLE = 0.01
 ELSEWHERE: Final = "elsewhere"

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, final
 
-from memguard.detectors.device_share import RankImbalance, WrongDevice
-from memguard.facts import RankPeaks
-from memguard.findings import Finding, Severity
+from memguard.records.facts import RankPeaks
+from memguard.records.findings import Finding, Severity
+from memguard.records.stats import STAGES, Run, Stage
 from memguard.report.rank_differences import Cause, Evidence, differences, row_of
 from memguard.report.ranks import Spread
 from memguard.report.text import ranks_text
-from memguard.stats import STAGES, Run, Stage
-from memguard.units import format_bytes
+from memguard.rules.device_share import RankImbalance, WrongDevice
+from memguard.text.units import format_bytes
 
 
 @final

@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple, Protocol
 
-from memguard.findings import Finding
+from memguard.records.findings import Finding
+from memguard.records.stats import Stage
 from memguard.report.ranks import Spread
 from memguard.report.text import shapes_text
-from memguard.stats import Stage
-from memguard.units import format_bytes
+from memguard.text.units import format_bytes
 
 _MOST_ASKED = 32
 """Other ranks whose inputs and owners are looked up."""

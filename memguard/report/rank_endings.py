@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from memguard.records.stats import Stage
 from memguard.report.text import ranks_text
-from memguard.stats import Stage
 
 if TYPE_CHECKING:
     from memguard.report.runs import RankOnDisk

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from memguard.findings import Severity
+from memguard.records.findings import Severity
+from memguard.records.summary import peak_height
 from memguard.report.rank_causes import WorstRank
 from memguard.report.rank_endings import ending_lines
 from memguard.report.runs import RankOnDisk, RunOnDisk
 from memguard.report.text import columns, describe_peak
-from memguard.summary import peak_height
-from memguard.units import format_bytes
+from memguard.text.units import format_bytes
 
 _STRETCHES = 6
 _ROWS = 8

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from memguard.detectors.device_share import RankImbalance
 from memguard.errors import RecordingError
-from memguard.recording import Recording, find_recordings
-from memguard.recording_format import place_of
+from memguard.recording.format import place_of
+from memguard.recording.reader import Recording, find_recordings
+from memguard.records.summary import Summary, most
 from memguard.report.html_rows import normalise
 from memguard.report.rank_causes import WorstRank, worst_rank
 from memguard.report.rank_endings import ending_of
@@ -19,7 +19,7 @@ from memguard.report.ranks import Heights, Spread, heights_of, spread
 from memguard.report.starts import Start, start_of
 from memguard.report.summaries import fallen_in, merge, summarize
 from memguard.report.text import ranks_text
-from memguard.summary import Summary, most
+from memguard.rules.device_share import RankImbalance
 
 _POINTS = 200
 """Stretches of the run in JSON."""

@@ -11,7 +11,7 @@ from memguard.allocator.analysis.space import OutOfMemoryEvent, Space
 from memguard.allocator.analysis.timeline import Moment
 from memguard.allocator.replay import Replay, WhatIf
 from memguard.allocator.replay.evidence import enough_events
-from memguard.units import format_bytes
+from memguard.text.units import format_bytes
 
 MUCH_LAID_OUT: Final = 0.5
 """Share of the reserved peak that stood before the history, above which a what-if is mostly a guess."""

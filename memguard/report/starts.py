@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from memguard.recording import Recording
+from memguard.recording.reader import Recording
+from memguard.records.summary import Summary
 from memguard.report.text import columns
-from memguard.summary import Summary
 
 _MOST = 12
 

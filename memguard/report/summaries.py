@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from memguard.findings import Finding
-from memguard.kept_floor import floor_of
-from memguard.phase_ledger import PhaseTotals, totals_in
-from memguard.recording import Recording
+from memguard.recording.reader import Recording
+from memguard.records.findings import Finding
+from memguard.records.kept_floor import floor_of
+from memguard.records.phases import PhaseTotals, totals_in
+from memguard.records.stats import STAGES
+from memguard.records.summary import Peak, StageSummary, Summary, most, peak_height
 from memguard.report.text import ranks_text
-from memguard.stats import STAGES
-from memguard.summary import Peak, StageSummary, Summary, most, peak_height
-from memguard.units import format_bytes
+from memguard.text.units import format_bytes
 
 _SHORT = 0.25
 """Of a limit, the part below which all ranks together leave RAM to spare, loader processes included."""

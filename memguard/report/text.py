@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from memguard.findings import Finding, Severity
-from memguard.phase_ledger import PhaseTotals
-from memguard.places import place_text
-from memguard.printable import one_line
-from memguard.stats import Stage
-from memguard.summary import Peak, StageSummary, Summary
-from memguard.units import format_bytes
+from memguard.records.findings import Finding, Severity
+from memguard.records.phases import PhaseTotals
+from memguard.records.stats import Stage
+from memguard.records.summary import Peak, StageSummary, Summary
+from memguard.text.places import place_text
+from memguard.text.printable import one_line
+from memguard.text.units import format_bytes
 
 _NOTES = 12
 _COLOURS = {Severity.CRITICAL: "1;31", Severity.WARNING: "33", Severity.INFO: "36"}

@@ -1,1 +1,1 @@
-"""Where records and findings go while the run goes on."""
+"""Where records and findings go during the run."""

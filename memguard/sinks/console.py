@@ -1,4 +1,4 @@
-"""What is printed on stderr: findings while the run goes on, one message per cause, and other texts of memguard's."""
+"""What is printed on stderr: each finding once, and other messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 import sys
 from typing import TextIO, final
 
-from memguard.findings import Finding, Severity
+from memguard.records.findings import Finding, Severity
 from memguard.sinks.interface import Sink
 
 _STYLE = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.CRITICAL: "bold red"}

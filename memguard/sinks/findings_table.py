@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from memguard.findings import Finding
-from memguard.places import place_text
-from memguard.printable import one_line
+from memguard.records.findings import Finding
+from memguard.text.places import place_text
+from memguard.text.printable import one_line
 
 
 def as_markdown(findings: list[Finding]) -> str:

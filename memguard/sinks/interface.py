@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from memguard.findings import Finding
-from memguard.stats import Run, Series
+from memguard.records.findings import Finding
+from memguard.records.stats import Run, Series
 
 
 class Sink(ABC):

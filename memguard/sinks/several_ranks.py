@@ -1,4 +1,4 @@
-"""Findings of many ranks on one terminal: what rank 0 says, the others do not say again."""
+"""Findings of many ranks on one terminal, without repetition."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import final
 
 from memguard.clocks import monotonic
-from memguard.findings import Finding, Severity
-from memguard.recording import Recording
-from memguard.recording_format import FOLDER
+from memguard.recording.format import FOLDER
+from memguard.recording.reader import Recording
+from memguard.records.findings import Finding, Severity
+from memguard.records.stats import Run, Series
 from memguard.sinks.interface import Sink
-from memguard.stats import Run, Series
 
 PATIENCE_SECONDS = 3.0
 """Ranks of one run find the same within a batch or two."""

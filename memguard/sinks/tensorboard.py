@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from memguard.clocks import now
-from memguard.findings import Finding
-from memguard.phase_ledger import INSIDE
+from memguard.records.findings import Finding
+from memguard.records.phases import INSIDE
+from memguard.records.stats import Run, Series, Stage
 from memguard.sinks.findings_table import as_markdown
 from memguard.sinks.interface import Sink
 from memguard.sinks.tensorboard_events import layout_event, manifest_event
 from memguard.sinks.window import Window
-from memguard.stats import Run, Series, Stage
-from memguard.units import GIB
+from memguard.text.units import GIB
 
 logger = logging.getLogger("memguard")
 

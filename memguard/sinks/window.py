@@ -1,11 +1,11 @@
-"""The highest figures of a stretch of batches, under the names of the curves: a spike of one batch is never lost."""
+"""The highest figures of a stretch of batches, so that no spike is lost."""
 
 from __future__ import annotations
 
 from typing import final
 
-from memguard.stats import Series, Stage
-from memguard.units import GIB
+from memguard.records.stats import Series, Stage
+from memguard.text.units import GIB
 
 _SIZES = (
     ("allocated_peak_gib", "allocated_peak_bytes"),

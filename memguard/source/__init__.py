@@ -1,1 +1,1 @@
-"""The text of the user's program, read as a syntax tree, never run: who stores, empties, reads again. No torch."""
+"""The user's source as a syntax tree, never run: stores, resets, reads. No torch."""

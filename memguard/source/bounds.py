@@ -1,4 +1,4 @@
-"""What limits a container that grows: the reasons that the source gives, and whether it is a cache."""
+"""What limits a growing container: the reasons in the source, and whether it is a cache."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, final
 
-from memguard.facts import Place
+from memguard.records.facts import Place
 from memguard.source.expressions import (
     ASSIGNMENTS,
     FUNCTIONS,

@@ -1,4 +1,4 @@
-"""What becomes of a value until its function ends: whether a backward comes to it, or it leaves the function."""
+"""What becomes of a value until its function ends: reaches a backward, or leaves the function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model of a source file: parsed once, never run; who is around a line, what a statement there says."""
+"""SourceModel: a file parsed once, with what surrounds a line and what a statement there does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import linecache
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeVar, final, overload
 
-from memguard.facts import Place
+from memguard.records.facts import Place
 from memguard.source.expressions import FUNCTIONS, LOOPS, FunctionNode, Loop, first_line, parse, spans
 from memguard.source.scopes import Scope, scopes_of
 

@@ -1,4 +1,4 @@
-"""What a search looks for, what it knows of the run, what it finds; and how a name looks inside a function."""
+"""What a name search looks for, what it knows, what it finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a value comes from: the host, a checkpoint. Read back through a function's assignments."""
+"""Where a value comes from: the host, a checkpoint, an assignment further up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import final
 
-from memguard.facts import Place
+from memguard.records.facts import Place
 from memguard.source.expressions import (
     ASSIGNMENTS,
     FUNCTIONS,

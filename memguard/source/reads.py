@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, final
 
-from memguard.facts import Place
+from memguard.records.facts import Place
 from memguard.source.expressions import (
     COMPREHENSIONS,
     FUNCTIONS,

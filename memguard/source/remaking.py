@@ -1,11 +1,11 @@
-"""Statements that make something anew under its old name, before dropping the old one; that drop or zero gradients."""
+"""Statements that rebuild something under its old name before dropping it, and that zero gradients."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
 
-from memguard.facts import Place
+from memguard.records.facts import Place
 from memguard.source.expressions import (
     FUNCTIONS,
     LOOPS,

@@ -1,4 +1,4 @@
-"""Where a name is emptied, begun anew or measured: small questions to statements.
+"""Where a name is emptied, rebuilt or measured.
 
 And how soon that happens to what a statement fills: right there, elsewhere, or never.
 """

@@ -7,7 +7,7 @@ import linecache
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, final
 
-from memguard.facts import NOWHERE, Place
+from memguard.records.facts import NOWHERE, Place
 from memguard.source.expressions import (
     LOOPS,
     FunctionNode,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import NamedTuple, final
 
-from memguard.facts import Place
+from memguard.records.facts import Place
 from memguard.source.expressions import (
     ASSIGNMENTS,
     FUNCTIONS,

@@ -12,7 +12,7 @@ import enum
 from collections.abc import Iterable
 from typing import final
 
-from memguard.facts import Place
+from memguard.records.facts import Place
 from memguard.source.expressions import (
     COMPREHENSIONS,
     FUNCTIONS,

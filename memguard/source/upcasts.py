@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from memguard.facts import Place
+from memguard.records.facts import Place
 from memguard.source.expressions import called_name, mentions, method_base, names_in
 from memguard.source.model import SourceModel
 from memguard.source.scopes import Call, Scope

@@ -8,8 +8,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Protocol, final
 
-from memguard.recording import lies_there
-from memguard.recording_format import FOLDER
+from memguard.recording.format import FOLDER
+from memguard.recording.reader import lies_there
 
 _PRUNED = frozenset({"checkpoints", "wandb", "__pycache__", "node_modules", "site-packages"})
 

@@ -15,7 +15,7 @@ from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
 from memguard.errors import MemGuardError
-from memguard.recorded_lines import plain
+from memguard.recording.json_lines import plain
 from memguard.report.html_details import chart_head
 from memguard.report.html_index import RowIndex
 from memguard.report.html_ranks import explain_worst, over_ranks

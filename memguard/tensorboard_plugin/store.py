@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from memguard.errors import RecordingError
-from memguard.recording_format import place_of
+from memguard.recording.format import place_of
 from memguard.report.html_details import details, summary
 from memguard.report.html_index import RowIndex
 from memguard.report.html_lines import LineIndex

@@ -8,16 +8,16 @@ import tempfile
 from types import TracebackType
 from typing import final
 
-from memguard.findings import Finding, Severity
 from memguard.integrations.guarded_device import max_memory_allocated, max_memory_reserved
 from memguard.integrations.script import GuardedProgram
 from memguard.options import Options
-from memguard.places import place_text
+from memguard.records.findings import Finding, Severity
+from memguard.records.stats import Stage
+from memguard.records.summary import Peak, StageSummary, Summary, peak_height
 from memguard.report.baseline import BaselineFile
 from memguard.report.text import describe_peak
-from memguard.stats import Stage
-from memguard.summary import Peak, StageSummary, Summary, peak_height
-from memguard.units import MIB, format_bytes, parse_bytes
+from memguard.text.places import place_text
+from memguard.text.units import MIB, format_bytes, parse_bytes
 
 LARGER, SEGMENTS_BYTES = 2, 64 * MIB
 """Where no device is given, a virtual one is so many times the budget, and room for the allocator's segments of 20 MiB:

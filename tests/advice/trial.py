@@ -17,7 +17,7 @@ import torch
 
 from memguard.backends.virtual import VirtualBackend
 from memguard.integrations.script import run_script
-from memguard.units import parse_bytes
+from memguard.text.units import parse_bytes
 from tests.advice.changes import NO_CHANGE, applied
 
 HERE = Path(__file__).parent

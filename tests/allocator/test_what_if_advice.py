@@ -12,7 +12,7 @@ from memguard.allocator.snapshot import Snapshot
 from memguard.allocator.snapshot_reader import read_snapshot
 from memguard.cli import main
 from memguard.report.snapshot_text import render_replay, render_what_if
-from memguard.units import GIB, MIB
+from memguard.text.units import GIB, MIB
 from tests.allocator.recorded import committed
 
 REPORTED = Path(__file__).parents[3] / "shared" / "reports" / "snapshots"

@@ -6,7 +6,7 @@ import torch
 from memguard.backends import accelerator
 from memguard.backends.accelerator import MpsBackend, XpuBackend
 from memguard.backends.peaks import PeakLedger
-from memguard.stats import MemoryStats
+from memguard.records.stats import MemoryStats
 from tests.backends.fake_allocator import FakeTorchC
 
 MIB = 2**20

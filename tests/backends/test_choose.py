@@ -5,7 +5,7 @@ from memguard.backends.auto import AutoBackend
 from memguard.backends.choose import choose_backend
 from memguard.backends.host import HostBackend
 from memguard.backends.interface import Backend
-from memguard.stats import MemoryStats, SlowStats
+from memguard.records.stats import MemoryStats, SlowStats
 
 
 class FakeBackend(Backend):

@@ -9,7 +9,7 @@ import pytest
 from memguard.backends.cgroup import HostLimit, host_limit
 from memguard.backends.children import ChildrenMemory
 from memguard.backends.host import HostBackend, HostMemory
-from memguard.stats import MemoryStats
+from memguard.records.stats import MemoryStats
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's proc file system")
 

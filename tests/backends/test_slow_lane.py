@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from memguard.backends.slow_lane import SlowLane
-from memguard.stats import SlowStats
+from memguard.records.stats import SlowStats
 
 
 class Gate:

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 from memguard.backends.virtual import VirtualBackend
-from memguard.units import MIB
+from memguard.text.units import MIB
 from tests.backends.virtual_gpu import virtual_gpu
 
 

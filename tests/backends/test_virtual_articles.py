@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from memguard.units import MIB
+from memguard.text.units import MIB
 from tests.backends.virtual_gpu import virtual_gpu
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from memguard.backends.virtual import VirtualBackend
-from memguard.units import MIB
+from memguard.text.units import MIB
 
 
 class Gauge:

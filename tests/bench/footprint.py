@@ -12,7 +12,7 @@ from lightning.pytorch.callbacks import DeviceStatsMonitor
 from torch import nn
 
 import memguard
-from memguard.recording_format import HEADER_BYTES
+from memguard.recording.format import HEADER_BYTES
 from tests.bench import lightning_loop
 from tests.bench.rows import Row
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from memguard.backends.choose import choose_backend
-from memguard.detectors import make_detectors
 from memguard.recorder import Recorder
-from memguard.stats import Run, Stage
+from memguard.records.stats import Run, Stage
+from memguard.rules import make_rules
 from tests.bench.rows import Row
 
 BATCHES = 4000
@@ -31,7 +31,7 @@ def measure() -> list[Row]:
 def _microseconds() -> float:
     with tempfile.TemporaryDirectory() as folder:
         run = Run(device="cuda:0", device_total_bytes=None)
-        recorder = Recorder(choose_backend("cuda:0"), run, logdir=Path(folder), detectors=make_detectors())
+        recorder = Recorder(choose_backend("cuda:0"), run, logdir=Path(folder), detectors=make_rules())
         recorder.open({"lane": 1})
         recorder.stage_start(Stage.TRAIN)
         began = time.thread_time()

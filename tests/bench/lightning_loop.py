@@ -106,7 +106,7 @@ def _seconds(name: str, callbacks: Callable[[], list[Callback]], pace: int, gpu:
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         if "all probes" in name:
-            patch.setattr("memguard.probes.pace.FIRST_BATCHES", NEVER)
+            patch.setattr("memguard.evidence.sampling_budget.FIRST_BATCHES", NEVER)
         fit([clock, *callbacks()], batches=WARM_UP + BATCHES, pace=pace, gpu=gpu, folder=folder)
     return clock.seconds
 

@@ -73,7 +73,7 @@ def measure(*, quick: bool = False) -> list[Row]:
     for name, warm_up, every, aim in variants:
         with pytest.MonkeyPatch.context() as patch:
             if every:
-                patch.setattr("memguard.probes.pace.FIRST_BATCHES", 1 << 60)
+                patch.setattr("memguard.evidence.sampling_budget.FIRST_BATCHES", 1 << 60)
             cost = _in_turns(_watched, warm_up, spans)
         rows.append(Row(f"a step of 30 ms, {name}: the median batch", cost.median, "us/batch"))
         rows.append(Row(f"a step of 30 ms, {name}", cost.mean, "us/batch"))

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 import memguard
-from memguard.recording_format import HEADER_BYTES
+from memguard.recording.format import HEADER_BYTES
 from tests.bench.rows import Row
 
 BATCHES, SETTLED, STRETCH = 1_000_000, 20_000, 50_000

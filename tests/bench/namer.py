@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from memguard.autograd.reach import Reach
-from memguard.probes.naming.holders import find_holders
+from memguard.evidence.naming.holders import find_holders
 from tests.bench.rows import Row
 
 KEY = "tests.bench.namer"

@@ -111,7 +111,7 @@ def _guarding(variant: str, model: nn.Module, optimizer: torch.optim.Optimizer) 
         if variant == "disabled":
             patch.setenv("MEMGUARD_DISABLE", "1")
         elif variant == "all":
-            patch.setattr("memguard.probes.pace.FIRST_BATCHES", 1 << 60)
+            patch.setattr("memguard.evidence.sampling_budget.FIRST_BATCHES", 1 << 60)
         with memguard.watch(model, optimizer, logdir=folder, quiet=True) as guard:
             if variant == "none":
                 guard.session.probes.remove()

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 import memguard
-from memguard.probes.pace import FIRST_BATCHES
+from memguard.evidence.sampling_budget import FIRST_BATCHES
 from tests.bench.rows import Row
 
 BATCHES, RUNS = 256, 5
@@ -88,7 +88,7 @@ def _run(train: Train, device: str, *, every: bool) -> list[float]:
     costs = []
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         if every:
-            patch.setattr("memguard.probes.pace.FIRST_BATCHES", 1 << 60)
+            patch.setattr("memguard.evidence.sampling_budget.FIRST_BATCHES", 1 << 60)
         with memguard.watch(model, logdir=folder, quiet=True) as guard:
             probes, before = guard.session.probes, 0.0
             for _ in range(BATCHES):

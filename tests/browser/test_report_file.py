@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import memguard
-from memguard.recording import Recording, find_recordings
+from memguard.recording.reader import Recording, find_recordings
 from memguard.report.html import write_html
-from memguard.units import format_bytes
+from memguard.text.units import format_bytes
 from tests.browser.chromium import Visit, ink, needs_chromium
 
 pytestmark = [pytest.mark.browser, needs_chromium]

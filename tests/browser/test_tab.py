@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from memguard.recording import Recording, find_recordings
-from memguard.recording_writer import RecordingWriter
-from memguard.stats import BatchRecord, Stage
-from memguard.units import GIB, MIB, format_bytes
+from memguard.recording.reader import Recording, find_recordings
+from memguard.recording.writer import RecordingWriter
+from memguard.records.stats import BatchRecord, Stage
+from memguard.text.units import GIB, MIB, format_bytes
 from tests.browser.chromium import Visit, ink, needs_chromium
 from tests.tensorboard_plugin.make_logdir import SCRIPT, leak_finding, session
 from tests.tensorboard_plugin.serving import serve

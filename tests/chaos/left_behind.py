@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 import memguard
-from memguard.hidden_hooks import HookDict
-from memguard.module_parts import named_parameters_of, named_parts_of
+from memguard.torch_objects.hidden_hooks import HookDict
+from memguard.torch_objects.module_parts import named_parameters_of, named_parts_of
 
 OURS = str(Path(memguard.__file__).parent)
 

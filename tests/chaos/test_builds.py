@@ -29,7 +29,7 @@ builtins.__import__ = imported
 warnings.simplefilter("ignore")
 from tests.chaos.training import train, unguarded
 import memguard
-from memguard.findings import Severity
+from memguard.records.findings import Severity
 
 truth = train(unguarded)
 guards = []

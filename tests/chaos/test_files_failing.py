@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import memguard
-from memguard.recording import Recording, find_recordings
+from memguard.recording.reader import Recording, find_recordings
 from tests.chaos.training import Truth, assert_same, first_lines, train, unguarded, watched
 
 # TensorBoard's writer thread dies with a traceback of its own.

@@ -148,7 +148,7 @@ def test_the_first_finding_draws_no_random_number(monkeypatch: pytest.MonkeyPatc
     import io
     import random
 
-    from memguard.findings import Finding, Severity
+    from memguard.records.findings import Finding, Severity
     from memguard.sinks.console import print_finding
 
     for name in [name for name in sys.modules if name.partition(".")[0] == "rich"]:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import memguard
 from memguard.backends.virtual import VirtualBackend
-from memguard.units import GIB
+from memguard.text.units import GIB
 
 
 def ends(guarded: bool, logdir: Path, count: int = 500) -> list[int]:

@@ -11,28 +11,28 @@ import pytest
 
 from memguard.backends.host import HostMemory
 from memguard.backends.slow_lane import SlowLane
-from memguard.detectors import DETECTORS
+from memguard.evidence import PROBES
+from memguard.evidence.dispatcher import ProbeDispatcher
 from memguard.guards.empty_cache import CacheGuard
 from memguard.guards.no_grad import NoGradGuard
-from memguard.integrations.account import Account
 from memguard.integrations.guard import Guard
-from memguard.integrations.loop.express import Express
+from memguard.integrations.loop.fast_path import FastPath
 from memguard.integrations.loop.inference import BatchInference
 from memguard.integrations.loop.plain_loop import PlainLoop
+from memguard.integrations.never_raises import shielded
 from memguard.integrations.oom.last_exits import LastExits
 from memguard.integrations.oom.watch import OomWatch
+from memguard.integrations.overhead import Overhead
 from memguard.integrations.progress import BatchLine
 from memguard.integrations.session import Session
-from memguard.integrations.shield import shielded
 from memguard.integrations.validation import ValidationGuard
-from memguard.marks import RecordMaker
-from memguard.probes import PROBES
-from memguard.probes.panel import Probes
 from memguard.recorder import Recorder
-from memguard.recording_writer import RecordingWriter
+from memguard.recording.writer import RecordingWriter
+from memguard.records.batch_ends import RecordMaker
+from memguard.records.summary import Summary
+from memguard.rules import ALL_RULES
 from memguard.sinks.console import ConsoleSink
 from memguard.sinks.tensorboard import TensorBoardSink
-from memguard.summary import Summary
 from tests.chaos.training import Truth, assert_same, first_lines, train, unguarded, watched
 
 PARTS = (
@@ -40,19 +40,19 @@ PARTS = (
         Guard,
         PlainLoop,
         BatchInference,
-        Express,
+        FastPath,
         Session,
-        Account,
+        Overhead,
         Recorder,
         RecordMaker,
         RecordingWriter,
         Summary,
-        Probes,
+        ProbeDispatcher,
     ),
     *(ValidationGuard, NoGradGuard, CacheGuard, OomWatch, LastExits),
     *(ConsoleSink, TensorBoardSink, SlowLane, HostMemory, BatchLine),
     *PROBES,
-    *DETECTORS,
+    *ALL_RULES,
 )
 # What the user calls by name may tell of a failure; what the loop calls may not.
 BY_NAME = {"add", "drop", "close", "batches", "summary", "result", "hook_failed", "part_failed", "_open"}
@@ -86,7 +86,7 @@ def methods(*kinds: type) -> Iterator[Any]:
             if not inspect.isfunction(value) or name.startswith("__") or name in ELSEWHERE:
                 continue
             if kind not in (Guard, PlainLoop) or name not in BY_NAME:
-                inner = name.startswith("_") and kind in (*PROBES, *DETECTORS)
+                inner = name.startswith("_") and kind in (*PROBES, *ALL_RULES)
                 marks = [pytest.mark.slow] if inner else []
                 yield pytest.param(kind, name, id=f"{kind.__name__}.{name}", marks=marks)
 

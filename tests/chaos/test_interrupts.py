@@ -17,7 +17,7 @@ import torch
 
 import memguard
 from memguard.recorder import LARGEST_BLOCK
-from memguard.recording import Recording, find_recordings
+from memguard.recording.reader import Recording, find_recordings
 from tests.chaos.training import Numbers, assert_same, train, unguarded, watched
 
 OURS = str(Path(memguard.__file__).parent)

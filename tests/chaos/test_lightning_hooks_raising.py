@@ -13,9 +13,9 @@ import torch
 import memguard
 from memguard.integrations.lightning import MemGuardMixin
 from memguard.integrations.loop.hooks import OpenForwards
+from memguard.integrations.never_raises import shielded
 from memguard.integrations.progress import ProgressText
 from memguard.integrations.session import Session
-from memguard.integrations.shield import shielded
 from memguard.integrations.trainers.module_hooks import ModuleHooks
 from tests.chaos.test_hooks_raising import BY_NAME, DEFENCE, TAKES_AWAY, ChaosError, methods
 from tests.chaos.training import Truth, assert_same, first_lines, random_state, weights

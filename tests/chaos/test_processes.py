@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import memguard
-from memguard.recording import Recording, find_recordings
+from memguard.recording.reader import Recording, find_recordings
 from tests.chaos.training import Numbers, assert_same, batches, first_lines, net, seed, unguarded, watched, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from memguard.cli import main
-from memguard.findings import Severity
-from memguard.recording_writer import RecordingWriter
-from memguard.stats import BatchRecord, Stage
-from memguard.units import GIB, MIB
+from memguard.recording.writer import RecordingWriter
+from memguard.records.findings import Severity
+from memguard.records.stats import BatchRecord, Stage
+from memguard.text.units import GIB, MIB
 from tests.fakes import finding
 
 

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from memguard.cli import main
-from memguard.detectors import DETECTORS
-from memguard.detectors.explain import explanations
+from memguard.rules import ALL_RULES
+from memguard.rules.explain import explanations
 
 
 def test_memguards_own_acts_stand_among_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
@@ -13,7 +13,7 @@ def test_memguards_own_acts_stand_among_the_rules(capsys: pytest.CaptureFixture[
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert main(["rules", "--json"]) == 0
     as_json = [rule["code"] for rule in json.loads(capsys.readouterr().out)]
-    assert listed == as_json == [each.code for each in explanations(DETECTORS)]
+    assert listed == as_json == [each.code for each in explanations(ALL_RULES)]
     assert {"MG001", "MG002", "MG101"} <= set(listed)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memguard.recording import Recording, find_recordings
+from memguard.recording.reader import Recording, find_recordings
 
 PLAIN = """
 import sys, torch

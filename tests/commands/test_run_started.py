@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memguard.integrations.started import Guarded, StartedProcesses
+from memguard.integrations.child_processes import Guarded, StartedProcesses
 from tests.commands.test_run import python, run
 
 RANKS = """
@@ -182,7 +182,7 @@ def test_a_forked_child_that_ends_leaves_the_folder_to_its_parent() -> None:
         started.install()
         multiprocessing.Process(target=_work).start()
         with pytest.MonkeyPatch.context() as child:
-            child.setattr("memguard.integrations.started.os.getpid", lambda: -1)
+            child.setattr("memguard.integrations.child_processes.os.getpid", lambda: -1)
             assert started.remove() == []
     assert Path(targets[0].folder).is_dir()
     shutil.rmtree(targets[0].folder)

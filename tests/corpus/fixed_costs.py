@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from memguard.probes.pace import Pace
+from memguard.evidence.sampling_budget import SamplingBudget
 from memguard.recorder import Recorder
 
 LOOK_SECONDS = 0.002
@@ -23,7 +23,12 @@ def fixed_costs(times: float = 1.0) -> Iterator[None]:
     Args:
         times: Looks cost so many times what they do: a fast loop on a slow machine, looked at rarely.
     """
-    original = [(Recorder, "__init__"), (Pace, "__init__"), (Pace, "spend"), (Pace, "looked")]
+    original = [
+        (Recorder, "__init__"),
+        (SamplingBudget, "__init__"),
+        (SamplingBudget, "spend"),
+        (SamplingBudget, "looked"),
+    ]
     made, paced, spend, looked = (getattr(kind, name) for kind, name in original)
     now = _BEGIN
 
@@ -32,7 +37,7 @@ def fixed_costs(times: float = 1.0) -> Iterator[None]:
         now += BATCH_SECONDS  # it is read once as a batch ends
         return now
 
-    def charged(pace: Pace) -> None:
+    def charged(pace: SamplingBudget) -> None:
         spend(pace, LOOK_SECONDS * times)
         looked(pace)
 

@@ -10,7 +10,7 @@ import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from memguard.units import parse_bytes
+from memguard.text.units import parse_bytes
 from tests.corpus.runner import Outcome, run, virtual_of
 
 SECONDS = 300

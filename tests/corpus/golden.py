@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from memguard.findings import Finding
+from memguard.records.findings import Finding
 from tests.corpus.runner import FOLDER, Outcome
 
 FILE = FOLDER / "golden.tsv"

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from memguard.findings import Finding, Severity
+from memguard.records.findings import Finding, Severity
 from memguard.integrations.script import run_script
-from memguard.recording import Recording
-from memguard.summary import Summary
+from memguard.recording.reader import Recording
+from memguard.records.summary import Summary
 from tests.corpus.fixed_costs import fixed_costs
 
 FOLDER = Path(__file__).parent

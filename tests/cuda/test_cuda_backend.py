@@ -11,7 +11,7 @@ import torch
 from memguard.backends.auto import AutoBackend
 from memguard.backends.choose import choose_backend
 from memguard.backends.cuda import CudaBackend
-from memguard.stats import MemoryStats
+from memguard.records.stats import MemoryStats
 
 pytestmark = pytest.mark.cuda
 
@@ -51,7 +51,7 @@ def test_nothing_touches_cuda_before_the_user_does():
         """
         import torch
         from memguard.backends.choose import choose_backend
-        from memguard.stats import MemoryStats
+        from memguard.records.stats import MemoryStats
 
         made = [choose_backend(device, peaks="shared") for device in ("auto", "cuda", "cuda:0")]
         for backend in made:
@@ -78,7 +78,7 @@ def test_a_forked_child_hears_nothing():
         """
         import os, torch
         from memguard.backends.cuda import CudaBackend
-        from memguard.stats import MemoryStats
+        from memguard.records.stats import MemoryStats
 
         torch.cuda.init()
         backend = CudaBackend()

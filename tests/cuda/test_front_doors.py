@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 import memguard
-from memguard.stats import Stage
+from memguard.records.stats import Stage
 
 pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("ignore")]
 

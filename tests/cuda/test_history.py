@@ -15,9 +15,9 @@ from torch import nn
 
 import memguard
 from memguard.backends.cuda_history import CudaHistory
-from memguard.facts import Fact, SurvivingAllocations
-from memguard.probes.peaks.history import HistoryProbe
-from memguard.units import MIB
+from memguard.evidence.peaks.history import HistoryProbe
+from memguard.records.facts import Fact, SurvivingAllocations
+from memguard.text.units import MIB
 
 pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("ignore")]
 

@@ -21,7 +21,7 @@ def test_nothing_is_kept_alive_by_looking_closely_at_every_batch(
     expected = Training("cuda").run(torch.cuda.memory_allocated)
     fresh()
     training = Training("cuda")
-    monkeypatch.setattr("memguard.probes.pace.FIRST_BATCHES", 1 << 60)
+    monkeypatch.setattr("memguard.evidence.sampling_budget.FIRST_BATCHES", 1 << 60)
     models = [training.student, training.teacher]
     with memguard.watch(models, validation="warn", logdir=tmp_path, quiet=True) as guard:
         found = training.run(torch.cuda.memory_allocated, lambda: guard.session.probes.active)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from memguard.findings import Severity
+from memguard.records.findings import Severity
 from tests.corpus.runner import FOLDER, marks_of, run_alone
 
 PROGRAMS = sorted((FOLDER / "cuda").glob("*.py"))

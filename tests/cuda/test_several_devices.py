@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 import memguard
-from memguard.recording import Recording, find_recordings
+from memguard.recording.reader import Recording, find_recordings
 from memguard.report.rank_text import rank_lines
 from memguard.report.runs import load_run
 from memguard.report.text import render
-from memguard.units import MIB
+from memguard.text.units import MIB
 
 pytestmark = [
     pytest.mark.cuda,

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional
 
 import memguard
-from memguard.findings import Finding
 from memguard.integrations.guard import Guard
+from memguard.records.findings import Finding
 from tests.gpu.card import line_of
 from tests.gpu.models import images, resnet
 

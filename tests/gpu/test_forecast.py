@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from memguard.recording import Recording, find_recordings
+from memguard.recording.reader import Recording, find_recordings
 from tests.gpu.card import IS_REAL
 from tests.gpu.programs import training
 

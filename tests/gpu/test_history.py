@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from memguard.facts import SurvivingAllocations
+from memguard.records.facts import SurvivingAllocations
 from tests.cuda import test_history as on_cuda
 from tests.cuda.test_history import BATCHES, grow, hearing, here, is_on
 

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 import memguard
-from memguard.stats import Stage
+from memguard.records.stats import Stage
 from tests.gpu.models import images, resnet
 
 SIZES = [16, 16, 48, 8, 8, 32, 64, 24, 16, 40, 8, 56]

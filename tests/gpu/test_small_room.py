@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import memguard
-from memguard.findings import Finding, Severity
 from memguard.integrations.guard import Guard
+from memguard.records.findings import Finding, Severity
 from tests.gpu.card import block, line_of, total_bytes
 
 SHARE = 0.05

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from memguard.guards.empty_cache import CacheGuard
-from memguard.stats import BatchRecord, MemoryStats, Run, SlowStats, Stage
-from memguard.units import GIB
+from memguard.records.stats import BatchRecord, MemoryStats, Run, SlowStats, Stage
+from memguard.text.units import GIB
 from tests.fakes import MIB, ScriptedBackend
 
 

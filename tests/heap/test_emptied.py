@@ -6,8 +6,8 @@ from typing import NoReturn
 
 import torch
 
+from memguard.evidence.oom.census import Census, collect
 from memguard.heap.collector import roots_by_collector
-from memguard.probes.oom.census import Census, collect
 
 
 def _refuse(tensor: torch.Tensor) -> NoReturn:

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 import memguard
-from memguard import storages
 from memguard.autograd import graph
 from memguard.errors import MemGuardError
+from memguard.torch_objects import storages
 
 
 class Vast(nn.Module):

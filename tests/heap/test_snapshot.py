@@ -10,7 +10,7 @@ import torch
 
 from memguard.autograd.graph import graph_of, held_bytes, iter_nodes
 from memguard.heap.snapshot import HeapSnapshot
-from memguard.storages import storage_key
+from memguard.torch_objects.storages import storage_key
 
 
 def below(root: object) -> HeapSnapshot:

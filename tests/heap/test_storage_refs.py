@@ -5,8 +5,8 @@ import weakref
 import pytest
 import torch
 
-from memguard import storages
-from memguard.storages import StorageRef
+from memguard.torch_objects import storages
+from memguard.torch_objects.storages import StorageRef
 
 
 @pytest.mark.parametrize("kind", [StorageRef, storages._ObjectRef])

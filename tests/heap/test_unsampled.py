@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import torch
 
+from memguard.evidence.naming.holders import find_holders
 from memguard.heap.snapshot import HeapSnapshot, unsampled_tensors
-from memguard.probes.naming.holders import find_holders
 
 
 def test_what_a_sample_left_out_is_read() -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
+from memguard.evidence.naming.names import innermost, text_of
 from memguard.heap.children import Via
 from memguard.heap.walk import Link, Walk
-from memguard.probes.naming.names import innermost, text_of
 
 
 class Leaf(torch.Tensor):

@@ -7,18 +7,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from memguard.detectors.device_share import RankImbalance
-from memguard.facts import RankPeaks
-from memguard.findings import Severity
-from memguard.integrations.closing import closing_text
+from memguard.integrations.last_word import closing_text
 from memguard.launch import read_launch
-from memguard.recording import Recording
+from memguard.recording.reader import Recording
+from memguard.records.facts import RankPeaks
+from memguard.records.findings import Severity
+from memguard.records.stats import Run
+from memguard.records.summary import Summary
 from memguard.report import rank_text, runs
 from memguard.report.runs import load_run
 from memguard.report.summaries import summarize
-from memguard.stats import Run
-from memguard.summary import Summary
-from memguard.units import GIB
+from memguard.rules.device_share import RankImbalance
+from memguard.text.units import GIB
 from tests.report.many_ranks import make_many
 
 

@@ -11,9 +11,9 @@ from memguard.integrations import devices
 from memguard.integrations.devices import LOOKS, FurtherDevices, indices_of
 from memguard.options import Options
 from memguard.recorder import Recorder
-from memguard.recording import Recording, find_recordings
-from memguard.recording_format import place_of
-from memguard.stats import Run, Stage
+from memguard.recording.format import place_of
+from memguard.recording.reader import Recording, find_recordings
+from memguard.records.stats import Run, Stage
 from tests.fakes import ScriptedBackend
 
 
@@ -96,16 +96,16 @@ def test_a_part_that_moves_later_is_found_later(session: Any) -> None:
 
 def test_a_rule_names_the_device_in_what_it_finds(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the rules find on a further device stands in the session's own findings, under that device's name."""
-    from memguard.detectors.interface import Detector
+    from memguard.rules.interface import Rule
     from tests.fakes import claim
 
-    class Always(Detector):
+    class Always(Rule):
         code, name = "MG401", "fragmentation"
 
         def observe(self, record: Any, run: Run) -> Any:
             return [claim(code="MG401", message="reserved far above active.", holder=None)]
 
-    monkeypatch.setattr(devices, "make_detectors", lambda **given: [Always()])
+    monkeypatch.setattr(devices, "make_rules", lambda **given: [Always()])
     further = FurtherDevices(session)
     further.open({"options": {}})
     further.find(cast(Any, [Spread("cuda:1")]))

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from memguard.recording import Recording, find_recordings
+from memguard.recording.reader import Recording, find_recordings
 
 PROGRAM = Path(__file__).with_name("distributed_program.py")
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 import memguard
-from memguard.recording import Recording, find_recordings
+from memguard.recording.reader import Recording, find_recordings
 from tests.forecast.test_lightning import Autoencoder
 
 pytestmark = pytest.mark.filterwarnings("ignore")

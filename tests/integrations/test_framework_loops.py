@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import memguard
-from memguard.stats import Stage
+from memguard.records.stats import Stage
 from tests.hooks import hooks_on
 from tests.integrations.framework_loops import accelerate_loop, fabric_loop, unguarded
 
@@ -116,7 +116,7 @@ def test_wrap_before_the_framework_and_unwrap_after_it(loop: Loop, tmp_path: Pat
 
 def test_optimizer_states_are_counted_once(loop: Loop, tmp_path: Path) -> None:
     """The framework's optimizer and the one inside it share them."""
-    from memguard.probes.owners import count_owners
+    from memguard.evidence.owners import count_owners
 
     counted = []
     for inner in (False, True):

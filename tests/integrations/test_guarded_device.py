@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import memguard
-from memguard.recording import Recording, find_recordings
+from memguard.recording.reader import Recording, find_recordings
 from tests.hooks import hooks_on
 
 

@@ -25,7 +25,7 @@ from memguard.integrations.trainers import huggingface_batches
 from memguard.integrations.trainers.huggingface_batches import TrainerBatches
 from memguard.integrations.trainers.huggingface_stack import Host
 from memguard.integrations.trainers.trackers import Scalars
-from memguard.recording import Recording, find_recordings
+from memguard.recording.reader import Recording, find_recordings
 from tests.hooks import hooks_on
 from tests.integrations.huggingface_trainers import Classifier, Numbers, guard, trainer
 

@@ -10,7 +10,7 @@ from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.loggers import CSVLogger
 
 import memguard
-from memguard.recording import Recording, find_recordings
+from memguard.recording.reader import Recording, find_recordings
 
 SUITE = Path(__file__).with_name("lightning_suite.py")
 

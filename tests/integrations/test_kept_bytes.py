@@ -17,7 +17,7 @@ def test_nothing_is_kept_alive_by_looking_closely_at_every_batch(
     with virtual_gpu() as gpu:
         expected = training.run(lambda: gpu.nbytes)
     training = Training("cpu")
-    monkeypatch.setattr("memguard.probes.pace.FIRST_BATCHES", 1 << 60)
+    monkeypatch.setattr("memguard.evidence.sampling_budget.FIRST_BATCHES", 1 << 60)
     models = [training.student, training.teacher]
     with memguard.watch(models, device="virtual:1GiB", validation="warn", logdir=tmp_path, quiet=True) as guard:
         found = training.run(lambda: memguard.memory_allocated() or 0, lambda: guard.session.probes.active)

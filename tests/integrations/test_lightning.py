@@ -17,8 +17,8 @@ import torch
 
 import memguard
 from memguard.integrations.session import open_sessions
-from memguard.recording import Recording, find_recordings
-from memguard.stats import Stage
+from memguard.recording.reader import Recording, find_recordings
+from memguard.records.stats import Stage
 from tests.hooks import hooks_inside, hooks_on
 from tests.integrations.lightning_modules import classifier, loader, manual_gan
 

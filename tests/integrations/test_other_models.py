@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import memguard
-from memguard.stats import Stage
+from memguard.records.stats import Stage
 from tests.hooks import hooks_everywhere, hooks_on
 
 pytestmark = pytest.mark.usefixtures("nothing_compiled")

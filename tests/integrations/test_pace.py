@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import memguard
-from memguard.probes.pace import INTERVAL, MAX_INTERVAL, Pace
+from memguard.evidence.sampling_budget import INTERVAL, MAX_INTERVAL, SamplingBudget
 
 
 def train(model: nn.Module, batches: int) -> None:
@@ -25,7 +25,7 @@ def test_probes_and_recorder_share_one_account(tmp_path: Path) -> None:
     """The summary's seconds hold both, and what the recorder takes is paid from the probes' purse."""
     model = nn.Linear(4, 1)
     with memguard.watch(model, logdir=tmp_path, quiet=True, device="cpu") as guard:
-        guard.session.probes.pace = pace = Pace(clock=lambda: 0.0)  # a purse that does not fill
+        guard.session.probes.pace = pace = SamplingBudget(clock=lambda: 0.0)  # a purse that does not fill
         paid: list[float] = []
         pace.spend = paid.append  # type: ignore[method-assign]
         train(model, 40)
@@ -52,7 +52,7 @@ def test_a_wider_interval_is_told_in_the_summary(tmp_path: Path) -> None:
     """With an empty purse looks become rarer, every batch keeps its record, and the summary says so."""
     model = nn.Linear(4, 1)
     with memguard.watch(model, logdir=tmp_path, quiet=True, device="cpu") as guard:
-        guard.session.probes.pace = pace = Pace(clock=lambda: 0.0)
+        guard.session.probes.pace = pace = SamplingBudget(clock=lambda: 0.0)
         pace.spend(1e9)
         train(model, 200)
         assert len(guard.records) >= 200
@@ -65,7 +65,7 @@ def test_nothing_is_told_of_a_run_that_kept_to_its_share(tmp_path: Path) -> None
     model = nn.Linear(4, 1)
     batches = iter(range(1 << 30))
     with memguard.watch(model, logdir=tmp_path, quiet=True, device="cpu") as guard:
-        guard.session.probes.pace = pace = Pace(clock=lambda: 0.1 * next(batches))
+        guard.session.probes.pace = pace = SamplingBudget(clock=lambda: 0.1 * next(batches))
         spend = pace.spend
         pace.spend = lambda seconds: spend(1e-5)  # type: ignore[method-assign]
         train(model, 100)

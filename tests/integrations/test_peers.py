@@ -15,8 +15,8 @@ import memguard
 from memguard.integrations.peer_watch import IDLE_SECONDS, PeerWatch
 from memguard.integrations.peers import Peers
 from memguard.launch import Launch
-from memguard.recording import Recording, find_recordings
-from memguard.recording_writer import RecordingWriter
+from memguard.recording.reader import Recording, find_recordings
+from memguard.recording.writer import RecordingWriter
 from tests.integrations.programs import net
 
 

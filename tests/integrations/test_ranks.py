@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from memguard.recording import Recording, find_recordings
+from memguard.recording.reader import Recording, find_recordings
 from memguard.report.rank_text import rank_lines
 from memguard.report.runs import load_run
 from tests.tensorboard_plugin.serving import Server

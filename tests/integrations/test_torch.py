@@ -13,12 +13,12 @@ from torch.nn import functional
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import memguard
-from memguard.findings import Severity
 from memguard.integrations.session import open_sessions
-from memguard.recording import Recording, find_recordings
+from memguard.recording.reader import Recording, find_recordings
+from memguard.records.findings import Severity
+from memguard.records.stats import Stage
 from memguard.report.runs import load_run
 from memguard.report.text import render
-from memguard.stats import Stage
 from tests.hooks import hooks_inside
 from tests.integrations.programs import batches, net
 

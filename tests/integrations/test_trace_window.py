@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from memguard.integrations.trace_window import BATCHES, REST, TraceWindow
-from memguard.stats import BatchRecord, Stage
+from memguard.records.stats import BatchRecord, Stage
 
 GIB = 1 << 30
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from memguard.facts import Place
 from memguard.postmortem import Cause, PostMortem, Scene, conclude
-from memguard.postmortem.scene import Hoard, Objects, OptimizerUse, Replayed, Request
+from memguard.postmortem.scene import KeptTensors, Objects, OptimizerUse, Replayed, Request
+from memguard.records.facts import Place
+from memguard.records.stats import BatchRecord, Stage
 from memguard.report.postmortem_text import render_markdown, render_short
-from memguard.stats import BatchRecord, Stage
 
 GIB = 1 << 30
 FULL = Request(
@@ -190,7 +190,7 @@ def young(batches: int, **hoard: object) -> PostMortem:
     objects = replace(
         BUSY,
         owners={"activations": 8 * GIB, "outputs": 12 * GIB},
-        hoards=(Hoard(place=Place(holder="acts"), **kept),),  # type: ignore[arg-type]
+        hoards=(KeptTensors(place=Place(holder="acts"), **kept),),  # type: ignore[arg-type]
     )
     return conclude(replace(SCENE, records=records, objects=objects))
 
@@ -272,7 +272,7 @@ def pile(floors: tuple[int, ...] = (2, 2), **hoard: object) -> PostMortem:
     kept = {"tensors": 24, "bytes": 18 * GIB, "graph": False, **hoard}
     objects = Objects(
         owners={"parameters": GIB, "outputs": 18 * GIB},
-        hoards=(Hoard(place=Place(holder="feats"), **kept),),  # type: ignore[arg-type]
+        hoards=(KeptTensors(place=Place(holder="feats"), **kept),),  # type: ignore[arg-type]
     )
     request = replace(FULL, allocated_bytes=19 * GIB, pieces_bytes=3 * GIB)
     return conclude(replace(SCENE, request=request, records=records, objects=objects))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.evidence.loop import sees_saved_tensors
 from tests.postmortem.unseen.trial import CASES, fail, try_out
-from tests.probes.loop import sees_saved_tensors
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -18,7 +18,7 @@ from torch import nn
 
 import memguard
 from memguard.cli import main
-from memguard.recording import Recording, find_recordings
+from memguard.recording.reader import Recording, find_recordings
 from memguard.sinks.interface import Sink
 from tests.postmortem import scenarios
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from memguard.findings import Finding, Severity
-from memguard.recording_format import COLUMNS
-from memguard.recording_writer import RecordingWriter
-from memguard.stats import STAGES, Stage
-from memguard.units import GIB, MIB
+from memguard.recording.format import COLUMNS
+from memguard.recording.writer import RecordingWriter
+from memguard.records.findings import Finding, Severity
+from memguard.records.stats import STAGES, Stage
+from memguard.text.units import GIB, MIB
 
 START = 1_790_000_000.0
 LENGTHS = (128, 192, 256, 384)

@@ -3,11 +3,11 @@
 import pytest
 
 from memguard.errors import MemGuardError
-from memguard.findings import Severity
+from memguard.records.findings import Severity
+from memguard.records.stats import Stage
+from memguard.records.summary import Peak, StageSummary, Summary
 from memguard.report.conditions import Condition
-from memguard.stats import Stage
-from memguard.summary import Peak, StageSummary, Summary
-from memguard.units import GIB, MIB
+from memguard.text.units import GIB, MIB
 from tests.fakes import finding
 
 

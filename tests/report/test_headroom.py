@@ -13,7 +13,7 @@ from memguard.report.html_index import RowIndex
 from memguard.report.html_lines import LineIndex
 from memguard.report.runs import load_run
 from memguard.report.text import render
-from memguard.units import MIB, format_bytes
+from memguard.text.units import MIB, format_bytes
 from tests.report.reading import reader
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from memguard.errors import RecordingError
-from memguard.recording import Recording, find_recordings
-from memguard.recording_writer import RecordingWriter
+from memguard.recording.reader import Recording, find_recordings
+from memguard.recording.writer import RecordingWriter
 from memguard.report.html import write_html
 from tests.report.many_ranks import make_many
 from tests.tensorboard_plugin.make_logdir import make_leak, make_long, make_ranks, session

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from memguard.recording import Recording
-from memguard.recording_format import HEADER_BYTES, RECORD_BYTES
+from memguard.recording.format import HEADER_BYTES, RECORD_BYTES
+from memguard.recording.reader import Recording
 from memguard.report.html_index import RowIndex
 from memguard.report.html_rows import ROW, decimate
-from memguard.units import GIB
+from memguard.text.units import GIB
 from tests.report.reading import reader
 from tests.tensorboard_plugin.make_logdir import make_long, spikes
 

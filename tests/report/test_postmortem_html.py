@@ -5,13 +5,13 @@ from html.parser import HTMLParser
 
 import pytest
 
-from memguard.facts import Place
 from memguard.postmortem import Cause, PostMortem
 from memguard.postmortem.advice import Advice
 from memguard.postmortem.scene import Replayed, Request, TopLine, TopTensor
+from memguard.records.facts import Place
+from memguard.records.stats import Stage
 from memguard.report.postmortem_html import render_html
 from memguard.report.postmortem_text import render_markdown, render_short
-from memguard.stats import Stage
 
 MIB = 1 << 20
 EVIL = "<script>alert(1)</script>"

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from memguard.findings import Finding, Severity
-from memguard.recording_writer import RecordingWriter
+from memguard.recording.writer import RecordingWriter
+from memguard.records.findings import Finding, Severity
+from memguard.records.stats import BatchRecord, Stage
 from memguard.report.rank_text import rank_lines
 from memguard.report.runs import RunOnDisk, load_run
 from memguard.report.text import ranks_text, render
-from memguard.stats import BatchRecord, Stage
-from memguard.units import GIB, MIB
+from memguard.text.units import GIB, MIB
 from tests.report.many_ranks import make_many
 
 START = 1_790_000_000.0

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from memguard.findings import Finding, Severity
+from memguard.records.findings import Finding, Severity
+from memguard.records.stats import Stage
+from memguard.records.summary import StageSummary, Summary
 from memguard.report.text import render
-from memguard.stats import Stage
-from memguard.summary import StageSummary, Summary
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import json
 import random
 from typing import Any
 
-from memguard.recording_format import COLUMNS, HEADER_BYTES, MAGIC
+from memguard.recording.format import COLUMNS, HEADER_BYTES, MAGIC
 
 MARKUP = "</script><img src=x onerror=alert(1)>"
 ESCAPES = "\x1b[2J\x1b]0;owned\x07\x9b31m\x00\r\b\u202e\ud800"

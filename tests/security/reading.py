@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from memguard.errors import MemGuardError
-from memguard.printable import one_line
-from memguard.recording import Recording, find_recordings
-from memguard.recording_format import HEADER_BYTES
+from memguard.recording.format import HEADER_BYTES
+from memguard.recording.reader import Recording, find_recordings
 from memguard.report.compare import compare
 from memguard.report.html import write_html
 from memguard.report.html_details import chart_head
@@ -19,6 +18,7 @@ from memguard.report.runs import load_run
 from memguard.report.starts import page_note, start_lines
 from memguard.report.text import render
 from memguard.tensorboard_plugin.store import Store
+from memguard.text.printable import one_line
 from tests.security.mutations import bend_lines, bend_recording
 from tests.tensorboard_plugin.make_logdir import make_leak
 

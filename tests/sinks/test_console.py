@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from memguard.findings import Severity
+from memguard.records.findings import Severity
 from memguard.sinks.console import ConsoleSink, print_text
 from tests.fakes import finding
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from memguard.findings import Finding, Severity
-from memguard.recording_writer import RecordingWriter
+from memguard.recording.writer import RecordingWriter
+from memguard.records.findings import Finding, Severity
+from memguard.records.stats import BatchRecord, Run, Stage
 from memguard.sinks.interface import Sink
 from memguard.sinks.several_ranks import PATIENCE_SECONDS, OnlyHere
-from memguard.stats import BatchRecord, Run, Stage
 from tests.fakes import finding
 
 

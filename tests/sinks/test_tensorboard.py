@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from memguard.findings import Severity
+from memguard.records.findings import Severity
+from memguard.records.stats import BatchRecord, Run, Stage
 from memguard.sinks.tensorboard import WAITING, TensorBoardSink
-from memguard.stats import BatchRecord, Run, Stage
-from memguard.units import GIB
+from memguard.text.units import GIB
 from tests.fakes import finding
 
 RUN = Run(device="cuda:0")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memguard.facts import Place
+from memguard.records.facts import Place
 from memguard.source.origins import is_on_host, loaded_by
 
 

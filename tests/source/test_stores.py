@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from memguard.detectors.lifetimes import LocalsAlive
-from memguard.facts import LargeLocals, Place
+from memguard.records.facts import LargeLocals, Place
+from memguard.rules.lifetimes import LocalsAlive
 from memguard.source.stores import carries_itself, filled_at, keeper_of, own_keeper, passes_on, spelled
-from tests.detectors.evidence import AT, GIB, judge
+from tests.rules.evidence import AT, GIB, judge
 from tests.source import model_of
 
 

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from memguard.facts import Place, RetainedGraphs, UnusedGraphs
-from memguard.probes.graphs.evaluation import EvaluationProbe
-from memguard.probes.graphs.old_graphs import GraphsProbe
+from memguard.evidence.graphs.evaluation import EvaluationProbe
+from memguard.evidence.graphs.old_graphs import GraphsProbe
+from memguard.records.facts import Place, RetainedGraphs, UnusedGraphs
+from memguard.records.stats import Stage
 from memguard.source.unneeded_graphs import is_made_of_itself, is_unneeded
-from memguard.stats import Stage
-from tests.probes.loop import Loop, sees_saved_tensors
+from tests.evidence.loop import Loop, sees_saved_tensors
 
 SUMMED = {
     "cat, mean, grad": """

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from memguard.facts import Place
+from memguard.records.facts import Place
 from memguard.source.model import SourceModel
 from memguard.source.upcasts import cast_name, find_upcast
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from memguard.findings import Finding, Severity
-from memguard.recording_format import COLUMNS
-from memguard.recording_writer import RecordingWriter
-from memguard.stats import STAGES, BatchRecord, Stage
-from memguard.units import GIB, MIB
+from memguard.recording.format import COLUMNS
+from memguard.recording.writer import RecordingWriter
+from memguard.records.findings import Finding, Severity
+from memguard.records.stats import STAGES, BatchRecord, Stage
+from memguard.text.units import GIB, MIB
 
 SEQUENCES = (256, 384, 512, 768, 1024)
 SCRIPT = "/home/user/project/train.py"

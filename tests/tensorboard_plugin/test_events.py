@@ -11,7 +11,7 @@ from werkzeug.test import Client
 
 from memguard.sinks.tensorboard_events import manifest_event
 from memguard.tensorboard_plugin.plugin import MemoryPlugin
-from memguard.units import GIB
+from memguard.text.units import GIB
 from tests.tensorboard_plugin.serving import serve
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what TensorBoard itself imports

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from werkzeug.test import Client
 
-from memguard.recording import Recording, find_recordings
-from memguard.recording_writer import RecordingWriter
-from memguard.stats import BatchRecord, Stage
-from memguard.units import GIB
+from memguard.recording.reader import Recording, find_recordings
+from memguard.recording.writer import RecordingWriter
+from memguard.records.stats import BatchRecord, Stage
+from memguard.text.units import GIB
 from tests.tensorboard_plugin.make_logdir import main, make_leak, make_snapshot, session
 from tests.tensorboard_plugin.serving import Server
 

@@ -10,7 +10,7 @@ from torch import nn
 from memguard.errors import MemGuardError
 from memguard.report.baseline import BaselineFile
 from memguard.testing import MemoryBudgetExceeded, memory_budget
-from memguard.units import MIB
+from memguard.text.units import MIB
 
 
 def train(batch: int = 64, steps: int = 3) -> list[torch.Tensor]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memguard.recording import Recording
+from memguard.recording.reader import Recording
+from memguard.records.stats import Stage
 from memguard.report.summaries import summarize
 from memguard.report.text import render
-from memguard.stats import Stage
 from tests.corpus.runner import FOLDER, programs, run_alone
 
 EXAMPLES = sorted((FOLDER.parents[1] / "examples").glob("*.py"))

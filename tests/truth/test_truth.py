@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from memguard.findings import Finding
-from memguard.units import format_bytes
+from memguard.records.findings import Finding
+from memguard.text.units import format_bytes
 from tests.corpus.runner import FOLDER, faulty, run_alone
 
 CODES = frozenset(("MG101", "MG301", "MG302", "MG308"))

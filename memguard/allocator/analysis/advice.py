@@ -8,7 +8,7 @@ from typing import Final
 from memguard.allocator.analysis.space import OutOfMemoryEvent, Space
 from memguard.allocator.analysis.steps import Steps
 from memguard.allocator.analysis.trial import EXPANDABLE_CONF, Trial
-from memguard.units import MIB, format_bytes
+from memguard.text.units import MIB, format_bytes
 
 HOW_TO_RECORD: Final = (
     'torch.cuda.memory._record_memory_history(stacks="python") before the part in question and '

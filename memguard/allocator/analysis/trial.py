@@ -7,7 +7,7 @@ from typing import Final, final
 
 from memguard.allocator.snapshot import Snapshot
 from memguard.errors import SnapshotError
-from memguard.units import format_bytes
+from memguard.text.units import format_bytes
 
 EXPANDABLE_CONF: Final = "expandable_segments:True"
 _MOST_EVENTS: Final = 200_000
@@ -44,7 +44,7 @@ class Trial:
 
 def try_expandable(snapshot: Snapshot, device: int) -> Trial | None:
     """What expandable segments would have changed; None where the history is too short, too long or inexact."""
-    from memguard.allocator.replay import replay, what_if  # it imports the lines of this package
+    from memguard.allocator.replay import replay, what_if
 
     events = len(snapshot.trace_of(device))
     if events > _MOST_EVENTS:

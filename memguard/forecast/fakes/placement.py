@@ -14,7 +14,7 @@ from memguard.errors import MemGuardError
 from memguard.forecast.fakes.tensors import inside
 from memguard.forecast.inputs import resized, tensors_of
 from memguard.forecast.tracer import Tracer
-from memguard.module_parts import children_of
+from memguard.torch_objects.module_parts import children_of
 
 
 @final

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from memguard.forecast.kernels.scratch_parts import HALVES, nbytes_of
-from memguard.units import MIB
+from memguard.text.units import MIB
 
 CAPABILITY: Final = (8, 0)
 """From here on the tensor cores take half precision and TF32, which convolutions in fp32 use unless it is forbidden."""

@@ -1,1 +1,1 @@
-"""A loop that nobody describes: where its batches begin and end, told from forwards, backwards and steps."""
+"""Batches of a loop that does not announce them: derived from forwards, backwards and steps."""

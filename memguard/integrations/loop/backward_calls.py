@@ -1,4 +1,4 @@
-"""Backwards of a program without modules: plain tensors with gradients, which no forward hook ever sees."""
+"""Backwards of programs without modules, which no forward hook sees."""
 
 from __future__ import annotations
 

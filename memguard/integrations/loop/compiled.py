@@ -1,4 +1,4 @@
-"""What torch.compile put around a model after it was guarded: inside it the model's own hooks do not run."""
+"""Models that torch.compile wrapped after they were guarded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many forwards a batch has: one that has many more than all before it is no batch like them."""
+"""How many forwards a batch has: one with many more is unlike the others."""
 
 from __future__ import annotations
 

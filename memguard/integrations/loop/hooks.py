@@ -8,9 +8,9 @@ from typing import Any, Protocol, final
 
 from torch import nn
 
+from memguard.evidence.guarded_hook import Hook
 from memguard.heap.frames import read_locals
-from memguard.hidden_hooks import HiddenHook
-from memguard.probes.hook import Hook
+from memguard.torch_objects.hidden_hooks import HiddenHook
 
 
 class ForwardListener(Protocol):

@@ -1,4 +1,4 @@
-"""Where batches begin and end in a loop that does not say so: told from forwards, backwards and optimizer steps.
+"""Derives batch boundaries from forwards, backwards and optimizer steps.
 
 The rules, in words. A forward in training mode opens a training batch. Further forwards belong to it until something
 came between: after a backward, the next forward is another (micro-)batch; so it is after an optimizer step, which
@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, final
 
-from memguard.stats import Stage
+from memguard.records.stats import Stage
 
 
 class BatchListener(Protocol):

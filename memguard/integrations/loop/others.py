@@ -12,14 +12,14 @@ from typing import Any, final
 
 from torch import nn
 
+from memguard.evidence.dispatcher import ProbeDispatcher
+from memguard.evidence.grad_transforms import in_backward
+from memguard.evidence.graphs.first_grad_module import is_compiled
+from memguard.evidence.guarded_hook import Hook
+from memguard.evidence.interface import ProbeContext
 from memguard.heap.weak_keys import WeakIdentityDict
-from memguard.hidden_hooks import HiddenHook
-from memguard.module_parts import parameters_of, parts_of
-from memguard.probes.graphs.stem import is_compiled
-from memguard.probes.hook import Hook
-from memguard.probes.interface import Watch
-from memguard.probes.panel import Probes
-from memguard.probes.transforms import in_backward
+from memguard.torch_objects.hidden_hooks import HiddenHook
+from memguard.torch_objects.module_parts import parameters_of, parts_of
 
 MOST_MODELS = 64
 
@@ -38,8 +38,8 @@ class OtherModels:
 
     def __init__(
         self,
-        watch: Watch,
-        probes: Probes,
+        watch: ProbeContext,
+        probes: ProbeDispatcher,
         is_foreign: Callable[[], bool],
         add: Callable[[nn.Module], None],
         failed: Callable[[Exception], None],

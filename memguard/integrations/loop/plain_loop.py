@@ -17,30 +17,30 @@ from typing import Any, final
 import torch
 from torch import nn
 
+from memguard.evidence.guarded_hook import Hook
+from memguard.evidence.naming.names import user_files
+from memguard.evidence.shapes import describe_shapes
 from memguard.guards.no_grad import graphs_of
 from memguard.heap.collector import instances_of
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import is_user_frame, user_frames
 from memguard.heap.roots import submodules_of
 from memguard.heap.weak_keys import WeakIdentityDict
-from memguard.hidden_hooks import without_number
 from memguard.integrations.loop.backward_calls import BackwardCalls
 from memguard.integrations.loop.compiled import compiled_wrappers
-from memguard.integrations.loop.express import Express
+from memguard.integrations.loop.fast_path import FastPath
+from memguard.integrations.loop.fast_path_hooks import ForwardEnd, ForwardStart
 from memguard.integrations.loop.hooks import OpenForwards, RootHooks, can_be_called
 from memguard.integrations.loop.inference import BatchInference
-from memguard.integrations.loop.inner import InnerHooks, inner_models
-from memguard.integrations.loop.row_hooks import ForwardEnd, ForwardStart
 from memguard.integrations.loop.steps import steps_under_way
+from memguard.integrations.loop.wrapped_models import InnerHooks, inner_models
+from memguard.integrations.never_raises import shielded
 from memguard.integrations.progress import BatchLine
 from memguard.integrations.session import UNOPENED, Session, open_sessions
-from memguard.integrations.shield import shielded
-from memguard.probes.hook import Hook
-from memguard.probes.naming.names import user_files
-from memguard.probes.shapes import describe_shapes
+from memguard.records.stats import Stage
 from memguard.source.trainings import is_evaluation, may_train
-from memguard.stats import Stage
-from memguard.storages import storages_of
+from memguard.torch_objects.hidden_hooks import without_number
+from memguard.torch_objects.storages import storages_of
 
 logger = logging.getLogger("memguard")
 
@@ -77,7 +77,7 @@ class PlainLoop:
         self._inference = BatchInference(self, steps_under_way, _may_train)
         self._hear_backward = Hook(self._backward, self.hook_failed)
         self._losses: BackwardCalls | None = None
-        self._express = session.express = Express(session, self._inference, self._forwards_open, self)
+        self._express = session.express = FastPath(session, self._inference, self._forwards_open, self)
         session.on_step = (self._step_start, self._step_end)
         session.watch.elsewhere.is_idle = self.is_idle
 

@@ -1,4 +1,4 @@
-"""How many optimizer steps are under way, told from the stack: a step that fails says no word to its hooks."""
+"""How many optimizer steps are running, from the stack."""
 
 from __future__ import annotations
 

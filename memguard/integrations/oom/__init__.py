@@ -1,1 +1,1 @@
-"""The end of a run that went out of memory: noticed on every way out, explained, and never changed."""
+"""An out-of-memory error: noticed on every way out, explained, never changed."""

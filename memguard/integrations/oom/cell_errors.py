@@ -1,4 +1,4 @@
-"""Errors that end a cell of a notebook: IPython shows them itself, and never asks sys.excepthook."""
+"""Errors that end a notebook cell, which IPython shows without sys.excepthook."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memguard.postmortem import PostMortem
-from memguard.recording_format import FOLDER
+from memguard.recording.format import FOLDER
 from memguard.report.postmortem_html import render_html
 from memguard.report.postmortem_text import render_markdown
 

@@ -1,4 +1,4 @@
-"""Errors that nobody caught, on the last way out of the program, of a thread, or of a notebook's cell."""
+"""Uncaught errors of the program, of a thread, or of a notebook cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scene of an out-of-memory error: device, live objects and records of the failing moment, as plain data.
+"""The scene of an out-of-memory error: device, live objects and records, as plain data.
 
 Private name of torch (checked with 2.13 and 2.15): ``DisableTorchFunctionSubclass``.
 """
@@ -18,15 +18,15 @@ from memguard.allocator.snapshot_reader import snapshot_of
 from memguard.backends.host import HostBackend
 from memguard.backends.oom_view import OomView, blocks_by_address
 from memguard.clocks import perf_counter
+from memguard.evidence.oom.errors import is_host_oom
+from memguard.evidence.oom.objects import examine
+from memguard.evidence.oom.stack import stack_of
+from memguard.evidence.oom.wording import requested_bytes as requested_in
 from memguard.integrations.loop.forward_count import ForwardCount
 from memguard.postmortem import Scene
 from memguard.postmortem.estimate import room_bytes
 from memguard.postmortem.replay import replay_with
 from memguard.postmortem.scene import Objects, Replayed, Request, TopLine
-from memguard.probes.oom.errors import is_host_oom
-from memguard.probes.oom.objects import examine
-from memguard.probes.oom.stack import stack_of
-from memguard.probes.oom.wording import requested_bytes as requested_in
 
 if TYPE_CHECKING:
     from memguard.integrations.session import Session

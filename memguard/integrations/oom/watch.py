@@ -1,4 +1,4 @@
-"""Explains an out-of-memory error wherever it comes up: one report per failure, and never a word that gets in its way.
+"""Explains an out-of-memory error wherever it is raised: one report for each failure.
 
 The allocator's observer sees the failing moment, when everything is still alive; a scene is drawn there as plain data.
 Whether the program catches the error shows only later: the first sign that it went on makes it a caught one, and the
@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, final
 
 from memguard.backends.auto import AutoBackend
 from memguard.backends.oom_view import OomView, view_of
+from memguard.evidence.oom.errors import no_engine_in, oom_in
+from memguard.evidence.oom.wording import requested_bytes
 from memguard.integrations.loop.forward_count import ForwardCount
 from memguard.integrations.oom.cell_errors import KEPT
 from memguard.integrations.oom.files import write_report
@@ -25,11 +27,9 @@ from memguard.integrations.oom.last_exits import LastExits
 from memguard.integrations.oom.scene import Seen, draw
 from memguard.integrations.trace_window import TraceWindow
 from memguard.postmortem import PostMortem, conclude
-from memguard.probes.oom.errors import no_engine_in, oom_in
-from memguard.probes.oom.wording import requested_bytes
+from memguard.records.stats import BatchRecord
 from memguard.report.postmortem_text import render_markdown, render_short
-from memguard.stats import BatchRecord
-from memguard.storages import unheard
+from memguard.torch_objects.storages import unheard
 
 if TYPE_CHECKING:
     from memguard.integrations.session import Session

@@ -1,1 +1,1 @@
-"""What Trainers do not tell their callbacks, and what their loggers are given."""
+"""What Trainers do not report to their callbacks, and what their loggers receive."""

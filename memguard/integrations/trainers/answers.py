@@ -1,16 +1,16 @@
-"""What the callback of a Trainer answers about its run, while it lasts and afterwards."""
+"""What a Trainer's callback answers about its run."""
 
 from __future__ import annotations
 
 import sys
 
-from memguard.findings import Finding
-from memguard.integrations.closing import closing_text
+from memguard.integrations.last_word import closing_text
 from memguard.integrations.session import Session
 from memguard.options import disabled
+from memguard.records.findings import Finding
+from memguard.records.stats import BatchRecord
+from memguard.records.summary import Summary
 from memguard.report.text import render
-from memguard.stats import BatchRecord
-from memguard.summary import Summary
 
 _ELSEWHERE = (
     "nothing was recorded in this process. Ranks that ran as other processes (ddp_fork, ddp_spawn, ddp_notebook, "

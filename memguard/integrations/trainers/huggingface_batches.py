@@ -1,4 +1,4 @@
-"""Where batches and evaluations of transformers' Trainer begin, which it does not tell: from the model's forwards."""
+"""Batches and evaluations of transformers' Trainer, derived from the model's forwards."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.facts import KeptOutputs
+from memguard.evidence.shapes import describe_shapes
 from memguard.heap.sites import call_site
 from memguard.integrations.loop.hooks import OpenForwards, RootHooks
 from memguard.integrations.session import Session
 from memguard.integrations.trainers.huggingface_stack import is_predicting, kept_predictions
-from memguard.probes.shapes import describe_shapes
-from memguard.stats import Stage
+from memguard.records.facts import KeptOutputs
+from memguard.records.stats import Stage
 
 EVALUATIONS = (Stage.VALIDATION, Stage.PREDICT)
 _LOOKS = (8, 32, 128, 512, 2048)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, final
 
-from memguard.findings import Finding, Severity
 from memguard.recorder import Recorder
+from memguard.records.findings import Finding, Severity
+from memguard.records.stats import BatchRecord, Stage
 from memguard.sinks.findings_table import as_markdown
 from memguard.sinks.window import Window
-from memguard.stats import BatchRecord, Stage
 
 FINDINGS = "memory/findings"
 _LEFT_OUT = (Stage.SANITY, Stage.OTHER)

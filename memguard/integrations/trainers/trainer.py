@@ -1,4 +1,4 @@
-"""What a Lightning Trainer and its module tell of themselves, for somebody who takes no answer for granted."""
+"""What a Lightning Trainer and its module say about themselves, read defensively."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from memguard.module_parts import children_of, parameters_of
+from memguard.torch_objects.module_parts import children_of, parameters_of
 
 
 def directory_of(trainer: Any) -> str | os.PathLike[str] | None:

@@ -1,4 +1,4 @@
-// Numbers as text; sizes exactly as memguard/units.py writes them.
+// Numbers as text; sizes exactly as memguard/text/units.py writes them.
 
 const UNITS = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
 

@@ -17,8 +17,8 @@ from torch import nn
 import memguard
 from memguard.clocks import perf_counter
 from memguard.integrations.guard import Guard
-from memguard.stats import SlowStats
-from memguard.units import GIB
+from memguard.records.stats import SlowStats
+from memguard.text.units import GIB
 from tests.gpu.card import IS_REAL, block, total_bytes
 
 SHARE, CONTEXT_BYTES = 0.2, 2 * GIB

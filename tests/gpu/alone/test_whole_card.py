@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import memguard
 from memguard.integrations.guard import Guard
-from memguard.units import GIB
+from memguard.text.units import GIB
 from tests.gpu.card import block, total_bytes
 from tests.gpu.models import images, small_net
 

@@ -17,14 +17,14 @@ from torch import nn
 from torch.optim import optimizer as optimizers
 
 import memguard
+from memguard.evidence import PROBES
+from memguard.evidence.dispatcher import ProbeDispatcher
+from memguard.evidence.interface import Probe
 from memguard.integrations.guard import Guard
-from memguard.integrations.loop.express import Express
-from memguard.marks import RecordMaker
-from memguard.probes import PROBES
-from memguard.probes.interface import Probe
-from memguard.probes.panel import Probes
+from memguard.integrations.loop.fast_path import FastPath
 from memguard.recorder import Recorder
-from memguard.row import Row
+from memguard.records.batch_ends import RecordMaker
+from memguard.records.fast_path_state import FastPathState
 from tests.hooks import hooks_on
 
 ORDINARY = 40
@@ -299,8 +299,8 @@ def told(seed: int, folder: Path) -> tuple[list[Any], dict[str, Any]]:
 def soon(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop is taken to be an ordinary one after few batches."""
     monkeypatch.setattr("memguard.integrations.loop.inference.PLAIN_BATCHES", 4)
-    monkeypatch.setattr("memguard.probes.pace.FIRST_BATCHES", request.param)
-    monkeypatch.setattr("memguard.probes.pace.Pace.spend", lambda self, seconds: None)
+    monkeypatch.setattr("memguard.evidence.sampling_budget.FIRST_BATCHES", request.param)
+    monkeypatch.setattr("memguard.evidence.sampling_budget.SamplingBudget.spend", lambda self, seconds: None)
 
 
 @pytest.mark.usefixtures("soon")
@@ -311,17 +311,17 @@ def test_short_way_tells_what_the_long_way_tells(seed: int, tmp_path: Path, monk
     So is what probes are told where they look.
     """
     taken = 0
-    stop = Express.stop
+    stop = FastPath.stop
 
-    def counted(self: Express) -> None:
+    def counted(self: FastPath) -> None:
         nonlocal taken
         taken += self.row.begun
         stop(self)
 
     monkeypatch.setattr("memguard.integrations.session.PROBES", (*PROBES, Spy))
-    monkeypatch.setattr(Express, "stop", counted)
+    monkeypatch.setattr(FastPath, "stop", counted)
     short = told(seed, tmp_path / "short")
-    monkeypatch.setattr(Express, "may_follow", Express.stop)
+    monkeypatch.setattr(FastPath, "may_follow", FastPath.stop)
     long = told(seed, tmp_path / "long")
     assert short == long
     assert taken > ORDINARY
@@ -350,7 +350,7 @@ def test_what_asks_in_the_middle_of_a_short_batch_knows_who_was_called(tmp_path:
 
 FAILING = [
     (kind, name)
-    for kind in (Express, Row, RecordMaker, Recorder, Probes)
+    for kind in (FastPath, FastPathState, RecordMaker, Recorder, ProbeDispatcher)
     for name, value in vars(kind).items()
     if inspect.isfunction(value) and name not in ("__init__", "failed", "part", "close", "_conclude", "_remove_backend")
 ]

@@ -15,7 +15,7 @@ from memguard.integrations.loop.inference import (
     PLAIN_BATCHES,
     BatchInference,
 )
-from memguard.stats import Stage
+from memguard.records.stats import Stage
 
 
 class Told:

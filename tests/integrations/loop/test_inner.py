@@ -16,11 +16,11 @@ from torch.utils.checkpoint import checkpoint
 
 import memguard
 from memguard.integrations.guard import Guard
-from memguard.integrations.loop.inner import InnerHooks, inner_models
+from memguard.integrations.loop.wrapped_models import InnerHooks, inner_models
 from memguard.integrations.script import ScriptGuard
 from memguard.options import Options
-from memguard.recording import Recording, find_recordings
-from memguard.stats import Stage
+from memguard.recording.reader import Recording, find_recordings
+from memguard.records.stats import Stage
 from tests.hooks import hooks_inside
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memguard.integrations.trainers.answers import Answers
-from memguard.summary import Summary
+from memguard.records.summary import Summary
 from tests.fakes import finding
 
 

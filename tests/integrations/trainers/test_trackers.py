@@ -12,7 +12,7 @@ import torch
 
 import memguard
 from memguard.integrations.trainers.trackers import LightningLoggers
-from memguard.units import GIB
+from memguard.text.units import GIB
 from tests.integrations.lightning_modules import classifier, loader
 from tests.integrations.programs import batches, net
 
@@ -219,7 +219,7 @@ def test_mlflow_gets_the_findings_as_an_artifact() -> None:
     logger = MLFlowLogger()
     logger.experiment = Client()
     from memguard.recorder import Recorder
-    from memguard.stats import Run
+    from memguard.records.stats import Run
     from tests.fakes import ScriptedBackend, claim
 
     recorder = Recorder(ScriptedBackend([(1, 2)]), Run(device="cuda:0"))

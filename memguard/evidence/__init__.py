@@ -1,0 +1,95 @@
+"""Collectors of evidence from live objects: graphs, storages, gradients, cycles, and what holds them."""
+
+from __future__ import annotations
+
+from memguard.evidence.call_sites import CalledProbe
+from memguard.evidence.cycles.collected_graphs import CyclesProbe
+from memguard.evidence.cycles.collected_memory import CollectedMemoryProbe
+from memguard.evidence.cycles.collected_outputs import CollectedModelsProbe, CollectedOutputsProbe
+from memguard.evidence.dispatcher import ProbeDispatcher
+from memguard.evidence.graphs.evaluation import EvaluationProbe
+from memguard.evidence.graphs.first_grad_module import StemProbe
+from memguard.evidence.graphs.frozen_parts import InnerFrozenProbe
+from memguard.evidence.graphs.function_contexts import ContextsProbe
+from memguard.evidence.graphs.graph_marks import MarksProbe
+from memguard.evidence.graphs.manual_steps import ManualStepsProbe
+from memguard.evidence.graphs.micro_batches import MicroBatchesProbe
+from memguard.evidence.graphs.old_graphs import GraphsProbe
+from memguard.evidence.graphs.threaded_evaluation import ThreadedEvaluationProbe
+from memguard.evidence.graphs.training_passes import TrainingPassesProbe
+from memguard.evidence.graphs.unused_derivatives import DerivativesProbe
+from memguard.evidence.graphs.unused_gradients import UnownedGradientsProbe
+from memguard.evidence.host.cache_calls import CacheCallsProbe
+from memguard.evidence.host.generators import GeneratorsProbe
+from memguard.evidence.host.input_sizes import InputSizesProbe
+from memguard.evidence.host.pinned import PinnedProbe
+from memguard.evidence.host.processes import CompilationsProbe, OtherDevicesProbe
+from memguard.evidence.host.workers import WorkersProbe
+from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.kept.evaluation_results import KeptResultsProbe
+from memguard.evidence.kept.exceptions import ExceptionsProbe
+from memguard.evidence.kept.growing_names import GrowingNamesProbe
+from memguard.evidence.kept.micro_outputs import MicroOutputsProbe
+from memguard.evidence.kept.outputs import OutputsProbe
+from memguard.evidence.kept.repeated_models import ModelSeriesProbe, ReplacedModelsProbe
+from memguard.evidence.kept.scans import ScansProbe
+from memguard.evidence.peaks.gradients import GradientsProbe
+from memguard.evidence.peaks.history import HistoryProbe
+from memguard.evidence.peaks.late_locals import LateLocalsProbe
+from memguard.evidence.peaks.locals import LocalsProbe
+from memguard.evidence.peaks.logits import LogitsProbe
+from memguard.evidence.peaks.manual_updates import ByHandProbe
+from memguard.evidence.peaks.periodic_reallocation import RemadeProbe
+from memguard.evidence.peaks.precision import AutocastProbe
+from memguard.evidence.peaks.rebinds_in_history import RebindsProbe
+from memguard.evidence.recurring_peaks import RecurringPeaksProbe
+from memguard.evidence.rising_floor import RisingFloorProbe
+
+PROBES: tuple[type[Probe], ...] = (
+    MarksProbe,
+    StemProbe,
+    ManualStepsProbe,
+    CyclesProbe,
+    CollectedModelsProbe,
+    ModelSeriesProbe,
+    ReplacedModelsProbe,
+    CollectedOutputsProbe,
+    CollectedMemoryProbe,
+    GraphsProbe,
+    MicroBatchesProbe,
+    MicroOutputsProbe,
+    EvaluationProbe,
+    DerivativesProbe,
+    ThreadedEvaluationProbe,
+    TrainingPassesProbe,
+    UnownedGradientsProbe,
+    InnerFrozenProbe,
+    OutputsProbe,
+    GradientsProbe,
+    ByHandProbe,
+    ContextsProbe,
+    ExceptionsProbe,
+    CacheCallsProbe,
+    LogitsProbe,
+    AutocastProbe,
+    GeneratorsProbe,
+    ScansProbe,
+    KeptResultsProbe,
+    GrowingNamesProbe,
+    LocalsProbe,
+    LateLocalsProbe,
+    CompilationsProbe,
+    OtherDevicesProbe,
+    PinnedProbe,
+    RisingFloorProbe,
+    RecurringPeaksProbe,
+    HistoryProbe,
+    RebindsProbe,
+    RemadeProbe,
+    WorkersProbe,
+    InputSizesProbe,
+    CalledProbe,
+)
+"""Every probe, in the order in which events reach them."""
+
+__all__ = ["PROBES", "Probe", "ProbeContext", "ProbeDispatcher"]

@@ -1,0 +1,204 @@
+"""Graphs and tensors that only the cyclic garbage collector frees."""
+
+from __future__ import annotations
+
+import gc
+import types
+from collections.abc import Callable
+from typing import Any, ClassVar, final
+
+import torch
+
+from memguard.evidence.cycles.collector_events import OnCollection
+from memguard.evidence.cycles.cycle_breaks import Circle, find_circle
+from memguard.evidence.graph_tracker import ForwardGraph
+from memguard.evidence.graphs.function_contexts import function_of, kept_by, place_of_context
+from memguard.evidence.interface import Probe, ProbeContext
+from memguard.heap.frames import is_user_file, read_locals
+from memguard.heap.tensors import is_tensor
+from memguard.records.facts import NOWHERE, Fact, FreedByCollector, FunctionContextHolds, Place
+from memguard.torch_objects.storages import storages_of
+
+MIN_GRAPHS = 3
+"""Forwards whose graph the collector freed, before the cycle is named."""
+WAITING = 6
+"""Graphs of so many earlier batches alive without a holder are worth one collection."""
+TRIES = 3
+"""Looks at the garbage that a name may take."""
+MAX_GARBAGE = 200_000
+
+
+@final
+class CyclesProbe(Probe):
+    """Hears the collector begin and end; a graph that dies in between was held by a cycle.
+
+    The cycle is named once, by a collection that keeps what it finds for a moment.
+    """
+
+    name: ClassVar[str] = "cycles"
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._collector = OnCollection(self._on_collection)
+        self._graphs = self._seen = 0
+        self._tried = 0
+
+    def install(self) -> None:
+        """Listens to the collector."""
+        self._collector.install()
+
+    def remove(self) -> None:
+        """Listens no more."""
+        self._collector.remove()
+
+    def _on_collection(self, phase: str, info: dict[str, int]) -> None:
+        self.watch.ledger.collecting = phase == "start"
+
+    def on_batch_end(self) -> None:
+        """Counts the graphs that the collector freed, and names their cycle when there are enough."""
+        ledger = self.watch.ledger
+        self._graphs += ledger.collected - self._seen
+        self._seen = ledger.collected
+        waiting = self._waiting() if ledger.oldest < self.watch.batch - 1 else []
+        # The collector freed some, or (once) so many wait that it may be its turn: only then is a look worth its time.
+        if waiting and (self._graphs or (not self._tried and len({mark.batch for mark in waiting}) >= WAITING)):
+            if self._tried < TRIES:
+                self._tried += 1
+                self._name_cycle()
+        elif self._graphs >= 4 * MIN_GRAPHS:
+            self._tell_collected()
+
+    def _waiting(self) -> list[ForwardGraph]:
+        """Forwards of earlier batches whose graph ought to be gone: nothing is concluded from them alone."""
+        watch = self.watch
+        return [
+            mark
+            for mark in list(watch.ledger.live.values())
+            if mark.batch < watch.batch - 1 and (mark.used or not mark.training)
+        ]
+
+    def _name_cycle(self) -> None:
+        before = {id(mark): mark for mark in self._waiting()}
+        found = look_at_garbage()
+        if found is None:
+            return
+        freed = [mark for mark in before.values() if not mark.alive]
+        if not freed:
+            return
+        self._graphs += len(freed)
+        if self._graphs < MIN_GRAPHS:
+            return
+        if found.context is not None:
+            self.unsubscribe("on_batch_end")
+            name, attributes, place = found.context
+            self.report(
+                FunctionContextHolds(
+                    batch=self.watch.batch,
+                    stage=self.watch.stage,
+                    place=place,
+                    function_name=name,
+                    attributes=attributes,
+                    bytes=found.bytes,
+                    cycle=True,
+                    count=len(freed),
+                )
+            )
+            return
+        self._tell(found.text, found.place, found.bytes, found.parts)
+
+    def _tell_collected(self) -> None:
+        """The collector was always there first: what it freed is named by circles that have come together since."""
+        self._tried += 1
+        found = look_at_garbage() if self._tried <= TRIES else None
+        circle = found.circle if found is not None else None
+        if circle is not None and circle.is_closed_there and circle.bytes:
+            self._tell(circle.text, circle.place, circle.bytes, circle.parts)
+        elif found is None or self._tried >= TRIES:
+            self._tell(None, NOWHERE, None)
+
+    def _tell(self, text: str | None, place: Place, nbytes: int | None, parts: tuple[str, ...] = ()) -> None:
+        self.unsubscribe("on_batch_end")
+        self.report(
+            FreedByCollector(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=place,
+                graphs=self._graphs,
+                bytes=nbytes,
+                cycle=text,
+                parts=parts,
+                collector_enabled=gc.isenabled(),
+            )
+        )
+
+
+@final
+class Garbage:
+    """What one collection found: plain data."""
+
+    __slots__ = ("bytes", "circle", "context", "place", "text")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.text: str | None = None
+        self.place = NOWHERE
+        self.circle: Circle | None = None
+        self.context: tuple[str, tuple[str, ...], Place] | None = None
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Classes and closures of the user's that the circle runs through."""
+        return self.circle.parts if self.circle is not None else ()
+
+
+def look_at_garbage() -> Garbage | None:
+    """Collects once, keeping what is found long enough to look at it; everything is freed before this returns.
+
+    Returns None where somebody else keeps garbage (``gc.set_debug``), for that is theirs.
+    """
+    if gc.garbage or gc.get_debug():
+        return None
+    flags = gc.get_debug()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        gc.collect()
+    finally:
+        gc.set_debug(flags)
+    try:
+        return _describe(gc.garbage) if len(gc.garbage) <= MAX_GARBAGE else Garbage()
+    finally:
+        gc.garbage.clear()
+        gc.collect()
+
+
+def _describe(garbage: list[Any]) -> Garbage:
+    found = Garbage()
+    tensors = [obj for obj in garbage if is_tensor(obj)]
+    found.bytes = sum(storages_of(tensors).values())
+    numbers = {id(tensor) for tensor in tensors}
+    best = 2
+    for obj in garbage:
+        kind = type(obj)
+        if issubclass(kind, torch.autograd.function.BackwardCFunction) and best > 0:
+            own = {name: any(tensor.grad_fn is obj for tensor in kept) for name, kept in kept_by(obj).items()}
+            names = tuple(sorted(own, key=lambda name: not own[name]))  # its own output closes it
+            if names:
+                best, function = 0, function_of(kind) or kind
+                found.text = f"{function.__name__} ctx.{names[0]} <- {kind.__name__}"
+                found.context = (function.__name__, names, place_of_context(function, names[0]))
+        elif kind is types.FrameType and best > 1 and is_user_file(obj.f_code.co_filename):
+            best = 1
+            name = _local_of(obj, numbers)
+            code = obj.f_code
+            found.place = Place(file=code.co_filename, line=obj.f_lineno, function=code.co_name, holder=name)
+            found.text = f"a frame of {code.co_name}() and {f'its local {name}' if name else 'an exception in it'}"
+    if best > 1 and (circle := find_circle(garbage)) is not None:
+        found.circle, found.text, found.place = circle, circle.text, circle.place
+    return found
+
+
+def _local_of(frame: types.FrameType, numbers: set[int]) -> str | None:
+    for name, value in read_locals(frame).items():
+        if id(value) in numbers:
+            return name
+    return None

@@ -1,0 +1,459 @@
+"""Graphs that died without a backward: evaluation with gradients enabled, teachers that nothing trains.
+
+Long because both are told from the same counts of the same graphs, and each only where the other one is not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import weakref
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from typing import Any, ClassVar, final
+
+from torch import nn
+
+from memguard.autograd.graph import iter_nodes
+from memguard.evidence.forward_outputs import graph_bytes
+from memguard.evidence.graph_tracker import KEY, ForwardGraph, ForwardToken
+from memguard.evidence.graphs.eval_lines import EvalLines
+from memguard.evidence.graphs.evaluated_models import EvaluatedModel, largest
+from memguard.evidence.interface import Probe, ProbeContext, is_optimized
+from memguard.evidence.minimum_sizes import LEAST, least_of_device, least_of_peak
+from memguard.evidence.naming.call_stacks import Stack, line_to_change, stack_of
+from memguard.evidence.naming.delegating_methods import asking_frame, judging_frame
+from memguard.heap.containers import tensors_in
+from memguard.heap.roots import submodules_of
+from memguard.heap.sites import place_of
+from memguard.records.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.records.stats import Stage
+from memguard.source.fate import is_asked_for_its_caller, is_part_of_a_call, keeps_graph
+from memguard.torch_objects.module_parts import parameters_of
+
+MIN_UNUSED = 3
+"""Unused graphs before something is told of evaluation."""
+MIN_FROZEN = 4
+"""Unused graphs of a model beside another that is trained."""
+STACKS = 4
+"""Calls of each model whose whole way is noted."""
+NEAR = 64
+"""Nodes up an input's graph among which the model is looked for that answered last."""
+SITED = 128
+"""Forwards of a model, of which one graph was used, that are told apart by the line that called it."""
+_TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked up through its metaclass
+
+
+@final
+class EvaluationProbe(Probe):
+    """Follows each forward's graph to its end, and asks whether a backward ran through it.
+
+    One backward ever through a graph of this model and mode (attribution, forces, training in eval mode) silences it
+    for good.
+    """
+
+    name: ClassVar[str] = "evaluation"
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._models: dict[tuple[int, bool], EvaluatedModel] = {}
+        self._inner: list[ForwardGraph] = []
+        self._used_batches: dict[int, int] = {}
+        self._lines, self._calls = EvalLines(), EvalLines(training=True)
+        self._used_steps: dict[int, int] = {}
+        """The model of the last graph used, by the optimizer steps before it: a step may take several batches."""
+        self._waiting: dict[tuple[int, bool], EvaluatedModel] = {}
+        self._kept: set[int] = set()
+        """Models whose graphs of evaluation are kept, once that was told here too."""
+        self._captives = False
+        """Whether any model has a captive line."""
+
+    def on_forward_end(self, module: nn.Module, args: tuple[object, ...], output: object) -> None:
+        """Notes who called; sizes one graph for each model."""
+        mark = self.watch.ledger.current
+        if mark is None:
+            return
+        model = self._models.get((id(module), module.training))
+        if model is None or model.ref() is not module:
+            model = self._new_model(module)
+        model.forwards += 1
+        if model.told >= 2 or (model.used and (module.training or model.forwards > SITED)):
+            if mark.module in self.watch.doubted and model.told < 2:
+                if mark.outer is None:
+                    mark.site, mark.asked = _place(strict=True), _place(strict=False)
+                self._calls.answered(module, mark, output)
+            return
+        # What evaluation builds on another model's graph has one for that reason alone: the other is to be told.
+        mark.fed = mark.stage is not Stage.TRAIN and _is_fed(args, module)
+        if mark.outer is not None:  # the line that matters is the one that called the outermost model
+            self._inner.append(mark)
+        else:
+            mark.site, mark.asked = _place(strict=True), self._asked(model)
+            for inner in self._inner:
+                inner.site, inner.asked = mark.site, mark.asked
+            self._inner.clear()
+            self._lines.answered(module, mark, output)
+            if len(model.stacks) < STACKS:
+                model.stacks.append(stack_of(module))
+        self._calls.answered(module, mark, output)
+        if model.used:
+            return
+        # Of a model in training one graph must have died unused: to walk it takes milliseconds.
+        if not model.sized and (model.unused if module.training else model.forwards >= 2):
+            model.sized = True
+            model.bytes = graph_bytes(module, output)
+
+    def on_batch_end(self) -> None:
+        """Looks at what died since, and concludes."""
+        if self._inner:
+            self._inner.clear()
+        watch, models = self.watch, self._models
+        if watch.doubted or not watch.ledger.is_ordinary:
+            self._settle_calls(watch.ledger.died)
+        if len(models) == 1 and not (watch.retained or self._captives):
+            (model,) = models.values()
+            if model.used:
+                return  # it is alone and trained: there is nothing to tell
+        self._settle()
+
+    def on_stage_end(self, stage: Stage) -> None:
+        """Looks at what died with the stage's last variables; the end of a run takes optimizers away with them."""
+        self._settle_calls(self.watch.ledger.died)
+        self._settle(ended=True)
+
+    def _settle(self, *, ended: bool = False) -> None:
+        marks = [*self.watch.ledger.died, *self._kept_marks()]
+        changed, self._waiting = (self._waiting, {}) if ended else ({}, self._waiting)
+        if not (marks or changed) or (len(self._models) == 1 and next(iter(self._models.values())).used):
+            return  # of a model that is alone and trained there is nothing to tell
+        for mark in (*marks, *list(self.watch.ledger.live.values())):
+            if mark.used and mark.module:
+                self._used_batches[mark.batch] = self._used_steps[mark.steps] = mark.module
+                model = self._models.get((mark.module, mark.training))
+                if model is not None:
+                    model.used += 1
+                    model.last_used = max(model.last_used, mark.batch)
+        for mark in marks:
+            model = self._models.get((mark.module, mark.training))
+            if model is None or (mark.module in self._kept and not mark.training and not mark.alive):
+                continue  # it was counted while it was kept
+            if mark.asked in self.watch.retained_at and not mark.used:
+                continue  # a holder was told of, which has the next ones too
+            if mark.site is not None and not mark.fed:
+                model.sites.setdefault(mark.site, [0, 0])[not mark.used] += 1
+            few = model.unused + 1 < MIN_UNUSED and not model.beside
+            line = self._lines.died(mark, model.name, few=few and not model.used) if not mark.alive else None
+            if line is not None and (model.used or few) and not self._differentiates(model):
+                self._tell_line(model, *line)
+            if mark.used or mark.fed:
+                if model.used:
+                    self._conclude_sites(model, training=mark.training)
+                continue
+            model.unused += 1
+            model.batches += mark.batch != model.last_batch
+            model.last_batch = mark.batch
+            model.first_batch = mark.batch if model.first_batch is None else model.first_batch
+            model.kept = model.kept or mark.alive
+            if mark.site is not None:
+                model.died_at(mark.site, mark.asked or mark.site)
+            near = [self._used_batches.get(mark.batch + by, mark.module) for by in (0, 1)]
+            if mark.stage is Stage.TRAIN:
+                near.append(self._used_steps.get(mark.steps, mark.module))
+            if any(trained != mark.module for trained in near):
+                model.beside += 1
+            elif mark.stage is not Stage.TRAIN and mark.steps > model.decided and self._was_trained(mark):
+                model.undecided.add(mark.steps)
+            changed[(mark.module, mark.training)] = model
+        for (number, _), model in self._models.items():
+            if model.undecided:
+                model.decide(self._used_steps, number, self.watch.optimizer_steps)
+        for used in (self._used_batches, self._used_steps):
+            if len(used) > 256:
+                for number in sorted(used)[:-128]:
+                    del used[number]
+        for key, model in changed.items():
+            self._conclude(key, model, ended)
+
+    def _settle_calls(self, died: list[ForwardGraph]) -> None:
+        """Of a model that is trained, the calls whose graphs nobody used; they are followed once there was one."""
+        watch = self.watch
+        for mark in died:
+            if not mark.training or mark.stage is not _TRAIN:
+                continue
+            model = self._models.get((mark.module, True))
+            if model is None or model.told:
+                continue
+            if mark.outer is None and not mark.used:
+                watch.doubted.add(mark.module)
+            elif mark.module not in watch.doubted:
+                continue
+            least = max(least_of_device(watch.device_total_bytes), least_of_peak(watch.record) or LEAST)
+            line = self._calls.died(mark, model.name, least)
+            if line is not None and not self._differentiates(model):
+                self._tell_line(model, *line, training=True)
+
+    def _asked(self, model: EvaluatedModel) -> Place:
+        """Where the model is asked; notes whether its graph can leave the function that asks."""
+        frame = asking_frame(sys._getframe(1), strict=False)
+        if frame is None:
+            return NOWHERE
+        place = place_of(frame)
+        judge = place_of(judging_frame(frame))
+        model.judge = judge.file, judge.function
+        if model.captive is None and keeps_graph(frame.f_code, frame.f_lineno):
+            model.captive, self._captives = place, True
+        return place
+
+    def _kept_marks(self) -> list[ForwardGraph]:
+        """Once for each model, its graphs of evaluation that somebody keeps: no backward will use them either."""
+        watch = self.watch
+        self._kept |= watch.carried
+        if not watch.retained and not self._captives:
+            return []
+        captive = {number: model.captive for (number, training), model in self._models.items() if not training}
+        kept: dict[int, list[ForwardGraph]] = {}
+        for mark in list(watch.ledger.live.values()):
+            if mark.training or mark.used or mark.module in self._kept or mark.batch >= watch.batch:
+                continue
+            if mark.module in watch.retained or (mark.asked is not None and mark.asked == captive.get(mark.module)):
+                kept.setdefault(mark.module, []).append(mark)
+        enough = [n for n, marks in kept.items() if n in watch.retained or self._is_evaluated(n, marks)]
+        self._kept.update(enough)
+        return [mark for number in enough for mark in kept[number]]
+
+    def _is_evaluated(self, number: int, marks: list[ForwardGraph]) -> bool:
+        """Whether graphs that one function keeps are evaluation's: of a model, or a part, trained in training mode."""
+        if len({mark.batch for mark in marks}) < MIN_UNUSED:
+            return False
+        trained = self._models.get((number, True))
+        if trained is not None and trained.used > 0:
+            return True
+        return any(number == id(part) for part in self._trained_parts())
+
+    def _trained_parts(self) -> Iterator[object]:
+        """The models that were trained in training mode, with all that belongs to them."""
+        seen: set[int] = set()
+        for (_, training), model in self._models.items():
+            if training and model.used and (module := model.ref()) is not None:
+                yield from submodules_of(module, seen)
+
+    def _conclude(self, key: tuple[int, bool], model: EvaluatedModel, ended: bool) -> None:
+        number, training = key
+        if model.used or model.told >= 2:
+            return
+        other = self._models.get((number, not training))
+        if model.told:
+            frozen = model.frozen
+        elif other is not None and other.used:
+            since = other.last_used
+            frozen = self._serves(model, since=since) and not self._is_trained_within(number, model, since=since)
+        elif model.unused < MIN_UNUSED:
+            return
+        else:
+            if model.beside and ended and model.optimized is None:
+                return
+            frozen = model.beside > 0 and not self._optimized(model)
+        if training and not frozen:
+            return  # a training forward whose loss was thrown away (a critic's step, a search): no rule
+        if training and number in self.watch.chained:
+            return  # its graphs died together, with the state that is told of
+        enough = MIN_FROZEN if frozen else MIN_UNUSED
+        if (model.beside if frozen else model.unused) < (enough if model.told == 0 else 16 * enough):
+            return
+        if self._differentiates(model):
+            model.told = 2
+            return
+        if not frozen and model.told == 0:
+            model.choose_line()
+            others = model.beside_it(other for (_, mode), other in self._models.items() if not mode)
+            if others and model.batches < MIN_UNUSED and not ended:
+                self._waiting[key] = model  # what else the same function asks may be larger
+                return
+            group = [model, *others]
+            model = largest([model, *(other for other in others if other.batches >= MIN_UNUSED - 1)])
+            for other in group:
+                other.told = 0 if other is model else 2
+            if model.asked != model.place:
+                self._tell_method(model, group)
+                return
+        model.told, model.frozen = model.told + 1, frozen
+        self._tell(
+            model, self._line(model) if frozen else self._inside(model.asked, [model]), model.unused, frozen=frozen
+        )
+
+    def _was_trained(self, mark: ForwardGraph) -> bool:
+        """Whether the model that was evaluated was seen in training before."""
+        trained = self._models.get((mark.module, not mark.training))
+        return trained is not None and trained.used > 0
+
+    def _serves(self, model: EvaluatedModel, *, since: int) -> bool:
+        """Whether a model whose own training is over is asked in the steps of another: by then it is a teacher.
+
+        Whatever became of its optimizer; evaluation comes between trainings of the same model, or in a row.
+        """
+        decided = model.unused - len(model.undecided)
+        return model.first_batch is not None and model.first_batch > since and 4 * model.beside >= 3 * decided
+
+    def _is_trained_within(self, number: int, model: EvaluatedModel, *, since: int) -> bool:
+        """Whether a part is trained as one of another model, whose forwards alone were seen since."""
+        later = (m for (_, training), m in self._models.items() if training and m.used and m.last_used > since)
+        wholes = [module for other in later if (module := other.ref()) is not None]
+        seen: set[int] = set()
+        return any(number == id(part) for whole in wholes for part in submodules_of(whole, seen)) and (
+            self._optimized(model)
+        )
+
+    def _conclude_sites(self, model: EvaluatedModel, *, training: bool) -> None:
+        """Of a model that serves a training step from the side, and is called twice, one call may be used alone."""
+        if training or model.told or len(model.sites) < 2 or self.watch.stage is not Stage.TRAIN:
+            return
+        for site, (used, unused) in model.sites.items():
+            if not used and unused >= MIN_FROZEN and not self._optimized(model):
+                model.told = 2
+                levels = (level for stack in model.stacks for level in stack)
+                named = next((level.place for level in levels if level.line == (site.file, site.line)), site)
+                self._tell(model, named, unused, frozen=True)
+                return
+
+    def _tell_line(
+        self, model: EvaluatedModel, place: Place, unused: int, forwards: int, nbytes: int, *, training: bool = False
+    ) -> None:
+        """Tells of one line, where backwards run through other graphs of this model."""
+        if any(other.told and place in (other.asked, other.place) for other in self._models.values()):
+            return
+        model.told = 2
+        self.report(
+            UnusedGraphs(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=place,
+                module=model.name,
+                count=unused,
+                forwards=forwards,
+                bytes=nbytes,
+                alone=True,
+                training=training,
+            )
+        )
+
+    def _tell_method(self, model: EvaluatedModel, group: list[EvaluatedModel]) -> None:
+        """Tells of a method of a model that was evaluated by itself: its parts are one."""
+        parts = [part for part in self._models.values() if part.asked == model.asked]
+        for part in parts:
+            part.told = 2
+        place, method = self._inside(model.asked, parts), model.place.function or model.name
+        model.name = method if place == model.asked else method.rpartition(".")[0] or model.name
+        model.bytes = max((part.bytes or 0 for part in (*parts, *group)), default=0) or None
+        self._tell(model, place, max(part.unused for part in parts), frozen=False)
+
+    def _inside(self, asked: Place, parts: list[EvaluatedModel]) -> Place:
+        """Of the functions on the way to a call the innermost one that training never calls: all of it is evaluation's.
+
+        That is a method that answers with more than one call of the model, or, where training shares the method which
+        asks (``self.infer(x)`` of a trainer) and that only hands the answer on, its caller.
+        """
+        trained = {
+            level.function
+            for (_, training), other in self._models.items()
+            if training and other.used
+            for way in other.stacks
+            for level in way
+        }
+        if not trained:
+            return asked
+        where, found = (asked.file, asked.line), set()
+        for way in (way for part in parts for way in part.stacks):
+            inside = list(itertools.takewhile(lambda level: level.line != where, way))
+            if len(inside) < len(way):
+                own = (level for level in inside if level.function not in trained)
+                place = next((o.place for o in own if not is_part_of_a_call(o.code, o.place.line or 0)), None)
+                found.add(replace(place, holder=None) if place is not None else _outside(way[len(inside) :], trained))
+        return found.pop() if len(found) == 1 else asked
+
+    def _line(self, model: EvaluatedModel) -> Place:
+        """The line of the calls of a frozen model that is to be changed."""
+        where = (model.place.file, model.place.line)
+        ways = (s[i:] for s in model.stacks for i in range(len(s)) if s[i].line == where)
+        stack = next(ways, None)
+        if stack is None:
+            return model.place
+        trained = [other for other in self._models.values() if other.used]
+        modules = [module for other in trained if (module := other.ref()) is not None]
+        parts = {id(part) for module in modules for part in submodules_of(module, set())}
+        return line_to_change(stack, [way for other in trained for way in other.stacks], parts) or model.place
+
+    def _tell(self, model: EvaluatedModel, place: Place, count: int, *, frozen: bool) -> None:
+        if not frozen:
+            told = (number for (number, training), one in self._models.items() if one.told and one.kept > training)
+            self.watch.evaluated.update(told)
+            self.watch.evaluated_at.add((place.file, place.line))
+        self.report(
+            UnusedGraphs(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=place,
+                module=model.name,
+                count=count,
+                forwards=model.forwards,
+                bytes=model.bytes,
+                frozen=frozen,
+                kept=model.kept and not frozen,
+            )
+        )
+
+    def _differentiates(self, model: EvaluatedModel) -> bool:
+        if model.differentiates is None:
+            module = model.ref()
+            model.differentiates = module is not None and self.watch.differentiates(module)
+        return model.differentiates
+
+    def _optimized(self, model: EvaluatedModel) -> bool:
+        if model.optimized is None:
+            module = model.ref()
+            model.optimized = module is not None and is_optimized(self.watch, [module])
+        return model.optimized
+
+    def _new_model(self, module: nn.Module) -> EvaluatedModel:
+        model = EvaluatedModel(weakref.ref(module), type(module).__name__)
+        self._models[(id(module), module.training)] = model
+        return model
+
+
+def _is_fed(args: tuple[object, ...], module: nn.Module) -> bool:
+    """Whether an input has a graph that is not of this model's own last answer, as in a roll-out, or of its weights."""
+    for tensor in tensors_in(args, 2):
+        if tensor.grad_fn is not None:
+            nodes = list(iter_nodes((tensor.grad_fn,), NEAR))
+            sentinel = next((found for node in nodes if type(found := node.metadata.get(KEY)) is ForwardToken), None)
+            if sentinel is None and _is_of_weights(nodes, module):
+                continue
+            if sentinel is None or sentinel.mark.module != id(module):
+                return True
+    return False
+
+
+def _is_of_weights(nodes: list[Any], module: nn.Module) -> bool:
+    """Whether a graph is nothing but arithmetic on the module's own weights: those of a learner that adapts."""
+    leaves = [leaf for node in nodes if (leaf := getattr(node, "variable", None)) is not None]
+    if not leaves or len(nodes) >= NEAR:
+        return False
+    own = {id(parameter) for parameter in parameters_of(module)}
+    return all(id(leaf) in own for leaf in leaves)
+
+
+def _outside(way: Stack, trained: Collection[object]) -> Place:
+    """Where functions are called that training calls as well and that only give back what came of the first line."""
+    asking = way[0]
+    for level, above in itertools.pairwise(way):
+        if level.function not in trained or not is_asked_for_its_caller(level.code, level.place.line or 0):
+            break
+        asking = above
+    if asking.function in trained:
+        asking = way[0]
+    return replace(asking.place, holder=None)
+
+
+def _place(*, strict: bool) -> Place:
+    """Where the model is asked."""
+    frame = asking_frame(sys._getframe(1), strict=strict)
+    return NOWHERE if frame is None else place_of(frame)

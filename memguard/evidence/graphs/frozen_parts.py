@@ -1,0 +1,298 @@
+"""Frozen parts inside a model: no optimizer holds them, yet they build graphs that nothing uses."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+
+from memguard.autograd.graph import iter_nodes
+from memguard.evidence.forward_outputs import graph_bytes
+from memguard.evidence.graphs.parts_without_optimizer import callable_below, unheld_parts
+from memguard.evidence.guarded_hook import Hook
+from memguard.evidence.interface import Probe, ProbeContext, is_optimized
+from memguard.evidence.naming.call_stacks import name_in
+from memguard.evidence.naming.delegating_methods import asking_frame
+from memguard.heap.containers import tensors_in
+from memguard.heap.frames import read_locals, user_frames
+from memguard.heap.roots import submodules_of
+from memguard.heap.sites import place_of
+from memguard.records.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.records.stats import Stage
+from memguard.torch_objects.hidden_hooks import HiddenHook, without_number
+from memguard.torch_objects.module_parts import parameters_of, parts_of
+from memguard.torch_objects.storages import MOST_OWNED
+
+KEY = "memguard.inner"
+AFTER_STEPS = 4
+"""Optimizer steps after which the parts are looked through: who is trained is known by then."""
+MAX_SEARCHES = 4
+"""Trainings, one after another, of which each brings a model of its own."""
+MAX_PARTS = 8
+CALLS = 8
+"""Of one part, in which it is hooked."""
+MIN_UNUSED = 4
+MIN_USED = 2
+"""Graphs of a model that no optimizer holds, all of them used, after which it is looked into."""
+UNHEARD = 2
+"""Batches of training in which a part was not called, after which what stands inside it is hooked."""
+MAX_BELOW = 32
+"""Modules that are hooked in the place of a part."""
+NEAR = 64
+"""Nodes up a graph among which the part's last answer is looked for."""
+
+
+@final
+class _Graph:
+    """Sits in the graph's node beside the ledger's sentinel (the part may be the model's stem), and dies with it."""
+
+    __slots__ = ("__weakref__",)
+
+    def __deepcopy__(self, memo: object) -> None:
+        return None
+
+
+@final
+class _Used:
+    """The prehook of that node."""
+
+    def __init__(self) -> None:
+        self.used = False
+
+    def __call__(self, grads: object) -> None:
+        self.used = True
+
+    def __deepcopy__(self, memo: object) -> _Used:
+        return self
+
+
+@final
+class _Part:
+    """One part of a model, of which no optimizer holds a weight."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.ref = weakref.ref(module)
+        self.name = type(module).__name__
+        self.hooks: list[tuple[Hook, HiddenHook]] = []
+        self.hooked: list[weakref.ref[nn.Module]] = []
+        self.heard = False
+        """Whether something of it was called that could begin a graph."""
+        self.waited = 0
+        self.calls = 0
+        self.graphs: list[tuple[weakref.ref[_Graph], _Used]] = []
+        self.place: Place | None = None
+        self.bytes: int | None = None
+        self.sized = -1
+        """The batch in which its graph is sized."""
+
+    def listen(self, modules: Sequence[nn.Module], called: Callable[..., None]) -> None:
+        """Hooks what is called of it, the part itself to begin with."""
+        self.leave()
+        self.waited = 0
+        self.hooked = [weakref.ref(module) for module in modules]
+        for module in modules:
+            hook = Hook(functools.partial(called, self))
+            hidden = HiddenHook(module, hook)
+            hidden.put_on()
+            self.hooks.append((hook, hidden))
+
+    def inside(self) -> list[nn.Module]:
+        """What stands one level below the modules that are hooked and never called."""
+        alive = (module for ref in self.hooked if (module := ref()) is not None)
+        below = (child for module in alive for child in callable_below(module))
+        return [child for child in below if not isinstance(child, torch.jit.ScriptModule)][:MAX_BELOW]
+
+    def leave(self) -> None:
+        """Takes the hooks away."""
+        for hook, hidden in self.hooks:
+            hidden.remove()
+            hook.stop()
+        self.hooks = []
+
+
+@final
+class InnerFrozenProbe(Probe):
+    """Hooks, for a few calls, the outermost trainable parts that no optimizer holds, though one holds other parts.
+
+    Their gradients never changed a weight; if besides no backward enters their graphs, these were built for nothing.
+    Where a method of a part is called, and never the part, what the method calls is hooked in its place.
+    """
+
+    name: ClassVar[str] = "inner frozen"
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._parts: list[_Part] = []
+        self._searched = False
+        self._searches = 0
+        self._looked: list[weakref.ref[nn.Module]] = []
+        """Models that were looked through, or watched when others were."""
+        self._used: dict[int, list[int]] = {}
+        """Graphs of each model that died unused, and those that a backward used."""
+        self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
+        """Those that were alive a batch before."""
+        self._begun = 0
+        """Optimizer steps before the training that is under way."""
+        self._first = 0
+        """Its first batch, where it is not the first training."""
+
+    def on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Looks anew where another training begins, of a model that was not there: it may have a teacher inside."""
+        if self._searched and self._searches < MAX_SEARCHES and self._new_models():
+            self._searched = False
+            self._used.clear()
+            self._begun, self._first = self.watch.optimizer_steps, self.watch.batch
+            self.hear("on_batch_end")
+
+    def on_batch_end(self) -> None:
+        """Looks for such parts once in a training; later concludes, and takes the hooks away."""
+        watch = self.watch
+        if self._parts:
+            self._conclude()
+        if self._searched:
+            return
+        optimizers = [weakref.ref(optimizer) for optimizer in watch.optimizers]
+        if self._optimizers and optimizers and all(ref() is None for ref in self._optimizers):
+            self._used.clear()  # a training is over, and what was trained in it may be a teacher in the next
+            self._begun = watch.optimizer_steps
+        self._optimizers = optimizers or self._optimizers
+        for mark in watch.ledger.died:
+            if mark.batch >= self._first:
+                self._used.setdefault(mark.module, [0, 0])[mark.used] += 1
+        if watch.optimizer_steps - self._begun >= AFTER_STEPS and optimizers:
+            self._searched = True
+            self._searches += 1
+            if not watch.compiled:
+                self._search()
+            self._looked = [weakref.ref(model) for model in watch.models]
+            if not self._parts:
+                self.unsubscribe("on_batch_end")
+
+    def remove(self) -> None:
+        """Takes all hooks away."""
+        for part in self._parts:
+            part.leave()
+        self._parts.clear()
+
+    def _new_models(self) -> list[nn.Module]:
+        known = {id(model) for ref in self._looked if (model := ref()) is not None}
+        return [model for model in self.watch.models if id(model) not in known]
+
+    def _search(self) -> None:
+        held = {
+            id(parameter)
+            for optimizer in self.watch.optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
+        models = self._new_models()
+        roots = {id(root) for root in self.watch.models}
+        known = {id(module) for part in self._parts if (module := part.ref()) is not None}
+        for model in models:
+            if sum(len(part._parameters) for part in parts_of(model)) > MOST_OWNED:
+                continue
+            # Of a model that is not trained itself, a loss with its teacher inside: backwards run through its answers.
+            unused, used = self._used.get(id(model), (0, 0))
+            if not any(id(parameter) in held for parameter in parameters_of(model)) and (unused or used < MIN_USED):
+                continue
+            # Who was a model of its own in an earlier training, and is not called by itself in this, may be a teacher.
+            former = {id(ref()) for ref in self._looked}.difference(self._used) if unused or used else set()
+            for module in unheld_parts(model, held):
+                if isinstance(module, torch.jit.ScriptModule) or id(module) in (roots - former) | known:
+                    continue
+                if len(self._parts) == MAX_PARTS:
+                    return
+                part = _Part(module)
+                part.listen([module], self._called)
+                self._parts.append(part)
+
+    def _called(self, part: _Part, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        if not torch.is_grad_enabled() or part.calls >= CALLS:
+            part.heard = True
+            return
+        whole, given = part.ref(), [tensor for tensor in tensors_in(args) if tensor.requires_grad]
+        part.heard = part.heard or not given
+        if given or whole is None:
+            if part.sized == self.watch.batch and whole is not None and _continues(part, given):
+                part.bytes = max(part.bytes or 0, graph_bytes(whole, output) or 0) or None
+            return
+        node: Any = next((tensor.grad_fn for tensor in tensors_in(output) if tensor.grad_fn is not None), None)
+        if node is None:
+            return
+        part.calls += 1
+        graph, used = _Graph(), _Used()
+        node.metadata[KEY] = graph
+        without_number(node.register_prehook, used)
+        part.graphs.append((weakref.ref(graph), used))
+        if part.place is None:
+            outside = _outside(whole)
+            frame = asking_frame(outside, strict=True) if outside is not None else None
+            name = name_in(outside, whole) if outside is not None else None
+            part.place = replace(NOWHERE if frame is None else place_of(frame), holder=name)
+        if part.bytes is None:
+            part.bytes, part.sized = graph_bytes(whole, output), self.watch.batch
+
+    def _conclude(self) -> None:
+        for part in list(self._parts):
+            if not part.heard:
+                self._wait(part)
+                continue
+            unused = [graph for graph, use in part.graphs if graph() is None and not use.used]
+            if part.calls < CALLS and len(unused) < MIN_UNUSED:
+                continue
+            self._parts.remove(part)
+            part.leave()
+            if len(unused) < MIN_UNUSED or any(use.used for _, use in part.graphs) or part.place is None:
+                continue
+            module = part.ref()
+            if module is None or is_optimized(self.watch, [module]):
+                continue  # by one that has made no step yet
+            self.report(
+                UnusedGraphs(
+                    batch=self.watch.batch,
+                    stage=self.watch.stage,
+                    place=part.place,
+                    module=part.name,
+                    count=len(unused),
+                    forwards=part.calls,
+                    bytes=part.bytes,
+                    frozen=True,
+                )
+            )
+        if not self._parts and self._searched:
+            self.unsubscribe("on_batch_end")
+
+    def _wait(self, part: _Part) -> None:
+        """Of a part that was not called in a few batches of training: what stands inside may be."""
+        if self.watch.stage is not Stage.TRAIN:
+            return
+        part.waited += 1
+        if part.waited >= UNHEARD:
+            below = part.inside()
+            part.listen(below, self._called)
+            if not below:
+                self._parts.remove(part)
+
+
+def _outside(part: nn.Module) -> FrameType | None:
+    """The user's innermost frame that is no method of a part or of what belongs to it."""
+    own = {id(module) for module in submodules_of(part, set())}
+    for frame in user_frames(sys._getframe(1)):
+        code = frame.f_code
+        if not code.co_argcount or code.co_varnames[0] != "self" or id(read_locals(frame).get("self")) not in own:
+            return frame
+    return None
+
+
+def _continues(part: _Part, given: list[torch.Tensor]) -> bool:
+    """Whether what a module was given comes from an answer of this part that has no graph before it."""
+    graphs = [graph for ref, _ in part.graphs if (graph := ref()) is not None]
+    nodes = (node for tensor in given if tensor.grad_fn is not None for node in iter_nodes((tensor.grad_fn,), NEAR))
+    return any(node.metadata.get(KEY) in graphs for node in nodes)

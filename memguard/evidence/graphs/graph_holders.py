@@ -1,0 +1,293 @@
+"""What holds old graphs, and the fact made of it."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import NamedTuple, TypeAlias, final
+
+from memguard.autograd.reach import Reach
+from memguard.evidence.graph_tracker import KEY, ForwardGraph
+from memguard.evidence.graphs.after_backward import SavedTensors, tied_gradients, tied_marks
+from memguard.evidence.graphs.graph_contents import GraphContents
+from memguard.evidence.graphs.leak_groups import LeakGroup, LeakGroups
+from memguard.evidence.graphs.module_state import is_fed_back, is_own_memory
+from memguard.evidence.graphs.periodic_graphs import MIN_BATCHES
+from memguard.evidence.graphs.recurrent_chain import is_chained
+from memguard.evidence.interface import ProbeContext
+from memguard.evidence.naming.holders import Holder
+from memguard.heap.frames import user_frames
+from memguard.records.facts import NOWHERE, Fact, Place, RetainedGraphs
+from memguard.source.fate import Fate, fate_of
+from memguard.source.stores import carries_itself, passes_on
+from memguard.source.unneeded_graphs import is_differentiated, is_unneeded
+from memguard.torch_objects.storages import owned_storages
+
+RUNS = 16
+"""Of the collector at most, each of which finds something more."""
+
+Asks: TypeAlias = Callable[[Holder, bool], int | None]
+"""Told a holder, and whether no backward can run through the graphs any more: how many of them it takes; None where
+nothing is to be told of few."""
+
+
+class _Kept(NamedTuple):
+    """Who holds some graphs, and what these hold; see `GraphContents`."""
+
+    holders: tuple[Holder, ...]
+    bytes: int
+    saves: bool
+    spoilt: bool
+
+
+@final
+class Keepers:
+    """Names who keeps graphs that should be gone, and tells it once for each cause.
+
+    Args:
+        watch: What is known of the run.
+        report: Told what was found.
+        holders: Finds who holds what a judge recognises (`Probe.holders`).
+        saved: What backwards with ``retain_graph=True`` left behind.
+
+    Attributes:
+        causes: In training, and in evaluation.
+        unnamed: Training (or not): whose holder only the collector may know; it is asked in the next batch.
+        trained: Whether a backward ran through any graph that was built in training mode; kept by the probe.
+    """
+
+    def __init__(
+        self,
+        watch: ProbeContext,
+        report: Callable[[Fact], None],
+        holders: Callable[..., tuple[Holder, ...]],
+        saved: SavedTensors,
+    ) -> None:
+        self._watch, self._report, self._holders, self._saved = watch, report, holders, saved
+        self.causes = {True: LeakGroups(), False: LeakGroups()}
+        self.unnamed: dict[bool, LeakGroup] = {}
+        self.trained = False
+        self._filled: list[Place] = []
+        """Statements that were told of: what only hands on what they fill is no cause of its own."""
+
+    def have_looked(self, *, training: bool) -> bool:
+        """Whether a cause was looked at already, or the collector is to be asked for one."""
+        return self.causes[training].first is not None or training in self.unnamed
+
+    def diagnose(
+        self, old: list[ForwardGraph], batches: set[int], training: bool, *, carried: bool, asks: Asks | None = None
+    ) -> int | None:
+        """Tells who keeps some graphs.
+
+        Args:
+            old: Their marks, oldest first.
+            batches: The batches that they are of.
+            training: Whether they were built in training mode.
+            carried: Whether newer graphs reach them.
+            asks: Where they are few: how many it takes; nothing is told of fewer.
+
+        Returns:
+            What was asked for the first holder.
+        """
+        watch, causes, marks = self._watch, self.causes[training], old
+        cause = causes.of(old[-1])
+        tied = tied_marks(old) if asks is None else []
+        if tied:  # a variable that holds one of the others would be blamed for all
+            old, batches = tied, {mark.batch for mark in tied}
+            if len(batches) < MIN_BATCHES:
+                return None
+        ask_collector = self.unnamed.pop(training, None) is cause
+        used = old[0].used
+        kept = self._who_keeps(old, ask_collector=ask_collector, dates=asks is not None and not used)
+        holders = kept.holders
+        # What only collects is a bystander of the state that is made from itself.
+        carriers = [h for h in holders if h.grows and h.length < MIN_BATCHES] if carried else []
+        named, holders = holders, _last_of_themselves(carriers) or holders
+        least = MIN_BATCHES
+        if asks is not None:
+            spent = used or kept.spoilt
+            needed, least = asks(holders[0], spent) if holders else None, len(batches)
+            if needed is None or needed > least or (not carried and 1 < holders[0].length < needed):
+                return needed
+            holders = (holders[0], *(h for h in holders[1:] if (asks(h, spent) or MIN_BATCHES) <= least))
+        if not any(holder.tensors for holder in holders) and not ask_collector:  # none, or nothing but a comprehension
+            if _are_garbage(old, min(least, MIN_BATCHES)):
+                causes.looked(cause, marks, len(batches))
+                return None  # they were garbage: the cycles probe tells that
+            if not holders:
+                self.unnamed[training] = cause  # to ask the collector costs as much again: in the next batch
+                return None
+        causes.looked(cause, marks, len(batches))
+        doubled = carried and used  # those had their gradients, again and again
+        one_loss = not training and not doubled and bool(holders) and _are_one_loss(holders[0].place)
+        if one_loss or (holders and all(holder.exception for holder in holders)):
+            return None  # kept errors and their tracebacks are another rule's
+        told = tied_gradients(tied, watch) if not any(holder.tensors for holder in holders) else None
+        if told is not None:
+            self._report(told)
+            return None
+        if not holders and (cause is not causes.first or cause.lines):
+            return None  # as likely as not what was told, seen through C++
+        kept, least = kept._replace(holders=holders), min(least, MIN_BATCHES)
+        is_local = _is_local(named)
+        self._tell(old, batches, training, kept, cause, reached=carried, least=least, is_local=is_local)
+        return None
+
+    def _who_keeps(self, old: list[ForwardGraph], *, ask_collector: bool, dates: bool) -> _Kept:
+        """Who holds some graphs, and what these hold. Looks further down where graphs were too large."""
+        keys, how = {id(mark) for mark in old}, None if ask_collector else False
+        for deep in (False, True):
+            reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys, deep=deep)
+            judge = GraphContents(reach, owned_storages(self._watch.models), dates=dates)
+            holders = self._holders(
+                judge, graph=True, passes=reach.passes, stage=old[0].stage, collector=how, rest=judge.count
+            )
+            if holders or not reach.gave_up:
+                break
+        return _Kept(holders, judge.total(), judge.saves, judge.spoilt)
+
+    def _tell(
+        self,
+        old: list[ForwardGraph],
+        batches: set[int],
+        training: bool,
+        kept: _Kept,
+        cause: LeakGroup,
+        *,
+        reached: bool,
+        least: int,
+        is_local: bool,
+    ) -> None:
+        """Reports each holder of some graphs, and what they have in common."""
+        watch, stage, holders = self._watch, old[0].stage, kept.holders
+        steps = watch.optimizer_steps - max(mark.steps for mark in old)
+        used = sum(mark.used for mark in old) * 2 > len(old)
+        # Where later backwards ran through the oldest graph too, a state goes from batch to batch outside the model.
+        chained = is_chained(old)
+        rolled_out = not training and not used and reached and self.trained and is_local
+        together = not training and not used and bool(holders) and is_unneeded(holders[0].place, used=False)
+        models = {mark.module for mark in old}
+        self._note_models(models, training, reached=reached, carried=(reached and not rolled_out) or together)
+        answers = not any(mark.training or mark.used for mark in old)
+        if answers and holders and not reached and not _piles_up(holders[0]):
+            return  # evaluation is told of
+        frames = list(user_frames(sys._getframe(1)))
+        evaluated = all(not mark.training and mark.module in watch.evaluated for mark in old)
+        told: list[RetainedGraphs] = []
+        for place in _places(holders, least=least):
+            carried, line = reached or self._leads_on(place, frames, chained=chained), (place.file, place.line)
+            if passes_on(place, self._filled) or (answers and line in watch.evaluated_at):
+                continue
+            if self.causes[training].is_told_elsewhere(cause, line):
+                continue
+            self._note_place(place, cause, old if training else [])
+            watch.chained.update(models if carried and training else ())
+            if rolled_out or (carried and evaluated):
+                watch.rolled_out.add((place.file, place.function))
+            if carried and evaluated:
+                continue  # what it lacks is a no_grad: told as that
+            told.append(
+                RetainedGraphs(
+                    batch=watch.batch,
+                    stage=stage,
+                    place=place,
+                    graphs=len(batches),
+                    first_batch=min(batches),
+                    last_batch=max(batches),
+                    optimizer_steps=max(steps, 0),
+                    bytes=kept.bytes,
+                    backward=used,
+                    saves=kept.saves,
+                    carried=carried,
+                    rolled_out=rolled_out,
+                    together=together,
+                    trains=not watch.trains_nothing,
+                    node=None if holders else old[0].node,
+                    retained_by=self._saved.carried_by or old[0].kept or NOWHERE,
+                    followed=watch.ledger.followed(stage, min(batches), max(batches)),
+                )
+            )
+            self._report(told[-1])
+            if carried and chained:
+                self._saved.tell_passed(old)
+        cause.facts = told or cause.facts
+
+    def _leads_on(self, place: Place, frames: list[FrameType], *, chained: bool) -> bool:
+        """Whether what a statement keeps goes from batch to batch: a state, not a collection."""
+        return (
+            (chained and "+=" not in (place.source or ""))
+            or is_fed_back(place, frames)
+            or is_own_memory(place, self._watch.models, frames)
+        )
+
+    def _note_place(self, place: Place, cause: LeakGroup, kept_over_steps: list[ForwardGraph]) -> None:
+        """What is to be known of a statement that keeps graphs: who told it, and who asked for those of evaluation."""
+        line = place.file, place.line
+        cause.lines.add(line)
+        self._filled.append(place)
+        self._watch.told.add(line)
+        asked = (mark.asked for mark in kept_over_steps if not mark.training)
+        self._watch.retained_at.update(place for place in asked if place is not None)
+
+    def _note_models(self, models: set[int], training: bool, *, reached: bool, carried: bool) -> None:
+        """What other probes are to know of the models whose graphs are kept."""
+        watch = self._watch
+        if not training:
+            watch.retained.update(models)
+            watch.carried.update(models if carried else ())
+        elif reached:
+            watch.chained.update(models)
+
+
+def _last_of_themselves(carriers: list[Holder]) -> tuple[Holder, ...]:
+    """Of states that are carried the one to cut: the last that is made of its own last value, else the first."""
+    own = [h for h in carriers if carries_itself(h.place.source, (h.place.holder or "").rpartition(".")[2])]
+    beside = [h for h in own if (h.place.file, h.place.function) == (own[0].place.file, own[0].place.function)]
+    return tuple(sorted(beside, key=lambda h: -(h.place.line or 0))[:1] or carriers[:1])
+
+
+def _are_garbage(marks: list[ForwardGraph], least: int) -> bool:
+    """Whether the collector leaves too few graphs.
+
+    Contexts that keep their own output are a circle each, and the next one's graph holds it through C++, where the
+    collector does not look: each run frees the last of every graph alone.
+    """
+    for _ in range(RUNS):
+        found = gc.collect()
+        if sum(mark.alive for mark in marks) < least:
+            return True
+        if not found:
+            break
+    return False
+
+
+def _are_one_loss(place: Place) -> bool:
+    """Whether graphs are kept for a gradient of something that is more than their sum: it needs all of them."""
+    if is_differentiated(place):
+        return not is_unneeded(place, used=False)
+    return fate_of(place.file or "", place.line or 0) is Fate.BACKWARD
+
+
+def _piles_up(holder: Holder) -> bool:
+    """Whether answers stay with every batch: neither a variable with the last ones nor a statement that still runs."""
+    return holder.tensors > 0 and (holder.grows or holder.length >= MIN_BATCHES)
+
+
+def _is_local(holders: tuple[Holder, ...]) -> bool:
+    """Whether what holds most is a variable of a function: its state is gone when the roll-out is over."""
+    place = holders[0].place if holders else NOWHERE
+    return place.function not in (None, "<module>") and "." not in (place.holder or ".")
+
+
+def _places(holders: tuple[Holder, ...], *, least: int) -> list[Place]:
+    """The causes among the holders: the first, and others that grow by themselves (a container, a running sum)."""
+    if not holders:
+        return [NOWHERE]
+    others = [
+        holder.place
+        for holder in holders[1:]
+        if holder.grows and (holder.length >= least or "+=" in (holder.place.source or ""))
+    ]
+    return [holders[0].place, *others]

@@ -1,0 +1,151 @@
+"""Graphs of earlier micro-batches that are alive at the optimizer step although their backward has run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+
+from memguard.autograd.reach import Reach
+from memguard.evidence.graph_tracker import KEY, ForwardGraph
+from memguard.evidence.graphs.graph_contents import GraphContents
+from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.minimum_sizes import LEAST_REMARK, REMARK_SHARE, least_of_remark
+from memguard.evidence.naming.holders import Holder
+from memguard.records.facts import Fact, MicroBatchGraphs, Place
+from memguard.records.stats import Stage
+from memguard.torch_objects.storages import owned_storages
+
+FEWEST = 3
+"""Micro-batches before the last one: of the last, and of the one before, a loop's variables may hold the graph."""
+MORE = 2
+"""They are examined again when so many times more are alive."""
+EARLY, PRESSING = 6, 0.5
+"""Micro-batches after which they are reported before the step; on a device of which such a share is taken, `FEWEST`."""
+LOOKS, MOST_LOOKS = 16, 1024
+"""Batches that are sampled while such graphs are alive, until the step; so many in a run at most."""
+IN_USE = 2
+"""Parameters and gradients: so many times the weights are allocated at least, where the device reports no peak."""
+_STEP = "on_optimizer_step_start"
+
+
+@final
+class MicroBatchesProbe(Probe):
+    """Follows the graphs between two optimizer steps.
+
+    A graph whose backward ran before a later forward of the same model, and that is alive as the optimizer steps, waits
+    for nothing. One that another backward runs through meanwhile is a plan (an inner loop, a penalty), and so is one
+    whose backward comes after the later forwards (a pipeline's schedule, a contrastive loss). Many are reported before
+    the step, which a device that fills with them never reaches: their backward freed what a second one would need.
+    """
+
+    name: ClassVar[str] = "micro-batches"
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self.deaf = frozenset({_STEP})  # an ordinary loop's steps are none of its business, and stay fast
+        self._spent: dict[int, tuple[ForwardGraph, int]] = {}
+        """Marks whose backward ran before a later forward, and the backwards through each at that time."""
+        self._steps = 0
+        """Optimizer steps before the marks in `_spent`."""
+        self._needed, self._looks = FEWEST, 0
+        self._early = FEWEST
+        """Graphs at which it is asked whether to report before the step."""
+        self._has_searched = False
+        self._filled: Place | None = None
+        """Where they were collected in this step: the function may have returned by the time the optimizer steps."""
+
+    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Notes which graphs of this step are alive though a backward ran through them."""
+        watch, spent = self.watch, self._spent
+        if watch.stage is not Stage.TRAIN or len(watch.ledger.live) < FEWEST:
+            return
+        steps = watch.optimizer_steps
+        if steps != self._steps:
+            self._steps = steps
+            self._forget_step()
+        for key, mark in list(watch.ledger.live.items()):
+            if mark.used and mark.steps == steps and mark.training and mark.module and key not in spent:
+                spent[key] = (mark, mark.uses)
+        if len(spent) < self._needed:
+            return
+        self.hear(_STEP)
+        if self._looks < MOST_LOOKS and watch.batch + 1 >= watch.dense_until:
+            self._looks += LOOKS
+            watch.look_closely(LOOKS)  # else the step itself may not be sampled
+        if not self._has_searched and len(marks := self._waiting()) >= self._needed:
+            self._has_searched = True
+            holders = self._find(marks)[0]
+            self._filled = next((holder.place for holder in holders if holder.grows and holder.place.holder), None)
+        early = max(self._early, self._needed)
+        if len(spent) >= early and len(marks := self._waiting()) >= early:
+            self._early = MORE * len(marks)
+            if len(marks) >= EARLY or self._is_pressing():
+                self._conclude(marks)
+
+    def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
+        """Reports who holds those that are still alive."""
+        if len(self._spent) >= self._needed and len(marks := self._waiting()) >= self._needed:
+            self._needed = MORE * len(marks)
+            self._conclude(marks, at_step=True)
+        self._forget_step()
+        self.unsubscribe(_STEP)
+
+    def _forget_step(self) -> None:
+        self._filled, self._has_searched = None, False
+        self._spent.clear()
+
+    def _is_pressing(self) -> bool:
+        """Whether so much of the device is taken that the step may never come."""
+        total, taken = self.watch.device_total_bytes, self.watch.read().allocated_bytes
+        return bool(total) and (taken or 0) > PRESSING * (total or 0)
+
+    def remove(self) -> None:
+        """Forgets all graphs."""
+        self._spent.clear()
+
+    def _waiting(self) -> list[ForwardGraph]:
+        """Those of one model that are alive, and that no further backward ran through."""
+        steps = self.watch.optimizer_steps
+        by_module: dict[int, list[ForwardGraph]] = {}
+        for mark, uses in self._spent.values():
+            is_spent = mark.uses == uses and mark.created is None and mark.kept is None
+            if mark.alive and mark.steps == steps and is_spent:
+                by_module.setdefault(mark.module, []).append(mark)
+        return max(by_module.values(), key=len, default=[])
+
+    def _find(self, marks: list[ForwardGraph]) -> tuple[list[Holder], int, bool]:
+        """Who collects some graphs, the bytes that these hold, and whether most of them are saved for a backward."""
+        keys = {id(mark) for mark in marks}
+        reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)
+        judge = GraphContents(reach, owned_storages(self.watch.models))
+        found = self.holders(
+            judge, graph=True, passes=reach.passes, stage=Stage.TRAIN, collector=False, rest=judge.count
+        )
+        holders = [holder for holder in found if holder.grows or holder.length >= FEWEST]
+        return holders, judge.total(), judge.saves
+
+    def _conclude(self, marks: list[ForwardGraph], *, at_step: bool = False) -> None:
+        watch = self.watch
+        holders, held, saves = self._find(marks)
+        record = watch.record
+        least = least_of_remark(record)
+        if least is None:
+            weights = sum(owned_storages(watch.models).values())
+            least = max(int(REMARK_SHARE * (IN_USE * weights + held)), LEAST_REMARK)
+        if held < least or not holders:
+            return
+        self.report(
+            MicroBatchGraphs(
+                batch=watch.batch,
+                stage=Stage.TRAIN,
+                place=self._filled or holders[0].place,
+                graphs=len(marks),
+                bytes=held,
+                saves=saves,
+                at_step=at_step,
+                peak_bytes=record.allocated_peak_bytes if record is not None else None,
+            )
+        )

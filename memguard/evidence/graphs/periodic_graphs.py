@@ -1,0 +1,103 @@
+"""Graphs that are kept at regular intervals: few of them are evidence enough."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple, final
+
+from memguard.evidence.graph_tracker import ForwardGraph
+from memguard.evidence.naming.holders import Holder
+from memguard.source.resets import Reset, reset_of
+
+SPAN = 9
+"""Batches since the oldest of them: as long as it takes to tell those that come with every batch."""
+STEPS = 3
+"""Optimizer steps that each survived to which no backward came."""
+SPENT_STEPS, FIRST_STEPS = 1, 2
+"""Those after the backward that freed it, so that no other can follow; and of the oldest of them."""
+MIN_BATCHES = 8
+"""Batches of which a graph must be alive where nothing else is known: no last-k window keeps as many."""
+FEWEST, FEW = 3, 5
+"""Graphs that suffice where nothing ever empties what keeps them, and where less is known."""
+LONG = 16
+"""Times as many elements as it has: a pool that may come to hold so many is as good as never emptied."""
+
+
+@final
+class PeriodicGraphs(NamedTuple):
+    """Forwards of one model whose graphs are kept at intervals."""
+
+    marks: list[ForwardGraph]
+    """The oldest first."""
+    unseen: bool
+    """Whether more should have come, in batches that were not looked at: the holder's length tells whether they did."""
+
+    @property
+    def batches(self) -> set[int]:
+        """The batches that they are of."""
+        return {mark.batch for mark in self.marks}
+
+
+def find_regular(
+    marks: Iterable[ForwardGraph], *, used: bool, batch: int, steps: int, unseen: int = -1
+) -> PeriodicGraphs | None:
+    """The forwards of one model whose graphs are kept at intervals; None without such.
+
+    Args:
+        marks: All whose graphs are alive.
+        used: Whether a backward is to have used them up, else none is to have come.
+        batch: The batch that ends.
+        steps: Optimizer steps so far.
+        unseen: The last batch that was not looked at; -1 without one.
+    """
+    by_model: dict[tuple[int, bool], list[ForwardGraph]] = defaultdict(list)
+    for mark in marks:
+        is_meant = mark.used is used and (mark.training or not used)  # in evaluation: a look at the end of each epoch
+        if is_meant and mark.kept is None and mark.batch < batch - 1:
+            by_model[mark.module, mark.training].append(mark)
+    for kept in by_model.values():
+        if len(kept) < FEWEST or batch - kept[0].batch < SPAN:
+            continue
+        old = [mark for mark in kept if _is_out_of_date(mark, steps)]
+        batches = sorted({mark.batch for mark in kept})
+        gaps = [after - before for before, after in itertools.pairwise(batches)]
+        count = len({mark.batch for mark in old})
+        if count < FEWEST or (used and steps - (old[0].spent or 0) < FIRST_STEPS):
+            continue
+        late = batch - 2 - batches[-1] - max(gaps)
+        if (late >= 0 and not (unseen > batches[-1] and late >= max(gaps))) or old[0].uses > old[-1].uses:
+            continue  # no more have come, or a state leads back into them
+        if count >= FEW or len(set(gaps)) == 1:
+            return PeriodicGraphs(old, late >= 0)
+    return None
+
+
+def _is_out_of_date(mark: ForwardGraph, steps: int) -> bool:
+    if mark.used:
+        return mark.spent is not None and steps - mark.spent >= SPENT_STEPS
+    return steps - mark.steps >= STEPS
+
+
+def graphs_needed(holder: Holder, spent: bool, *, length: int = 0) -> int | None:
+    """How many such graphs suffice with this holder; None where it may be a window that is meant.
+
+    Args:
+        holder: What keeps them.
+        spent: Whether no backward can run through them any more: one has used them up, or the weights were changed.
+        length: What the holder must be longer than: than what is known, where more may have come unseen.
+    """
+    if not (holder.grows and holder.certain) or holder.exception or holder.length <= length:
+        return None
+    place = holder.place
+    emptied = reset_of(place.file, place.line, place.holder)
+    if emptied is Reset.HERE and spent and (holder.capacity or 0) >= MIN_BATCHES:
+        # A pool: it will have as many as tell it for certain, so that there is nothing to wait for.
+        emptied = reset_of(place.file, place.line, place.holder, by_length=False)
+        if emptied is not Reset.NEVER:
+            return None
+        return FEWEST if (holder.capacity or 0) >= LONG * holder.length else FEW
+    if emptied is Reset.NEVER:
+        return FEWEST if spent else FEW
+    return FEW if spent and emptied is Reset.ELSEWHERE else None

@@ -1,0 +1,129 @@
+"""Gradients of a model that nothing trains: a teacher whose output was not detached."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+
+from memguard.evidence.interface import Probe, ProbeContext, is_optimized
+from memguard.evidence.naming.call_stacks import Stack, line_to_change, stack_of
+from memguard.heap.containers import tensors_in
+from memguard.heap.parameters import ParameterAt, trainable
+from memguard.heap.roots import submodules_of
+from memguard.heap.sites import call_site
+from memguard.records.facts import Fact, UnusedGraphs
+from memguard.torch_objects.module_parts import gradient_of, gradients_of, parameters_of
+
+MIN_STEPS = 4
+"""Optimizer steps, of others, through which its gradients were there."""
+STACKS = 4
+"""Calls of each model whose whole way is noted."""
+
+
+@final
+@dataclass(slots=True)
+class _Model:
+    """What is known of one model whose inputs want no gradient."""
+
+    ref: weakref.ref[nn.Module]
+    parameter: ParameterAt
+    """The first trainable one."""
+    version: int
+    steps: int = 0
+    """Optimizer steps at the last look."""
+    gradient: tuple[int, int] = (0, 0)
+    """Id and version of its gradient, which piles up in the same tensor while nobody takes it away."""
+    seen: int = 0
+    calls: int = 0
+    stacks: list[Stack] = field(default_factory=list)
+
+
+@final
+class UnownedGradientsProbe(Probe):
+    """Looks whether a model that only serves others collects gradients.
+
+    Its graph is in vain where all of this holds: nothing that goes into it wants a gradient, its weights have
+    gradients that nobody ever takes away, they never change, and no optimizer holds any of them while others step.
+    """
+
+    name: ClassVar[str] = "unowned gradients"
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._models: dict[int, _Model] = {}
+        self._done: set[int] = set()
+        self.unsubscribe("on_forward_start")
+
+    def on_model(self, model: nn.Module) -> None:
+        """Where there are several, one may only serve the others."""
+        if len(self.watch.models) > 1:
+            self.hear("on_forward_start")
+
+    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Looks at one parameter of the model."""
+        number = id(module)
+        if number in self._done or not torch.is_grad_enabled():
+            return
+        model = self._models.get(number)
+        if model is None or model.ref() is not module:
+            place = next(trainable(module), None)
+            parameter = place() if place is not None else None
+            if place is None or parameter is None:
+                return
+            if parameter.is_inference():  # counts no versions, and gets no gradient
+                self._done.add(number)
+                return
+            model = self._models[number] = _Model(weakref.ref(module), place, parameter._version)
+        model.calls += 1
+        if len(model.stacks) < STACKS:
+            model.stacks.append(stack_of(module))
+        if any(tensor.requires_grad for tensor in tensors_in((args, kwargs))):
+            self._done.add(number)  # its graph leads on to others'
+            return
+        parameter = model.parameter()
+        if parameter is None or parameter._version != model.version:
+            self._done.add(number)  # somebody trains it, or averages weights into it
+            return
+        steps, model.steps = model.steps, self.watch.optimizer_steps
+        if model.steps == steps:
+            return
+        gradient = gradient_of(parameter)
+        if gradient is None:
+            model.seen = 0
+            return
+        before, model.gradient = model.gradient, (id(gradient), gradient._version)
+        if model.seen and not (before[0] == model.gradient[0] and before[1] < model.gradient[1]):
+            self._done.add(number)  # somebody takes them away
+            return
+        model.seen += 1
+        if model.seen >= MIN_STEPS:
+            self._done.add(number)
+            self._conclude(module, model)
+
+    def _conclude(self, module: nn.Module, model: _Model) -> None:
+        if is_optimized(self.watch, [module]):
+            return
+        others = [other for number, other in self._models.items() if number != id(module)]
+        trained = [
+            other for found in others if (other := found.ref()) is not None and is_optimized(self.watch, [other])
+        ]
+        parts = {id(part) for other in trained for part in submodules_of(other, set())}
+        place = line_to_change(model.stacks[0], [way for other in others for way in other.stacks], parts)
+        gradients = gradients_of(parameters_of(module))
+        self.report(
+            UnusedGraphs(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=place or call_site(),
+                module=type(module).__name__,
+                count=model.seen,
+                forwards=model.calls,
+                frozen=True,
+                gradients_bytes=sum(gradient.numel() * gradient.element_size() for gradient in gradients),
+            )
+        )

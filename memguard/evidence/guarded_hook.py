@@ -1,0 +1,71 @@
+"""A hook whose failures end inside it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any, final
+
+from memguard.evidence.grad_transforms import compiler, is_traced
+
+_log = logging.getLogger("memguard")
+
+
+def log_failure(error: Exception) -> None:
+    """Says that a hook failed, where nobody else is told."""
+    _log.error("memguard: one of its hooks failed and is off: %s", type(error).__name__)
+
+
+class StoppableHook:
+    """A hook that can be silenced, and is when what it calls fails.
+
+    A subclass has the __call__ that torch calls. It is to do nothing inside a graph that is being compiled, so that it
+    breaks none, and begins with that question; for it can be traced itself.
+
+    Args:
+        call: What to call; an exception of it never reaches torch, and ends the calls.
+        failed: Told of that exception; must not keep it.
+    """
+
+    __slots__ = ("_call", "_failed")
+
+    def __init__(self, call: Callable[..., None], failed: Callable[[Exception], None] = log_failure) -> None:
+        self._call, self._failed = call, failed
+
+    def hand_on(self, *args: Any) -> None:
+        """Calls."""
+        try:
+            self._call(*args)
+        except Exception as error:
+            self.end(error)
+
+    def end(self, error: Exception) -> None:
+        """It failed: the last that is heard of it."""
+        failed = self._failed
+        self.stop()
+        with contextlib.suppress(Exception):  # nobody is left to tell, and the forward goes on
+            failed(error)
+
+    def stop(self) -> None:
+        """From now on it does nothing, and holds nothing."""
+        self._call, self._failed = _nothing, log_failure
+
+
+@final
+class Hook(StoppableHook):
+    """Calls a function of memguard's from a hook of torch's."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any) -> None:
+        """What torch calls."""
+        if not (is_traced() or compiler._is_compiling_flag):
+            try:
+                self._call(*args)
+            except Exception as error:
+                self.end(error)
+
+
+def _nothing(*args: object) -> None:
+    pass

@@ -1,0 +1,143 @@
+"""The datasets that the program reads, and what they hold.
+
+`_BaseDataLoaderIter` and its attributes are private; checked in torch 2.13.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch.utils.data.dataloader as loaders
+
+from memguard.heap.collector import instances_of
+from memguard.records.facts import NOWHERE, Place
+from memguard.source.model import Sources
+from memguard.source.name_query import NameQuery, SearchContext
+from memguard.source.search import find_statement
+from memguard.source.sites import cuts_samples
+
+ITERATORS: tuple[type[Any], ...] = tuple(filter(None, [getattr(loaders, "_BaseDataLoaderIter", None)]))
+"""Classes of what a loader gives to a loop; with none of them nothing is read, as far as is known."""
+_WRAPPED = ("dataset", "datasets", "data_source")
+MAX_DATASETS = 16
+_CUTTING = ("trunc", "max_len", "maxlen", "max_length", "crop", "clip", "block_size", "context")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """One loader in use. Holds its dataset: drop it at once."""
+
+    dataset: Any
+    workers: int
+    batch_size: int | None
+    collate: Any = None
+    sampler: Any = None
+    """What makes the batches: a sampler of torch's or the user's."""
+    collates: bool = True
+    """Whether it gives lists of samples' numbers; with ``batch_size=None`` it may give one at a time."""
+
+
+def readings() -> list[Reading]:
+    """The loaders that are being iterated over; some tens of milliseconds."""
+    return [reading_of(iterator) for iterator in instances_of(*ITERATORS)] if ITERATORS else []
+
+
+def reading_of(iterator: Any) -> Reading:
+    """The loader whose iterator this is, an instance of one of `ITERATORS`."""
+    state = vars(iterator)
+    sampler = state.get("_index_sampler")
+    size = vars(sampler).get("batch_size") if hasattr(type(sampler), "__dict__") and _has_dict(sampler) else None
+    workers = len(state.get("_workers") or ())
+    size = size if type(size) is int else None
+    collates = state.get("_auto_collation") is True
+    return Reading(state.get("_dataset"), workers, size, state.get("_collate_fn"), sampler, collates)
+
+
+def have_workers() -> bool:
+    """Whether this process has children of `multiprocessing`; costs nothing."""
+    module = sys.modules.get("multiprocessing.process")
+    return bool(getattr(module, "_children", None))
+
+
+def unwrap(dataset: Any) -> Iterator[Any]:
+    """A dataset and those that it wraps: subsets, concatenations, transforms of the user's."""
+    queue = [dataset]
+    seen: set[int] = set()
+    while queue and len(seen) < MAX_DATASETS:
+        one = queue.pop(0)
+        if one is None or id(one) in seen or not _has_dict(one):
+            continue
+        seen.add(id(one))
+        yield one
+        for name in _WRAPPED:
+            inner = vars(one).get(name)
+            queue.extend(inner[:MAX_DATASETS] if type(inner) in (list, tuple) else [inner])
+
+
+def place_of_attribute(dataset: Any, name: str, kind: str = "list") -> tuple[Place, bool]:
+    """Where a dataset's attribute gets what it holds, and whether that adds to it after the dataset was made.
+
+    Args:
+        dataset: The dataset.
+        name: The attribute's name.
+        kind: How it is filled: as a ``"list"`` and other containers by index or method, or as a ``"set"``.
+    """
+    files = [file for file in map(_file_of, type(dataset).__mro__) if file is not None]
+    classes = tuple(kind.__name__ for kind in type(dataset).__mro__[:-1])
+    query = NameQuery(name=name, attribute=True, classes=classes, base="self", kinds=(kind, "tensor"))
+    statement = find_statement(query, files, Sources(), SearchContext(graph=False, numbers=True)) if files else None
+    if statement is None:
+        return NOWHERE, False
+    place = Place(
+        file=statement.file, line=statement.line, function=statement.function, holder=name, source=statement.source
+    )
+    return place, statement.grows and not statement.quiet
+
+
+def unbounded_caches(dataset: Any) -> Iterator[Place]:
+    """Methods of a dataset that remember every answer: ``lru_cache(maxsize=None)``, ``functools.cache``."""
+    for kind in type(dataset).__mro__[:-1]:
+        for name, value in vars(kind).items():
+            if type(value) is not functools._lru_cache_wrapper or value.cache_info().maxsize is not None:
+                continue
+            code = getattr(value.__wrapped__, "__code__", None)
+            if code is not None:
+                yield Place(file=code.co_filename, line=code.co_firstlineno, function=name, holder=name)
+
+
+def may_cut(reading: Reading) -> bool:
+    """Whether a dataset's methods or what makes its batches may cut samples: a slice with an end, or words for it."""
+    functions = [value for one in unwrap(reading.dataset) for value in vars(type(one)).values()]
+    functions += [reading.collate, vars(type(reading.collate)).get("__call__")]
+    for function in functions:
+        code = getattr(getattr(function, "__func__", function), "__code__", None)
+        if isinstance(code, types.CodeType) and _cuts(code.co_filename, code.co_firstlineno):
+            return True
+    return False
+
+
+def _cuts(file: str, first_line: int) -> bool:
+    if "torch" in file.replace("\\", "/").split("/"):
+        return False  # the default collate function cuts nothing
+    return cuts_samples(file, first_line)
+
+
+def _file_of(kind: type) -> str | None:
+    for value in vars(kind).values():
+        code = getattr(value, "__code__", None) if type(value).__name__ == "function" else None
+        if code is not None:
+            return str(code.co_filename)
+    return None
+
+
+def _has_dict(thing: object) -> bool:
+    try:
+        return type(object.__getattribute__(thing, "__dict__")) is dict
+    except AttributeError:  # it has slots, or is C's
+        return False

@@ -1,0 +1,65 @@
+"""The user's suspended generators, which no visible frame holds."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any, ClassVar, final
+
+from memguard.evidence.host.datasets import ITERATORS, reading_of
+from memguard.evidence.interface import Probe, ProbeContext
+from memguard.heap.collector import MAX_OBJECTS, instances_of
+from memguard.heap.frames import is_user_frame
+from memguard.records.facts import Fact
+from memguard.records.stats import Stage
+
+LOOKS = (5, 17, 199)
+"""Training batches after which they are looked for, each just before a round over all objects (`ScanSchedule`)."""
+MAX_GENERATORS = 64
+
+
+@final
+class GeneratorsProbe(Probe):
+    """Finds them through the garbage collector and adds them, weakly, to `ProbeContext.roots`.
+
+    A ``for`` loop keeps its iterator on the interpreter's stack, where neither frames nor the collector's referents
+    show it: a generator's own list of all it gave out would be seen by nobody, nor what a dataset keeps whose loader
+    has no name, as in ``for x in DataLoader(Images())``.
+    """
+
+    name: ClassVar[str] = "generators"
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._batches = 0
+
+    def on_batch_end(self) -> None:
+        """Looks for them now and then."""
+        if self.watch.stage is not Stage.TRAIN:
+            return
+        self._batches += 1
+        if self._batches not in LOOKS:
+            return
+        if self._batches == LOOKS[-1]:
+            self.unsubscribe("on_batch_end")
+        known, datasets = self.watch.generators, self.watch.datasets
+        known[:] = [ref for ref in known if ref() is not None]
+        datasets.clear()
+        for found in instances_of(types.GeneratorType, *ITERATORS, max_objects=MAX_OBJECTS):
+            if type(found) is not types.GeneratorType:
+                with contextlib.suppress(TypeError):  # one with slots alone is left out
+                    datasets.append(weakref.ref(reading_of(found).dataset))
+            elif len(known) < MAX_GENERATORS and _is_users(found) and not any(ref() is found for ref in known):
+                known.append(weakref.ref(found))
+
+    def remove(self) -> None:
+        """Forgets them."""
+        self.watch.generators.clear()
+        self.watch.datasets.clear()
+
+
+def _is_users(generator: types.GeneratorType[Any, Any, Any]) -> bool:
+    frame = generator.gi_frame
+    return frame is not None and is_user_frame(frame)

@@ -1,0 +1,203 @@
+"""Rare readings of the process: compiled or captured graphs, memory on other devices."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+
+from memguard.evidence.interface import Probe, ProbeContext
+from memguard.heap.frames import user_frames
+from memguard.records.facts import NOWHERE, CompiledGraphs, Fact, OtherDevice
+from memguard.source.sites import compile_site
+from memguard.torch_objects.module_parts import parameters_of
+
+EVERY, RARELY = 16, 128
+FIRST, SETTLING = 8, 64
+MIN_OTHER_BYTES = 1024**2
+_SHARED = (0, 0)
+"""Number of the pool that is nobody's own."""
+
+
+@final
+class CompilationsProbe(Probe):
+    """Counts graphs compiled or captured, once in eight batches, later in 16; loads nothing of torch.compile.
+
+    The pools of captured graphs are asked for more rarely once they are as many as before: that is a whole reading of
+    the allocator.
+    """
+
+    name: ClassVar[str] = "compilations"
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._last = (0, 0)
+        self._private = PrivatePools()
+        self._pools, self._ask_pools = (0, 0), FIRST
+        self._next = FIRST
+
+    def on_batch_end(self) -> None:
+        """Tells when there are new ones."""
+        watch = self.watch
+        if watch.batches < self._next:
+            return
+        self._next = watch.batches + (FIRST if watch.batches < SETTLING else EVERY)
+        graphs = unique_graphs()
+        if watch.batches >= self._ask_pools and watch.device.startswith("cuda"):
+            before, self._pools = self._pools, self._private.read()
+            settled = watch.batches > SETTLING and self._pools[0] <= before[0]
+            self._ask_pools = watch.batches + (RARELY if settled else FIRST)
+        pools, nbytes = self._pools
+        if (graphs, pools) == self._last:
+            return
+        self._last = graphs, pools
+        place = compile_site([frame.f_code.co_filename for frame in user_frames(sys._getframe(1))], captures=not graphs)
+        self.report(
+            CompiledGraphs(
+                batch=watch.batch, stage=watch.stage, place=place, graphs=graphs, pools=pools, pool_bytes=nbytes or None
+            )
+        )
+
+
+@final
+class PrivatePools:
+    """Private pools of the CUDA allocator that hold memory: one for each graph that was captured."""
+
+    def __init__(self) -> None:
+        self._known = (0, 0)
+        self._allocated = 0
+        """Segments that the driver gave so far; without a new one there is no new pool."""
+
+    def read(self) -> tuple[int, int]:
+        """How many there are, and their bytes.
+
+        From ``memory_stats_as_nested_dict``; versions of torch that do not tell (2.11 does not, 2.15 does) have them in
+        the snapshot's segments, which is read where the driver gave new ones.
+        """
+        if not torch.cuda.is_initialized():
+            return 0, 0
+        stats = torch.cuda.memory_stats_as_nested_dict()
+        told = stats.get("reserved_bytes_by_private_pools")
+        if told is not None:
+            sizes = [int(pool["all"]["current"]) for pool in told.values()]
+            return sum(size > 0 for size in sizes), sum(sizes)
+        allocated = int(stats.get("segment", {}).get("all", {}).get("allocated", 0))
+        if allocated != self._allocated:
+            self._known = _pools_in_segments() or self._known
+            self._allocated = allocated
+        return self._known
+
+
+def _pools_in_segments() -> tuple[int, int] | None:
+    """Private pools of the current device that hold memory, and their bytes; None where a long trace would come too."""
+    try:
+        segments = torch.cuda.memory.memory_snapshot(include_traces=False)
+    except TypeError:  # before 2.11
+        is_on = getattr(torch._C, "_cuda_isHistoryEnabled", None)
+        if is_on is not None and is_on():
+            return None
+        segments = torch.cuda.memory.memory_snapshot()
+    device, sizes = torch.cuda.current_device(), dict[tuple[int, int], int]()
+    for segment in segments:
+        pool = tuple(segment.get("segment_pool_id") or _SHARED)
+        if pool != _SHARED and segment["device"] == device:
+            sizes[pool] = sizes.get(pool, 0) + int(segment["total_size"])
+    return len(sizes), sum(sizes.values())
+
+
+def unique_graphs() -> int:
+    """Graphs that torch.compile made in this process. A private counter; checked in torch 2.13."""
+    utils: Any = sys.modules.get("torch._dynamo.utils")
+    counters = getattr(utils, "counters", None)
+    return int(counters["stats"].get("unique_graphs", 0)) if counters is not None and "stats" in counters else 0
+
+
+@final
+class OtherDevicesProbe(Probe):
+    """Asks a few times whether this process holds memory on a CUDA device that is not its own."""
+
+    name: ClassVar[str] = "other devices"
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._looks = [FIRST, 256]
+        if not watch.device.startswith(("cuda", "auto")):
+            self.unsubscribe("on_batch_end")
+
+    def on_batch_end(self) -> None:
+        """Looks early and then seldom; a process without a rank, or with a model on several devices, means it so."""
+        watch = self.watch
+        if watch.batches < self._looks[0] or watch.device == "auto":
+            return
+        del self._looks[0]
+        if not self._looks:
+            self.unsubscribe("on_batch_end")
+        if not watch.device.startswith("cuda") or not torch.cuda.is_initialized() or not _is_rank():
+            return
+        indices, meant = _homes(watch.models), _device_of_rank()
+        if len(indices) > 1:
+            if meant is None or meant not in indices or _ranks() < torch.cuda.device_count():
+                return
+            indices = {meant}  # each of the other devices belongs to another rank
+        own = next(iter(indices), torch.cuda.current_device())  # where a model is, whatever the current device is
+        if meant is not None and meant != own == torch.cuda.current_device() == 0:
+            self.unsubscribe("on_batch_end")
+            self.report(
+                OtherDevice(
+                    batch=watch.batch,
+                    stage=watch.stage,
+                    place=NOWHERE,
+                    device="cuda:0",
+                    own_device=f"cuda:{meant}",
+                    bytes=torch.cuda.memory_reserved(0),
+                    model=True,
+                )
+            )
+            return
+        for index in range(torch.cuda.device_count()):
+            reserved = 0 if index == own else torch.cuda.memory_reserved(index)
+            if reserved >= MIN_OTHER_BYTES:
+                self.unsubscribe("on_batch_end")
+                there = torch.device("cuda", index)
+                held = self.holders(lambda tensor, there=there: 0 if tensor.device == there else None, graph=False)  # type: ignore[misc]
+                self.report(
+                    OtherDevice(
+                        batch=watch.batch,
+                        stage=watch.stage,
+                        place=held[0].place if held else NOWHERE,
+                        device=str(there),
+                        own_device=f"cuda:{own}",
+                        bytes=reserved,
+                    )
+                )
+
+
+def _homes(models: Iterable[nn.Module]) -> set[int]:
+    """The CUDA devices on which models lie."""
+    devices = {parameter.device for model in models for parameter in parameters_of(model)}
+    return {device.index for device in devices if device.type == "cuda"}
+
+
+def _device_of_rank() -> int | None:
+    """The device that a launcher means for this process; None where the machine has not one for each of its ranks."""
+    local = os.environ.get("LOCAL_RANK", "")
+    if not local.isdigit() or not int(local) < _ranks() <= torch.cuda.device_count():
+        return None
+    return int(local)
+
+
+def _ranks() -> int:
+    """How many processes a launcher started on this machine, as far as it says so."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", ""))
+    return int(ranks) if ranks.isdigit() else 0
+
+
+def _is_rank() -> bool:
+    """Whether this process is one of several that share the machine's devices among them."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    started = distributed is not None and distributed.is_available() and distributed.is_initialized()
+    return started or "LOCAL_RANK" in os.environ

@@ -1,0 +1,1 @@
+"""What user code keeps: outputs, views, copies of weights, exceptions."""

@@ -1,0 +1,206 @@
+"""Containers that grew since an earlier look, by how much, and what their elements hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import nn
+
+from memguard.autograd.graph import graph_of, saved_storages
+from memguard.evidence.kept.copies import module_in
+from memguard.evidence.naming.capacities import capacity_of
+from memguard.evidence.naming.holders import HolderSearch
+from memguard.evidence.naming.names import NAMES, innermost
+from memguard.heap.containers import container_of, latest_of, length_of, newest_of, tensors_in
+from memguard.heap.host_sizes import host_size, is_from_worker
+from memguard.heap.walk import Link
+from memguard.records.facts import Place
+from memguard.torch_objects.storages import storages_of
+
+MAX_GROWTHS = 8
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ContainerGrowth:
+    """A container that got longer, or heavier, between two counts."""
+
+    place: Place
+    kind: str
+    """Like ``"list"``."""
+    elements: int
+    """By how many it grew."""
+    bytes: int
+    newest_bytes: int = 0
+    """What its newest element takes of the host's memory."""
+    from_worker: bool = False
+    """Whether that holds a tensor in shared memory: what a DataLoader's worker handed over."""
+    shared: bool = False
+    """Whether all its tensors do."""
+    newest: tuple[int, ...] = ()
+    """Storages of the tensors in its newest elements."""
+    graphs: GraphsBelow | None = None
+    """What the graphs hold, where a tensor in its newest elements carries one."""
+    numbers: bool = False
+    """Whether each of its tensors is one number, whatever the storage behind it takes."""
+    on_cpu: bool = False
+    """Whether all its tensors lie in host memory."""
+    pinned: bool = False
+    """Whether one of them is pinned."""
+    weights: bool = False
+    """Whether its tensors are parameters of models that are kept, as recurrent ones have them in a list once more."""
+    is_module: bool = False
+    """Whether its newest element is a module, or has one."""
+    copy_bytes: int = 0
+    """Of the weights in its newest element, where they are a copy of a model's, and are called: met as models."""
+    length: int = 0
+    """How many it has now."""
+    number: int = 0
+    """The container's identity; only good while it lives."""
+    capacity: int | None = None
+    """How many it can have, as far as its maxlen or the source tells."""
+
+
+def find_growth(
+    survey: HolderSearch,
+    before: Mapping[int, int],
+    *,
+    elements: float = 1,
+    nbytes: int = 0,
+    host_bytes: int | None = None,
+    copied: Callable[[object], int] = lambda newest: 0,
+    owned: Collection[int] = (),
+) -> tuple[ContainerGrowth, ...]:
+    """The containers that grew, the heaviest first; each with the statement that fills it.
+
+    A container around the one that grows is left out.
+
+    Args:
+        survey: A walk over the live objects.
+        before: Lengths of containers at an earlier time, by their ids.
+        elements: By how many elements a container must have grown at least.
+        nbytes: By how many bytes of tensors.
+        host_bytes: Or by how many of the host's memory; None leaves that out. What a worker handed over always counts,
+            and so does what does not tell its size.
+        copied: Bytes of the weights in an element, if they are a copy of a model's: those that are called are met as
+            models, not in the container.
+        owned: Storages that live anyway: no graph is what keeps them.
+    """
+    found: list[tuple[int, int, Link]] = []
+    newest: dict[int, tuple[int, bool]] = {}
+    called: dict[int, int] = {}
+    for link, now in survey.snapshot.containers():
+        longer = now.length - before.get(id(link.value), now.length)
+        if longer < elements or longer <= 0 or innermost(link).via not in NAMES:
+            continue
+        fresh = max(longer - now.repeated, 0)
+        grown = now.bytes * fresh // max(now.length - now.repeated, 1)
+        copies = copied(newest_of(link.value)) * longer
+        if copies > 2 * grown:
+            grown, called[id(link)] = copies, copies // longer
+        elif host_bytes is not None:
+            element = newest_of(link.value)
+            weight, from_worker = host_size(element), is_from_worker(element)
+            newest[id(link)] = weight.bytes, from_worker
+            light = grown < nbytes and weight.bytes * fresh < host_bytes
+            if light and not from_worker and not weight.unknown:
+                continue
+        elif grown < nbytes:
+            continue
+        found.append((longer, grown, link))
+    found.sort(key=lambda item: (item[1], item[0]), reverse=True)
+    growing = {id(link): link for _, _, link in found}
+    growths = []
+    for longer, size, link in found[:MAX_GROWTHS]:
+        if any(id(inner) != id(link) and link in inner.trail() for inner in growing.values()):
+            continue
+        of_newest = newest.get(id(link), (0, False))
+        growths.append(_growth_of(survey, link, longer, size, of_newest, called.get(id(link), 0), owned))
+    return tuple(growths)
+
+
+def _growth_of(
+    survey: HolderSearch,
+    link: Link,
+    elements: int,
+    nbytes: int,
+    newest: tuple[int, bool],
+    copy_bytes: int,
+    owned: Collection[int],
+) -> ContainerGrowth:
+    of_newest, from_worker = newest
+    tensors = [tensor for element in latest_of(link.value) for tensor in tensors_in(element, 3)]
+    graph = any(graph_of(tensor) is not None for tensor in tensors)
+    place = survey.cause(link, graph=graph, tensors=bool(tensors))
+    return ContainerGrowth(
+        place,
+        container_of(type(link.value)) or "object",
+        elements,
+        nbytes,
+        newest_bytes=of_newest,
+        from_worker=from_worker,
+        shared=from_worker and bool(tensors) and all(map(is_from_worker, tensors)),
+        newest=tuple(storages_of(tensors)),
+        graphs=graphs_below(survey, link, owned) if graph else None,
+        numbers=bool(tensors) and all(tensor.numel() == 1 for tensor in tensors),
+        on_cpu=bool(tensors) and all(tensor.device.type == "cpu" for tensor in tensors),
+        pinned=torch.cuda.is_initialized() and any(tensor.is_pinned() for tensor in tensors),
+        weights=not tensors and nbytes > 0 and _are_weights(survey, link),
+        is_module=not tensors and module_in(newest_of(link.value), 2) is not None,
+        copy_bytes=copy_bytes,
+        length=length_of(link.value),
+        number=id(link.value),
+        capacity=capacity_of(link, place.file, place.holder),
+    )
+
+
+def _are_weights(survey: HolderSearch, link: Link) -> bool:
+    """Whether all tensors below a container are parameters of modules that it keeps."""
+    trails = [trail for leaf in survey.tensors if link in (trail := leaf.trail())]
+    return bool(trails) and all(
+        issubclass(type(trail[-1].value), nn.Parameter)
+        and any(issubclass(type(inner.value), nn.Module) for inner in trail[trail.index(link) + 1 : -1])
+        for trail in trails
+    )
+
+
+MAX_SIZED = 16
+"""Graphs that are gone through, each of thousands of nodes at most; the rest is taken to be like them."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GraphsBelow:
+    """Plain data on the graphs of a container's elements."""
+
+    everywhere: bool
+    """Whether every tensor in the container carries one."""
+    bytes: int
+    """What all elements hold: their tensors and what the graphs saved, without what all of them share."""
+    saved: bool
+    """Whether the graphs saved anything of their own that is still there: no backward ran through them."""
+
+
+def graphs_below(survey: HolderSearch, link: Link, ignore: Collection[int]) -> GraphsBelow | None:
+    """The graphs of the tensors in a container; None where none has one.
+
+    Args:
+        survey: The walk that met it.
+        link: Leads to the container.
+        ignore: Storages that live anyway, like the weights.
+    """
+    found = {id(leaf.value): leaf.value for leaf in survey.snapshot.below(link)}
+    tensors = list(found.values())
+    carriers = [tensor for tensor in tensors if graph_of(tensor) is not None]
+    if not carriers:
+        return None
+    sized = carriers[-MAX_SIZED:]
+    saved = [saved_storages(graph_of(tensor)) for tensor in sized]
+    shared = set.intersection(*map(set, saved)) if len(saved) > 1 else set()
+    own = {key: size for part in saved for key, size in part.items() if key not in shared and key not in ignore}
+    held = {key: size for key, size in storages_of(sized).items() if key not in ignore} | own
+    times = max(length_of(link.value) / len(tensors), 1.0) * len(carriers) / len(sized)  # long ones are sampled
+    return GraphsBelow(len(carriers) == len(tensors), int(sum(held.values()) * times), bool(own))

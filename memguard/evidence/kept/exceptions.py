@@ -1,0 +1,141 @@
+"""Exceptions that keep the tensors of failed calls."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Final, final
+
+from memguard.autograd.graph import held_bytes
+from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.naming.holders import HolderSearch
+from memguard.evidence.oom.errors import oom_in
+from memguard.heap.children import Via
+from memguard.heap.containers import tensors_in
+from memguard.heap.frames import failed_frames, is_user_frame, read_locals, running_frames, user_frames
+from memguard.heap.sites import call_site, place_of
+from memguard.records.facts import ExceptionHolds, Fact, Place
+from memguard.source.sites import handler_at
+from memguard.torch_objects.storages import owned_storages, storages_of
+
+MAX_LOOKS = 3
+MAX_NAMES = 8
+DEPTH = 2
+"""Of tuples, lists, dicts and dataclasses in a variable."""
+_FAILURES: Final = (BaseException, types.TracebackType)
+
+
+@final
+class ExceptionsProbe(Probe):
+    """Asks at each forward whether an out-of-memory error is being handled right now."""
+
+    name: ClassVar[str] = "exceptions"
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._looks = 0
+        self._told: set[tuple[str | None, int]] = set()
+        """File and line of the handlers."""
+
+    def on_forward_in_handler(self) -> None:
+        """One look at the error that is being handled."""
+        error = sys.exc_info()[1]
+        if error is None or self._looks >= MAX_LOOKS or oom_in(error) is not error:
+            return
+        self._looks += 1
+        place, handler = _retry_site()
+        if (place.file, handler) in self._told:
+            return  # a retry in two halves is one fault: the place is where the first of them runs
+        self._told.add((place.file, handler))
+        names, held = held_by(error, owned_storages(self.watch.models))
+        self.report(
+            ExceptionHolds(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=place,
+                exception=type(error).__name__,
+                handling=True,
+                names=names,
+                bytes=sum(held.values()),
+            )
+        )
+
+
+def _retry_site() -> tuple[Place, int]:
+    """The line of the innermost handler that runs now, and where that begins, else where the model is called."""
+    for frame in user_frames():
+        handler = handler_at(frame.f_code.co_filename, frame.f_lineno)
+        if handler is not None:
+            return place_of(frame), handler
+    place = call_site()
+    return place, place.line or 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StoredException:
+    """Exceptions under one name whose tracebacks hold tensors: plain data."""
+
+    exception: str
+    """Class of the first of them."""
+    names: tuple[str, ...]
+    """Variables of its failed functions, like ``step() hidden``, the heaviest first."""
+    bytes: int
+    place: Place
+    """Where they are kept."""
+
+
+def find_stored(survey: HolderSearch, *, ignore: Iterable[int] = ()) -> tuple[StoredException, ...]:
+    """Exceptions in the user's variables and containers that hold tensors, by the name that keeps them.
+
+    What somebody else holds as well, such as the data that a failed function was given, is none of theirs.
+
+    Args:
+        survey: A walk over the live objects.
+        ignore: Keys of storages that live anyway.
+    """
+    found: dict[Place, StoredException] = {}
+    elsewhere = {*ignore, *_held_otherwise(survey)}
+    for link in survey.links:
+        if not issubclass(type(link.value), BaseException) or link.via in (Via.PART, Via.ROOT):
+            continue
+        names, held = held_by(link.value, elsewhere)
+        if held:
+            elsewhere.update(held)
+            place = survey.cause(link)
+            old = found.get(place)
+            total = sum(held.values()) + (old.bytes if old is not None else 0)
+            found[place] = StoredException(type(link.value).__name__, names, total, place)
+    return tuple(found.values())
+
+
+def _held_otherwise(survey: HolderSearch) -> set[int]:
+    """Storages to which some way leads that goes through no exception."""
+    plain = (
+        leaf.value
+        for leaf in survey.tensors
+        if not any(issubclass(type(link.value), _FAILURES) for link in leaf.trail())
+    )
+    return set(storages_of(plain))
+
+
+def held_by(error: BaseException, ignore: Container[int]) -> tuple[tuple[str, ...], dict[int, int]]:
+    """The variables of an exception's failed functions that hold tensors, the heaviest first, and all their storages.
+
+    Args:
+        error: The exception.
+        ignore: Keys of storages that live anyway.
+    """
+    sizes: dict[str, int] = {}
+    total: dict[int, int] = {}
+    for frame, _ in failed_frames(error, running_frames()):
+        for name, value in read_locals(frame).items() if is_user_frame(frame) else ():
+            held: dict[int, int] = {}
+            for tensor in tensors_in(value, DEPTH):
+                held.update((key, size) for key, size in held_bytes(tensor, {}).items() if key not in ignore)
+            if held:
+                sizes[f"{frame.f_code.co_name}() {name}"] = sum(held.values())
+                total.update(held)
+    return tuple(sorted(sizes, key=lambda name: -sizes[name]))[:MAX_NAMES], total

@@ -1,0 +1,332 @@
+"""Which names keep what the floor of memory rises by: measured at a few looks, each when it has risen notably.
+
+Other probes tell of elements that come with every batch. This one goes by bytes alone: a model for each fold in a
+cache, a large tensor now and then in a list, a second cause beside one that was told. And what was told of is measured
+anew at each look, so that its last figure is not that of the first alarm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, final
+
+from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.kept.retained import Kept, Name, kept_by_name
+from memguard.evidence.naming.capacities import capacity_of, outgrew
+from memguard.evidence.naming.holders import HolderSearch
+from memguard.evidence.owners import state_of
+from memguard.heap.children import LRU_CACHE
+from memguard.records.facts import (
+    ExceptionHolds,
+    Fact,
+    KeptOutputs,
+    KeptResults,
+    ModelCopies,
+    Place,
+    RetainedGraphs,
+    ViewsPinStorage,
+)
+from memguard.records.stats import BatchRecord, Stage
+from memguard.records.step_floor import StepFloor
+from memguard.source.bounds import Bound, bounds_of, is_cache
+from memguard.source.origins import is_on_host
+from memguard.thresholds import EXPLAINED, NOTABLE_SHARE, WORD_SHARE
+from memguard.torch_objects.module_parts import gradients_of, parameters_of
+from memguard.torch_objects.storages import owned_storages, storages_of
+
+SETTLING, WINDOW = 3, 3
+"""Batches of training before gradients and optimizer states are there; and those whose lowest value is the floor."""
+LEAST: Final = 1024**2
+DEVICE_SHARE, OWN_SHARE = 0.02, 0.25
+"""Of the device, or of what there was at first if that is less: by so much the floor rises from one look to the next.
+"""
+STEP, MOST_LOOKS = 0.5, 16
+"""And by this share of all that it rose, so that looks grow rare."""
+RISES: Final = 2
+"""Looks in a row at which a name kept more than at the one before."""
+NEARLY: Final = 0.9
+"""Share of the largest growth that a name within another must have to be told instead of it."""
+WEIGHTS_SHARE: Final = 0.25
+"""Of what a name keeps, from which on it keeps models: Adam's state is as large as weights and gradients together."""
+LONGER: Final = 3
+"""Or elements by which a container is longer than at the first look."""
+MEASURED: Final = (ExceptionHolds, KeptOutputs, KeptResults, ModelCopies, RetainedGraphs, ViewsPinStorage)
+"""Facts whose bytes are those that lie below their holder's name."""
+MOST_NAMES: Final = 3
+"""Causes that are told after one look."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What one look came to, in plain numbers."""
+
+    floor: int
+    batches: int
+    sizes: Mapping[Name, tuple[int, int]]
+    """Bytes, and the length of the longest container."""
+
+
+@final
+class GrowingNamesProbe(Probe):
+    """Compares what names keep whenever the floor of training has risen notably."""
+
+    name: ClassVar[str] = "growing names"
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._seen = self._looks = 0
+        self._steps = StepFloor()
+        self._ends: list[int] = []
+        self._base = self._due = 0
+        """The floor after the first batches, or what it fell to since; and that at which the next look is due."""
+        self._at = 0
+        """The floor when the last look was asked for."""
+        self._first: _Look | None = None
+        self._last: _Look | None = None
+        self._rises: dict[Name, int] = {}
+        self._told: dict[Name, Place] = {}
+        self.unsubscribe("on_batch_end")
+
+    def on_records(self, records: Sequence[BatchRecord]) -> None:
+        """Follows the floor; asks for a look where it has risen."""
+        for record in records:
+            if record.stage is not Stage.TRAIN or record.allocated_end_bytes is None:
+                continue
+            end = self._steps.push(record.allocated_end_bytes, record.optimizer_steps)
+            if self._base <= end < self._due:
+                if self._ends:
+                    self._ends = []
+                continue
+            self._seen += 1
+            self._ends = [*self._ends, end][-WINDOW:]
+            if self._seen >= SETTLING + WINDOW - 1 and len(self._ends) == WINDOW:
+                self._follow(min(self._ends))
+
+    def on_batch_end(self) -> None:
+        """The look that was asked for."""
+        if self.watch.stage is Stage.TRAIN:
+            self.unsubscribe("on_batch_end")
+            self._look()
+
+    def on_run_end(self) -> None:
+        """The last look, where anything is left of what the program had."""
+        record = self.watch.record
+        end = record.allocated_end_bytes if record is not None else None
+        if self._last is not None and end is not None and end - self._last.floor >= LEAST:
+            self._at = end
+            self._look()
+
+    def remove(self) -> None:
+        """Forgets what was measured."""
+        self._first = self._last = None
+        self._rises = {}
+
+    def _follow(self, floor: int) -> None:
+        if floor < self._base or not self._due:
+            self._base = floor
+            self._first = self._last = None
+        else:
+            self.hear("on_batch_end")
+            self.watch.look_closely(1, surely=True)
+        self._at = floor
+        least = min(DEVICE_SHARE * (self.watch.device_total_bytes or 0), OWN_SHARE * self._base)
+        self._due = round(max(floor + max(LEAST, least), self._base + (floor - self._base) / (1 - STEP)))
+        if self._looks >= MOST_LOOKS:
+            self.unsubscribe("on_records")
+
+    def _look(self) -> None:
+        watch = self.watch
+        self._looks += 1
+        survey = HolderSearch(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
+        kept = kept_by_name(survey.snapshot)
+        look = _Look(self._at, watch.batches, {name: (one.bytes(), one.length) for name, one in kept.items()})
+        before, self._last = self._last, look
+        self._measure_anew(kept)
+        if before is None or self._first is None:
+            self._first, self._rises = look, {}
+            return
+        for name, (nbytes, _) in look.sizes.items():
+            grew = nbytes > before.sizes.get(name, (0, 0))[0]
+            self._rises[name] = self._rises.get(name, 0) + 1 if grew else 0
+        if look.floor - self._base >= WORD_SHARE * (watch.device_total_bytes or 0) > 0:
+            self._name(survey, kept, self._first, look)
+
+    def _name(self, survey: HolderSearch, kept: Mapping[Name, Kept], first: _Look, last: _Look) -> None:
+        """Tells who keeps at least half of what nothing that was told keeps."""
+        watch = self.watch
+        left = last.floor - self._base
+        told: dict[Name, int] = {}
+        for fact in watch.facts.values():
+            if (name := self._of_fact(fact, kept)) is not None:
+                told[name] = max(told.get(name, 0), _bytes_of(fact))
+        taken: set[int] = set()
+        for known, nbytes in told.items():
+            grown = _growth(known, first, last)
+            left -= min(nbytes, grown)
+            if nbytes >= EXPLAINED * grown:
+                taken.update(kept[known].storages)
+        for _ in range(MOST_NAMES):
+            name = self._largest(kept, first, last, taken, least=EXPLAINED * left)
+            if name is None:
+                return
+            one = kept[name]
+            share = WORD_SHARE if one.length and _is_models(one) else NOTABLE_SHARE  # a list of models is no buffer
+            if left < share * (watch.device_total_bytes or 0):
+                return
+            left -= _growth(name, first, last)
+            taken.update(one.storages)
+            if name in self._told:
+                continue
+            place = survey.cause(one.link, tensors=not one.weights)
+            self._told[name] = place
+            if not is_on_host(place) and place.line is not None:
+                watch.told.add((place.file, place.line))
+                grown, batches = _growth(name, first, last), max(last.batches - first.batches, 1)
+                self.report(self._fact(place, one, grown, batches, self._parts(name, kept)))
+
+    def _largest(
+        self, kept: Mapping[Name, Kept], first: _Look, last: _Look, taken: set[int], *, least: float
+    ) -> Name | None:
+        """The name that grew by most of what is not explained; of names within each other the container that did."""
+        found: dict[Name, int] = {}
+        for name, one in kept.items():
+            grown = _growth(name, first, last)
+            longer = last.sizes[name][1] - first.sizes.get(name, (0, 0))[1]
+            if (self._rises.get(name, 0) < RISES and longer < LONGER) or grown < max(least, 1):
+                continue
+            fresh = one.bytes(taken)
+            if fresh >= least:
+                found[name] = min(grown, fresh)
+        most = max(found.values(), default=0)
+        near = [name for name, grown in found.items() if grown >= NEARLY * most]
+        containers = [name for name in near if last.sizes[name][1] > first.sizes.get(name, (0, 0))[1]]
+        whole = containers or [name for name in near if not kept[name].is_part]
+        innermost = max(whole, key=lambda name: kept[name].depth, default=None)
+        return None if innermost is None or kept[innermost].is_optimized else innermost
+
+    def _fact(self, place: Place, one: Kept, grown: int, batches: int, parts: tuple[str, ...]) -> Fact:
+        watch, length = self.watch, one.length
+        nbytes = one.bytes()
+        weights = _is_models(one)
+        capacity = _answers(one) or capacity_of(one.link, place.file, place.holder)
+        bounds = bounds_of(place.file, place.line, place.holder) & ~Bound.KEYED
+        if outgrew(length, capacity):
+            bounds, capacity = bounds & ~Bound.MEASURED, None
+        return KeptOutputs(
+            batch=watch.batch,
+            stage=watch.stage,
+            place=place,
+            tensors=length or len(one.objects),
+            first_batch=max(watch.batch - round(nbytes / grown * batches), 0),
+            bytes=nbytes,
+            bytes_per_batch=grown / batches,
+            bounded=bool(bounds),
+            what="{count} elements" if length else "tensors of {count} batches",
+            cached=not weights
+            and (type(one.link.value) is LRU_CACHE or is_cache(place.file, place.line, place.holder)),
+            weights=weights,
+            capacity=capacity,
+            measured=True,
+            parts=parts,
+        )
+
+    def _parts(self, name: Name, kept: Mapping[Name, Kept]) -> tuple[str, ...]:
+        """Holders that were told of, nearly all of whose memory lies below a name, and is less than what lies there."""
+        whole, found = kept[name].storages, []
+        for fact in self.watch.facts.values():
+            other = self._of_fact(fact, kept)
+            if other is None or other == name or fact.place.holder is None:
+                continue
+            part = kept[other].storages
+            if len(part) < len(whole) and sum(key in whole for key in part) >= NEARLY * len(part) > 0:
+                found.append(fact.place.holder)
+        return tuple(dict.fromkeys(found))
+
+    def _measure_anew(self, kept: Mapping[Name, Kept]) -> None:
+        """Of what was told the bytes that its holder keeps now, where they are more."""
+        watch = self.watch
+        owned = owned_storages(watch.models)
+        owned.update(storages_of(gradients_of(one for model in watch.models for one in parameters_of(model))))
+        for optimizer in watch.optimizers:
+            owned.update(storages_of(state_of(optimizer)))
+        if (first := self._first) is not None:  # data that a graph saved lives anyway, as long as who holds it as well
+            for same, one in kept.items():
+                if one.bytes() == first.sizes.get(same, (0, 0))[0]:
+                    owned.update(one.storages)
+        for fact in list(watch.facts.values()):
+            name = self._of_fact(fact, kept)
+            newer = None if name is None else _measured(fact, kept[name], owned, watch.batch)
+            if newer is not None and name is not None:
+                measured = isinstance(newer, KeptOutputs) and newer.measured
+                self.report(replace(newer, parts=self._parts(name, kept)) if measured else newer)  # type: ignore[call-arg]
+
+    def _of_fact(self, fact: Fact, kept: Mapping[Name, Kept]) -> Name | None:
+        """The name that a fact tells of: the heaviest of that text."""
+        place = fact.place
+        names = [name for name in kept if name[2] == place.holder and name[0] in (None, place.file)]
+        names += [name for name, told in self._told.items() if told == place and name in kept]
+        return max(names, key=lambda name: kept[name].bytes(), default=None)
+
+
+def _is_models(one: Kept) -> bool:
+    """Whether what a name keeps are models."""
+    nbytes = one.bytes()
+    return nbytes - one.bytes(one.weights) >= WEIGHTS_SHARE * nbytes
+
+
+def _growth(name: Name, first: _Look, last: _Look) -> int:
+    return last.sizes.get(name, (0, 0))[0] - first.sizes.get(name, (0, 0))[0]
+
+
+def _bytes_of(fact: Fact) -> int:
+    if isinstance(fact, ViewsPinStorage):
+        return fact.pinned_bytes
+    return getattr(fact, "bytes", None) or 0 if isinstance(fact, MEASURED) else 0
+
+
+def _is_cache(one: Kept, place: Place) -> bool:
+    return type(one.link.value) is LRU_CACHE or is_cache(place.file, place.line, place.holder)
+
+
+def _answers(one: Kept) -> int | None:
+    """How many answers a cache of a function may hold; None of what is none, or has no limit."""
+    if type(one.link.value) is not LRU_CACHE:
+        return None
+    maxsize = one.link.value.cache_parameters()["maxsize"]
+    return maxsize if type(maxsize) is int else None
+
+
+def _measured(fact: Any, one: Kept, owned: Container[int], batch: int) -> Fact | None:
+    """A fact with the bytes that its holder keeps now; None where it has nothing to add.
+
+    Args:
+        fact: What was told.
+        one: What lies below its holder's name.
+        owned: Storages of models and optimizers, which live anyway; models that are kept are such.
+        batch: The newest.
+    """
+    of_models = isinstance(fact, ModelCopies) or (isinstance(fact, KeptOutputs) and fact.weights)
+    nbytes, before = one.bytes(() if of_models else owned), _bytes_of(fact)
+    if not isinstance(fact, MEASURED):
+        return None
+    field = "pinned_bytes" if isinstance(fact, ViewsPinStorage) else "bytes"
+    # What graphs keep was estimated from some of them, and may be less; far less is another object of that name.
+    least = EXPLAINED * before if isinstance(fact, RetainedGraphs) else before + 1
+    if nbytes < max(least, 1) or not one.is_whole:
+        return None
+    times = nbytes / before if before else 1.0
+    changes: dict[str, Any] = {"batch": batch, field: nbytes}
+    if isinstance(fact, RetainedGraphs):
+        changes["measured"] = True
+    elif isinstance(fact, KeptOutputs):
+        count = one.length or len(one.objects)
+        changes["tensors"] = count if count >= fact.tensors else round(times * fact.tensors)
+    elif isinstance(fact, KeptResults):
+        changes["results"] = max(one.length, fact.results)
+    elif isinstance(fact, ModelCopies):
+        changes["copies"] = max(one.length or round(times * fact.copies), fact.copies)
+    elif isinstance(fact, ViewsPinStorage):
+        changes |= {"views": round(times * fact.views), "used_bytes": round(times * fact.used_bytes)}
+    return replace(fact, **changes)

@@ -1,0 +1,281 @@
+"""Facts about containers that grow with every batch: graphs, tensors, views, model copies, host memory."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import final
+
+from memguard.evidence.interface import ProbeContext
+from memguard.evidence.kept.census import ContainerGrowth, GraphsBelow, find_growth
+from memguard.evidence.kept.copies import copied_bytes
+from memguard.evidence.kept.views import RATIO, PinnedStorage, ReportedViews, find_pins
+from memguard.evidence.naming.capacities import outgrew
+from memguard.evidence.naming.holders import HolderSearch
+from memguard.evidence.owners import state_of
+from memguard.records.facts import Fact, GrowingParameters, KeptOnHost, KeptOutputs, ModelCopies, RetainedGraphs
+from memguard.records.stats import Stage
+from memguard.source.bounds import Bound, bounds_of, is_cache
+from memguard.source.origins import is_on_host
+from memguard.torch_objects.storages import storages_of
+
+MIN_PIN_BYTES = 64 * 1024
+MIN_ELEMENTS = 8
+"""Elements by which a container must grow."""
+PER_BATCH, MIN_BYTES_PER_BATCH = 0.9, 1024
+"""Elements a batch by which it must grow, or bytes of tensors: a trajectory for every few batches."""
+MIN_GRAPHS = 8
+"""Elements that carry graphs, by which a container must grow, and optimizer steps that are made meanwhile."""
+MIN_HOST_BYTES = 16 * 1024
+"""A batch, on the host: less is a log of numbers."""
+_ACCELERATORS = ("cuda", "xpu", "mps")
+"""Devices whose tensors tell that they are there; a virtual one's look like the host's."""
+
+
+@final
+class GrownContainers:
+    """Reports what grew, each statement once.
+
+    Args:
+        watch: The run.
+        report: Takes the facts.
+        views: Who tells of views.
+        steps_since: Tells the optimizer steps since so many batches had been.
+    """
+
+    def __init__(
+        self,
+        watch: ProbeContext,
+        report: Callable[[Fact], None],
+        views: ReportedViews,
+        steps_since: Callable[[int], int],
+    ) -> None:
+        self._watch, self._report, self._views, self._steps_since = watch, report, views, steps_since
+        self._limited: set[object] = set()
+        """Where containers grow that were told before they outgrew what their length is compared with."""
+        self._lengths: dict[int, int] = {}
+        """Of those that were met, by their identities: one that only grew since is told, whatever leads to it now."""
+
+    def tell(self, survey: HolderSearch, before: Mapping[int, int], batches: int, owned: dict[int, int]) -> None:
+        """Of each container the statement that adds to it, under the rule that fits what it holds.
+
+        Args:
+            survey: The walk that met them.
+            before: Lengths when they were first counted, by their ids.
+            batches: Since then.
+            owned: Storages of parameters, gradients and optimizer states.
+        """
+        watch = self._watch
+        least = MIN_HOST_BYTES * batches
+        state = set(storages_of(tensor for one in watch.optimizers for tensor in state_of(one)))
+        trained = state | self._trained()
+        pins: tuple[PinnedStorage, ...] | None = None
+        kept: list[KeptOutputs] = []
+        copied = functools.partial(copied_bytes, models=watch.models, trained=trained)
+        found = find_growth(
+            survey, before, elements=MIN_ELEMENTS, nbytes=1, host_bytes=least, copied=copied, owned=owned
+        )
+        for growth in found:
+            is_light = growth.elements < PER_BATCH * batches and growth.bytes < MIN_BYTES_PER_BATCH * batches
+            if is_light and growth.graphs is None:
+                continue
+            place = growth.place
+            where = (place.file, place.line)
+            is_known = growth.length >= self._lengths.get(growth.number, growth.length + 1)
+            self._lengths[growth.number] = growth.length
+            if (where in watch.told or is_known) and not self._outgrew_what_limited(growth):
+                continue
+            if growth.newest and trained.issuperset(growth.newest):
+                if not state.issuperset(growth.newest):  # an optimizer's own history has an end
+                    self._tell_trained(growth, batches)
+                continue
+            watch.told.add(where)
+            if growth.capacity is not None and not outgrew(growth.length, growth.capacity):
+                self._limited.add(where)
+            if growth.graphs is not None and growth.elements >= MIN_GRAPHS:
+                if self._steps_since(watch.batches - batches) >= MIN_GRAPHS:
+                    self._tell_graphs(growth, growth.graphs, batches)
+                else:
+                    del self._lengths[growth.number]
+                    watch.told.discard(where)  # losses of one step, perhaps: to be seen once more
+                continue
+            if growth.is_module and watch.device not in ("cpu", "auto"):
+                continue  # its weights lie on the device, below no name of their own
+            elsewhere = growth.on_cpu and watch.device.startswith(_ACCELERATORS)
+            on_host = growth.bytes <= 0 or elsewhere or growth.shared or is_on_host(place)
+            if place.file is not None and (growth.from_worker or on_host):
+                self._tell_kept_on_host(growth, batches)
+            if on_host or (growth.copy_bytes and not self._tell_called_copies(growth)):
+                continue
+            if pins is None:
+                pins = find_pins(survey, ignore=owned, min_storage_bytes=MIN_PIN_BYTES)
+            pin = next((pin for pin in pins if _is_of(pin, growth)), None)
+            if pin is not None and not growth.numbers:
+                self._views.report_one(pin, grows=not self._is_bounded(growth))
+                continue
+            kept.append(self._kept_outputs(growth, batches))
+        for fact in merge_adjacent(kept):
+            watch.kept.append(fact)
+            self._report(fact)
+
+    def _kept_outputs(self, growth: ContainerGrowth, batches: int) -> KeptOutputs:
+        watch, place = self._watch, growth.place
+        elements, passed = _all_of(growth, batches, watch)
+        return KeptOutputs(
+            batch=watch.batch,
+            stage=watch.stage,
+            place=place,
+            tensors=elements,
+            first_batch=max(watch.batch - passed, 0),
+            bytes=growth.bytes * elements // growth.elements,
+            bytes_per_batch=growth.bytes / batches,
+            bounded=self._is_bounded(growth),
+            what="{count} elements of several tensors" if len(growth.newest) > 1 else None,
+            numbers=growth.numbers,
+            weights=growth.weights,
+            capacity=None if outgrew(growth.length, growth.capacity) else growth.capacity,
+            cached=is_cache(place.file, place.line, place.holder),
+        )
+
+    def _tell_trained(self, growth: ContainerGrowth, batches: int) -> None:
+        """No warning by itself: a network may grow on purpose, and MG501 says so where it will not fit."""
+        watch = self._watch
+        self._report(
+            GrowingParameters(
+                batch=watch.batch,
+                stage=watch.stage,
+                place=growth.place,
+                parameters=growth.elements,
+                batches=batches,
+                bytes=growth.bytes,
+            )
+        )
+
+    def _tell_called_copies(self, growth: ContainerGrowth) -> bool:
+        """As the opponents of self-play are: more come, unlike a population's, unless something bounds them.
+
+        Those that nobody calls are found by their weights alone (`_tell_copies`).
+        """
+        watch, place = self._watch, growth.place
+        if watch.stage is not Stage.TRAIN or self._is_bounded(growth):
+            return False
+        self._report(
+            ModelCopies(
+                batch=watch.batch,
+                stage=watch.stage,
+                place=place,
+                copies=growth.length,
+                bytes=growth.length * growth.copy_bytes,
+                holders=(place.holder,) if place.holder else (),
+                averaged=False,
+            )
+        )
+        return True
+
+    def _tell_graphs(self, growth: ContainerGrowth, graphs: GraphsBelow, batches: int) -> None:
+        """What grows carries graphs that no forward's mark shows: of a part of the model, of its weights alone."""
+        watch = self._watch
+        elements = growth.length if graphs.everywhere else growth.elements
+        passed = min(max(round(elements * batches / growth.elements), 1), watch.batch + 1)
+        self._report(
+            RetainedGraphs(
+                batch=watch.batch,
+                stage=watch.stage,
+                place=growth.place,
+                graphs=min(elements, passed),
+                first_batch=watch.batch - passed + 1,
+                last_batch=watch.batch,
+                optimizer_steps=0,
+                bytes=graphs.bytes * elements // growth.length or None,
+                backward=not graphs.saved,
+            )
+        )
+
+    def _tell_kept_on_host(self, growth: ContainerGrowth, batches: int) -> None:
+        place, watch = growth.place, self._watch
+        nbytes = growth.newest_bytes * growth.elements
+        bounded = self._is_bounded(growth, without=Bound.ENDS_LAST)
+        self._report(
+            KeptOnHost(
+                batch=watch.batch,
+                stage=watch.stage,
+                place=place,
+                elements=growth.elements,
+                bytes=nbytes,
+                bytes_per_batch=nbytes / batches,
+                kind=growth.kind,
+                bounded=bounded,
+                by_key=bounded and not self._is_bounded(growth, without=Bound.ENDS_LAST | Bound.KEYED),
+                from_workers=growth.from_worker,
+                pinned=growth.pinned,
+                capacity=growth.capacity if growth.length <= (growth.capacity or 0) else None,
+            )
+        )
+
+    def _is_bounded(self, growth: ContainerGrowth, *, without: Bound | None = None) -> bool:
+        place = growth.place
+        bounds = bounds_of(place.file, place.line, place.holder, evaluates=self._watch.stage.evaluates)
+        if outgrew(growth.length, growth.capacity):
+            bounds &= ~Bound.MEASURED
+        return bool(bounds if without is None else bounds & ~without)
+
+    def _outgrew_what_limited(self, growth: ContainerGrowth) -> bool:
+        """Whether it was told as limited by a number that it left behind since: one that learning waits for."""
+        where = (growth.place.file, growth.place.line)
+        if where not in self._limited or not outgrew(growth.length, growth.capacity):
+            return False
+        self._limited.discard(where)
+        return not self._is_bounded(growth, without=None if growth.bytes > 0 else Bound.ENDS_LAST)
+
+    def _trained(self) -> set[int]:
+        """Storages of what optimizers step on: a program that makes more of those trains them."""
+        found: set[int] = set()
+        for optimizer in self._watch.optimizers:
+            found.update(storages_of(parameter for group in optimizer.param_groups for parameter in group["params"]))
+        return found
+
+
+def _all_of(growth: ContainerGrowth, batches: int, watch: ProbeContext) -> tuple[int, int]:
+    """The elements that came as those did which were seen to come, and in how many batches.
+
+    All that it has, where so many can have come in training until now; else it may have been filled before.
+    """
+    passed = round(growth.length * batches / growth.elements)
+    if watch.stage is Stage.TRAIN and batches <= passed <= watch.batch + 1:
+        return growth.length, passed
+    return growth.elements, batches
+
+
+def _is_of(pin: PinnedStorage, growth: ContainerGrowth) -> bool:
+    """Whether most of what grew is storage that views pin; the rest of a long container may show what these do not."""
+    one, other = pin.place, growth.place
+    is_same = (one.file, one.line, one.holder) == (other.file, other.line, other.holder)
+    grown = growth.bytes if pin.held_bytes is None else min(growth.bytes, pin.held_bytes)  # as of a sample, or in truth
+    return is_same and 2 * pin.pinned_bytes >= grown and RATIO * pin.used_bytes < pin.met_bytes
+
+
+def merge_adjacent(kept: Iterable[KeptOutputs]) -> list[KeptOutputs]:
+    """Of lists that are filled side by side the one that stands first, with what all of them keep."""
+    joined: list[KeptOutputs] = []
+    for fact in kept:
+        at = next((i for i, other in enumerate(joined) if _are_one(fact, other)), None)
+        if at is None:
+            joined.append(fact)
+            continue
+        one, other = sorted((joined[at], fact), key=lambda fact: fact.place.line or 0)
+        joined[at] = replace(
+            one,
+            tensors=one.tensors + other.tensors,
+            first_batch=min(one.first_batch, other.first_batch),
+            bytes=one.bytes + other.bytes,
+            bytes_per_batch=one.bytes_per_batch + other.bytes_per_batch,
+            what=one.what or other.what,
+            beside=(*one.beside, other.place.holder or "", *other.beside),
+        )
+    return joined
+
+
+def _are_one(fact: KeptOutputs, other: KeptOutputs) -> bool:
+    alike = (fact.stage, fact.bounded, fact.numbers) == (other.stage, other.bounded, other.numbers)
+    return alike and fact.cached is other.cached and fact.place.is_beside(other.place)

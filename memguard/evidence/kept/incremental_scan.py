@@ -1,0 +1,156 @@
+"""A cheap scan in slices that decides whether a full one is worth it.
+
+Counts instead of naming. What it suspects is then named by a `HolderSearch`, which costs some ten milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from memguard.heap.attributes import attributes_of
+from memguard.heap.children import Via
+from memguard.heap.containers import container_of, elements_of, length_of, unwrapped
+from memguard.heap.history import MIN_GROWTH, HeapHistory, ObjectGrowth, is_plain, telling_element
+from memguard.heap.host_sizes import block_of, is_from_worker, size_of
+from memguard.heap.tensors import is_tensor, is_tensor_class
+from memguard.heap.walk import Link
+from memguard.torch_objects.storages import storage_key, storages_of
+
+MIN_PIN_BYTES = 64 * 1024
+PIN_RATIO = 8
+COPY_SHARE = 0.9
+STATE_TIMES = 2
+"""What is plainly a state dict is looked at though it has but half as many tensors as the model: a backbone's."""
+MIN_HANDED = 128
+"""Elements of a container that keeps what workers handed over: each may keep several files open."""
+MIN_HANDED_BYTES = 16 * 1024**2
+"""Or what they take of the shared memory, where so many came that `MIN_GROWTH` is reached."""
+
+
+@final
+@dataclass(slots=True)
+class Suspects:
+    """What one screening comes to, in plain data."""
+
+    grown: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By a container's id: how many elements it had, and in which batch."""
+    pinned: frozenset[int] = frozenset()
+    """Keys of storages of which only a small part is seen."""
+    copies: frozenset[int] = frozenset()
+    """Positions of what has as many tensors as a model, in storages of their own."""
+    exceptions: frozenset[int] = frozenset()
+    """Ids of exceptions that somebody keeps, with their tracebacks."""
+    handed: frozenset[int] = frozenset()
+    """Ids of long containers whose elements DataLoader workers handed over."""
+    swollen: dict[int, ObjectGrowth] = field(default_factory=dict)
+    """By the id of a tensor, array or text; only good at once."""
+
+
+@final
+class IncrementalScan:
+    """Counts what one walk meets. Keeps numbers, never an object.
+
+    Args:
+        history: What earlier rounds saw; it is told what this one meets.
+    """
+
+    def __init__(self, history: HeapHistory) -> None:
+        self.history = history
+        self._owned: set[int] = set()
+        self._parameters: dict[object, int] = {}
+        self._foreign: dict[int, int] = {}
+        self._foreign_storages: set[int] = set()
+        self._lists: dict[int, tuple[int, list[int]]] = {}
+        self._views: dict[int, set[tuple[int, int]]] = {}
+        self._sizes: dict[int, int] = {}
+        self._exceptions: set[int] = set()
+        self._handed: set[int] = set()
+
+    def visit(self, link: Link) -> None:
+        """One object that a walk meets."""
+        value = link.value
+        kind = type(value)
+        if is_tensor_class(kind):
+            self._meet_tensor(value, link)
+        elif issubclass(kind, nn.Module):
+            self._meet_module(value, link)
+        elif issubclass(kind, BaseException):
+            if link.via not in (Via.PART, Via.ROOT) and BaseException.__dict__["__traceback__"].__get__(value):
+                self._exceptions.add(id(value))
+        elif container_of(kind) is not None:
+            self._meet_container(value, link)
+        elif size := block_of(value):
+            self.history.meet_block(link, size)
+
+    def conclude(self) -> Suspects:
+        """What is suspect so far; of pinned storages that can only be told once the walk is complete."""
+        least = COPY_SHARE * min(filter(None, self._parameters.values()), default=0)  # a loss has none
+        copies = {path for path, (length, keys) in self._lists.items() if least and length >= least and keys}
+        copies = {path for path in copies if not self._owned.issuperset(self._lists[path][1])}
+        if least and sum(self._foreign.values()) >= least and not self._owned.issuperset(self._foreign_storages):
+            copies.update(self._foreign)
+        pinned = {
+            key
+            for key, views in self._views.items()
+            if key not in self._owned and sum(size for _, size in views) * PIN_RATIO < self._sizes[key]
+        }
+        handed, self._handed = frozenset(self._handed), set()
+        return Suspects(
+            grown=self.history.take_grown(),
+            pinned=frozenset(pinned),
+            copies=frozenset(copies),
+            exceptions=frozenset(self._exceptions),
+            handed=handed,
+            swollen=self.history.take_swollen(),
+        )
+
+    def _meet_tensor(self, tensor: Any, link: Link) -> None:
+        key = storage_key(tensor)
+        if key is None or issubclass(type(tensor), nn.Parameter):
+            return
+        self.history.meet_tensor(link, key[1])
+        if key[1] >= MIN_PIN_BYTES:
+            self._sizes[key[0]] = key[1]
+            part = (tensor.storage_offset(), tensor.numel() * tensor.element_size())
+            self._views.setdefault(key[0], set()).add(part)
+
+    def _meet_module(self, module: nn.Module, link: Link) -> None:
+        attributes = attributes_of(module)
+        parameters = _tensors_in(attributes.get("_parameters"))
+        if link.watched:
+            self._parameters[link.root] = self._parameters.get(link.root, 0) + len(parameters)
+            self._owned.update(storages_of([*parameters, *_tensors_in(attributes.get("_buffers"))]))
+        elif parameters:
+            self._foreign[link.path] = len(parameters)
+            self._foreign_storages.update(storages_of(parameters))
+
+    def _meet_container(self, value: Any, link: Link) -> None:
+        longer, value = self.history.meet_container(link), unwrapped(value)
+        length, newest = length_of(value), telling_element(value)
+        is_much = longer >= MIN_GROWTH and not is_plain(newest) and size_of(newest) * length >= MIN_HANDED_BYTES
+        if (length >= MIN_HANDED or is_much) and is_from_worker(newest):
+            self._handed.add(id(link.value))
+        if issubclass(type(value), (list, dict)):
+            sample = [one for one in islice(elements_of(value), 4) if is_tensor(one)]
+            if sample:
+                times = STATE_TIMES if _is_state(value) else 1
+                self._lists[link.path] = (times * length, list(storages_of(sample)))
+
+
+def _tensors_in(registered: object) -> list[torch.Tensor]:
+    values: Iterable[Any] = dict.values(registered) if issubclass(type(registered), dict) else ()  # type: ignore[arg-type]
+    return [value for value in values if is_tensor(value)]
+
+
+def _is_state(value: Any) -> bool:
+    """Whether a dictionary's keys are names of weights."""
+    if not issubclass(type(value), dict):
+        return False
+    keys = islice(dict.__iter__(value), 4)
+    return any(type(key) is str and key.endswith(("weight", "bias")) for key in keys)

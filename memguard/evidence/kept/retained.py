@@ -1,0 +1,192 @@
+"""What each name keeps in all: every storage below it, each once, with parameters, gradients and what graphs saved."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final, TypeAlias, final
+
+import torch
+from torch import nn
+
+from memguard.autograd.graph import graph_of, leaf_storages, saved_tensors
+from memguard.evidence.naming.names import NAMES, innermost, place_of
+from memguard.heap.attributes import attributes_of
+from memguard.heap.children import LRU_CACHE, Scope
+from memguard.heap.containers import FULL, container_of, elements_of, length_of, unwrapped
+from memguard.heap.snapshot import HeapSnapshot, unsampled_tensors
+from memguard.heap.walk import Link
+from memguard.torch_objects.module_parts import gradients_of
+from memguard.torch_objects.storages import storages_of
+
+MOST_TENSORS: Final = 32_768
+"""Tensors of long containers that are read besides those that the walk met."""
+MOST_NODES: Final = 32_768
+"""Nodes of graphs, each visited once."""
+
+Name: TypeAlias = "tuple[str | None, str | None, str | None]"
+"""File, function and name: one for all objects whose attribute goes by it, the same in every look."""
+
+
+@final
+@dataclass(slots=True)
+class Kept:
+    """What lies below one name. Holds the link: drop it at once."""
+
+    link: Link
+    """Leads to the longest container, or cache, of that name; else to the first object."""
+    depth: int
+    length: int
+    """Of the longest container; the answers of a cache; 0 of what is neither."""
+    is_part: bool
+    """Whether it is a part of a module."""
+    is_optimized: bool
+    """Whether it is an optimizer or lies in one: parameters that are added there are trained."""
+    storages: dict[int, int] = field(default_factory=dict)
+    objects: set[int] = field(default_factory=set)
+    """Identities of what goes by it: a model in an attribute of each of several objects."""
+    is_whole: bool = True
+    """Whether all graphs below it were gone through: they may have too many nodes."""
+    weights: set[int] = field(default_factory=set)
+    """Those of them that are parameters, or their gradients."""
+
+    def bytes(self, without: Container[int] = ()) -> int:
+        """Bytes of the storages, without some."""
+        return sum(size for key, size in self.storages.items() if key not in without)
+
+
+def kept_by_name(snapshot: HeapSnapshot) -> dict[Name, Kept]:
+    """All names that a look met, with what lies below them."""
+    graphs = _Graphs()
+    found: dict[Name, Kept] = {}
+    numbers: dict[Name, set[int]] = {}
+    for link, tensors in _tensors_by_link(snapshot):
+        weights = [tensor for tensor in tensors if issubclass(type(tensor), nn.Parameter)]
+        of_weights = storages_of([*weights, *_gradients(weights)])
+        storages = storages_of([*tensors, *_gradients(tensors)])
+        ends = {graph_of(tensor) for tensor in tensors} - {None}
+        below = {number for end in ends if (number := graphs.number_of(end)) is not None}
+        for step in link.trail():
+            if step.via not in NAMES or type(step.value) is Scope:
+                continue
+            name, kept = _kept(step, found)
+            kept.storages.update(storages)
+            kept.weights.update(of_weights)
+            if ends:
+                numbers.setdefault(name, set()).update(below)
+                kept.is_whole = kept.is_whole and not graphs.is_spent
+    for name, own in numbers.items():
+        found[name].storages.update(graphs.storages_of(own))
+    return found
+
+
+def kept_around(snapshot: HeapSnapshot, number: int | None) -> Kept | None:
+    """What lies below the name of one container that a look met, told by its identity."""
+    link = next((link for link in snapshot.links if id(link.value) == number), None)
+    name = innermost(link) if link is not None else None
+    return kept_by_name(snapshot).get(name_of(name)) if name is not None and name.via in NAMES else None
+
+
+def name_of(step: Link) -> Name:
+    """The name of a step that has one."""
+    place = place_of(step)
+    return place.file, place.function, place.holder
+
+
+def _tensors_by_link(snapshot: HeapSnapshot) -> Iterable[tuple[Link, list[torch.Tensor]]]:
+    """Tensors, by the last link on the way to them that has a name or holds several: a list, a module, a variable."""
+    found: dict[int, tuple[Link, list[torch.Tensor]]] = {}
+    for leaf in (*snapshot.tensors, *islice(unsampled_tensors(snapshot.tensors), MOST_TENSORS)):
+        link = leaf if leaf.via in NAMES or leaf.parent is None else leaf.parent
+        found.setdefault(id(link), (link, []))[1].append(leaf.value)
+    for link in snapshot.links:
+        if issubclass(type(link.value), nn.Module):
+            parameters = attributes_of(link.value).get("_parameters")
+            values = list(dict.values(parameters)) if issubclass(type(parameters), dict) else []  # type: ignore[arg-type]
+            tensors = [value for value in values if issubclass(type(value), torch.Tensor)]
+            found.setdefault(id(link), (link, []))[1].extend(tensors)
+    return found.values()
+
+
+def _gradients(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    return gradients_of(tensor for tensor in tensors if type(tensor) in (torch.Tensor, nn.Parameter))
+
+
+def _kept(step: Link, found: dict[Name, Kept]) -> tuple[Name, Kept]:
+    """The name of a step, and its entry."""
+    name, length = name_of(step), _length_below(step)
+    kept = found.get(name)
+    if kept is None:
+        above = step.trail()[:-1]
+        inside = any(issubclass(type(link.value), nn.Module) for link in above)
+        optimized = any(issubclass(type(link.value), torch.optim.Optimizer) for link in (*above, step))
+        kept = found[name] = Kept(step, len(above), length, inside, optimized)
+    elif length > kept.length:
+        kept.link, kept.length = step, length
+    kept.objects.add(id(step.value))
+    return name, kept
+
+
+def _length_below(step: Link) -> int:
+    """Elements of a container, or answers of a cache; of a few lists that are longer than so few, those of all."""
+    if type(step.value) is LRU_CACHE:
+        return int(step.value.cache_info().currsize)
+    length = length_of(step.value) if container_of(type(step.value)) is not None else 0
+    if 0 < length <= FULL:
+        inner = [length_of(element) for element in elements_of(unwrapped(step.value))]
+        if max(inner, default=0) > length:
+            return sum(inner)
+    return length
+
+
+@final
+class _Graphs:
+    """What graphs saved, each node read once: a graph is the nodes that nobody had met before, and those above them."""
+
+    def __init__(self) -> None:
+        self._number: dict[Any, int] = {}
+        self._own: list[dict[int, int]] = []
+        self._above: list[set[int]] = []
+        self._left = MOST_NODES
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether there are more nodes than are gone through."""
+        return self._left <= 0
+
+    def number_of(self, start: Any) -> int | None:
+        """The graph that ends in a node, as far as there are nodes left to go through; None without one."""
+        if start is None or start in self._number:
+            return None if start is None else self._number[start]
+        number, own, above = len(self._own), {}, set()
+        self._number[start] = number
+        level = [start]
+        while level and self._left > 0:
+            node = level.pop()
+            self._left -= 1
+            own.update(storages_of(saved_tensors(node)))
+            own.update(leaf_storages(node))
+            for upstream, _ in node.next_functions:
+                if upstream is None:
+                    continue
+                known = self._number.get(upstream)
+                if known is None:
+                    self._number[upstream] = number
+                    level.append(upstream)
+                elif known != number:
+                    above.add(known)
+        self._own.append(own)
+        self._above.append(above)
+        return number
+
+    def storages_of(self, numbers: set[int]) -> Mapping[int, int]:
+        """The storages of some graphs, and of those that they lead to."""
+        found: dict[int, int] = {}
+        seen, waiting = set(numbers), list(numbers)
+        while waiting:
+            number = waiting.pop()
+            found.update(self._own[number])
+            waiting += self._above[number] - seen
+            seen |= self._above[number]
+        return found

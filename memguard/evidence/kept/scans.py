@@ -1,0 +1,196 @@
+"""Scans of everything that user code holds: growth, pinned storages, copies of weights, kept exceptions.
+
+When to look; what is told of containers that grew is in `grown`, of views in `told_views`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import ClassVar, final
+
+from torch import nn
+
+from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.kept.copies import CopyGroups, find_copies
+from memguard.evidence.kept.exceptions import find_stored
+from memguard.evidence.kept.growing_objects import handed_facts, swollen_facts
+from memguard.evidence.kept.growth_facts import MIN_HOST_BYTES, MIN_PIN_BYTES, GrownContainers
+from memguard.evidence.kept.scan_schedule import BEGINS, ScanSchedule
+from memguard.evidence.kept.views import ReportedViews, find_pins, used_state
+from memguard.evidence.naming.holders import HolderSearch
+from memguard.evidence.owners import state_of
+from memguard.heap.frames import user_frames
+from memguard.records.facts import ExceptionHolds, Fact
+from memguard.records.stats import Stage
+from memguard.torch_objects.module_parts import gradients_of, parameters_of
+from memguard.torch_objects.storages import owned_storages, storages_of
+
+SLICE_STEPS, LAST_SLICE_STEPS = 128, 3_000
+"""What one batch spends on a round, and the end of a stage on one that is not over: about 5 microseconds each. Counted,
+so that a slow machine finds after as many batches what a fast one finds."""
+LATE_MODELS = 4
+"""Models that are first called after the first round, and for each of which is looked whether it has copies."""
+
+
+@final
+class ScansProbe(Probe):
+    """Goes over everything in rounds, a slice in each batch, and compares: what grew with every batch is told.
+
+    A round only counts. What it suspects is looked at by one real walk, which names the statement that adds.
+    """
+
+    name: ClassVar[str] = "scans"
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._stages: dict[Stage, ScanSchedule] = {}
+        self._passes: dict[Stage, int] = {}
+        self._ended: dict[Stage, tuple[ScanSchedule, int]] = {}
+        """Of each stage that evaluates, the last pass's rounds, and the batches that had been at its end."""
+        self._counted = 0
+        """Batches that had been at the last look."""
+        self._explained: set[int] = set()
+        self._steps: deque[tuple[int, int]] = deque(maxlen=256)
+        """Batches and optimizer steps so far, at the slices of the last rounds."""
+        self._rose: int | None = None
+        """When the floor was last seen to rise, and rounds were asked for."""
+        self._views = ReportedViews(watch, report)
+        self._grown = GrownContainers(watch, report, self._views, self._steps_since)
+        self._piles = CopyGroups()
+        self._exceptions: set[object] = set()
+        self._evaluated: frozenset[int] = frozenset()
+        """Copies that were there in evaluation: if they still are in training, they are no weights put aside for it."""
+        self._late_models = 0
+        self._is_joined = False
+        """Whether a model joined since the last look: what it was loaded from may still be there."""
+        self._jumps = 0
+
+    def on_model(self, model: nn.Module) -> None:
+        """One more is called; what has its shapes was no copy before."""
+        if self.watch.batches >= BEGINS[0] and self._late_models < LATE_MODELS:
+            self._late_models += 1
+            self._is_joined = True
+
+    def on_batch_end(self) -> None:
+        """Goes on with the round that is under way, or begins one that is due."""
+        watch, stage = self.watch, self.watch.stage
+        rounds = self._stages.get(stage)
+        if rounds is None:
+            rounds = self._stages[stage] = self._next_pass(stage)
+        rounds.count += 1
+        rounds.batches += watch.batches - self._counted
+        self._counted = watch.batches
+        if watch.rose != self._rose and stage is Stage.TRAIN:
+            self._rose = watch.rose
+            rounds.ask()
+        if rounds.is_due():
+            rounds.begin(watch, MIN_HOST_BYTES)
+        if rounds.is_open:
+            self._go_on(rounds, SLICE_STEPS)
+        if (self._evaluated or self._is_joined or watch.jumps > self._jumps) and stage is Stage.TRAIN:
+            fresh, self._evaluated = self._evaluated - self._explained, frozenset()
+            if fresh or self._is_joined or watch.jumps > self._jumps:
+                self._is_joined, self._jumps = False, watch.jumps
+                self._explained |= fresh
+                self._look({}, frozenset())
+
+    def on_stage_end(self, stage: Stage) -> None:
+        """A pass ends: in evaluation what grows within one is counted anew in another, later ones seldom."""
+        rounds = self._stages.get(stage)
+        if rounds is None:
+            return
+        if (stage.evaluates and rounds.is_unseen) or (stage is Stage.TRAIN and self._has_grown_a_model(rounds)):
+            rounds.begin(self.watch, MIN_HOST_BYTES)
+        if rounds.is_open and (rounds.history.rounds > 1 or stage.evaluates):
+            self._go_on(rounds, LAST_SLICE_STEPS)
+        if stage.evaluates:
+            self._passes[stage] = self._passes.get(stage, 0) + 1
+            self._ended[stage] = self._stages.pop(stage), self.watch.batches
+
+    def _has_grown_a_model(self, rounds: ScanSchedule) -> bool:
+        """Whether as much came as a model's weights take: with each epoch a copy of them may come."""
+        sizes = [sum(storages_of(parameters_of(model)).values()) for model in self.watch.models]
+        return bool(sizes) and rounds.is_worth_one_more(self.watch, max(sizes))
+
+    def _next_pass(self, stage: Stage) -> ScanSchedule:
+        """Of evaluation; what was counted in the last pass is not forgotten, for what nobody clears grows over all."""
+        before, then = self._ended.get(stage, (None, 0))
+        passes = self._passes.get(stage, 0)
+        return ScanSchedule(rests=bool(passes & (passes - 1)), before=before, away=self.watch.batches - 1 - then)
+
+    def _go_on(self, rounds: ScanSchedule, steps: int) -> None:
+        watch = self.watch
+        self._steps.append((watch.batches, watch.optimizer_steps))
+        suspicions = rounds.advance(watch, list(user_frames(sys._getframe(1))), steps)
+        if suspicions is None:
+            return
+        if suspicions.swollen:
+            for fact in swollen_facts(watch, suspicions.swollen):
+                self.report(fact)
+        if handed := suspicions.handed - self._explained:
+            self._explained |= handed
+            for fact in handed_facts(watch, handed):
+                self.report(fact)
+        fresh = suspicions.exceptions - self._explained
+        if watch.stage is Stage.TRAIN:
+            fresh |= suspicions.copies - self._explained
+        elif copies := suspicions.copies - self._explained:
+            self._evaluated |= copies
+            watch.look_closely(1, surely=True)
+        pinned = rounds.confirmed - self._explained
+        rounds.waiting |= suspicions.grown
+        if (fresh or rounds.waiting or pinned) and not (rounds.has_looked and rounds.is_open):
+            grown, rounds.waiting, rounds.has_looked = rounds.waiting, {}, True
+            self._explained |= fresh | pinned
+            self._look(grown, rounds.confirmed)
+
+    def _look(self, grown: dict[int, tuple[int, int]], pinned: frozenset[int]) -> None:
+        """Names what is suspected, by a walk over everything at once."""
+        watch = self.watch
+        wanted = owned_storages(watch.models)
+        parameters = [parameter for model in watch.models for parameter in parameters_of(model)]
+        wanted.update(storages_of(gradients_of(parameters)))
+        owned = dict(wanted)
+        for optimizer in watch.optimizers:
+            owned.update(storages_of(state_of(optimizer)))
+            wanted.update(used_state(optimizer))
+        survey = HolderSearch(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
+        if watch.stage is Stage.TRAIN:
+            self._tell_copies(survey, owned)  # before what grows, for copies that pile up grow as well
+        if grown:
+            before = {number: length for number, (length, _) in grown.items()}
+            batches = max(watch.batches - max(batch for _, batch in grown.values()), 1)
+            self._grown.tell(survey, before, batches, owned)
+        if pinned:
+            self._views.tell(find_pins(survey, ignore=wanted, min_storage_bytes=MIN_PIN_BYTES), pinned)
+        self._tell_exceptions(survey, owned)
+
+    def _steps_since(self, batches: int) -> int:
+        """Optimizer steps since so many batches had been."""
+        then = next((steps for seen, steps in self._steps if seen >= batches), self.watch.optimizer_steps)
+        return self.watch.optimizer_steps - then
+
+    def _tell_copies(self, survey: HolderSearch, owned: dict[int, int]) -> None:
+        watch = self.watch
+        found = find_copies(survey, watch.models, ignore=owned)
+        for fact in self._piles.facts(found, survey.frames, batch=watch.batch, stage=watch.stage):
+            self.report(fact)
+
+    def _tell_exceptions(self, survey: HolderSearch, owned: dict[int, int]) -> None:
+        for held in find_stored(survey, ignore=owned):
+            if held.place in self._exceptions:
+                continue
+            self._exceptions.add(held.place)
+            self.report(
+                ExceptionHolds(
+                    batch=self.watch.batch,
+                    stage=self.watch.stage,
+                    place=held.place,
+                    exception=held.exception,
+                    handling=False,
+                    names=held.names,
+                    bytes=held.bytes,
+                )
+            )

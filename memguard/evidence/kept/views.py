@@ -1,0 +1,228 @@
+"""Small views that keep large storages alive, by the container that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from memguard.evidence.interface import ProbeContext
+from memguard.evidence.naming.holders import HolderSearch
+from memguard.evidence.owners import state_of
+from memguard.heap.attributes import is_user_class
+from memguard.heap.snapshot import tensors_of_all
+from memguard.heap.walk import Link
+from memguard.records.facts import Fact, Place, ViewsPinStorage
+from memguard.torch_objects.storages import storage_key, storages_of, users_of
+
+MIN_STORAGE_BYTES = 1 << 20
+RATIO = 8
+"""A storage is pinned if all views of it together, times this, are still smaller."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PinnedStorage:
+    """Views under one name, and what they pin."""
+
+    place: Place
+    views: int
+    used_bytes: int
+    """Of the views themselves."""
+    pinned_bytes: int
+    """Of the storages they keep alive."""
+    storages: frozenset[int]
+    """Keys of these storages; a finding needs them seen in two scans."""
+    met_bytes: int = 0
+    """Of those that were met, each once: of a long container only some elements are looked at."""
+    held_bytes: int | None = None
+    """Of all storages that the container has, where it was read whole."""
+
+
+def find_pins(
+    survey: HolderSearch,
+    *,
+    ignore: Collection[int] = (),
+    min_storage_bytes: int = MIN_STORAGE_BYTES,
+    device_type: str | None = None,
+) -> tuple[PinnedStorage, ...]:
+    """Who holds views that use less than an eighth of the storages they keep, the heaviest first.
+
+    Args:
+        survey: A walk over the live objects.
+        ignore: Keys of storages whose views are wanted: parameters, gradients, buckets.
+        min_storage_bytes: Smaller storages are left out.
+        device_type: Only storages on this kind of device, like ``"cuda"``; all if None.
+    """
+
+    def key_of(tensor: torch.Tensor) -> tuple[int, int] | None:
+        key = storage_key(tensor)
+        if key is None or key[0] in ignore or key[1] < min_storage_bytes:
+            return None
+        if device_type is not None and tensor.device.type != device_type:
+            return None
+        is_weight = any(issubclass(type(each), torch.nn.Parameter) for each in (tensor, tensor._base))
+        return None if is_weight else key
+
+    links: dict[int, list[Link]] = {}
+    sizes: dict[int, int] = {}
+    for link in survey.tensors:
+        key = key_of(link.value)
+        if key is not None:
+            links.setdefault(key[0], []).append(link)
+            sizes[key[0]] = key[1]
+    views = {storage: [link.value for link in leading] for storage, leading in links.items()}
+    used = {storage: _shown(tensors) for storage, tensors in views.items()}
+    pinned = [storage for storage, size in sizes.items() if used[storage] * RATIO < size]
+    found = []
+    for holder, leaves in survey.by_holder([(link, 0) for storage in pinned for link in links[storage]]):
+        # Of a long container only some elements were looked at.
+        scale = max(holder.length / len(leaves), 1) if holder.length > len(leaves) else 1
+        if scale > 1 and (tensors := tensors_of_all(leaves)) is not None:
+            found += _pins_of_all(holder.place, tensors, views, key_of)
+            continue
+        storages = {key[0] for link in leaves if (key := storage_key(link.value)) is not None}
+        storages -= {storage for storage in storages if _has_others(views[storage], scale)}
+        if not storages:
+            continue
+        total = sum(sizes[storage] for storage in storages)
+        found.append(
+            PinnedStorage(
+                holder.place,
+                views=int(len(leaves) * scale),
+                used_bytes=int(sum(used[storage] for storage in storages) * scale),
+                pinned_bytes=int(total * scale),
+                storages=frozenset(storages),
+                met_bytes=total,
+            )
+        )
+    return tuple(sorted(found, key=lambda pin: -pin.pinned_bytes))
+
+
+def _pins_of_all(
+    place: Place,
+    tensors: Sequence[torch.Tensor],
+    views: Mapping[int, Sequence[torch.Tensor]],
+    key_of: Callable[[torch.Tensor], tuple[int, int] | None],
+) -> list[PinnedStorage]:
+    """What a container pins, of which all tensors are known; with the views of the same storages that others have."""
+    kept: dict[int, list[torch.Tensor]] = {}
+    pinned: dict[int, int] = {}
+    count = used = 0
+    for tensor in tensors:
+        if (key := key_of(tensor)) is not None:
+            kept.setdefault(key[0], []).append(tensor)
+            pinned[key[0]] = key[1]
+    for storage, mine in kept.items():
+        everyone = [*mine, *views.get(storage, ())]
+        shown = _shown(everyone)
+        if shown * RATIO >= pinned[storage] or _has_others(everyone, 1):
+            del pinned[storage]
+            continue
+        count, used = count + len(mine), used + shown
+    total = sum(pinned.values())
+    held = sum(storages_of(tensors).values())
+    return [PinnedStorage(place, count, used, total, frozenset(pinned), total, held)] if pinned else []
+
+
+def _shown(views: Iterable[torch.Tensor]) -> int:
+    """Bytes of a storage that some views show, as far as they are different ones."""
+    distinct = {(view.storage_offset(), tuple(view.shape)): _bytes(view) for view in views}
+    return sum(distinct.values())
+
+
+def _has_others(met: Sequence[torch.Tensor], scale: float) -> bool:
+    """Whether a storage has more views than were met, and than those that were met stand for: others have them."""
+    bases = [base for tensor in met if (base := tensor._base) is not None]
+    users = users_of(met[0])
+    return users is not None and users > scale * len({id(tensor) for tensor in met}) + len({id(one) for one in bases})
+
+
+def used_state(optimizer: torch.optim.Optimizer) -> dict[int, int]:
+    """Storages of an optimizer's state that pin nothing: key to bytes.
+
+    A flat buffer is all there in its views, of which a walk meets a few; so they are added up over the whole state.
+    What an optimizer of a library keeps is not for the user to change.
+    """
+    tensors = list(state_of(optimizer))
+    storages = storages_of(tensors)
+    if not is_user_class(type(optimizer)):
+        return storages
+    views: dict[int, dict[tuple[object, ...], int]] = {}
+    for tensor in tensors:
+        key = storage_key(tensor)
+        if key is not None:
+            views.setdefault(key[0], {})[tensor.storage_offset(), tuple(tensor.shape)] = _bytes(tensor)
+    return {key: size for key, size in storages.items() if sum(views[key].values()) * RATIO >= size}
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+MIN_TOLD_AGAIN = 4
+"""Storages that a list which has got longer has in common with what was told of it."""
+LARGER = 2
+"""Times what was told of that views must pin to be told of once more, where the floor was seen to rise since."""
+
+
+@final
+class ReportedViews:
+    """Reports pinned storages, and remembers of which lines.
+
+    Args:
+        watch: The run.
+        report: Takes the facts.
+    """
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        self._watch, self._report = watch, report
+        self._told: dict[tuple[str | None, int | None], ViewsPinStorage] = {}
+
+    def tell(self, pins: tuple[PinnedStorage, ...], known: frozenset[int]) -> None:
+        """Of views that pin what was confirmed.
+
+        Args:
+            pins: All that was found.
+            known: Storages that several rounds saw pinned.
+        """
+        watch = self._watch
+        for pin in pins:
+            where = (pin.place.file, pin.place.line)
+            told = self._told.get(where)
+            if told and told.since != watch.rises_since and pin.pinned_bytes >= LARGER * told.pinned_bytes:
+                self.report_one(pin, grows=told.grows)
+            if where in watch.told or not known & pin.storages:
+                continue
+            if any(is_told(storages, pin.storages) for storages in watch.pinned):
+                continue  # where they were collected: a list that is handed on, or has got longer
+            watch.told.add(where)
+            self.report_one(pin, grows=False)
+
+    def report_one(self, pin: PinnedStorage, *, grows: bool) -> None:
+        """Of what views of one holder pin.
+
+        Args:
+            pin: That.
+            grows: Whether more of them come with every batch.
+        """
+        self._watch.pinned.append(pin.storages)
+        self._told[pin.place.file, pin.place.line] = fact = ViewsPinStorage(
+            batch=self._watch.batch,
+            stage=self._watch.stage,
+            place=pin.place,
+            views=pin.views,
+            used_bytes=pin.used_bytes,
+            pinned_bytes=pin.pinned_bytes,
+            grows=grows,
+            since=self._watch.rises_since,
+        )
+        self._report(fact)
+
+
+def is_told(told: frozenset[int], storages: frozenset[int]) -> bool:
+    """Whether most of either are among the others; a few may be others by now, at an address that came again."""
+    common = len(told & storages)
+    return 2 * common >= len(storages) or (common >= MIN_TOLD_AGAIN and 2 * common >= len(told))

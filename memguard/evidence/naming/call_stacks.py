@@ -1,0 +1,114 @@
+"""Which line of a call stack to change: the one through which only this model's calls go."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from types import CodeType, FrameType
+from typing import Any, final
+
+from torch import nn
+
+from memguard.heap.attributes import attributes_of
+from memguard.heap.frames import read_locals, user_frames
+from memguard.heap.roots import submodules_of
+from memguard.heap.sites import place_of
+from memguard.records.facts import Place
+
+MAX_DEPTH = 16
+"""Frames of the user's that are looked at."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One of the user's functions on the way to a call."""
+
+    place: Place
+    owner: weakref.ref[nn.Module] | None
+    """The module whose method it is, if the one that is called is a part of that."""
+    code: CodeType
+
+    @property
+    def function(self) -> tuple[str | None, str | None]:
+        """File and name of the function, to compare."""
+        return self.place.file, self.place.function
+
+    @property
+    def line(self) -> tuple[str | None, int | None]:
+        """File and line, to compare."""
+        return self.place.file, self.place.line
+
+
+Stack = tuple[Level, ...]
+"""Innermost first."""
+
+
+def stack_of(module: nn.Module, frame: FrameType | None = None) -> Stack:
+    """The way to the call of a module that ends just now.
+
+    Args:
+        module: What is called.
+        frame: Where to begin; the caller's frame if not given.
+    """
+    levels = []
+    for found in user_frames(sys._getframe(1) if frame is None else frame):
+        named = replace(place_of(found), holder=name_in(found, module))
+        levels.append(Level(named, _owner(found, module), found.f_code))
+        if len(levels) == MAX_DEPTH:
+            break
+    return tuple(levels)
+
+
+def line_to_change(stack: Stack, others: Iterable[Stack], optimized: Collection[int]) -> Place | None:
+    """The line of a call whose gradients nobody wants.
+
+    That is the innermost one, unless other models' calls, whose gradients are wanted, go through it as well (a helper
+    that both share), or it lies in a method of the unwanted model itself (``vae.encode``): then its caller's.
+
+    Args:
+        stack: The way to the call.
+        others: The ways to calls of models that are trained.
+        optimized: Ids of the modules of which an optimizer holds a weight.
+    """
+    if not stack:
+        return None
+    shared = {level.line for other in others for level in other}
+    index = 0
+    while index + 1 < len(stack):
+        level, above = stack[index], stack[index + 1]
+        owner = level.owner() if level.owner is not None else None
+        inside = owner is not None and not any(id(part) in optimized for part in submodules_of(owner, set()))
+        if level.line not in shared and not (inside and above.line not in shared):
+            return level.place
+        index += 1
+    return stack[0].place if stack[-1].line in shared else stack[-1].place
+
+
+def _owner(frame: FrameType, module: nn.Module) -> weakref.ref[nn.Module] | None:
+    code = frame.f_code
+    if not code.co_argcount or code.co_varnames[0] != "self":
+        return None
+    owner: Any = read_locals(frame).get("self")
+    if not issubclass(type(owner), nn.Module) or not any(part is module for part in submodules_of(owner, set())):
+        return None
+    return weakref.ref(owner)
+
+
+def name_in(frame: FrameType, module: nn.Module) -> str | None:
+    """What a frame calls a module: a variable, or an attribute of one; a loop's ``self`` is no name for it."""
+    variables = read_locals(frame)
+    seen = {name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals}
+    for name, value in [*variables.items(), *seen.items()]:
+        if value is module and name != "self":
+            return name
+    for name, value in variables.items():
+        attributes = attributes_of(value)
+        parts = attributes.get("_modules")
+        for held in (attributes, parts if isinstance(parts, dict) else {}):  # an OrderedDict before torch 2.5
+            for attribute, part in list(dict.items(held)):
+                if part is module:
+                    return f"{name}.{attribute}"
+    return None

@@ -1,0 +1,360 @@
+"""Names what holds tensors: the variable or attribute, and the statement that stores them there.
+
+Long because it is one way, from the links that a search found to a name and its line; each step needs the one before.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+
+from memguard.evidence.naming.callers import Feeding, find_caller
+from memguard.evidence.naming.capacities import capacity_of
+from memguard.evidence.naming.groups import Group, aliases_among, grouped, is_given, passes_on, ranked
+from memguard.evidence.naming.names import NAMES, cells_of, innermost, place_of, text_of
+from memguard.evidence.naming.statements import find_cause
+from memguard.heap.children import Via
+from memguard.heap.collector import roots_by_collector
+from memguard.heap.containers import container_of, length_of
+from memguard.heap.frames import function_key, user_frames
+from memguard.heap.snapshot import HeapSnapshot, unsampled_tensors
+from memguard.heap.walk import MAX_OBJECTS, MAX_SECONDS, Budget, Link, innermost_newest
+from memguard.records.facts import Place
+from memguard.records.stats import Stage
+from memguard.source.model import Sources
+from memguard.source.name_query import SearchContext, Statement
+from memguard.source.search import find_collecting
+
+Judge = Callable[[torch.Tensor], "int | None"]
+"""Bytes that a tensor accounts for if it is looked for, else None."""
+
+MAX_GROUPS = 24
+"""Names that are looked up in the syntax tree."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who holds the tensors that were looked for. Plain data: nothing is kept alive."""
+
+    place: Place
+    """The statement that stores them, or where the name lives if no statement was found."""
+    kind: str
+    """``"local"``, ``"global"``, ``"closure"``, ``"default"``, ``"attribute"`` or ``"unnamed"``."""
+    tensors: int
+    """How many were met (long containers are sampled)."""
+    length: int
+    """Length of the longest container on the way; 1 without one."""
+    bytes: int
+    grows: bool
+    """Whether the statement adds to what was there; False for a plain assignment, or when none was found."""
+    certain: bool = True
+    """False for a call that only may store what it is given."""
+    exception: bool = False
+    """Whether what is held is an exception, whose traceback leads to the tensors."""
+    capacity: int | None = None
+    """Of the likeliest holder of graphs: how many elements it may come to have, where that is known for certain."""
+    container: int | None = None
+    """Id of the longest container on the way, only good while that lives."""
+
+    def __str__(self) -> str:
+        place = self.place
+        name = {"closure": f"closure of {place.function}() {place.holder!r}", "global": f"global {place.holder}"}
+        text = name.get(self.kind, place.holder or "unknown")
+        if self.kind == "local":
+            text = f"{place.function}() {place.holder!r}" if place.function else repr(place.holder)
+        return f"{place.file}:{place.line} {text}" if place.file else text
+
+
+@final
+class HolderSearch:
+    """One walk over everything in reach, to be asked several questions. Holds what it met: drop it at once.
+
+    Args:
+        models: Watched root models.
+        extra: Further objects by name where a holder may hang: trainer, callbacks, metrics, data module.
+        frame: Where the stack begins; the caller's frame if not given.
+        max_objects: Bound of the walk.
+        max_seconds: Bound in time of all that is asked of it: half for the walk, a quarter for the judge, the rest for
+            reading sources. A net: each of them has a bound of its own, in objects, nodes and lines, which comes first.
+        walk: Whether to walk from these roots at once; else `walk_from` tells others.
+        stage: The stage that is under way, where it matters to what grows.
+        calling: Functions that were seen to call a model while graphs piled up.
+
+    Attributes:
+        snapshot: What the walk met.
+    """
+
+    def __init__(
+        self,
+        *,
+        models: Iterable[object] = (),
+        extra: Iterable[tuple[str, object]] = (),
+        frame: types.FrameType | None = None,
+        max_objects: int = MAX_OBJECTS,
+        max_seconds: float = MAX_SECONDS,
+        walk: bool = True,
+        stage: Stage | None = None,
+        calling: Iterable[tuple[str, int]] = (),
+    ) -> None:
+        self.frames = list(user_frames(sys._getframe(1) if frame is None else frame))
+        self.budget = Budget(max_seconds)
+        self.sources = Sources(is_late=self.budget.is_spent)
+        self.cells = cells_of(self.frames)
+        self._stage, self._calling = stage, frozenset(calling)
+        self._bounds = (max_objects, max_seconds)
+        self._is_late = functools.partial(self.budget.is_spent, max_seconds / 2)
+        self.snapshot = (
+            HeapSnapshot.take(self.frames, models=models, extra=extra, max_objects=max_objects, is_late=self._is_late)
+            if walk
+            else HeapSnapshot(())
+        )
+
+    @property
+    def tensors(self) -> list[Link]:
+        """Every link to a tensor."""
+        return self.snapshot.tensors
+
+    @property
+    def links(self) -> Iterable[Link]:
+        """Every object that was met, each once, with the first way to it."""
+        return self.snapshot.links
+
+    def by_holder(
+        self, found: Sequence[tuple[Link, int]], *, plain: bool = False, graph: bool = False
+    ) -> list[tuple[Holder, list[Link]]]:
+        """Each holder with the links to what it holds; nothing is ranked or dropped.
+
+        Arrays and texts are plain. Where it is graphs that matter, what stores values without one is no cause, nor is
+        an argument that its caller has too.
+        """
+        named = []
+        for group in grouped(found)[:MAX_GROUPS]:
+            trail = group.leaves[-1].trail()
+            self._set_cause(group, trail, SearchContext(graph=graph, numbers=plain, cells=self.cells))
+            if not (graph and is_given(group.link, group.statement, self.frames)):
+                named.append((_holder(group), group.leaves))
+        return named
+
+    def cause(self, link: Link, *, graph: bool = False, tensors: bool = False) -> Place:
+        """The name to tell for any object that was met, and the statement that puts it there, or fills it.
+
+        Args:
+            link: Leads to the object.
+            graph: Whether it is filled with what carries graphs.
+            tensors: Or with tensors at least: a statement that stores a number is then no cause.
+        """
+        filled = container_of(type(link.value)) is not None
+        leaf = Link(None, Via.ITEM, None, innermost_newest(link)) if filled else link
+        group = Group(innermost(link))
+        group.leaves.append(leaf)
+        if graph:
+            context = self._context_of(self._stage)
+        else:
+            context = SearchContext(graph=False, numbers=filled and not tensors, cells=self.cells)
+        self._set_cause(group, leaf.trail(), context)
+        return _holder(group).place
+
+    def _context_of(self, stage: Stage | None) -> SearchContext:
+        """What is known of the run where tensors came to be in a stage."""
+        return SearchContext(
+            running=frozenset(map(function_key, self.frames)),
+            calling=self._calling,
+            cells=self.cells,
+            evaluates=None if stage is None or stage is Stage.OTHER else stage.evaluates,
+        )
+
+    def _set_cause(self, group: Group, trail: list[Link], context: SearchContext) -> None:
+        files = [
+            *(frame.f_code.co_filename for frame in self.frames),
+            *(file for cells in self.cells for file in sorted(cells)),
+        ]
+        cause = find_cause(trail, trail.index(group.link), self.snapshot, files, self.sources, context)
+        group.name, group.statement = cause.name, cause.statement
+        if cause.feeding is not None:
+            group.feeding = Feeding(cause.feeding.file, cause.feeding.line, cause.feeding.function)
+        elif cause.statement is not None and cause.statement.grows:
+            names = {link.key for link in trail}
+            group.feeding = find_caller(cause.statement, self.frames, names, self.sources, graph=context.graph)
+
+    def walk_from(self, objects: Iterable[object]) -> None:
+        """Walks anew, from other roots."""
+        self.snapshot.close()
+        roots = ((None, obj) for obj in objects)
+        self.snapshot = HeapSnapshot(roots, max_objects=self._bounds[0], is_late=self._is_late)
+
+    def judged(self, judge: Judge) -> list[tuple[Link, int]]:
+        """The links to tensors that a judge recognises, with their bytes."""
+        return self._judged(judge, self.tensors)
+
+    def judged_among_unsampled(self, judge: Judge) -> list[tuple[Link, int]]:
+        """Those in the long containers that were met, of which the walk read a sample.
+
+        A list that gets a loss with every batch has hundreds before eight batches were looked at in a fast loop.
+        """
+        return self._judged(judge, unsampled_tensors(self.tensors))
+
+    def _judged(self, judge: Judge, links: Iterable[Link]) -> list[tuple[Link, int]]:
+        keep = self._bounds[1] / 4
+        sizes: dict[int, int | None] = {}
+        found = []
+        for link in links:
+            key = id(link.value)
+            if key not in sizes:
+                if self.budget.is_spent(keep):
+                    break
+                sizes[key] = judge(link.value)
+            size = sizes[key]
+            if size is not None:
+                found.append((link, size))
+        return found
+
+    def holders(
+        self,
+        found: Sequence[tuple[Link, int]],
+        *,
+        stage: Stage | None = None,
+        graph: bool = False,
+        passes: Callable[[torch.Tensor, Collection[torch.Tensor]], bool] | None = None,
+    ) -> tuple[Holder, ...]:
+        """Names who holds what some links lead to, the likeliest cause first.
+
+        Args:
+            found: Links with bytes.
+            stage: Stage in which the tensors came to be, if known.
+            graph: Whether it is their graphs that matter.
+            passes: Tells whether a tensor's graph goes through those of others.
+        """
+        groups = grouped(found)
+        context = replace(self._context_of(stage), graph=graph, names=aliases_among(found, groups))
+        for group in groups[:MAX_GROUPS]:
+            self._set_cause(group, group.leaves[-1].trail(), context)
+        is_passing = functools.partial(passes_on, frames=self.frames, sources=self.sources)
+        causes = ranked(groups[:MAX_GROUPS], passes, is_passing, functools.partial(is_given, frames=self.frames))
+        found_holders = _merged(_holder(group) for group in causes)
+        return (_limited(found_holders[0], causes[0]), *found_holders[1:]) if graph and found_holders else found_holders
+
+
+def find_holders(
+    judge: Judge,
+    *,
+    models: Iterable[object] = (),
+    extra: Iterable[tuple[str, object]] = (),
+    stage: Stage | None = None,
+    graph: bool = True,
+    passes: Callable[[torch.Tensor, Collection[torch.Tensor]], bool] | None = None,
+    frame: types.FrameType | None = None,
+    max_objects: int = MAX_OBJECTS,
+    max_seconds: float = MAX_SECONDS,
+    collector: bool | None = True,
+    calling: Iterable[tuple[str, int]] = (),
+    rest: Callable[[Iterable[torch.Tensor]], None] | None = None,
+) -> tuple[Holder, ...]:
+    """Who holds the tensors a judge recognises, the likeliest cause first; empty if nothing in Python does.
+
+    Runs none of the user's code and keeps nothing alive.
+
+    Args:
+        judge: Recognises the tensors.
+        models: Watched root models.
+        extra: Further objects by name where a holder may hang: trainer, callbacks, metrics, data module.
+        stage: Stage in which the tensors came to be, if known.
+        graph: Whether it is their graphs that matter; a statement that stores detached values is then no cause.
+        passes: Tells whether a tensor's graph goes through those of others; where nothing grows, such a tensor is
+            dropped (`memguard.autograd.reach.Reach.passes`).
+        frame: Where the stack begins; the caller's frame if not given.
+        max_objects: Bound of the walk.
+        max_seconds: Bound of the whole in time.
+        collector: Whether to ask the garbage collector for referrers when the walk finds nobody; None asks it alone.
+        calling: Functions that were seen to call a model while graphs piled up.
+        rest: Told the tensors of which no holder is needed, and the judge was not asked: of long containers the walk
+            reads a sample.
+    """
+    survey = HolderSearch(
+        models=models,
+        extra=extra,
+        frame=sys._getframe(1) if frame is None else frame,
+        max_objects=max_objects,
+        max_seconds=max_seconds,
+        walk=collector is not None,
+        calling=calling,
+    )
+    found = survey.judged(judge) or survey.judged_among_unsampled(judge)
+    if not found:
+        names = [frame.f_code.co_name for frame in survey.frames]
+        inner = [next((name for name in names[:1] if name.startswith("<") and name != "<module>"), None), *names]
+        running = [(f.f_code.co_filename, f.f_lineno, name) for f, name in zip(survey.frames, inner, strict=False)]
+        statement = find_collecting(running, survey.sources, graph=graph)
+        if statement is not None:
+            return (_collected(statement),)
+        if collector is not False:
+            survey.walk_from(roots_by_collector(judge, functools.partial(survey.budget.is_spent, max_seconds / 2)))
+            found = survey.judged(judge)
+    if rest is not None:
+        rest(link.value for link in unsampled_tensors(link for link, _ in found))
+    return survey.holders(found, stage=stage, graph=graph, passes=passes)
+
+
+def _holder(group: Group) -> Holder:
+    link, name, statement = group.link, group.name, group.statement
+    trail = group.leaves[-1].trail()
+    longest = max((item.value for item in trail[trail.index(link) :]), key=length_of)
+    length = length_of(longest)
+    if statement is not None:
+        place = Place(
+            file=statement.file,
+            line=statement.line,
+            function=statement.function,
+            holder=text_of(name),
+            source=statement.source,
+            caller=str(group.feeding) if group.feeding is not None else None,
+        )
+    else:
+        place = place_of(name)
+    return Holder(
+        place=place,
+        kind=name.via.value if name.via in NAMES else "unnamed",
+        tensors=len(group.leaves),
+        length=max(length, 1),
+        bytes=group.bytes,
+        grows=statement is not None and statement.grows,
+        certain=statement is not None and statement.certain,
+        container=id(longest) if length else None,
+        exception=any(issubclass(type(item.value), (BaseException, types.TracebackType)) for item in trail),
+    )
+
+
+def _limited(holder: Holder, group: Group) -> Holder:
+    """A holder with the number of elements at which something stops it from growing.
+
+    It is the longest container on the way: its elements may be tuples, dictionaries.
+    """
+    trail, place = group.leaves[-1].trail(), holder.place
+    below = [link for link in trail[trail.index(group.link) :] if container_of(type(link.value)) is not None]
+    container = max(below, key=lambda link: length_of(link.value), default=None)
+    return replace(holder, capacity=capacity_of(container, place.file, place.holder)) if holder.grows else holder
+
+
+def _merged(holders: Iterable[Holder]) -> tuple[Holder, ...]:
+    """Holders of one name and place as one: several instances of a class, the links of a chain."""
+    found: dict[tuple[str | None, int | None, str | None], Holder] = {}
+    for holder in holders:
+        key = (holder.place.file, holder.place.line, holder.place.holder)
+        old = found.get(key)
+        if old is not None:
+            holder = replace(old, tensors=old.tensors + holder.tensors, bytes=old.bytes + holder.bytes)
+        found[key] = holder
+    return tuple(found.values())
+
+
+def _collected(statement: Statement) -> Holder:
+    place = Place(
+        file=statement.file, line=statement.line, function=statement.function, holder=None, source=statement.source
+    )
+    return Holder(place=place, kind="unnamed", tensors=0, length=1, bytes=0, grows=True)

@@ -1,0 +1,1 @@
+"""Owners of memory after an out-of-memory error."""

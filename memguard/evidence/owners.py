@@ -1,0 +1,90 @@
+"""Owners of device memory: parameters, gradients, optimizer states, buffers, the batch, the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from memguard.heap.containers import tensors_in
+from memguard.torch_objects.module_parts import buffers_of, gradients_of, parameters_of
+from memguard.torch_objects.storages import storage_key
+
+MAX_OF_ONE = 4096
+"""Tensors of the state of one parameter: LBFGS keeps two for each of its last hundred steps at the first one."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owners:
+    """Bytes by owner; each storage counts once, for the first owner in this order. Other is None where the total is."""
+
+    parameters_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+    buffers_bytes: int
+    batch_bytes: int
+    other_bytes: int | None
+    """Activations, kept outputs and all else: the allocated bytes less the owners above."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON data, for a recording's ``owners`` line."""
+        return asdict(self)
+
+
+def count_owners(
+    models: Iterable[nn.Module],
+    optimizers: Iterable[torch.optim.Optimizer] = (),
+    batch: object = None,
+    *,
+    allocated_bytes: int | None = None,
+    device_type: str | None = None,
+) -> Owners:
+    """Counts whose the memory is, exactly, by storage.
+
+    Args:
+        models: Root models.
+        optimizers: Their optimizers.
+        batch: The batch on the device, if somebody has it.
+        allocated_bytes: All that is allocated, for the rest.
+        device_type: ``"cuda"`` to leave out what lies elsewhere; None counts everything (the virtual GPU, the CPU).
+    """
+    models, optimizers = list(models), list(optimizers)
+    seen: set[int] = set()
+
+    def count(tensors: Iterable[torch.Tensor | None]) -> int:
+        total = 0
+        for tensor in tensors:
+            if tensor is None or (device_type is not None and tensor.device.type != device_type):
+                continue
+            local = getattr(tensor, "_local_tensor", tensor)  # DTensor (FSDP2): this rank's part; checked in torch 2.13
+            key = storage_key(local)
+            if key is not None and key[0] not in seen:
+                seen.add(key[0])
+                total += key[1]
+        return total
+
+    parameters = [parameter for model in models for parameter in parameters_of(model)]
+    parameters_bytes = count(parameters)
+    gradients_bytes = count(gradients_of(parameters))
+    optimizer_bytes = count(tensor for optimizer in optimizers for tensor in state_of(optimizer))
+    buffers_bytes = count(buffer for model in models for buffer in buffers_of(model))
+    batch_bytes = count(tensors_in(batch)) if batch is not None else 0
+    known = parameters_bytes + gradients_bytes + optimizer_bytes + buffers_bytes + batch_bytes
+    return Owners(
+        parameters_bytes=parameters_bytes,
+        gradients_bytes=gradients_bytes,
+        optimizer_bytes=optimizer_bytes,
+        buffers_bytes=buffers_bytes,
+        batch_bytes=batch_bytes,
+        other_bytes=None if allocated_bytes is None else max(allocated_bytes - known, 0),
+    )
+
+
+def state_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """The tensors of an optimizer's state."""
+    for state in list(vars(optimizer).get("state", {}).values()):
+        yield from tensors_in(state, 3, most=MAX_OF_ONE)

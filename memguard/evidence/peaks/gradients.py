@@ -1,0 +1,259 @@
+"""Gradients that live too long or carry a graph, and the optimizer states that the first step will allocate."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+
+from memguard.evidence.interface import Probe, ProbeContext
+from memguard.heap.frames import user_frames
+from memguard.heap.parameters import ParameterAt, gradients_at, trainable
+from memguard.heap.sites import call_site, find_call, find_only_call, place_of
+from memguard.records.facts import Fact, GradientsWithGraph, OptimizerStateAhead, Place, StaleGradients
+from memguard.torch_objects.module_parts import gradient_of, gradients_of, parameters_of
+from memguard.torch_objects.storages import storages_of
+
+GRAPHS = 3
+"""Steps whose gradients carried a graph, before it is told."""
+PLAIN = 48
+"""Steps in a row whose gradients carried none, after which it is not asked any more."""
+LOOKS = 2
+"""Forwards after a step whose gradients are looked at, before it is told."""
+SAMPLE = 4
+"""Parameters that are asked whether their gradient carries a graph."""
+MIN_STALE_BYTES = 64 * 1024
+
+# Tensors of state per parameter, of the optimizers that allocate them in the first step; checked in torch 2.13.
+_STATE = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "SparseAdam": 2, "Adadelta": 2, "Rprop": 2}
+
+_BACKWARDS = ("backward", "manual_backward")
+
+
+@final
+class GradientsProbe(Probe):
+    """Looks at gradients where they should be gone, and at an optimizer before its first step."""
+
+    name: ClassVar[str] = "gradients"
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._stepped = False
+        self._looks = 0
+        self._one: tuple[int, int] | None = None
+        """Id and version of the gradient that the first look met."""
+        self._zeroed = False
+        """Whether a step used that same gradient again: between the two it was written to, and not let go."""
+        self._graphs_told = self._with_graph = self._plain = 0
+        self._first: dict[int, list[ParameterAt]] = {}
+
+    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Gradients with a graph that are still there when the next forward begins make a cycle."""
+        if not self._stepped or not module.training:
+            return
+        known = self._first.get(id(module))
+        gradients = gradients_at(known) if known is not None else self._first_gradients(module)
+        if not gradients:
+            if torch.is_grad_enabled():
+                self._stepped, self._looks, self._one = False, 0, None  # none left: nothing to look at when it ends
+            return
+        if self._graphs_told >= LOOKS or not any(gradient.grad_fn is not None for gradient in gradients):
+            return
+        self._graphs_told += 1
+        if self._graphs_told == LOOKS:
+            self._tell_graphs(_gradients(module), self._backward_place())
+
+    def _tell_graphs(self, gradients: list[torch.Tensor], place: Place, *, cleared: bool = False) -> None:
+        self._graphs_told = LOOKS
+        graphs = [gradient for gradient in gradients if gradient.grad_fn is not None]
+        self.report(
+            GradientsWithGraph(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=place,
+                parameters=len(graphs),
+                bytes=sum(storages_of(graphs).values()),
+                cleared=cleared,
+            )
+        )
+
+    def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """Looks at the gradients at the end of the first forward after a step."""
+        if not self._stepped or not module.training or not torch.is_grad_enabled() or output is None:
+            return
+        self._stepped = False
+        if type(module).__name__.startswith(("FullySharded", "FSDP")):
+            return
+        one = next(iter(self._first_gradients(module)), None)
+        if one is None:
+            self._looks, self._one = 0, None
+            return
+        self._looks += 1
+        if self._looks < LOOKS:
+            self._one, self._zeroed = (id(one), one._version), False
+            return
+        self.unsubscribe("on_forward_end")
+        held = sum(storages_of([*_gradients(module), *self._beside(one)]).values())
+        if held < MIN_STALE_BYTES:
+            return
+        site = call_site()
+        self.report(
+            StaleGradients(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=find_call(site, "zero_grad") or site,
+                bytes=held,
+                zeroed=self._zeroed,
+                lightning=self.watch.lightning and not any(map(_is_optimized_by_hand, self.watch.models)),
+                peak_bytes=self.watch.read().allocated_peak_bytes,
+            )
+        )
+
+    def on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Before an optimizer's first step: what it will allocate."""
+        if optimizer.state:
+            return
+        state, temporary = _state_ahead(optimizer)
+        if not state:
+            return
+        stats, site = self.watch.read(), call_site()
+        files = {frame.f_code.co_filename for frame in user_frames()}
+        self.report(
+            OptimizerStateAhead(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=find_only_call(files, type(optimizer).__name__) or site,
+                optimizer=type(optimizer).__name__,
+                state_bytes=state,
+                temporary_bytes=temporary,
+                allocated_bytes=stats.allocated_bytes,
+                peak_bytes=stats.allocated_peak_bytes,
+            )
+        )
+
+    def on_optimizer_step_end(self, optimizer: torch.optim.Optimizer) -> None:
+        """The gradients have served; with a graph they hold it until somebody takes them away."""
+        self._stepped = True
+        if self._one is not None and self._looks < LOOKS:
+            known, version = self._one
+            gradients = gradients_of(parameter for group in optimizer.param_groups for parameter in group["params"])
+            # A new one at its address begins anew; the backward of another model may add to it, but steps on it never.
+            self._zeroed = any(id(gradient) == known and gradient._version > version for gradient in gradients)
+        if self._graphs_told >= LOOKS or self._with_graph >= GRAPHS or self._plain >= PLAIN:
+            return
+        if not any(gradient.grad_fn is not None for gradient in _some_gradients(optimizer)):
+            self._plain += 1
+            return
+        self._plain = 0
+        self._with_graph += 1
+        if self._with_graph < GRAPHS:
+            return
+        sites = (place_of(frame) for frame in user_frames(sys._getframe(1)))
+        calls = (find_call(site, *_BACKWARDS, above=True, text="create_graph") for site in sites)
+        place = next((call for call in calls if call is not None), None)
+        if place is not None:
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            gradients = gradients_of(parameters)
+            self._tell_graphs(gradients, place, cleared=_is_cleared_below(place))
+
+    def _beside(self, gradient: torch.Tensor) -> Iterator[torch.Tensor]:
+        """The gradients that the optimizer of one of them steps on: a loss may have weights of its own, and most."""
+        for optimizer in self.watch.optimizers:
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            gradients = gradients_of(parameters)
+            if any(each is gradient for each in gradients):
+                yield from gradients
+
+    def _first_gradients(self, module: nn.Module) -> list[torch.Tensor]:
+        """The gradients of a few trainable parameters; walking over all of them in every batch would cost too much."""
+        known = self._first.get(id(module))
+        if known is None:
+            known = self._first[id(module)] = list(itertools.islice(trainable(module), SAMPLE))
+        return gradients_at(known)
+
+    def _backward_place(self) -> Place:
+        kept = [mark.kept for mark in list(self.watch.ledger.live.values()) if mark.kept is not None]
+        site = kept[-1] if kept else call_site()
+        return find_call(site, *_BACKWARDS, text="create_graph") or site
+
+
+def _is_optimized_by_hand(model: nn.Module) -> bool:
+    """Whether a LightningModule zeroes and steps in its training_step itself; checked in Lightning 2.2 and 2.6."""
+    return vars(model).get("_automatic_optimization") is False
+
+
+def _is_cleared_below(backward: Place) -> bool:
+    """Whether the block in which a backward stands goes on to take the gradients away, as torch advises."""
+    lines = linecache.getlines(backward.file or "")
+    if backward.line is None or not 0 < backward.line <= len(lines):
+        return False
+    depth = _indent(lines[backward.line - 1])
+    for text in lines[backward.line :]:
+        if text.strip() and _indent(text) < depth:
+            return False
+        if re.search(r"\bzero_grad\s*\(|\.grad\s*=\s*None\b", text.partition("#")[0]):
+            return True
+    return False
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _some_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Those of the first parameters of an optimizer."""
+    found: list[torch.Tensor] = []
+    looked = 0
+    for group in optimizer.param_groups:
+        for parameter in group["params"][: SAMPLE - looked]:
+            looked += 1
+            if (gradient := gradient_of(parameter)) is not None:
+                found.append(gradient)
+        if looked >= SAMPLE:
+            break
+    return found
+
+
+def _gradients(module: nn.Module) -> list[torch.Tensor]:
+    return gradients_of(parameters_of(module))
+
+
+def _state_ahead(optimizer: torch.optim.Optimizer) -> tuple[int, int]:
+    """Bytes of state of a first step, and what the step itself holds besides; (0, 0) for classes not known.
+
+    Where there are no gradients yet, the step's closure makes them, as in Lightning: then they are still to come.
+    """
+    kind = type(optimizer)
+    if not kind.__module__.startswith("torch.optim"):
+        return 0, 0
+    state = temporary = 0
+    are_to_come = not any(gradient_of(each) is not None for group in optimizer.param_groups for each in group["params"])
+    for group in optimizer.param_groups:
+        trained = (each.requires_grad if are_to_come else gradient_of(each) is not None for each in group["params"])
+        nbytes = _bytes_of(itertools.compress(group["params"], trained))
+        temporary += nbytes * are_to_come
+        tensors = _STATE.get(kind.__name__, 0) + bool(group.get("amsgrad"))
+        if kind.__name__ == "SGD":
+            tensors = int(bool(group.get("momentum")))
+        elif kind.__name__ == "RMSprop":
+            tensors = 1 + bool(group.get("momentum")) + bool(group.get("centered"))
+        state += tensors * nbytes
+        if not group.get("fused") and (
+            group.get("foreach") or (group.get("foreach") is None and _on_cuda(group["params"]))
+        ):
+            temporary += nbytes
+    return state, temporary
+
+
+def _bytes_of(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _on_cuda(parameters: list[torch.Tensor]) -> bool:
+    return bool(parameters) and parameters[0].is_cuda

@@ -1,0 +1,188 @@
+"""Allocation history of a few batches after growth is suspected, and the lines whose allocations survive."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import ClassVar, final
+
+from memguard.allocator.snapshot import Frame
+from memguard.allocator.timeline import AllocationTimeline, Block
+from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.kept.growth_updates import GrowthUpdates
+from memguard.evidence.peaks.history_window import AllocationRecording
+from memguard.records.facts import Fact, Place, SurvivingAllocations
+from memguard.records.stats import BatchRecord, Stage
+from memguard.source.stores import assigned_at
+
+WARM_UP = 32
+WINDOW = 8
+RISES = 4
+"""Windows whose lowest end-of-batch value rises in a row: then growth is suspected, no more than that."""
+MIN_SHARE = 1e-4
+BATCHES = (8, 32, 64)
+"""Batches of history of the first look and of those after it: not everything grows in every batch."""
+TIMES = (6, 4, 4)
+"""Allocations of one line in them that make it worth telling."""
+BLOCK = 512
+"""Of whole numbers of so many bytes an allocator's blocks are."""
+PATIENCE = 128
+"""Records without the numbers of an allocator after which there will be none."""
+
+
+@final
+class HistoryProbe(Probe):
+    """Suspects growth from the records, then records the history of some batches and switches it off again."""
+
+    name: ClassVar[str] = "history"
+    always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._seen = 0
+        self._lowest: int | None = None
+        self._floors: list[int] = []
+        self._left = 0
+        self._begun = -1
+        self._recording = AllocationRecording(watch)
+        self._looks = self._without = 0
+        self._anew = GrowthUpdates(watch, report)
+
+    def install(self) -> None:
+        """Where nobody can write a history, there is nothing to watch for."""
+        self.unsubscribe("on_batch_end")
+        if self.watch.history is None:
+            self.unsubscribe("on_records")
+
+    def on_batch_end(self) -> None:
+        """Counts the batches of the history down."""
+        watch = self.watch
+        if self._left and watch.stage is Stage.TRAIN and watch.batch != self._begun:
+            self._left -= 1
+            if not self._left:
+                self.unsubscribe("on_batch_end")
+                self._conclude()
+
+    def on_records(self, records: Sequence[BatchRecord]) -> None:
+        """Watches the floor: the lowest of what a window of training batches left allocated."""
+        if self._left:
+            return
+        for record in records:
+            if record.stage is not Stage.TRAIN:
+                continue
+            end = record.allocated_end_bytes
+            if end is None:
+                self._without += 1
+                continue
+            self._seen += 1
+            if self._seen <= WARM_UP:
+                continue
+            if self._lowest is None or end < self._lowest:
+                self._lowest = end
+            if (self._seen - WARM_UP) % WINDOW == 0:
+                lowest, self._lowest = self._lowest, None
+                if self._rises(lowest):
+                    self._begin()
+        if self._looks >= len(BATCHES) or self._without > PATIENCE:
+            self.unsubscribe("on_records")
+
+    def _rises(self, lowest: int) -> bool:
+        """Whether the floors of the last windows rose, each above the one before, and enough."""
+        floors = self._floors
+        if floors and lowest <= floors[-1]:
+            floors.clear()
+        floors.append(lowest)
+        if len(floors) <= RISES or floors[-1] - floors[0] <= MIN_SHARE * (self.watch.device_total_bytes or 0):
+            return False
+        floors.clear()
+        return True
+
+    def remove(self) -> None:
+        """Switches off a history that is still on."""
+        self._left = 0
+        self._recording.end()
+
+    def _begin(self) -> None:
+        if not self._recording.is_free:
+            return  # the user's own recording: hands off
+        self._left, self._begun = BATCHES[self._looks], self.watch.batch
+        self._looks += 1
+        self.hear("on_batch_end")
+        self._anew.begin()
+        self._recording.begin()
+
+    def _conclude(self) -> None:
+        timeline = self._recording.read()
+        batches, times = BATCHES[self._looks - 1], TIMES[self._looks - 1]
+        found = surviving(timeline, at_least=times, newest=len(timeline) // batches)
+        found = found or swelling(timeline, at_least=times)
+        self._anew.conclude(batches, rounding=_rounding(found))  # before the lines: a name says more
+        for place, count, nbytes in found[:3]:
+            self.report(
+                SurvivingAllocations(
+                    batch=self.watch.batch,
+                    stage=self.watch.stage,
+                    place=place,
+                    allocations=count,
+                    bytes=nbytes,
+                    batches=batches,
+                )
+            )
+
+
+def surviving(timeline: AllocationTimeline, *, at_least: int, newest: int = 0) -> list[tuple[Place, int, int]]:
+    """The user's lines whose allocations outlive the trace, most bytes first.
+
+    Args:
+        timeline: Some batches.
+        at_least: Surviving allocations of a line that make it worth telling: about one a batch.
+        newest: Events of the last batch: what it allocated, its gradients say, has survived nothing yet.
+    """
+    last = len(timeline) - newest
+    alive = [block for block in timeline.blocks if block.freed is None and block.made < last]
+    sizes: dict[Frame, list[int]] = defaultdict(list)
+    for block in alive:
+        if (line := timeline.user_line(block.made)) is not None:
+            sizes[line].append(block.size)
+    found = [(_place(line), len(each), sum(each)) for line, each in sizes.items() if len(each) >= at_least]
+    return sorted(found, key=lambda one: -one[2])
+
+
+def swelling(timeline: AllocationTimeline, *, at_least: int) -> list[tuple[Place, int, int]]:
+    """The user's lines that make a larger tensor each time, of which the newest lives: ``x = torch.cat([x, new])``.
+
+    Args:
+        timeline: Some batches.
+        at_least: Times that it was made larger.
+    """
+    blocks: dict[Frame, list[Block]] = defaultdict(list)
+    for block in timeline.blocks:
+        if (line := timeline.user_line(block.made)) is not None:
+            blocks[line].append(block)
+    found = []
+    for line, made in blocks.items():
+        alive = [block for block in made if block.freed is None]
+        if not alive:
+            continue
+        largest = [
+            block.size for block in made if block.size >= alive[-1].size / 4
+        ]  # beside small ones of the same line
+        rises = sum(after > before for before, after in itertools.pairwise(largest))
+        if rises >= at_least and rises >= len(largest) - 2:
+            name, source = assigned_at(line.filename, line.line) or (None, None)
+            found.append((replace(_place(line), holder=name, source=source), rises, largest[-1] - largest[0]))
+    return sorted(found, key=lambda one: -one[2])
+
+
+def _place(line: Frame) -> Place:
+    return Place(file=line.filename, line=line.line, function=line.name)
+
+
+def _rounding(found: Sequence[tuple[Place, int, int]]) -> float:
+    """By how much an allocator's blocks are larger than what some lines asked for, each time about the same."""
+    asked = sum(nbytes for _, _, nbytes in found)
+    taken = sum(count * BLOCK * math.ceil(nbytes / count / BLOCK) for _, count, nbytes in found)
+    return taken / asked if asked else 1.0

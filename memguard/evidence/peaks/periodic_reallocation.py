@@ -1,0 +1,237 @@
+"""Large tensors reallocated between epochs or roll-outs, so that two exist at once."""
+
+from __future__ import annotations
+
+import inspect
+import statistics
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+
+from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.minimum_sizes import LEAST_REMARK, REMARK_SHARE
+from memguard.heap.attributes import attributes_of, is_user_class
+from memguard.heap.frames import is_module_level, read_locals, user_frames
+from memguard.heap.tensors import is_tensor
+from memguard.records.facts import Fact, Place, ReboundTensor
+from memguard.records.stats import BatchRecord, Stage
+from memguard.source.remaking import remade_attribute, remade_elsewhere, remade_variable
+from memguard.torch_objects.storages import StorageRef, storage_key, untyped_storage
+
+USUAL, RISE = 15, 1.05
+"""Batches whose median peak is the usual one, and how far above it one stands out."""
+MIN_RECORDS, ANEW = 4, 8
+"""Batches before one can stand out, and after how many the usual peak is worked out anew."""
+LOOKS = 8
+"""Batches or rows of batches that stand out after which it is looked, in a run."""
+TIMES = 2
+"""So often a name must have got something new."""
+ALIKE = 0.75
+"""How near the sizes of the old and the new one are."""
+MAX_OBJECTS, MAX_ENTRIES = 64, 32
+
+Where = tuple[str, str, int, str, str]
+"""File, function or class, first line of a function, kind of scope, name."""
+
+
+@final
+class RemadeProbe(Probe):
+    """Where a batch's peak stands out, compares what the large variables refer to with what they did the last time.
+
+    A variable that is new in every batch is another matter (`memguard.evidence.peaks.rebinds_in_history`): only what
+    the next batch still finds in its place counts. So is one of evaluation with peaks all alike, above those of
+    training: what it made anew, as features of a whole data set, is there in the training that follows.
+    """
+
+    name: ClassVar[str] = "remade"
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._peaks: deque[int] = deque(maxlen=USUAL)
+        self._records = self._looks = 0
+        self._bar = float("inf")
+        self._stands_out = False
+        """Whether the last batch did."""
+        self._looked_in = -1
+        self._passes = _Passes()
+        self._room: int | None = None
+        """What the pass of evaluation just before the last look took besides what was there; None where none was."""
+        self._fresh: dict[Where, tuple[int, int]] = {}
+        """Of the last look: storage and size by name, to be seen again in the next batch."""
+        self._lasting: dict[Where, tuple[int, int]] = {}
+        self._refs: dict[Where, Any] = {}
+        """Whether those storages are there still."""
+        self._seen: dict[Where, Any] = {}
+        """Of the look just made."""
+        self._times: dict[Where, int] = {}
+        self.unsubscribe("on_batch_end")
+
+    def on_records(self, records: Sequence[BatchRecord]) -> None:
+        """Looks after a batch whose peak stands out: of several in a row, as in evaluation, after the first."""
+        begins, room_of_pass = False, None
+        for record in records:
+            peak = record.allocated_peak_bytes
+            if peak is None:
+                continue
+            if (room := self._passes.room_before(record, peak)) is not None:
+                begins, room_of_pass = True, room
+            if peak > self._bar or not self._records % ANEW:
+                self._bar = self._usual()
+            before, self._stands_out = self._stands_out, peak > self._bar
+            begins = begins or (self._stands_out and not before)
+            self._records += 1
+            self._peaks.append(peak)
+        if begins or (self._looked_in < 0 and self._records >= MIN_RECORDS):  # what was there before the first of them
+            self._looks += begins
+            self._room = room_of_pass
+            self._looked_in = self.watch.batch
+            self._fresh = self._large()
+            self.hear("on_batch_end")
+            self.watch.look_closely(2, surely=True)  # the next batch still finds it; many batches later it is made anew
+            if self._looks == LOOKS:
+                self.unsubscribe("on_records")
+
+    def on_batch_end(self) -> None:
+        """Keeps what is still in its place, and concludes."""
+        if self.watch.batch == self._looked_in:
+            return
+        fresh, self._fresh = self._fresh, {}
+        self.unsubscribe("on_batch_end")
+        now = self._large()
+        lasting = {where: key for where, key in fresh.items() if now.get(where) == key}
+        for where, (storage, size) in lasting.items():
+            before = self._lasting.get(where)
+            gone = where in self._refs and self._refs[where].expired()  # else it is one of several, taken in turns
+            fits = self._room is None or self._room >= ALIKE * size
+            is_anew = before is not None and before[0] != storage and ALIKE <= size / max(before[1], 1) <= 1 / ALIKE
+            if is_anew and gone and fits:
+                self._times[where] = self._times.get(where, 0) + 1
+                if self._times[where] == TIMES and (place := _statement(where)) is not None:
+                    self.report(ReboundTensor(batch=self.watch.batch, stage=self.watch.stage, place=place, bytes=size))
+        self._lasting.update(lasting)
+        self._refs.update((where, self._seen[where]) for where in lasting)
+        self._seen = {}
+
+    def remove(self) -> None:
+        """Forgets the names."""
+        self._fresh.clear()
+        self._lasting.clear()
+        self._refs.clear()
+        self._seen.clear()
+
+    def _usual(self) -> float:
+        """The peak above which a batch stands out."""
+        if len(self._peaks) < MIN_RECORDS:
+            return float("inf")
+        usual = statistics.median(self._peaks)
+        return max(RISE * usual, usual + LEAST_REMARK)
+
+    def _large(self) -> dict[Where, tuple[int, int]]:
+        least = max(int(REMARK_SHARE * max(self._peaks, default=0)), LEAST_REMARK)
+        found: dict[Where, tuple[int, int]] = {}
+        whole: dict[Where, bool] = {}
+        self._seen = {}
+        modules: set[int] = set()
+        for frame in user_frames(sys._getframe(1)):
+            for where, tensor in _tensors(frame, modules):
+                key = storage_key(tensor)
+                if key is not None and key[1] >= least and where not in found:
+                    found[where] = key
+                    self._seen[where] = StorageRef(untyped_storage(tensor))
+                    whole[where] = tensor.numel() * tensor.element_size() >= key[1]
+        # A batch that is a slice of all rays gets new memory whenever they do.
+        owned = {found[where][0] for where, is_whole in whole.items() if is_whole}
+        return {where: key for where, key in found.items() if whole[where] or key[0] not in owned}
+
+
+@final
+class _Passes:
+    """Passes of evaluation that reach above the training around them."""
+
+    def __init__(self) -> None:
+        self._trained: deque[int] = deque(maxlen=USUAL)
+        """Peaks of the last training; the first forward of an evaluation may count as of it."""
+        self._evaluated = 0
+        """The highest of the evaluation since."""
+        self._held = 0
+        """The least that was allocated at the end of a batch of that training."""
+
+    def room_before(self, record: BatchRecord, peak: int) -> int | None:
+        """Where training begins after such a pass: what that took besides what was there, in bytes; else None."""
+        if record.stage.evaluates:
+            self._evaluated = max(self._evaluated, peak)
+        if record.stage is not Stage.TRAIN:
+            return None
+        room, held = None, record.allocated_end_bytes or 0
+        if self._evaluated:
+            if self._evaluated >= RISE * statistics.median(self._trained or (0,)):
+                room = self._evaluated - self._held
+            self._trained.clear()
+            self._evaluated, self._held = 0, held
+        self._trained.append(peak)
+        self._held = min(self._held, held)
+        return room
+
+
+def _tensors(frame: FrameType, modules: set[int]) -> Iterator[tuple[Where, torch.Tensor]]:
+    """Tensors in the variables of a frame and of its module, in attributes of the user's own objects, in containers."""
+    code = frame.f_code
+    first = 0 if is_module_level(code) else code.co_firstlineno
+    scopes = [((code.co_filename, code.co_name, first, "function"), read_locals(frame))]
+    if id(frame.f_globals) not in modules and not is_module_level(code):
+        scopes.append(((code.co_filename, "<module>", 0, "function"), dict(frame.f_globals)))
+    modules.add(id(frame.f_globals))
+    for scope, variables in scopes:
+        objects: list[object] = []
+        for name, value in variables.items():
+            for inner, tensor in _held(name, value):
+                yield (*scope, inner), tensor
+            if is_user_class(type(value)):
+                objects.append(value)
+        for depth_first in range(MAX_OBJECTS):
+            if depth_first >= len(objects):
+                break
+            value = objects[depth_first]
+            kind = type(value)
+            parts = dict(attributes_of(value))
+            if issubclass(kind, nn.Module):
+                parts.update(parts.get("_buffers") or {})
+            for attribute, held in parts.items():
+                for inner, tensor in _held(attribute, held):
+                    yield (_file_of(kind), kind.__name__, 0, "class", inner), tensor
+                if is_user_class(type(held)) and len(objects) < MAX_OBJECTS:
+                    objects.append(held)
+
+
+def _held(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
+    """A tensor under a name, or those in a small container under it."""
+    if is_tensor(value):
+        yield name, value
+        return
+    entries: list[tuple[object, object]] = []
+    if type(value) is dict and len(value) <= MAX_ENTRIES:
+        entries = [(key, inner) for key, inner in value.items() if type(key) in (str, int)]
+    elif type(value) is list and len(value) <= MAX_ENTRIES:
+        entries = list(enumerate(value))
+    for key, inner in entries:
+        if is_tensor(inner):
+            yield f"{name}[{key!r}]", inner
+
+
+def _file_of(kind: type) -> str:
+    module = sys.modules.get(kind.__module__)
+    return str(inspect.getattr_static(module, "__file__", "") or "") if module is not None else ""
+
+
+def _statement(where: Where) -> Place | None:
+    file, scope, first_line, kind, name = where
+    if kind == "class":
+        return remade_attribute(file, scope, name) or remade_elsewhere(file, name, is_global=False)
+    return remade_variable(file, scope, first_line, name) or (
+        remade_elsewhere(file, name, is_global=True) if scope == "<module>" else None
+    )

@@ -1,0 +1,133 @@
+"""Autocast regions that span batches."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from types import FrameType
+from typing import ClassVar, final
+
+import torch
+import torch.utils.checkpoint
+
+from memguard.evidence.interface import Probe, ProbeContext
+from memguard.heap.frames import is_user_frame, user_frames
+from memguard.heap.sites import call_site, place_of
+from memguard.records.facts import AutocastOpen, Fact, Place
+from memguard.source.model import SourceModel
+from memguard.source.sites import AutocastRegions
+from memguard.torch_objects.module_parts import parameters_of
+
+OPEN_BATCHES = 3
+MOST_OTHERS = 8
+"""Times that a region turned out to be one batch's own, after which none is asked for."""
+
+_any_autocast: Callable[[], bool] | None = getattr(torch._C, "_is_any_autocast_enabled", None)  # checked in torch 2.13
+
+
+@final
+class AutocastProbe(Probe):
+    """Asks at the edges of batches whether an autocast region is open."""
+
+    name: ClassVar[str] = "autocast"
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._open = self._others = 0
+        if watch.lightning:  # precision plugins open a region around each step
+            self.unsubscribe("on_batch_end")
+        own = watch.device.partition(":")[0]
+        self._kinds = (own, "cpu") if own in ("cuda", "xpu", "mps") else ("cpu", "cuda")
+
+    def on_batch_end(self) -> None:
+        """Counts batches that end inside a region with its cache on."""
+        if _any_autocast is not None and not _any_autocast():
+            self._open = 0
+            return
+        kind = next((kind for kind in self._kinds if torch.is_autocast_enabled(kind)), None)
+        if kind is None or not torch.is_autocast_cache_enabled():
+            self._open = 0
+            return
+        self._open += 1
+        if self._open < OPEN_BATCHES:
+            return
+        if not spans_batches(sys._getframe(1)):
+            self._open, self._others = 0, self._others + 1
+            if self._others >= MOST_OTHERS:
+                self.unsubscribe("on_batch_end")
+            return
+        self.unsubscribe("on_batch_end")
+        dtype = torch.get_autocast_dtype(kind)
+        size = torch.empty((), dtype=dtype).element_size()
+        weights = sum(
+            parameter.numel() * size
+            for model in self.watch.models
+            for parameter in parameters_of(model)
+            if parameter.dtype is torch.float32
+        )
+        self.report(
+            AutocastOpen(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=_region(),
+                batches=self._open,
+                bytes=weights,
+            )
+        )
+
+
+def _region() -> Place:
+    """The line that opened the region: the nearest one above where one of the user's functions stands.
+
+    Else the only one in their files that leaves a region open, in a method that has returned since.
+    """
+    left_open: set[tuple[str, str | None, int]] = set()
+    for frame in user_frames():
+        file = frame.f_code.co_filename
+        if (model := SourceModel.of(file)) is None:
+            continue
+        regions, first = (
+            AutocastRegions(model),
+            None if frame.f_code.co_name == "<module>" else frame.f_code.co_firstlineno,
+        )
+        if (line := regions.entered_at(first, frame.f_lineno)) is not None:
+            return replace(place_of(frame), line=line, source=_text(file, line))
+        left_open.update((file, function, line) for function, line in regions.left_open())
+    if len(left_open) == 1:
+        ((file, function, line),) = left_open
+        return Place(file=file, line=line, function=function, source=_text(file, line))
+    return call_site()
+
+
+def _text(file: str, line: int) -> str:
+    return linecache.getline(file, line).strip()
+
+
+_CHECKPOINT = torch.utils.checkpoint.__file__
+
+
+def spans_batches(frame: FrameType | None) -> bool:
+    """Whether a loop stands between the region's ``with`` and what runs; True also where no such ``with`` is found.
+
+    Where the model's call is the first that is heard of a batch, the last one ends inside the region of the next. And a
+    checkpointed block that backward computes again is computed under the autocast of its forward.
+
+    Args:
+        frame: Where the stack begins.
+    """
+    loops = False
+    while frame is not None:
+        if frame.f_code.co_filename == _CHECKPOINT:
+            return False
+        if is_user_frame(frame):
+            model = SourceModel.of(frame.f_code.co_filename)
+            if model is not None:
+                regions = AutocastRegions(model)
+                entered, inner = regions.loop_inside(frame.f_code.co_firstlineno, frame.f_lineno)
+                loops = loops or inner
+                if entered:
+                    return loops
+        frame = frame.f_back
+    return True

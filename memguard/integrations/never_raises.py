@@ -1,0 +1,39 @@
+"""The last guard at the front doors: exceptions of memguard itself end here."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+logger = logging.getLogger("memguard")
+
+MethodT = TypeVar("MethodT", bound=Callable[..., Any])
+
+
+def shielded(method: MethodT) -> MethodT:
+    """A method that the host's loop calls: it answers None instead of raising an exception of memguard's own.
+
+    Its object has a method ``part_failed(name, error)``, which tells of the failure once and keeps no error.
+    """
+
+    @functools.wraps(method)
+    def shield(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:
+            if type(error).__name__ == "OutOfMemoryError":
+                raise  # what is there already does not fit the virtual device: the user's business
+            end_here(self, method.__name__, error)
+            return None
+
+    return shield  # type: ignore[return-value]
+
+
+def end_here(host: Any, name: str, error: Exception) -> None:
+    """Where an exception of memguard's own ends; for methods of every batch, which spell out what `shielded` does."""
+    try:
+        host.part_failed(name, error)
+    except Exception:
+        logger.error("memguard's %s failed: %s", name, type(error).__name__)

@@ -1,0 +1,68 @@
+"""Parts of a session chosen by the options: rank, sinks, shared state of the probes."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import memguard
+from memguard.backends.cuda_history import choose_history
+from memguard.backends.interface import Backend
+from memguard.evidence.interface import ProbeContext
+from memguard.guards.differentiates import differentiates
+from memguard.launch import Launch, read_launch
+from memguard.options import Options
+from memguard.sinks.console import ConsoleSink
+from memguard.sinks.interface import Sink
+from memguard.sinks.several_ranks import OnlyHere
+from memguard.sinks.tensorboard import TensorBoardSink
+
+
+def find_launch(rank: int | None, world_size: int | None) -> Launch:
+    """This process's place in its run, as the front door, torch.distributed or the launcher's environment tells."""
+    if rank is None and world_size is None and dist.is_available() and dist.is_initialized():
+        rank, world_size = dist.get_rank(), dist.get_world_size()
+    return read_launch(rank=rank, world_size=world_size)
+
+
+def make_sinks(
+    options: Options, writer: Callable[[], Any] | None, logdir: Path, rank: int, *, console: bool, record: bool
+) -> list[Sink]:
+    """The first rank tells all it knows; the others only what concerns them alone."""
+    sinks: list[Sink] = [ConsoleSink()] if console else []
+    if rank:
+        return [OnlyHere(sink, logdir, rank) for sink in sinks]
+    if not record:
+        return sinks
+    curves = TensorBoardSink(log_every=options.log_every, writer=writer, logdir=logdir, layout=options.custom_scalars)
+    return [*sinks, curves]
+
+
+def make_watch(options: Options, backend: Backend, *, lightning: bool) -> ProbeContext:
+    """What the probes see of the run, and share."""
+    watch = ProbeContext(device=options.device, lightning=lightning, read=backend.read)
+    watch.differentiates = differentiates
+    if options.history == "auto":
+        watch.history = choose_history(options.device, backend)
+    return watch
+
+
+def describe_run(options: Options, launch: Launch) -> dict[str, Any]:
+    """What a recording says of the process that wrote it."""
+    return {
+        "memguard": memguard.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "argv": sys.argv[:20],
+        "options": {name: getattr(options, name) for name in options.__slots__},
+        "node": launch.node,
+        "local_rank": launch.local_rank,
+        "restart": launch.restart,
+        "run": launch.run,
+    }

@@ -1,1 +1,0 @@
-"""Who owns the memory when it has run out."""

@@ -1,1 +1,0 @@
-"""What is alive at the peak and need not be: locals, the last batch, tensors made twice, gradients, wide logits."""

@@ -1,0 +1,1 @@
+"""A run on disk: its format, its writer, its reader. No torch."""

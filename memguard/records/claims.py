@@ -1,0 +1,107 @@
+"""A claim: what a rule says about some memory, with the words for it, before the arbiter weighs it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from memguard.records.facts.fact import Place
+from memguard.records.findings import Finding, Severity
+from memguard.records.stats import Stage
+
+
+class Evidence(enum.Enum):
+    """What kind of memory a claim is about; the value is for messages of tests alone."""
+
+    GROWTH = "growth"
+    """More of it comes with every batch, or was seen to be kept over batches."""
+    HELD = "held"
+    """It stays as it is."""
+    PEAK = "peak"
+    """It is there for a moment, at the peak."""
+    OTHER = "other"
+    """Counters of the allocator, the device, the ranks, the host; memguard's own acts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One rule's word on one cause, as of the newest evidence.
+
+    The fields that a finding has too mean the same there; `severity` is what the rule's evidence is worth by itself,
+    before the arbiter weighs it against the device.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    message: str
+    advice: str
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+    holder: str | None = None
+    stage: Stage = Stage.OTHER
+    epoch: int | None = None
+    batch: int = 0
+    bytes: int | None = None
+    """What it explains of the memory that is allocated."""
+    bytes_per_batch: float | None = None
+    count: int = 1
+    """Graphs, tensors or copies that it tells of; of an act, how often it was done."""
+    rank: int = 0
+    evidence: Evidence = Evidence.OTHER
+    since: int | None = None
+    """Batch from which on its memory came, where that is known."""
+    phase: str | None = None
+    batches_left: int | None = None
+    """Batches to come that bring more, where known; None asks the run."""
+    is_limited: bool = False
+    """Whether it will not hold more than there is room for, whatever share it takes: a replay memory, an average."""
+    ends: bool = False
+    """Whether it is let go where the pass over the data ends."""
+    names: tuple[str, ...] = ()
+    """Other names, like ``step() 'loss'``, whose memory is the same."""
+    explains: tuple[tuple[str, str | None, int | None, str | None], ...] = field(default=(), compare=False)
+    """Causes of other claims that it speaks for as well; the arbiter says so."""
+
+    @property
+    def cause(self) -> tuple[str, str | None, int | None, str | None]:
+        """What makes two claims one: rule, place and holder."""
+        return (self.code, self.file, self.line, self.holder)
+
+    @property
+    def place(self) -> Place:
+        """Where it is."""
+        return Place(file=self.file, line=self.line, function=self.function, holder=self.holder)
+
+    @property
+    def each_bytes(self) -> float | None:
+        """Bytes of one of what it counts; None where either is unknown."""
+        return self.bytes / self.count if self.bytes and self.count > 1 else None
+
+    @classmethod
+    def of(cls, finding: Finding) -> Claim:
+        """The claim behind a finding that was judged elsewhere: on another device of the process."""
+        return cls(**{name: getattr(finding, name) for name in Finding.__dataclass_fields__})
+
+    def finding(self, severity: Severity) -> Finding:
+        """The finding that the arbiter makes of it."""
+        return Finding(
+            code=self.code,
+            name=self.name,
+            severity=severity,
+            message=self.message,
+            advice=self.advice,
+            file=self.file,
+            line=self.line,
+            function=self.function,
+            holder=self.holder,
+            stage=self.stage,
+            epoch=self.epoch,
+            batch=self.batch,
+            bytes=self.bytes,
+            bytes_per_batch=self.bytes_per_batch,
+            count=self.count,
+            rank=self.rank,
+            phase=self.phase,
+        )

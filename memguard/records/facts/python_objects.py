@@ -1,0 +1,37 @@
+"""Facts about what Python itself keeps: reference cycles, exceptions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memguard.records.facts.fact import Fact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreedByCollector(Fact):
+    """Tensors or graphs that only the cyclic garbage collector freed, or that wait for it."""
+
+    graphs: int
+    bytes: int | None
+    cycle: str | None = None
+    """The cycle in words, like ``Trainer.loss <- Trainer``."""
+    outputs: int = 0
+    """Inputs, and outputs without a graph, among them."""
+    models: int = 0
+    """Models among them, each made after the other."""
+    circles: int = 0
+    """Circles of one kind that were found together, and hold tensors of any kind."""
+    parts: tuple[str, ...] = ()
+    """Classes and closures of the user's that the circle runs through."""
+    collector_enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExceptionHolds(Fact):
+    """An exception keeps the tensors of a failed step: a forward runs inside its handler, or somebody stored it."""
+
+    exception: str
+    handling: bool
+    """Whether a forward runs while the error is being handled."""
+    names: tuple[str, ...]
+    bytes: int

@@ -1,0 +1,109 @@
+"""Memory that stays allocated after the batches of one stage: how much it rose, and whether it ever fell. No torch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Final, final
+
+from memguard.records.stats import Series, Stage
+from memguard.records.step_floor import StepFloor
+
+SETTLING: Final = 3
+"""Batches of training after which gradients and optimizer states are there, which are kept by right."""
+WINDOW: Final = 6
+"""Batches after those whose lowest value is what training began with."""
+LAST: Final = 3
+"""Batches at the end whose lowest value is what it ended with: one of them may hold more for a moment."""
+FALL: Final = 0.02
+"""Share of the highest value so far by which it must fall to have fallen: allocators round."""
+
+
+@final
+class KeptFloor:
+    """Follows the allocated bytes at the end of each batch of one stage; in training, at the end of each step.
+
+    In training it is the rise from the first batches, once gradients and optimizer states are there, to the last ones;
+    in other stages that within one pass, the largest.
+
+    Args:
+        stage: Which one.
+    """
+
+    __slots__ = (
+        *("_batch", "_first", "_highest", "_last", "_seen", "_settles", "_stepped", "_steps"),
+        *("fell", "from_bytes", "to_bytes"),
+    )
+
+    def __init__(self, stage: Stage) -> None:
+        self._settles = stage is Stage.TRAIN
+        self._steps = StepFloor()
+        self._stepped = False
+        self._seen = 0
+        self._batch = -1
+        self._first: int | None = None
+        """What this pass began with."""
+        self._highest = 0
+        self._last: list[int] = []
+        self.fell = False
+        """Whether it was ever lower than before."""
+        self.from_bytes: int | None = None
+        self.to_bytes: int | None = None
+        """What it rose from and to; None before there is anything to compare."""
+
+    def observe(self, records: Series) -> None:
+        """Some more batches that are alike."""
+        first = records[0]
+        if first.allocated_end_bytes is None:
+            return
+        start, end, steps = first.allocated_start_bytes, first.allocated_end_bytes, records[-1].optimizer_steps
+        self.push(first.batch, start, end, steps=steps, times=len(records))
+
+    def push(self, batch: int, start: int | None, end: int, *, steps: int, times: int = 1) -> None:
+        """One value, or the same several times in a row.
+
+        Args:
+            batch: Its record number.
+            start: Allocated bytes at the batch's beginning.
+            end: And at its end.
+            steps: Optimizer steps of the run by then.
+            times: How often it came.
+        """
+        if self._settles:
+            end = self._steps.push(end, steps, times)
+            if steps and not self._stepped:
+                self._stepped = True
+                if self._seen:  # batches accumulated: the optimizer's states come only now
+                    self._seen, self._first, self._last = 0, None, []
+        if not self._settles and batch != self._batch:
+            self._seen, self._first, self._last, self._highest = 0, None, [], 0
+        self._batch = batch + times
+        if self._first is None:
+            self._first = end if start is None or steps else start
+        elif self._settles and self._seen < SETTLING:
+            self._first = end
+        elif self._settles and self._seen < SETTLING + WINDOW:
+            self._first = min(self._first, end)
+        self._seen += times
+        if end < (1 - FALL) * self._highest:
+            self.fell = True
+        self._highest = max(self._highest, end)
+        self._last = [*self._last, *itertools.repeat(end, min(times, LAST))][-LAST:]
+        to_bytes = min(self._last)
+        if self._settles or to_bytes - self._first >= self.rise_bytes:
+            self.from_bytes, self.to_bytes = self._first, to_bytes
+
+    @property
+    def rise_bytes(self) -> int:
+        """By how much it rose; 0 where it did not."""
+        if self.from_bytes is None or self.to_bytes is None:
+            return 0
+        return max(self.to_bytes - self.from_bytes, 0)
+
+
+def floor_of(stage: Stage, rows: Iterable[tuple[int, int | None, int, int]]) -> KeptFloor:
+    """The same from a recording: of each record its number, start, end, and the optimizer steps by then."""
+    floor = KeptFloor(stage)
+    for batch, start, end, steps in rows:
+        floor.push(batch, start, end, steps=steps)
+    return floor

@@ -1,0 +1,212 @@
+"""MG601, MG602 and MG603: who else is on the device, and who is on the wrong one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import median
+from typing import ClassVar, final
+
+from memguard.records.claims import Claim
+from memguard.records.facts import Fact, OtherDevice, RankPeaks
+from memguard.records.findings import Severity
+from memguard.records.stats import BatchRecord, Run, SlowStats
+from memguard.rules.finding_text import from_fact, from_record
+from memguard.rules.interface import DEVICE, Rule
+from memguard.text.units import format_bytes
+
+AT_START, GROWN = 0.15, 0.05
+BASELINE_BATCH = 3
+CONFIRMED_SECONDS = 2.5
+"""After which, if the slow lane has asked again, it was told the same."""
+IMBALANCE, IMBALANCE_SHARE = 1.2, 0.05
+FAR_ABOVE, FAR_ABOVE_SHARE = 4, 0.1
+"""Times the median of the other ranks, and share of the device, from which on a higher peak is a warning."""
+
+
+@final
+class ForeignMemory(Rule):
+    """Other processes, or context and libraries, hold much of the device.
+
+    What: over 15 % of the device is in use outside this process's PyTorch allocator, or that share grew by 5 % of the
+    device since the run began.
+
+    Why it matters: the room is not what the data sheet says. Another process may take more at any moment, and then this
+    one fails.
+
+    How to fix: end forgotten processes (``nvidia-smi`` lists them), give each job a device of its own, or limit this
+    process with ``torch.cuda.set_per_process_memory_fraction``.
+    """
+
+    code: ClassVar[str] = "MG601"
+    name: ClassVar[str] = "foreign-memory"
+    hears: ClassVar[int] = DEVICE
+
+    def __init__(self) -> None:
+        self._baseline: int | None = None
+        self._batches = 0
+        self._told_start = False
+        self._told_grown = False
+        self._used: int | None = None
+        self._since = 0.0
+        self._own = self._own_before = self._own_ever = 0
+        self._foreign_before = 0
+        self._last: BatchRecord | None = None
+        self._slow: SlowStats | None = None
+        self._seen: SlowStats | None = None
+
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
+        """Compares what the driver says with what PyTorch reserved."""
+        own, self._last = record.reserved_peak_bytes or record.reserved_bytes or 0, record
+        if own > self._own:
+            self._own = own
+        slow, used = run.slow, record.device_used_bytes
+        if used is None:  # no driver tells
+            self._batches += 1
+            return ()
+        if slow is self._slow and used == self._used and record.time - self._since < CONFIRMED_SECONDS:
+            self._batches += 1
+            return ()  # in nearly every batch: the slow lane has something new to say every second or few
+        return self._compare(own, record, run)
+
+    def _compare(self, own: int, record: BatchRecord, run: Run) -> Iterable[Claim]:
+        self._batches += 1
+        total, used, reserved = run.device_total_bytes, record.device_used_bytes, record.reserved_bytes
+        if not total or used is None or reserved is None or self._batches <= BASELINE_BATCH:
+            return
+        if run.device.startswith("virtual"):
+            return  # nobody else is there: a difference is one of time
+        self._own_ever = max(self._own_ever, self._own)
+        if run.slow is not self._slow:
+            self._slow = run.slow
+            yield from self._tell_start(_others_bytes(run.slow), record, run)  # the driver lists them: that is sure
+        if used == self._used:
+            if record.time - self._since >= CONFIRMED_SECONDS and run.slow is not self._seen:
+                self._since = float("inf")  # once for each reading: what this process ever held only grows
+                yield from self._tell_start(max(used - self._own_ever, 0), record, run)
+            return  # the slow lane has nothing new to say
+        self._used, self._since, self._seen = used, record.time, run.slow
+        # The reading is some batches old: whatever this process held since the reading before may be in it.
+        newest = max(used - max(self._own, self._own_before), 0)
+        self._own, self._own_before = own, self._own
+        # What only one reading shows was this process between two looks: an error that flushed the cache, a capture.
+        foreign, self._foreign_before = min(newest, self._foreign_before), newest
+        if self._baseline is None or foreign < self._baseline:
+            self._baseline = foreign
+        grown = foreign - self._baseline
+        if grown > GROWN * total and not self._told_grown:
+            self._told_grown = True
+            what = f"grew by {format_bytes(grown)} since the run began, to {format_bytes(foreign)}"
+            yield from self._tell(what, foreign, record, run)
+        else:
+            yield from self._tell_start(foreign, record, run)
+
+    def finish(self, run: Run) -> Iterable[Claim]:
+        """A run too short for a second reading is judged by its first, less all that this process ever held."""
+        if self._last is not None and self._used is not None:
+            own = max(self._own_ever, self._own)
+            yield from self._tell_start(max(self._used - own, 0), self._last, run)
+
+    def _tell_start(self, foreign: int, record: BatchRecord, run: Run) -> Iterable[Claim]:
+        total = run.device_total_bytes
+        if self._told_start or self._told_grown or not total or foreign <= AT_START * total:
+            return
+        self._told_start = True
+        yield from self._tell(f"is {format_bytes(foreign)} of {format_bytes(total)}", foreign, record, run)
+
+    def _tell(self, what: str, foreign: int, record: BatchRecord, run: Run) -> Iterable[Claim]:
+        others = run.slow.other_processes
+        pids = ", ".join(f"{pid}" for pid, _ in others[:5]) if others else ""
+        yield from_record(
+            self,
+            record,
+            run,
+            Severity.WARNING,
+            f"memory in use on the device outside this process's PyTorch allocator {what}"
+            f"{f' (processes {pids})' if pids else ' (other processes, CUDA context, libraries)'}.",
+            "look for other processes with nvidia-smi; give the job a device of its own, or a smaller batch.",
+            nbytes=foreign,
+        )
+
+
+def _others_bytes(slow: SlowStats) -> int:
+    """What the driver lists for other processes, as far as it does."""
+    return sum(size for _, size in slow.other_processes or () if size is not None)
+
+
+@final
+class WrongDevice(Rule):
+    """A context or tensors on a device this rank does not own.
+
+    What: this process holds memory on another device than its own; or its model lies on the first device, though there
+    is one for each of the machine's ranks.
+
+    Why it matters: when every rank does so, usually on device 0, that device carries all of it and fails first.
+
+    How to fix: ``torch.cuda.set_device(local_rank)`` before any other CUDA call, ``torch.load(map_location="cpu")``,
+    and no bare ``.cuda()`` or ``"cuda:0"``.
+    """
+
+    code: ClassVar[str] = "MG602"
+    name: ClassVar[str] = "wrong-device"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """Concludes from memory seen on another device."""
+        if not isinstance(fact, OtherDevice):
+            return
+        what = f"works on {fact.own_device} and holds {format_bytes(fact.bytes)} on {fact.device}"
+        if fact.model:
+            what = (
+                f"works on {fact.device}, where it holds {format_bytes(fact.bytes)}, though {fact.own_device} is there "
+                "for it: the ranks that nobody gave a device all work on the first"
+            )
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"rank {run.rank} {what}.",
+            "call torch.cuda.set_device(local_rank) first, load checkpoints with map_location='cpu', and write no "
+            "fixed device index.",
+            nbytes=fact.bytes,
+            name=fact.device,
+        )
+
+
+@final
+class RankImbalance(Rule):
+    """One rank's peak is far above the others'.
+
+    What: the highest peak among the ranks is over 1.2 times the lowest, by more than 5 % of the device.
+
+    Why it matters: the fullest rank sets the batch size for all, and fails first.
+
+    How to fix: batch by tokens so that ranks get equal work, and move what only rank 0 does (logging, sampling,
+    gathering a checkpoint) off the device.
+    """
+
+    code: ClassVar[str] = "MG603"
+    name: ClassVar[str] = "rank-imbalance"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """Compares the ranks' peaks."""
+        if not isinstance(fact, RankPeaks) or len(fact.peaks) < 2 or not run.device_total_bytes:
+            return
+        high, low = max(fact.peaks, key=lambda p: p[1]), min(fact.peaks, key=lambda p: p[1])
+        if high[1] <= IMBALANCE * low[1] or high[1] - low[1] <= IMBALANCE_SHARE * run.device_total_bytes:
+            return
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if _is_far_above(fact, run.device_total_bytes) else Severity.INFO,
+            f"rank {high[0]} peaks at {format_bytes(high[1])}, rank {low[0]} at {format_bytes(low[1])}.",
+            "balance the batches by tokens, and keep extra work of single ranks off the device.",
+            nbytes=high[1] - low[1],
+        )
+
+
+def _is_far_above(fact: RankPeaks, total_bytes: int) -> bool:
+    """Whether most of the highest rank's peak is its own alone, and a good part of the device."""
+    *others, high = sorted(peak for _, peak in fact.peaks)
+    usual = median(others)
+    return high >= FAR_ABOVE * usual and high - usual >= FAR_ABOVE_SHARE * total_bytes

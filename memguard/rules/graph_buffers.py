@@ -1,0 +1,221 @@
+"""MG103, MG104 and MG105: saved tensors and gradients that outlive a backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, final
+
+from memguard.records.claims import Claim, Evidence
+from memguard.records.facts import Fact, FunctionContextHolds, GradientsWithGraph, SavedAfterBackward
+from memguard.records.findings import Severity
+from memguard.records.stats import Run
+from memguard.rules.finding_text import at, from_fact, plural
+from memguard.rules.interface import Rule
+from memguard.text.units import format_bytes
+
+
+@final
+class RetainGraph(Rule):
+    """Saved tensors are still held after backward.
+
+    What: the last backward through a graph ran with ``retain_graph=True`` (or a second backward kept its buffers), and
+    the graph is still there when the next forward begins.
+
+    Why it matters: backward normally frees each saved activation as it goes. Retained, the whole graph of the last
+    batch stands beside the one that is being built: the peak holds two.
+
+    How to fix: add the losses up and call backward once, or leave ``retain_graph=True`` out of the last backward of
+    each batch; ``del loss`` before the next forward helps too. Where it stands there because a state is carried over
+    the batches (MG102), detach the state first. Where a GAN's second loss needs the generator's graph, give the
+    discriminator ``fake.detach()`` in its own step.
+    """
+
+    code: ClassVar[str] = "MG103"
+    name: ClassVar[str] = "retain-graph"
+
+    def __init__(self) -> None:
+        self._seen = self._in_batch = 0
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """Concludes when it happened in two batches: once may be a look at the graph."""
+        if not isinstance(fact, SavedAfterBackward):
+            return
+        if fact.same_batch and not fact.part:
+            yield from self._within(fact, run)
+            return
+        self._seen += 1
+        if self._seen < 2 and not (fact.part and fact.place.holder):  # a part is weighed before, and has a name then
+            return
+        size = f"{format_bytes(fact.bytes)} in {plural(fact.tensors, 'tensor')}" if fact.bytes else "its saved tensors"
+        where, name = at(fact.place), fact.place.holder
+        if fact.carried:
+            yield from_fact(
+                self,
+                fact,
+                run,
+                Severity.INFO,
+                f"the backward{f' at {where}' if where else ''} keeps its graph, and the next batch's backward runs "
+                f"through it again: a state is carried over without detach ({size} are still held).",
+                "detach the state where the batch ends; then retain_graph=True can go.",
+                nbytes=fact.bytes or None,
+                evidence=Evidence.PEAK,
+            )
+            return
+        if fact.part:
+            yield from_fact(
+                self,
+                fact,
+                run,
+                Severity.INFO,
+                f"the backward{f' at {where}' if where else ''} keeps its graph, for a later one runs through a part "
+                f"of it again; of the rest, {size} are held in vain{f' by `{name}`' if name else ''} while the next "
+                "forward runs.",
+                "add the losses of one model up and call backward once, or give the model that this backward trains an "
+                "input without that part's graph (fake.detach(), as GANs do); then retain_graph=True can go.",
+                nbytes=fact.bytes or None,
+                evidence=Evidence.PEAK,
+            )
+            return
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"the backward{f' at {where}' if where else ''} keeps its graph: {size} are still held "
+            f"{f'by `{name}` ' if name else ''}when the next forward begins, so two graphs stand side by side.",
+            "drop retain_graph=True from the last backward of the batch, or sum the losses and call backward once"
+            f"{f'; or let {name} go before the next forward (del {name})' if name and name.isidentifier() else ''}.",
+            nbytes=fact.bytes or None,
+            evidence=Evidence.PEAK,
+        )
+
+    def _within(self, fact: SavedAfterBackward, run: Run) -> Iterable[Claim]:
+        """A remark alone: what stands in no model's graph may have been kept for, and runs again."""
+        self._in_batch += 1
+        if self._in_batch < 2:
+            return
+        where, name = at(fact.place), fact.place.holder
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.INFO,
+            f"the backward{f' at {where}' if where else ''} keeps its graph, and no later one runs through it: "
+            f"{format_bytes(fact.bytes)} are still held {f'by `{name}` ' if name else ''}when the model's next forward "
+            "of the same batch begins, so two graphs stand side by side.",
+            "drop retain_graph=True from the last backward through each forward.",
+            nbytes=fact.bytes or None,
+            evidence=Evidence.PEAK,
+        )
+
+
+@final
+class CreateGraphCycle(Rule):
+    """``backward(create_graph=True)`` ties parameters and gradients into a cycle.
+
+    What: gradients carry a graph of their own at the end of a batch, so a parameter, or an input that requires grad,
+    holds its gradient, whose graph holds it.
+
+    Why it matters: parameter and gradient hold each other in C++, where neither reference counting nor the garbage
+    collector frees them. While the model is in use, its graph stays until the gradients are taken away; of a model that
+    is thrown away with its gradients (a copy for each task), or such an input, the graphs stay to the end of the
+    process.
+
+    How to fix: use ``torch.autograd.grad(loss, parameters, create_graph=True)`` instead, or set every ``.grad`` to None
+    when the batch is done, and before the model goes.
+    """
+
+    code: ClassVar[str] = "MG104"
+    name: ClassVar[str] = "create-graph-cycle"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """Concludes from gradients that carry a graph."""
+        if not isinstance(fact, GradientsWithGraph):
+            return
+        where, name = at(fact.place), fact.place.holder or "p"
+        leaf = fact.place.holder or "the weights of a copy, an input that requires grad"
+        if fact.graphs:
+            yield from_fact(
+                self,
+                fact,
+                run,
+                Severity.WARNING,
+                f"the backward at {where} with create_graph=True leaves gradients that carry a graph on tensors that "
+                f"are thrown away ({leaf}): tensor and gradient hold each other, and so the graphs of "
+                f"{plural(fact.graphs, 'batch')} are alive, which not even the garbage collector frees.",
+                f"use torch.autograd.grad(loss, inputs, create_graph=True) there, or set {name}.grad = None for each "
+                "of them before it goes.",
+            )
+            return
+        by = f" (the backward at {where})" if where else ""
+        if fact.cleared:
+            yield from_fact(
+                self,
+                fact,
+                run,
+                Severity.INFO,
+                f"the gradients of {plural(fact.parameters, 'parameter')} carry a graph{by}: create_graph=True keeps "
+                "the whole graph of the batch through the optimizer's step, until zero_grad() breaks the cycle of "
+                "parameter and gradient.",
+                "torch.autograd.grad(..., create_graph=True) makes no such cycle; a step that is skipped leaves none "
+                "behind then.",
+                nbytes=fact.bytes,
+                evidence=Evidence.PEAK,
+            )
+            return
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"the gradients of {plural(fact.parameters, 'parameter')} carry a graph at the end of the batch"
+            f"{by}: create_graph=True ties parameter and gradient into a "
+            f"cycle that nothing frees while it stands ({format_bytes(fact.bytes)} of gradients, and their graphs).",
+            "use torch.autograd.grad(..., create_graph=True), or set p.grad = None for all parameters after the step "
+            "(optimizer.zero_grad() does).",
+            nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
+        )
+
+
+@final
+class FunctionContext(Rule):
+    """A custom autograd.Function stores tensors on ctx.
+
+    What: the forward of a ``torch.autograd.Function`` keeps tensors as attributes (``ctx.x = x``) instead of with
+    ``ctx.save_for_backward``.
+
+    Why it matters: backward frees what was saved with save_for_backward, not attributes: they live as long as the
+    graph. If one of them is the function's own output, node and tensor hold each other, and only the garbage collector
+    frees them.
+
+    How to fix: ``ctx.save_for_backward(x)`` in forward and ``x, = ctx.saved_tensors`` in backward; only numbers, shapes
+    and flags belong on ctx.
+    """
+
+    code: ClassVar[str] = "MG105"
+    name: ClassVar[str] = "function-context"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """Concludes from tensors found on a node's context."""
+        if not isinstance(fact, FunctionContextHolds):
+            return
+        names = ", ".join(f"ctx.{name}" for name in fact.attributes[:4])
+        how = (
+            "one is its own output: a cycle that only the garbage collector frees"
+            if fact.cycle
+            else "backward does not free them"
+        )
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"{fact.function_name} keeps {names} ({format_bytes(fact.bytes)} a call) as attributes of its context; "
+            f"{how}.",
+            f"pass them to ctx.save_for_backward(...) in {fact.function_name}.forward and read ctx.saved_tensors in "
+            "backward.",
+            nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
+            name=f"{fact.function_name} ctx.{fact.attributes[0]}" if fact.attributes else fact.function_name,
+        )

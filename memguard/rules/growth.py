@@ -1,0 +1,253 @@
+"""MG501: a floor that rises with every batch and will reach the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import ClassVar, final
+
+from memguard.records.claims import Claim
+from memguard.records.facts import (
+    AutocastOpen,
+    Fact,
+    GradientsWithGraph,
+    GrowingParameters,
+    KeptOutputs,
+    MicroBatchGraphs,
+    ModelCopies,
+    RetainedGraphs,
+    SurvivingAllocations,
+    UnexplainedGrowth,
+    ViewsPinStorage,
+)
+from memguard.records.findings import Severity
+from memguard.records.stats import BatchRecord, Run, Series, Stage, limit_of
+from memguard.rules.finding_text import at, from_fact, from_post_mortem, from_record, holder
+from memguard.rules.growth_test import GrowthTest, Outlook
+from memguard.rules.interface import DEVICE, Rule
+from memguard.rules.kept_caches import KeptCaches, of_cache, remedy_of
+from memguard.rules.kept_storage import MIN_BATCHES, views_are_much
+from memguard.rules.training_floor import TrainingFloor
+from memguard.rules.weight_snapshots import is_large_pile
+from memguard.text.units import format_bytes
+from memguard.thresholds import EXPLAINED
+
+ROUNDING = 0.02
+"""Share of its size by which an allocator may make a small block larger."""
+
+
+@final
+class SteadyGrowth(Rule):
+    """The floor of allocated memory rises and will reach the limit.
+
+    What: what is left allocated after each batch (after each optimizer step, where batches accumulate) has been rising
+    for good, over at least six windows in a row, and at this rate the peak reaches what the device has before the run
+    (or the epoch, if the growth ends with it) is over. Or a cache on the device gets new keys with every batch:
+    ``lru_cache`` of tensors, a dict filled ``if key not in`` it.
+
+    Why it matters: something keeps tensors of every batch. The run will fail with an out-of-memory error after hours of
+    work, at a batch that has nothing to do with the cause.
+
+    How to fix: the message names the line whose allocations survive, where it is known. Otherwise look for what is
+    stored per batch on the device: lists, caches, meters, memory banks; store values, on the CPU, or a bounded number.
+    Bound a cache, or key it by something that recurs, like a length.
+    ``torch.cuda.memory._record_memory_history()`` and ``memguard snapshot`` show who allocated what is alive.
+    """
+
+    code: ClassVar[str] = "MG501"
+    name: ClassVar[str] = "steady-growth"
+    hears: ClassVar[int] = DEVICE
+
+    def __init__(self) -> None:
+        self._floor = TrainingFloor(GrowthTest(quick=True))
+        self._named = 0.0
+        self._lead: Fact | None = None
+        self._survivors: list[SurvivingAllocations] = []
+        """All lines of the newest look."""
+        self._region: AutocastOpen | None = None
+        self._caches = KeptCaches()
+        self._piled: list[float] = []
+        """Bytes a batch that views, warned of, have kept so far, if they came with every batch; or models."""
+        self._first_copies: ModelCopies | None = None
+        """What the first telling was of copies of weights."""
+        self._cycles: set[tuple[str | None, int | None]] = set()
+        """Lines of backwards that were warned of, for they leave gradients that carry a graph."""
+        self._piled_graphs = False
+        """Whether such graphs were met of many batches."""
+        self._told = False
+        self._pending: tuple[Outlook, BatchRecord] | None = None
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """Remembers who was named for a growth, and by how much."""
+        proven = None if self._told or self._named else from_post_mortem(self, fact, run, "leak")
+        if proven is not None:
+            self._told = True
+            yield proven
+        yield from self._caches.learn(self, fact, run)
+        if isinstance(fact, UnexplainedGrowth):
+            yield self._unexplained(fact, run)
+        if isinstance(fact, RetainedGraphs) and fact.bytes is not None:
+            self._named = max(self._named, fact.bytes / fact.graphs)
+        elif isinstance(fact, KeptOutputs) and not fact.cached:
+            self._named = max(self._named, fact.bytes_per_batch)
+        elif isinstance(fact, MicroBatchGraphs):  # that grows until the first step, and falls with each
+            self._named = max(self._named, fact.bytes / fact.graphs)
+        elif isinstance(fact, ViewsPinStorage) and views_are_much(fact, run) and fact.views >= MIN_BATCHES:
+            self._piled.append(fact.pinned_bytes / (fact.batch - fact.since + 1))
+        elif isinstance(fact, ModelCopies) and fact.replaced:
+            self._piled.append(fact.bytes / (fact.batch + 1))
+        elif isinstance(fact, ModelCopies) and not (fact.earlier or fact.passing or fact.averaged):
+            first = self._first_copies = self._first_copies or fact
+            if fact.batch > first.batch and is_large_pile(fact, limit_of(run)):
+                self._piled.append((fact.bytes - first.bytes) / (fact.batch - first.batch))
+        elif isinstance(fact, GradientsWithGraph) and not fact.cleared:
+            self._cycles.add((fact.place.file, fact.place.line))
+            self._piled_graphs |= fact.graphs >= MIN_BATCHES
+        elif isinstance(fact, AutocastOpen) and fact.stage is Stage.TRAIN:
+            self._region = fact
+        elif isinstance(fact, (SurvivingAllocations, GrowingParameters)):
+            if self._lead is None or isinstance(fact, GrowingParameters):
+                self._lead = fact
+            if isinstance(fact, SurvivingAllocations):
+                self._survivors = [other for other in self._survivors if other.batch == fact.batch] + [fact]
+            if self._pending is not None:
+                found, record = self._pending
+                self._pending = None
+                if not self._is_cycle(found.growth.rate):
+                    yield self._conclude(found, record, run)
+
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
+        """Judges the floor of training batches."""
+        return self.observe_alike((record,), run)
+
+    def observe_alike(self, records: Series, run: Run) -> Iterable[Claim]:
+        """Judges it after some that are alike."""
+        end = records[0].allocated_end_bytes
+        if self._told or records[0].stage is not Stage.TRAIN or end is None:
+            return ()
+        peak = records[0].allocated_peak_bytes or end
+        for record, found in self._floor.observe_alike(records, run, end=end, peak=peak, limit=lambda: limit_of(run)):
+            rate = found.growth.rate
+            if self._is_piled(rate) or self._is_cycle(rate):
+                continue
+            if self._named >= EXPLAINED * rate:
+                continue
+            self._told = True
+            if self._lead is None and self._caches.behind(found) is None:
+                self._pending = (found, record)  # the line may still be named; then the newer telling carries it
+            return (self._conclude(found, record, run),)
+        return ()
+
+    def _is_piled(self, rate: float) -> bool:
+        """Whether what was told of comes as fast: views of one moment, kept for good, do so by chance alone.
+
+        Models that are replaced when their turn comes are not more than the turns; of copies each telling says more.
+        """
+        return any(EXPLAINED * rate <= piled <= rate / EXPLAINED for piled in self._piled)
+
+    def _is_cycle(self, rate: float) -> bool:
+        """Whether what survives are the gradients of a backward that was warned of: a copy's, thrown away with them.
+
+        Each tensor is as large as its gradient, so that what the backward's line made is half of it at most. On a GPU
+        a thread of autograd's own makes the gradients, which has no line: what lines made is then the lesser part.
+        """
+        lead = self._lead
+        if not isinstance(lead, SurvivingAllocations):
+            return False
+        lined = sum(fact.bytes for fact in self._survivors)
+        gradients = sum(fact.bytes for fact in self._survivors if (fact.place.file, fact.place.line) in self._cycles)
+        if 2 * gradients >= EXPLAINED * lined > 0:
+            return True
+        return self._piled_graphs and lined < EXPLAINED * rate * lead.batches
+
+    def _unexplained(self, fact: UnexplainedGrowth, run: Run) -> Claim:
+        """The curve, whether or not anybody is known; a remark, for a run may fill a memory on purpose."""
+        rise = fact.to_bytes - fact.from_bytes
+        how = "rose" if fact.fell else "never fell and rose"
+        known = f"what was named explains {format_bytes(fact.explained_bytes)} of these {format_bytes(rise)}"
+        return from_fact(
+            self,
+            fact,
+            run,
+            Severity.INFO,
+            f"what stays allocated after a batch {how} from {format_bytes(fact.from_bytes)} to "
+            f"{format_bytes(fact.to_bytes)}; {known if fact.explained_bytes else 'nothing is known of what keeps it'}.",
+            "a memory snapshot shows who allocated what is alive: torch.cuda.memory._record_memory_history(), then "
+            "`memguard snapshot FILE`.",
+            nbytes=rise,
+        )
+
+    def _named_share(self, rate: float) -> float:
+        """Share of a growth that one line accounts for, whose allocations survive; all of it where new weights came."""
+        lead = self._lead
+        if not isinstance(lead, SurvivingAllocations) or rate <= 0:
+            return 1.0
+        return min(lead.bytes / lead.batches / rate, 1.0)
+
+    def _conclude(self, found: Outlook, record: BatchRecord, run: Run) -> Claim:
+        growth, message = found.growth, _rate_of(found, run)
+        lead, nbytes, severity = self._lead, round(growth.observed), Severity.CRITICAL
+        cache = self._caches.behind(found)
+        if cache is not None:
+            message += f" {of_cache(cache)}."
+            fact, rate = replace(cache, batch=record.batch), growth.rate
+            return from_fact(self, fact, run, severity, message, remedy_of(cache), nbytes=nbytes, bytes_per_batch=rate)
+        if lead is None or self._named_share(growth.rate) < EXPLAINED:
+            return from_record(
+                self,
+                record,
+                run,
+                Severity.CRITICAL,
+                message,
+                "look for what is kept of every batch: a list, a cache, a meter. memguard watches the allocations "
+                "of the next batches to name the line; a memory snapshot (memguard snapshot FILE) shows it too.",
+                nbytes=nbytes,
+                bytes_per_batch=growth.rate,
+            )
+        advice = "keep values instead of tensors there, move them to the CPU, or bound how many are kept."
+        if isinstance(lead, GrowingParameters):
+            message += (
+                f" {holder(lead.place)} gets more parameters to train: {lead.parameters} in {lead.batches} batches, "
+                f"and each brings a gradient and the optimizer's state."
+            )
+            advice = (
+                "bound how many there are: take those of past batches out again, or train rows of one table of a fixed "
+                "size (nn.Embedding)."
+            )
+        else:
+            share = self._named_share(growth.rate)
+            message += f" Allocations made at {at(lead.place)} survive their batches, {share:.0%} of it."
+            if self._region is not None and _are_casts(self._survivors):
+                message += f" The autocast region at {at(self._region.place)} keeps them, with their casts."
+                severity = Severity.INFO  # MG311 warned of it
+        return from_fact(
+            self,
+            lead,
+            run,
+            severity,
+            message,
+            advice,
+            nbytes=nbytes,
+            bytes_per_batch=growth.rate,
+        )
+
+
+def _rate_of(found: Outlook, run: Run) -> str:
+    growth = found.growth
+    return (
+        f"allocated memory grows by {format_bytes(growth.rate)} with every batch "
+        f"({format_bytes(growth.observed)} over the last {growth.batches} batches): at this rate it reaches the "
+        f"limit of {format_bytes(limit_of(run))} in about {found.batches_to_limit} batches."
+    )
+
+
+def _are_casts(survivors: Sequence[SurvivingAllocations]) -> bool:
+    """Whether one line makes as many tensors as the others, each twice as large: weights made anew, and their casts.
+
+    A cast has half the size in a half precision, and its graph holds the weight.
+    """
+    if len(survivors) < 2:
+        return False
+    largest, *others = sorted(survivors, key=lambda fact: -fact.bytes)
+    same = largest.allocations == sum(fact.allocations for fact in others)
+    return same and abs(largest.bytes - 2 * sum(fact.bytes for fact in others)) <= ROUNDING * largest.bytes

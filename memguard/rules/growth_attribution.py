@@ -1,0 +1,294 @@
+"""Follows reported memory to the end of the run, and checks it against the growth of the floor.
+
+A probe measures when it looks, which is in few batches of a long run. The records have every batch: they say how many
+came since, and by how much the floor of allocated memory rose. No torch.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final, final
+
+from memguard.records.facts import (
+    ExceptionHolds,
+    Fact,
+    KeptOnHost,
+    KeptOutputs,
+    KeptResults,
+    ModelCopies,
+    RetainedGraphs,
+    ViewsPinStorage,
+)
+from memguard.records.stats import Series, Stage
+from memguard.thresholds import EXPLAINED
+
+KINDS: Final = (
+    *(RetainedGraphs, KeptOutputs, KeptResults, ViewsPinStorage, KeptOnHost),
+    *(ExceptionHolds, ModelCopies),
+)
+"""Facts of memory of which more may come."""
+DOUBLED: Final = 2
+"""Times what was told of that it must have become to be told anew while the run goes on."""
+
+
+@final
+class Batches:
+    """Which batches were of which stage, as runs of record numbers."""
+
+    __slots__ = ("_runs",)
+
+    def __init__(self) -> None:
+        self._runs: dict[Stage, list[list[int]]] = {}
+
+    def observe(self, stage: Stage, first: int, count: int) -> None:
+        """Takes note of some batches of one stage that follow each other."""
+        runs = self._runs.setdefault(stage, [])
+        if runs and runs[-1][1] == first:
+            runs[-1][1] += count
+        else:
+            runs.append([first, first + count])
+
+    def between(self, stage: Stage, first: int, last: int) -> int:
+        """Batches of a stage from one record number to another, both counted."""
+        runs = self._runs.get(stage, [])
+        at = max(bisect.bisect_right(runs, first, key=lambda run: run[0]) - 1, 0)
+        found = 0
+        for start, end in runs[at:]:
+            if start > last:
+                break
+            found += max(min(end, last + 1) - max(start, first), 0)
+        return found
+
+
+@final
+class AttributedGrowth:
+    """One fact, and what the records said since.
+
+    Args:
+        fact: As it was measured.
+        end_bytes: What was allocated after the newest batch of its stage then; None where nobody counts.
+        span: Batches of its stage in which its memory came.
+        lag: Batches of its stage since the last of those, whose memory was too young to be told of.
+        rate: Bytes that came with each batch since it was told before, of what does not come with every one.
+    """
+
+    __slots__ = (
+        *("_at_end", "_batch", "_end", "_highest", "_is_over", "_lag", "_later", "_rate", "_span", "_told_later"),
+        "fact",
+    )
+
+    def __init__(self, fact: Fact, end_bytes: int | None, span: int, lag: int = 0, rate: float | None = None) -> None:
+        self.fact, self._rate = fact, rate
+        self._at_end, self._span, self._lag = end_bytes, max(span, 1), lag
+        self._end = self._highest = end_bytes
+        self._later = self._told_later = 0
+        self._batch = fact.batch
+        self._is_over = False
+
+    def observe(self, records: Series) -> None:
+        """Some more batches that are alike. What a pass of evaluation keeps may be let go where the pass ends."""
+        first, fact = records[0], self.fact
+        if first.stage is not fact.stage:
+            self._is_over = self._is_over or (fact.stage.evaluates and first.stage is Stage.TRAIN and _ends(fact))
+            return
+        if self._is_over:
+            return
+        self._later += len(records)
+        self._batch = records[-1].batch
+        if (end := first.allocated_end_bytes) is not None:
+            self._end, self._highest = end, max(end, self._highest or 0)
+
+    @property
+    def has_doubled(self) -> bool:
+        """Whether so much more came since it was told last that it is another matter."""
+        return self._later + self._span >= DOUBLED * (self._told_later + self._span)
+
+    def newest(self) -> Fact:
+        """The fact as of the newest batch: grown with the batches since, as far as the floor bears that out."""
+        self._told_later = self._later
+        rate, rise = _rate(self.fact, self._span), self._rise()
+        rate = self._rate if rate is None else rate
+        later = 0 if rise is None and _may_end(self.fact) else self._later
+        if not (later or self._lag) or rate is None:
+            return self.fact
+        more, share = rate * later, 1.0
+        if rise is not None and not isinstance(self.fact, KeptOnHost):
+            if more > 0 and rise < EXPLAINED * more:
+                return self.fact
+            share = min(rise / more, 1.0) if more > 0 else 1.0
+        had, late = _bytes_of(self.fact), rate * self._lag
+        if later >= self._span:  # where each holds less than it seemed, others hold the rest too
+            more = share * (had + late + more) - had
+        else:
+            more = late + share * more
+        return _grown(self.fact, (later + self._lag) / self._span, round(more), self._batch)
+
+    def _rise(self) -> int | None:
+        if self._at_end is None or self._end is None:
+            return None
+        return ((self._highest or self._end) if _ends(self.fact) else self._end) - self._at_end
+
+
+@final
+class GrowthAttribution:
+    """All facts of memory that grows, each the newest of its kind and place."""
+
+    def __init__(self) -> None:
+        self._batches = Batches()
+        self._ends: dict[Stage, int | None] = {}
+        self._followed: dict[tuple[object, ...], AttributedGrowth] = {}
+
+    def observe(self, series: Iterable[Series]) -> None:
+        """More records, those that are alike together."""
+        for records in series:
+            first = records[0]
+            self._batches.observe(first.stage, first.batch, len(records))
+            self._ends[first.stage] = first.allocated_end_bytes
+            for followed in self._followed.values():
+                followed.observe(records)
+
+    def learn(self, fact: Fact) -> Fact:
+        """Follows a fact from now on; returns it with its count made whole: probes follow some batches of many."""
+        if not isinstance(fact, KINDS):
+            return fact
+        key = (type(fact), fact.stage, fact.place.file, fact.place.line, fact.place.holder)
+        before = self._followed.get(key)
+        if isinstance(fact, RetainedGraphs):
+            fact = self._whole(fact, None if before is None else before.fact)
+        last = fact.last_batch if isinstance(fact, RetainedGraphs) else fact.batch
+        span = self._batches.between(fact.stage, _first_batch(fact), last)
+        lag = self._batches.between(fact.stage, last + 1, fact.batch)
+        rate = None if before is None else _rate_since(before.fact, fact, self._batches)
+        self._followed[key] = AttributedGrowth(fact, self._ends.get(fact.stage), span, lag if lag <= span else 0, rate)
+        return fact
+
+    def doubled(self) -> Iterator[Fact]:
+        """Facts that have become another matter since they were told, as of now."""
+        for followed in self._followed.values():
+            if followed.has_doubled and (newest := followed.newest()) is not followed.fact:
+                yield newest
+
+    def newest(self) -> list[Fact]:
+        """All facts as of the newest batch."""
+        return [followed.newest() for followed in self._followed.values()]
+
+    def _whole(self, fact: RetainedGraphs, before: Fact | None) -> RetainedGraphs:
+        """The graphs of all batches in its range, where those that were followed are known to be a part of them.
+
+        Those that were counted are as large as those before were measured to be; what was measured is of all batches.
+        """
+        if fact.together or fact.deepened:
+            return fact
+        span = self._batches.between(fact.stage, fact.first_batch, fact.last_batch)
+        last = fact.batch if fact.measured else fact.last_batch
+        whole = self._batches.between(fact.stage, fact.first_batch, last)
+        times = max(span / fact.followed if fact.followed else 1.0, 1.0) * whole / max(span, 1)
+        graphs, nbytes = max(round(times * fact.graphs), fact.graphs), fact.bytes
+        if nbytes is not None and not fact.measured:
+            nbytes = max(round(times * nbytes), nbytes)
+            if isinstance(before, RetainedGraphs) and before.measured:
+                nbytes = round(graphs / before.graphs * (before.bytes or 0))
+        measured = fact.measured or (isinstance(before, RetainedGraphs) and before.measured)
+        steps = fact.optimizer_steps if last == fact.last_batch else 0
+        return replace(
+            fact,
+            graphs=graphs,
+            bytes=nbytes,
+            last_batch=last,
+            optimizer_steps=steps,
+            followed=0,
+            measured=measured,
+        )
+
+
+def _bytes_of(fact: Fact) -> int:
+    if isinstance(fact, ViewsPinStorage):
+        return fact.pinned_bytes
+    return getattr(fact, "bytes", None) or 0 if isinstance(fact, KINDS) else 0
+
+
+def _first_batch(fact: Fact) -> int:
+    if isinstance(fact, (RetainedGraphs, KeptOutputs)):
+        return fact.first_batch
+    if isinstance(fact, ViewsPinStorage):
+        return max(fact.since, fact.batch - fact.views + 1, 0)
+    if isinstance(fact, KeptOnHost) and fact.bytes_per_batch:
+        return max(fact.batch - round(fact.bytes / fact.bytes_per_batch) + 1, 0)
+    return fact.batch
+
+
+def _ends(fact: Fact) -> bool:
+    """Whether what it tells of is let go with the pass, as far as the source shows."""
+    return isinstance(fact, KeptOutputs) and fact.bounded and not fact.survived_epochs
+
+
+def _may_end(fact: Fact) -> bool:
+    """Whether it may have been let go since without anybody having seen it, where no allocator counts."""
+    return fact.bounded if isinstance(fact, (KeptOutputs, KeptOnHost)) else True
+
+
+def _rate(fact: Fact, span: int) -> float | None:
+    """Bytes that come with each batch of the stage; None for what does not grow with each."""
+    if isinstance(fact, (KeptOutputs, KeptOnHost)):
+        return fact.bytes_per_batch
+    if isinstance(fact, ViewsPinStorage):
+        return fact.pinned_bytes / span if fact.grows else None
+    if isinstance(fact, RetainedGraphs) and not (fact.together or fact.deepened):
+        return (fact.bytes or 0) / span
+    return None
+
+
+def _rate_since(before: Fact, fact: Fact, batches: Batches) -> float | None:
+    """Bytes that came with each batch between two facts, of what comes now and then; None where that is not known."""
+    passed = batches.between(fact.stage, before.batch + 1, fact.batch)
+    more = _bytes_of(fact) - _bytes_of(before)
+    comes_now_and_then = isinstance(fact, (KeptResults, ExceptionHolds, ModelCopies))
+    return more / passed if comes_now_and_then and passed and more > 0 else None
+
+
+def _grown(fact: Fact, times: float, nbytes: int, batch: int) -> Fact:
+    """A fact after more batches.
+
+    Args:
+        fact: As it was measured.
+        times: How much more of it came, as a multiple of what there was.
+        nbytes: Bytes that came.
+        batch: The newest of its stage.
+    """
+    if isinstance(fact, RetainedGraphs):
+        return replace(
+            fact,
+            batch=batch,
+            graphs=fact.graphs + round(times * fact.graphs),
+            last_batch=batch,
+            optimizer_steps=0,
+            bytes=None if fact.bytes is None else fact.bytes + nbytes,
+        )
+    if isinstance(fact, KeptOutputs):
+        tensors = fact.tensors + round((nbytes / fact.bytes if fact.bytes else times) * fact.tensors)
+        if fact.capacity is not None and tensors > max(fact.capacity, fact.tensors):
+            each, tensors = fact.bytes / max(fact.tensors, 1), max(fact.capacity, fact.tensors)
+            nbytes = round(each * tensors) - fact.bytes
+        left = None if fact.batches_left is None else max(fact.batches_left - (batch - fact.batch), 0)
+        return replace(fact, batch=batch, tensors=tensors, bytes=fact.bytes + nbytes, batches_left=left)
+    if isinstance(fact, ViewsPinStorage):
+        return replace(
+            fact,
+            batch=batch,
+            views=fact.views + round(times * fact.views),
+            used_bytes=fact.used_bytes + round(times * fact.used_bytes),
+            pinned_bytes=fact.pinned_bytes + nbytes,
+        )
+    more = nbytes / max(_bytes_of(fact), 1)
+    if isinstance(fact, KeptResults):
+        return replace(fact, batch=batch, results=fact.results + round(more * fact.results), bytes=fact.bytes + nbytes)
+    if isinstance(fact, ModelCopies):
+        return replace(fact, batch=batch, copies=fact.copies + round(more * fact.copies), bytes=fact.bytes + nbytes)
+    if isinstance(fact, ExceptionHolds):
+        return replace(fact, batch=batch, bytes=fact.bytes + nbytes)
+    if isinstance(fact, KeptOnHost):
+        elements = fact.elements + round(times * fact.elements)
+        return replace(fact, batch=batch, elements=elements, bytes=fact.bytes + nbytes)
+    return fact

@@ -1,0 +1,248 @@
+"""MG701: the process's RAM grows, until the kernel ends the run without an exception."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable
+from typing import ClassVar, final
+
+from memguard.records.claims import Claim
+from memguard.records.facts import NOWHERE, Fact, KeptOnHost
+from memguard.records.findings import Severity
+from memguard.records.stats import BatchRecord, Run, Series, Stage
+from memguard.rules.finding_text import from_fact, from_record, holder, plural
+from memguard.rules.growth_test import EVENNESS, REACH, GrowthTest, Outlook
+from memguard.rules.host_room import free_bytes, room_bytes
+from memguard.rules.interface import Rule
+from memguard.rules.training_floor import TrainingFloor
+from memguard.text.units import format_bytes
+
+HOST_WINDOWS, HOST_WARM_UP = (64, 256, 1024), 128
+"""Wider than the device's: malloc arenas and primitive caches settle slowly."""
+FLOOR_BATCHES, FLOORS = 16, 9
+"""Batches whose lowest value makes a floor, and floors in a row that have to rise until the end."""
+NAMED_FLOORS = 4
+"""The same where a container accounts for what they rise by."""
+EXPLAINED = 0.5
+"""Share of the growth for which it must account, and of its own rate that must be seen in the growth."""
+MIN_GROWN_BYTES = 64 * 1024**2
+MIN_KEPT_BYTES = 16 * 1024
+"""Kept with every batch; less is a log of numbers."""
+MIN_CACHED_BYTES = 256 * 1024
+"""The same in a cache by key, whose keys may come again."""
+SOON_BATCHES = 10_000
+"""A buffer that is full of memory before so many batches is a warning."""
+
+
+@final
+class HostGrowth(Rule):
+    """The process's RAM grows towards its limit.
+
+    What: the resident memory left after each batch rises for good, and at this rate reaches what the kernel allows
+    (the container's limit, or all RAM).
+
+    Why it matters: there is no exception. The kernel ends the process with signal 9, or the machine swaps.
+
+    How to fix: look for lists and dictionaries that grow with every batch (losses with graphs, metrics, caches of a
+    dataset); with variable shapes on CPU, bucket them or set ``MALLOC_ARENA_MAX=2``.
+    """
+
+    code: ClassVar[str] = "MG701"
+    name: ClassVar[str] = "host-growth"
+
+    def __init__(self) -> None:
+        self._floor = TrainingFloor(GrowthTest(HOST_WINDOWS, HOST_WARM_UP))
+        self._told = self._named = False
+        self._suspect: KeptOnHost | None = None
+        self._batches = 0
+        self._lowest: int | None = None
+        self._floors: deque[int] = deque(maxlen=FLOORS)
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """A container that was seen to grow: as bad as what it will have taken when the run is over."""
+        if not isinstance(fact, KeptOnHost):
+            return
+        if fact.bounded and fact.capacity is not None and not fact.pinned and _overflows(fact, run):
+            self._named = True
+            yield self._too_large(fact, fact.capacity, run)
+            return
+        if fact.bounded or fact.bytes_per_batch < MIN_KEPT_BYTES:
+            before = self._suspect
+            if not fact.from_workers and (before is None or fact.bytes_per_batch > before.bytes_per_batch):
+                self._suspect = fact  # harmless as far as it shows: only the process's own growth says otherwise
+            if fact.by_key and not fact.from_workers and fact.bytes_per_batch >= MIN_CACHED_BYTES:
+                yield self._cache(fact, run)
+            return
+        if fact.pinned:
+            self._named = True  # by MG703
+            return
+        self._named = True
+        free = free_bytes(run.slow)
+        left = run.batches_left if run.batches_left is not None else round(REACH * self._batches)
+        severity = Severity.INFO
+        if free is not None and fact.bytes_per_batch * left > free:
+            severity = Severity.CRITICAL if run.batches_left is not None else Severity.WARNING
+        room = ""
+        if free is not None:
+            room = f"; {format_bytes(free)} are free, enough for {plural(int(free / fact.bytes_per_batch), 'batch')}"
+        yield from_fact(
+            self,
+            fact,
+            run,
+            severity,
+            f"{holder(fact.place)} keeps {format_bytes(fact.bytes_per_batch)} more in host memory with every batch, "
+            f"and nothing in the source empties it{room}.",
+            "keep a number of each batch instead of all of it, write it to disk, or bound how many are kept.",
+            nbytes=fact.bytes,
+            bytes_per_batch=fact.bytes_per_batch,
+        )
+
+    def _cache(self, fact: KeptOnHost, run: Run) -> Claim:
+        """A cache of which nobody knows yet whether its keys come again."""
+        free = free_bytes(run.slow)
+        room = ""
+        if free is not None:
+            room = f" {format_bytes(free)} are free, enough for {plural(int(free / fact.bytes_per_batch), 'batch')}."
+        return from_fact(
+            self,
+            fact,
+            run,
+            Severity.INFO,
+            f"{holder(fact.place)} keeps {format_bytes(fact.bytes_per_batch)} more in host memory with every batch. It "
+            f"is asked for a key first: if keys hardly ever come twice, it never stops growing.{room}",
+            "leave random and continuous values out of the key, bound the cache (functools.lru_cache(maxsize=...)), or "
+            "keep none.",
+            nbytes=fact.bytes,
+            bytes_per_batch=fact.bytes_per_batch,
+        )
+
+    def _too_large(self, fact: KeptOnHost, capacity: int, run: Run) -> Claim:
+        """A buffer whose bound is beyond what there is."""
+        free = free_bytes(run.slow) or 0
+        batches = int(free / fact.bytes_per_batch)
+        full = format_bytes(_bytes_when_full(fact))
+        return from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if batches <= SOON_BATCHES else Severity.INFO,
+            f"{holder(fact.place)} is bounded at {capacity:,} elements, which will take about {full}; "
+            f"{format_bytes(free)} are free, enough for {plural(batches, 'batch')} more.",
+            "choose a bound that fits, or keep less of each element: pictures as uint8, one frame instead of the stack "
+            "of which it is a part, half precision, a file that is mapped into memory.",
+            nbytes=fact.bytes,
+            bytes_per_batch=fact.bytes_per_batch,
+        )
+
+    def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
+        """Judges the floor of resident memory."""
+        return self.observe_alike((record,), run)
+
+    def observe_alike(self, records: Series, run: Run) -> Iterable[Claim]:
+        """Judges it after some that are alike."""
+        first = records[0]
+        if first.stage is not Stage.TRAIN:
+            return ()
+        before, self._batches = self._batches, self._batches + len(records)
+        rss = first.host_rss_bytes
+        if self._told or rss is None:
+            return ()
+        # The tensors of a virtual GPU lie in host memory: what is left is the program's.
+        own = rss - (first.allocated_end_bytes or 0) if run.device.startswith("virtual") else rss
+        self._lowest = own if self._lowest is None or own < self._lowest else self._lowest
+        for _ in range(self._batches // FLOOR_BATCHES - before // FLOOR_BATCHES):
+            self._floors.append(self._lowest)
+            self._lowest = own
+        if not self._batches % FLOOR_BATCHES:
+            self._lowest = None
+        shown = self._floor.observe_alike(records, run, end=rss, peak=rss, limit=lambda: room_bytes(run.slow, rss))
+        if not shown:
+            return ()
+        self._told = True
+        record, found = shown[0]
+        return (self._reached(record, rss, found, run),)
+
+    def _reached(self, record: BatchRecord, rss: int, found: Outlook, run: Run) -> Claim:
+        """The kernel's limit is near."""
+        return from_record(
+            self,
+            record,
+            run,
+            Severity.CRITICAL,
+            f"host memory grows by {format_bytes(found.growth.rate)} with every batch, to {format_bytes(rss)} now: "
+            f"at this rate the kernel's limit is reached in about {found.batches_to_limit} batches{self._meanwhile()}.",
+            "look for what is kept of every batch: losses with their graph, metrics, a dataset's cache.",
+            nbytes=round(found.growth.observed),
+            bytes_per_batch=found.growth.rate,
+        )
+
+    def finish(self, run: Run) -> Iterable[Claim]:
+        """A growth that went on to the end without a name and without danger is told as it ends."""
+        if self._told or self._named:
+            return
+        floors = list(self._floors)[-NAMED_FLOORS:]
+        accounts = len(floors) == NAMED_FLOORS and self._accounts_for(_even_growth(floors))
+        if not accounts:
+            floors = list(self._floors)
+            if len(floors) < FLOORS or run.device.startswith("virtual"):
+                return  # what a library frees for a virtual GPU stays with the process for a while
+        rate = _even_growth(floors)
+        steps = (len(floors) - 1) * FLOOR_BATCHES
+        grown = floors[-1] - floors[0]
+        if rate is None or grown < MIN_GROWN_BYTES:
+            return
+        place = self._suspect.place if self._suspect is not None else NOWHERE
+        what = self._meanwhile() or (
+            ", and no Python container that grows was met: a library, or something that a C extension keeps"
+        )
+        yield Claim(
+            code=self.code,
+            name=self.name,
+            severity=Severity.INFO,
+            message=f"host memory was still growing at the end, by {format_bytes(rate)} with every batch "
+            f"({format_bytes(grown)} over the last {steps}){what}.",
+            advice="bound how many are kept there, or keep none if what is asked for hardly ever comes twice."
+            if accounts
+            else "if longer runs matter, leave parts of the loop out (decoding, logging, augmentation) until it "
+            "stops; with variable shapes on the CPU set MALLOC_ARENA_MAX=2 or bucket them.",
+            stage=Stage.TRAIN,
+            batch=self._batches,
+            file=place.file,
+            line=place.line,
+            function=place.function,
+            holder=place.holder,
+            bytes=grown,
+            bytes_per_batch=rate,
+            rank=run.rank,
+        )
+
+    def _accounts_for(self, rate: float | None) -> bool:
+        """Whether the container that got longer makes a growth, and went on at the pace at which it was met."""
+        own = self._suspect.bytes_per_batch if self._suspect is not None else 0.0
+        return rate is not None and own >= EXPLAINED * rate and rate >= EXPLAINED * own
+
+    def _meanwhile(self) -> str:
+        """The container that got longer, though it did not look as if it could be the reason."""
+        if self._suspect is None:
+            return ""
+        return f"; {holder(self._suspect.place)} got longer with every batch meanwhile"
+
+
+def _even_growth(floors: list[int]) -> float | None:
+    """Bytes a batch by which floors rise, each above the one before it; None where they do not, or unevenly."""
+    rises = [after - before for before, after in itertools.pairwise(floors)]
+    grown = sum(rises)
+    even = bool(rises) and grown > 0 and min(rises) >= EVENNESS * grown / len(rises)
+    return grown / (len(rises) * FLOOR_BATCHES) if even else None
+
+
+def _bytes_when_full(fact: KeptOnHost) -> int:
+    return round((fact.capacity or 0) * fact.bytes / max(fact.elements, 1))
+
+
+def _overflows(fact: KeptOnHost, run: Run) -> bool:
+    """Whether a bounded container fills the memory before it is full."""
+    free = free_bytes(run.slow)
+    enough = fact.bytes_per_batch >= MIN_KEPT_BYTES
+    return free is not None and enough and _bytes_when_full(fact) - fact.bytes > free

@@ -1,0 +1,71 @@
+"""Caches on the device whose keys do not come again: what MG501 says about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import final
+
+from memguard.records.claims import Claim, Evidence
+from memguard.records.facts import Fact, KeptOutputs
+from memguard.records.findings import Severity
+from memguard.records.stats import Run
+from memguard.rules.finding_text import from_fact, holder, in_memory, so_far
+from memguard.rules.growth_test import Outlook
+from memguard.rules.interface import Rule
+from memguard.rules.kept_storage import is_pile, never_stops, what_is_kept, who_keeps
+from memguard.text.units import format_bytes
+from memguard.thresholds import EXPLAINED
+
+_REMEDY = (
+    "bound it (lru_cache(maxsize=64); drop the oldest key of a dict), or key it by something that recurs, like a "
+    "length or a shape: a tensor, an id() or a function made anew is another key each time."
+)
+
+
+@final
+class KeptCaches:
+    """The caches that were told of."""
+
+    def __init__(self) -> None:
+        self._heaviest: KeptOutputs | None = None
+
+    def learn(self, rule: Rule, fact: Fact, run: Run) -> Iterable[Claim]:
+        """A warning where nothing bounds one; where it is asked for a key first, only the floor can tell."""
+        if not isinstance(fact, KeptOutputs) or not fact.cached or not is_pile(fact):
+            return
+        if self._heaviest is None or fact.bytes_per_batch > self._heaviest.bytes_per_batch:
+            self._heaviest = fact
+        yield from_fact(
+            rule,
+            fact,
+            run,
+            Severity.WARNING if never_stops(fact, run) else Severity.INFO,
+            f"{who_keeps(fact)} {what_is_kept(fact)} since batch {fact.first_batch} "
+            f"{in_memory(run)}, and is a cache: {format_bytes(fact.bytes)}{so_far(run)}, "
+            f"{format_bytes(fact.bytes_per_batch)} more with every batch. If its keys hardly ever come twice, it never "
+            "stops growing.",
+            remedy_of(fact),
+            nbytes=fact.bytes,
+            bytes_per_batch=fact.bytes_per_batch,
+            evidence=Evidence.GROWTH,
+            count=fact.tensors,
+            since=fact.first_batch,
+            names=fact.parts,
+            batches_left=0,  # whether new keys go on to come only the floor can tell
+        )
+
+    def behind(self, found: Outlook) -> KeptOutputs | None:
+        """The cache that accounts for a growth, if one does."""
+        cache = self._heaviest
+        return cache if cache is not None and cache.bytes_per_batch >= EXPLAINED * found.growth.rate else None
+
+
+def of_cache(cache: KeptOutputs) -> str:
+    """Which cache it is that grows."""
+    each = format_bytes(cache.bytes_per_batch)
+    return f"{holder(cache.place)} is a cache whose keys hardly ever come again, and keeps {each} more with every batch"
+
+
+def remedy_of(cache: KeptOutputs) -> str:
+    """What to change."""
+    return cache.remedy or _REMEDY

@@ -1,0 +1,162 @@
+"""MG303, MG304 and MG305: variables that live longer than needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, final
+
+from memguard.records.claims import Claim, Evidence
+from memguard.records.facts import Fact, LargeLocals, PreviousOutputsAlive, ReboundTensor
+from memguard.records.findings import Severity
+from memguard.records.stats import Run, limit_of, room_of
+from memguard.rules.finding_text import from_fact, holder, in_code, is_some_of_peak, plural
+from memguard.rules.interface import Rule
+from memguard.text.units import format_bytes
+
+MIN_BYTES = 64 * 1024**2
+MIN_SHARE = 0.03
+LITTLE_ROOM = 0.10
+
+
+def _matters(nbytes: int, run: Run, peak: int) -> bool:
+    """Whether so many bytes are worth a word: a part of the peak, 3 % of the device, or 64 MiB of an unknown one."""
+    return bool(peak and is_some_of_peak(nbytes, peak)) or _much_of_device(nbytes, limit_of(run))
+
+
+def _much_of_device(nbytes: int, total: int | None) -> bool:
+    return nbytes >= (min(MIN_BYTES, MIN_SHARE * total) if total and total < MIN_BYTES / MIN_SHARE else MIN_BYTES) and (
+        not total or nbytes >= MIN_SHARE * total
+    )
+
+
+@final
+class PreviousBatchAlive(Rule):
+    """Outputs of the last batch are alive during the next forward, and raise its peak.
+
+    What: in ``for batch in loader: out = model(batch); ...`` the name ``out`` (or ``loss``) still refers to the last
+    batch's tensors while the next forward runs; likewise an attribute (``self.last = out.detach()``).
+
+    Why it matters: two batches' outputs stand side by side at the peak; with a graph that was not freed, two graphs.
+
+    How to fix: ``del out, loss`` at the end of the loop's body, or put the step into a function of its own.
+    """
+
+    code: ClassVar[str] = "MG303"
+    name: ClassVar[str] = "previous-batch-alive"
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """Concludes where it is much, in more than one batch, and the peak comes where it adds to it."""
+        if not isinstance(fact, PreviousOutputsAlive):
+            return
+        if fact.peak_in_forward is False and not fact.until_backward and not fact.until_peak:
+            return
+        limit = limit_of(run)
+        if not _matters(fact.bytes, run, fact.peak_bytes or 0):
+            return
+        self._seen += 2 if fact.steady else 1
+        if self._seen < 2:
+            return
+        left = room_of(run)
+        near = left is not None and limit is not None and left < LITTLE_ROOM * limit
+        # What is there until the backward may be wanted there, as an earlier output that the loss compares with.
+        matters = _much_of_device(fact.bytes, limit) and ((near and fact.peak_in_forward is not False) or fact.graph)
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if matters else Severity.INFO,
+            f"{holder(fact.place)} still holds {format_bytes(fact.bytes)} of the last batch while the next forward runs"
+            f"{', with the graph' if fact.graph else ''}: both stand side by side at the peak.",
+            _let_go(in_code(fact.place)),
+            nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
+        )
+
+
+def _let_go(name: str | None) -> str:
+    if name is not None and "." in name:
+        return f"keep there only what is read later (numbers), or set {name} = None before the next forward."
+    return f"del {name or 'it'} at the end of the loop's body, or put the step into a function."
+
+
+@final
+class LocalsAlive(Rule):
+    """Large local variables are alive at the peak though they are not read again.
+
+    What: a function holds tensors in variables that its remaining lines never use, while the peak comes: in a call
+    that it makes, in backward or in the optimizer's step.
+
+    Why it matters: a variable keeps its tensor until the function returns, however early its last use was.
+
+    How to fix: ``del`` the variables after their last use, or split the function.
+    """
+
+    code: ClassVar[str] = "MG304"
+    name: ClassVar[str] = "locals-alive"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """Concludes where it is much."""
+        if not isinstance(fact, LargeLocals) or not _matters(fact.bytes, run, fact.peak_bytes or 0):
+            return
+        names = ", ".join(fact.names[:5])
+        function = fact.place.function or "the function"
+        where, split = f"{function}()", "split the function"
+        if function == "<module>":
+            where, split = "the script", "put that part into a function"
+        of_peak = f", of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.INFO,
+            f"{names} ({format_bytes(fact.bytes)}{of_peak}) {'is' if len(fact.names) == 1 else 'are'} alive in "
+            f"{where} at the {fact.at}, and nothing below reads "
+            f"{'it' if len(fact.names) == 1 else 'them'}.",
+            f"del {', '.join(name if name.isidentifier() else '_' for name in fact.names[:5])} after the last use, or "
+            f"{split}.",
+            nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
+            name=names,
+        )
+
+
+@final
+class RebindDoubles(Rule):
+    """A tensor is made again before the old one is dropped.
+
+    What: ``x = f(x)`` or ``buffer = torch.zeros(...)`` under a name that already holds a large tensor, in a batch or
+    between epochs; a loop over folds or trials that makes its next model under the name of the last.
+
+    Why it matters: the right side is computed while the name still holds the old tensor, so both exist for a moment:
+    at the peak the memory counts twice.
+
+    How to fix: write in place (``x.add_(1)``, ``out=``) where autograd allows it, or ``del x`` first.
+    """
+
+    code: ClassVar[str] = "MG305"
+    name: ClassVar[str] = "rebind-doubles"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """Concludes where it is a part of the peak."""
+        peak = run.peak_bytes or 0
+        if not isinstance(fact, ReboundTensor) or not peak or not is_some_of_peak(fact.bytes, peak):
+            return
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.INFO,
+            f"{holder(fact.place)} is made again ({format_bytes(fact.bytes)}) while the old one is alive: "
+            + (
+                "two models, the old one's gradients and optimizer state besides."
+                if fact.model
+                else f"{plural(2, 'copy')} at the peak of {format_bytes(peak)}."
+            ),
+            f"{'' if fact.model else 'write in place, or '}del {fact.place.holder or 'it'} first"
+            f"{', and its optimizer' if fact.model else ''}.",
+            nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
+        )

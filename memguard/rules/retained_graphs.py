@@ -1,0 +1,191 @@
+"""MG101 and MG102: graphs of earlier batches that something keeps alive."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import ClassVar, final
+
+from memguard.records.claims import Claim, Evidence
+from memguard.records.facts import Fact, FunctionContextHolds, Place, RanOutOfMemory, RetainedGraphs
+from memguard.records.findings import Severity
+from memguard.records.stats import Run
+from memguard.rules.finding_text import at, from_fact, from_post_mortem, holder, in_code, plural, so_far
+from memguard.rules.interface import Rule
+from memguard.text.units import format_bytes
+
+LEAST_GRAPH_BYTES = 512
+"""Of one graph on the device, the smallest block of its allocator: less is the number that it ends in."""
+
+
+@final
+class RetainedGraph(Rule):
+    """Graphs of earlier batches are kept alive.
+
+    What: a tensor that carries an autograd graph is stored for longer than its batch: a running sum
+    (``total += loss``), a list of losses or outputs, a dictionary, a meter, a hook that collects activations. Graphs of
+    at least eight batches are alive although the weights were changed three times since they were built; or of three
+    to five batches, kept once in some, if the weights were changed since and nothing empties what keeps them. Or a
+    function keeps those of 24 forwards, without a step between them, for one gradient of their sum.
+
+    Why it matters: each stored tensor keeps its whole graph. If no backward ran through it, that is every activation
+    of its forward, on the device; after a backward it is the graph's nodes, in host memory, and the tensor itself. It
+    grows with every batch until memory is full.
+
+    How to fix: store a value, not a graph: ``total += loss.detach()`` or ``losses.append(loss.detach())``;
+    ``loss.item()`` if a number will do and a synchronisation is acceptable; ``.detach().cpu()`` for large outputs. Of
+    a sum take the gradient of each part by itself, and add them up.
+    """
+
+    code: ClassVar[str] = "MG101"
+    name: ClassVar[str] = "retained-graph"
+
+    def __init__(self) -> None:
+        self._cycle = False
+        """Whether a context that keeps its own output was told (MG105): a circle through C++, without a name."""
+        self._told: list[Place] = []
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """Concludes from retained graphs that no recurrent state carries."""
+        if isinstance(fact, FunctionContextHolds):
+            self._cycle = self._cycle or fact.cycle
+        yield from _ran_out(self, fact, run)
+        if not isinstance(fact, RetainedGraphs) or fact.carried:
+            return
+        if self._cycle and fact.place.holder is None and fact.place.line is None:
+            return
+        per_batch = _per_batch(fact)
+        what = f"a graph that got longer over {_of_what(fact)}"
+        if not fact.deepened:
+            what = f"the graphs of {_of_what(fact)} alive"
+        message = f"{_who(fact)} keeps {what}{_since(fact)}{_cost(fact, run)}."
+        name = fact.place.holder or "it"
+        advice = (
+            f"store the value without its graph: detach what goes into {name} (x.detach(), or x.item() for a number)"
+        )
+        if re.search(r"\bregister_\w*hook\s*\(", fact.place.source or "") and "append" not in (fact.place.source or ""):
+            advice = "keep the handle that the registration returns, and call handle.remove() when the batch is done"
+        if fact.together:
+            advice = (
+                "take the gradient of each batch by itself and add the gradients up: that of the sum is the same, and "
+                "one graph at a time is enough"
+            )
+        elif not fact.trains:
+            advice = _NO_GRAD
+        elif not fact.backward:
+            advice += "; if it is evaluation, run it under torch.no_grad()"
+        # The mean and the variance of one update: a graph that is known by its depth alone is no second warning.
+        known = fact.deepened and any(fact.place.is_beside(told) for told in self._told)
+        if not known:
+            self._told.append(fact.place)
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.INFO if known else Severity.WARNING,
+            message,
+            advice + ".",
+            nbytes=fact.bytes,
+            bytes_per_batch=per_batch,
+            evidence=Evidence.GROWTH,
+            count=fact.graphs,
+            since=fact.first_batch,
+            is_limited=known,
+        )
+
+
+@final
+class CarriedState(Rule):
+    """A recurrent state is carried over batches without detach.
+
+    What: a hidden state, a memory or a moving average that one batch computes goes into the next batch's with its
+    graph, so that every new graph contains all the earlier ones: also where it is detached when it is read (a
+    centre, class prototypes, the rows of a graph network's memory), but not when it is written; or a vector that is
+    multiplied by a Hessian again and again.
+
+    Why it matters: memory and the time of backward grow with every batch; a backward either fails on weights that were
+    changed in place, or runs through the whole past.
+
+    How to fix: cut the graph where the batch ends: ``hidden = hidden.detach()``, for a tuple
+    ``hidden = tuple(h.detach() for h in hidden)``.
+    """
+
+    code: ClassVar[str] = "MG102"
+    name: ClassVar[str] = "carried-state"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """Concludes from retained graphs that the newest graph reaches."""
+        yield from _ran_out(self, fact, run)
+        if not isinstance(fact, RetainedGraphs) or not fact.carried:
+            return
+        per_batch = _per_batch(fact)
+        name, backward = in_code(fact.place) or "the state", at(fact.retained_by)
+        yield from_fact(
+            self,
+            fact,
+            run,
+            # A roll-out that nobody trains on lacks a no_grad rather than a detach: MG201 tells that.
+            Severity.INFO if fact.rolled_out else Severity.WARNING,
+            f"{_who(fact)} carries the graph from batch to batch: the graph of this forward reaches back over "
+            f"{_of_what(fact)}{_cost(fact, run)}.",
+            f"{_NO_GRAD}."
+            if not fact.trains
+            else f"cut the graph between batches: {name} = {name}.detach() (of a tuple, each part)"
+            f"{'' if fact.backward or fact.together else '; if it is evaluation, run it under torch.no_grad()'}"
+            f"{f'; then drop retain_graph=True from the backward at {backward}' if backward else ''}.",
+            nbytes=fact.bytes,
+            bytes_per_batch=per_batch,
+            evidence=Evidence.GROWTH,
+            count=fact.graphs,
+            since=fact.first_batch,
+            is_limited=fact.rolled_out,
+        )
+
+
+_NO_GRAD = "run it under torch.no_grad() (or torch.inference_mode()): no backward came, so the graph is for nobody"
+
+
+def _ran_out(rule: Rule, fact: Fact, run: Run) -> Iterator[Claim]:
+    """Of graphs that filled the device before anything was told of them."""
+    proven = from_post_mortem(rule, fact, run, "leak")
+    if proven is not None and isinstance(fact, RanOutOfMemory) and fact.rule == rule.code:
+        yield proven
+
+
+def _who(fact: RetainedGraphs) -> str:
+    if fact.place.file is None and fact.place.holder is None:
+        node = f" (seen at {fact.node})" if fact.node else ""
+        return f"something outside Python's sight, in C++ or another thread{node},"
+    return holder(fact.place)
+
+
+def _of_what(fact: RetainedGraphs) -> str:
+    return plural(fact.graphs, "forward" if fact.together else "batch")
+
+
+def _per_batch(fact: RetainedGraphs) -> float | None:
+    """Bytes that come with each batch; a graph may be kept of one in several only."""
+    if fact.bytes is None or fact.together:
+        return None
+    apart = (fact.last_batch - fact.first_batch) / max(fact.graphs - 1, 1)
+    return fact.bytes / (fact.graphs * max(apart, 1.0))
+
+
+def _since(fact: RetainedGraphs) -> str:
+    if fact.together:
+        return f" at once (batch {fact.last_batch})"
+    batches = f" (batches {fact.first_batch} to {fact.last_batch})"
+    if fact.optimizer_steps:
+        return f"{batches}, {plural(fact.optimizer_steps, 'optimizer step')} after the last of them was built"
+    return batches
+
+
+def _cost(fact: RetainedGraphs, run: Run) -> str:
+    """What it takes; of a graph that is known by its depth alone, that is unknown. A few numbers are no size."""
+    if fact.deepened:
+        return ""
+    much = (fact.bytes or 0) >= LEAST_GRAPH_BYTES * fact.graphs
+    size = f": {format_bytes(fact.bytes)}{so_far(run)}" if much else ""
+    if fact.backward and not fact.saves and fact.retained_by.line is None:
+        return f"{size}, and the graphs' nodes in host memory" if size else ": at least their nodes, in host memory"
+    return f"{size}, every saved activation included"

@@ -1,0 +1,204 @@
+"""MG201 and MG202: graphs that no backward used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, final
+
+from memguard.records.claims import Claim, Evidence
+from memguard.records.facts import Fact, UnusedGraphs
+from memguard.records.findings import Severity
+from memguard.records.stats import Run, limit_of
+from memguard.rules.finding_text import at, from_fact, plural
+from memguard.rules.interface import Rule
+from memguard.text.units import format_bytes
+
+DERIVATIVE_SHARE, DERIVATIVE_BYTES = 0.03, 64 * 1024**2
+"""Of the device, or where its size is unknown, held by the graph of a derivative: from there on it is a warning."""
+
+
+_ADVICE = "put the evaluation under `with torch.no_grad():`, or decorate its function with @torch.no_grad()."
+
+
+@final
+class EvalGraph(Rule):
+    """An evaluation built a graph that nobody used.
+
+    What: forwards in eval mode ran with gradients enabled, and their graphs died without any backward.
+    ``model.eval()`` switches dropout and batch norm, not autograd. A row of such forwards in training mode counts too:
+    an evaluation that forgot ``eval()`` as well; and one call of a model that other calls train, if of this one the
+    values alone are used and its graph is the largest. So do those of a pool's threads, where a no_grad around the pool
+    does not reach, if the model is the guarded one and no copy of it.
+
+    Why it matters: every activation of the forward is saved for a backward that never comes. Evaluation then needs
+    about as much memory as training, often more, for its batches are larger, and the variable that holds the last
+    output keeps a second graph during the next forward.
+
+    How to fix: put the loop under ``with torch.inference_mode():`` (or ``torch.no_grad()``), or decorate the function
+    with ``@torch.no_grad()``. Where a derivative is taken (forces, residuals) the model's graph is needed in evaluation
+    too, but not the derivative's own: ``create_graph=self.training``.
+    """
+
+    code: ClassVar[str] = "MG201"
+    name: ClassVar[str] = "eval-graph"
+
+    def __init__(self) -> None:
+        self._told = _Told()
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """Concludes from graphs of the evaluated model."""
+        if not isinstance(fact, UnusedGraphs) or fact.frozen or self._told.differently(fact):
+            return
+        where = at(fact.place)
+        called = f"{fact.module}{f', called at {where},' if where else ''}"
+        advice = _ADVICE
+        if fact.alone:
+            advice = "put this call alone under `with torch.no_grad():`, for other calls there need their graphs."
+        if fact.prevented:
+            yield from_fact(
+                self,
+                fact,
+                run,
+                Severity.WARNING,
+                f"{called} was evaluated with gradients enabled: its graph would save every activation for a backward "
+                "that never comes. memguard does it for you: such forwards run without a graph from now on.",
+                advice,
+                name=fact.module,
+            )
+            return
+        size = f", {format_bytes(fact.bytes)} each" if fact.bytes else ""
+        if fact.derivative:
+            yield self._derivative(fact, run, size)
+            return
+        if fact.training:
+            yield self._in_training(fact, run, f"{called} built {plural(fact.count, 'graph')}", size)
+            return
+        if fact.elsewhere:
+            called += " on another thread,"
+            advice = "put torch.no_grad() into the function that the thread runs: each has a grad mode of its own."
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"{called} built {plural(fact.count, 'graph')} in eval mode that "
+            f"{'something keeps though no backward used them' if fact.kept else 'died without a backward'}{size}: "
+            "gradients are enabled there, and every activation was saved for nothing.",
+            advice,
+            nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
+            name=fact.module,
+        )
+
+    def _in_training(self, fact: UnusedGraphs, run: Run, built: str, size: str) -> Claim:
+        if fact.alone:
+            message = (
+                f"{built} in training that died without a backward{size}, more than those of its other calls, which "
+                "are trained: of this one the values alone are used."
+            )
+            advice = "put this call alone under `with torch.no_grad():`, for other calls of it need their graphs."
+        else:
+            message = (
+                f"{built} in a row, in training mode, that died without a backward{size}: this looks like an "
+                "evaluation that forgot both model.eval() and torch.no_grad()."
+            )
+            advice = f"call model.eval() before it and model.train() after it, and {_ADVICE}"
+        return from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            message,
+            advice,
+            nbytes=fact.bytes,
+            name=fact.module,
+            evidence=Evidence.PEAK,
+        )
+
+    def _derivative(self, fact: UnusedGraphs, run: Run, size: str) -> Claim:
+        where, limit = at(fact.place), limit_of(run)
+        least = DERIVATIVE_SHARE * limit if limit else DERIVATIVE_BYTES
+        return from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if (fact.bytes or 0) >= least else Severity.INFO,
+            f"a derivative of {fact.module} is taken in eval mode with a graph of its own"
+            f"{f', at {where}' if where else ''}: {plural(fact.count, 'graph')} of it died without a backward"
+            f"{size}. Without create_graph the derivative frees the activations as it goes.",
+            "build that graph in training alone: create_graph=self.training.",
+            nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
+            name=fact.place.holder or fact.module,
+        )
+
+
+@final
+class FrozenModelGraph(Rule):
+    """A frozen model or teacher builds a graph that nobody used.
+
+    What: in every training step a second model (a teacher, a reference or target network, a frozen encoder) runs with
+    gradients enabled, and no backward ever runs through its graph; or one does, and leaves gradients on weights that no
+    optimizer holds.
+
+    Why it matters: all its activations are saved until its output dies: with a teacher larger than the student that
+    is most of the step's memory.
+
+    How to fix: call it under ``with torch.no_grad():`` and freeze it with ``teacher.requires_grad_(False)``.
+    """
+
+    code: ClassVar[str] = "MG202"
+    name: ClassVar[str] = "frozen-model-graph"
+
+    def __init__(self) -> None:
+        self._told = _Told()
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """Concludes from graphs of a model that others are trained beside."""
+        if not isinstance(fact, UnusedGraphs) or not fact.frozen or self._told.differently(fact):
+            return
+        where, called = at(fact.place), fact.place.holder or fact.module
+        freeze = f"{fact.place.holder or fact.module.lower()}.requires_grad_(False)"
+        if fact.gradients_bytes is not None:
+            yield from_fact(
+                self,
+                fact,
+                run,
+                Severity.WARNING,
+                f"{called}{f', called at {where},' if where else ''} gets gradients "
+                f"({format_bytes(fact.gradients_bytes)}) in every backward though no optimizer holds its weights: its "
+                "graph is built and run through for nothing.",
+                f"call it under `with torch.no_grad():`, and freeze it once: {freeze}.",
+                nbytes=fact.gradients_bytes,
+                evidence=Evidence.PEAK,
+                name=called,
+            )
+            return
+        size = f" ({format_bytes(fact.bytes)} each)" if fact.bytes else ""
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"{called}{f', called at {where},' if where else ''} built {plural(fact.count, 'graph')}{size} during "
+            "training that no backward ever used, while other models are trained: it serves as a frozen model.",
+            f"call it under `with torch.no_grad():`, and freeze it once: {freeze}.",
+            nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
+            name=called,
+        )
+
+
+@final
+class _Told:
+    """The lines that were told, each for one model: parts that one call runs through are one cause."""
+
+    __slots__ = ("_lines",)
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[str | None, int | None], tuple[str, str | None]] = {}
+
+    def differently(self, fact: UnusedGraphs) -> bool:
+        """Whether a fact's line was told for another model."""
+        place, who = fact.place, (fact.module, fact.place.holder)
+        return place.file is not None and self._lines.setdefault((place.file, place.line), who) != who

@@ -1,0 +1,252 @@
+"""MG308, MG309 and MG312: copies of the weights, old gradients, checkpoints that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import ClassVar, final
+
+from memguard.records.claims import Claim, Evidence
+from memguard.records.facts import CheckpointKept, Fact, KeptOutputs, ModelCopies, StaleGradients
+from memguard.records.findings import Severity
+from memguard.records.stats import Run, limit_of
+from memguard.rules.finding_text import from_fact, holder, in_memory, is_on_host, plural, so_far
+from memguard.rules.interface import Rule
+from memguard.rules.kept_storage import never_stops
+from memguard.rules.weight_snapshots import MIN_SHARE, Snapshots, is_large_pile
+from memguard.text.units import format_bytes
+
+MIN_GRADIENT_SHARE = 0.05
+SETS_PEAK = 0.98
+"""Of the highest peak, which a forward must reach for what it finds alive to set that peak."""
+NEARLY_FULL = 0.85
+"""Share of the device above which the gradients' room decides whether a batch fits."""
+LARGE_SHARE = 0.2
+"""Of the device, taken by copies of the weights."""
+_REMEDY = "keep copies on the CPU (v.detach().cpu().clone()) or on disk."
+_REMEDY_OF_MODELS = "keep what is needed of each: its score, or model.cpu() once it is trained."
+
+
+@final
+class ModelCopy(Rule):
+    """Further copies of the model's weights lie on the device.
+
+    What: besides the model, tensors of the same shapes are kept: a deep copy, a ``best_state`` dictionary, an average
+    of the weights. Perturbations and fast weights have these shapes too: where the statement that makes them copies no
+    weights, only the shapes are told. Or a search keeps each model that it trained, in its list of results, or each
+    client of a simulation the copy of its last turn.
+
+    Why it matters: each costs as much as the parameters. One average (EMA, SWA) is usually wanted; best states pile up.
+
+    How to fix: keep copies on the CPU: ``{k: v.detach().cpu().clone() for k, v in model.state_dict().items()}``, or on
+    disk. ``state_dict()`` alone is no copy: it refers to the live weights.
+    """
+
+    code: ClassVar[str] = "MG308"
+    name: ClassVar[str] = "model-copy"
+
+    def __init__(self) -> None:
+        self._snapshots = Snapshots()
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """Tells of single ones, each of which may be wanted; warns where they pile up under one name, or are large."""
+        self._snapshots.learn(fact)
+        if isinstance(fact, KeptOutputs) and never_stops(fact, run):
+            pile = self._snapshots.explain(fact)
+            if pile is not None:
+                yield self._growing(fact, pile, run)
+            elif fact.weights:
+                yield self._more(fact, run)
+        if not isinstance(fact, ModelCopies):
+            return
+        limit = limit_of(run)
+        many = is_large_pile(fact, limit) or (limit is not None and fact.bytes >= LARGE_SHARE * limit)
+        if fact.earlier:
+            yield self._earlier(fact, run, limit)
+            return
+        where = ", ".join(fact.holders[:4]) or holder(fact.place)
+        what, apart, remedy = _what(fact), "", _remedy_of_copies(run)
+        if fact.alike:
+            remedy = f"nothing to do if each step computes with them (perturbations, fast weights); else {remedy}"
+        if fact.trained:
+            what = f"{plural(fact.copies, 'model')} of the same shapes"
+            apart = f", with gradients of {'its' if fact.copies == 1 else 'their'} own,"
+            remedy = f"nothing to do if they are trained together; else {_REMEDY_OF_MODELS}"
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if many and not fact.averaged else Severity.INFO,
+            f"{what} ({format_bytes(fact.bytes)}){apart} {_lie(fact, run)}, in {where}"
+            f"{_wanted(fact) if fact.averaged else ''}.",
+            remedy,
+            nbytes=fact.bytes,
+            evidence=Evidence.HELD,
+            count=fact.copies,
+            is_limited=fact.averaged or fact.trained or fact.alike,
+        )
+
+    def _growing(self, fact: KeptOutputs, pile: ModelCopies, run: Run) -> Claim:
+        """Copies that nobody clears: however small they are, more come."""
+        each = fact.bytes_per_batch
+        if fact.measured and fact.bytes > pile.bytes:
+            pile = replace(pile, copies=max(fact.tensors, pile.copies), bytes=fact.bytes)
+        return from_fact(
+            self,
+            replace(fact, place=pile.place),
+            run,
+            Severity.WARNING,
+            f"{_piled_up(pile, run)}, and more come: {format_bytes(each)} with every batch.",
+            _REMEDY_OF_MODELS if pile.earlier else _remedy_of_copies(run),
+            nbytes=pile.bytes,
+            bytes_per_batch=each,
+            evidence=Evidence.GROWTH,
+            count=pile.copies,
+            batches_left=fact.batches_left,
+            names=fact.parts,
+        )
+
+    def _more(self, fact: KeptOutputs, run: Run) -> Claim:
+        """Models of which more come, and nothing else is known: neither copies, nor seen to be trained before."""
+        return from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"{holder(fact.place)} keeps {plural(fact.tensors, 'model')} with their weights {in_memory(run)}: "
+            f"{format_bytes(fact.bytes)}{so_far(run)}, and more come: at least {format_bytes(fact.bytes_per_batch)} "
+            "with every batch.",
+            _REMEDY_OF_MODELS,
+            nbytes=fact.bytes,
+            bytes_per_batch=fact.bytes_per_batch,
+            evidence=Evidence.GROWTH,
+            count=fact.tensors,
+            batches_left=fact.batches_left,
+            names=fact.parts,
+        )
+
+    def _earlier(self, fact: ModelCopies, run: Run, limit: int | None) -> Claim:
+        """Models of a series that are kept with their weights where they were trained."""
+        return from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if limit is not None and fact.bytes >= LARGE_SHARE * limit else Severity.INFO,
+            f"{holder(fact.place)} keeps {plural(fact.copies, 'model')} that were trained before this one: their "
+            f"weights take {format_bytes(fact.bytes)} of the device, gradients and optimizer states besides.",
+            _REMEDY_OF_MODELS,
+            nbytes=fact.bytes,
+            evidence=Evidence.HELD,
+            count=fact.copies,
+        )
+
+
+def _remedy_of_copies(run: Run) -> str:
+    return "keep the one that is needed, or write it to disk." if is_on_host(run) else _REMEDY
+
+
+def _piled_up(pile: ModelCopies, run: Run) -> str:
+    if pile.earlier:
+        models = plural(pile.copies, "model")
+        return f"{holder(pile.place)} keeps {models} that were trained before this one ({format_bytes(pile.bytes)})"
+    return f"{_what(pile)} ({format_bytes(pile.bytes)}) {_lie(pile, run)}, in {holder(pile.place)}"
+
+
+def _what(copies: ModelCopies) -> str:
+    if copies.alike:
+        return f"{plural(copies.copies, 'set')} of tensors of the shapes of the model's weights"
+    return f"{plural(copies.copies, 'copy')} of the model's weights"
+
+
+def _wanted(averages: ModelCopies) -> str:
+    if averages.changing:
+        return ": an average of the weights, usually wanted"
+    return ": by its name an average of the weights, a teacher or a target, usually wanted"
+
+
+def _lie(copies: ModelCopies, run: Run) -> str:
+    return f"{'lies' if copies.copies == 1 else 'lie'} {in_memory(run)} besides the model"
+
+
+@final
+class StaleGradient(Rule):
+    """Gradients are alive through the whole forward.
+
+    What: the gradients of the last step exist where the peak comes, in the forward: ``zero_grad()`` comes after it,
+    or it fills them with zeros (``set_to_none=False``, or ``p.grad.zero_()`` in a loop that steps by hand).
+
+    Why it matters: they add the size of the trainable parameters to the activations, at the moment of the peak.
+
+    How to fix: ``optimizer.zero_grad()`` (which sets them to None) right after ``optimizer.step()`` or before the
+    forward. When gradients are accumulated on purpose, nothing is to be done.
+    """
+
+    code: ClassVar[str] = "MG309"
+    name: ClassVar[str] = "stale-gradients"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """Compares the gradients with the peak; a warning only where their room is needed."""
+        peak = run.peak_bytes or 0
+        if not isinstance(fact, StaleGradients) or fact.bytes < MIN_GRADIENT_SHARE * peak:
+            return
+        limit = limit_of(run)
+        # A peak that comes later, in the optimizer's step, has gradients of its own: the old ones are gone by then.
+        needed = limit is not None and min(peak, fact.peak_bytes or peak) >= NEARLY_FULL * limit
+        is_full = limit is not None and peak >= NEARLY_FULL * limit
+        sets_peak = fact.zeroed or (fact.peak_bytes or peak) >= SETS_PEAK * peak
+        if fact.lightning or not (is_full or sets_peak):
+            return  # Lightning's own order of calls; or the peak comes when they are gone, and there is room
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if needed else Severity.INFO,
+            f"the last step's gradients ({format_bytes(fact.bytes)}) are alive through the whole forward: "
+            f"{_why(fact)}.",
+            "set each p.grad = None (model.zero_grad() does it) right after the weights are changed."
+            if fact.by_hand
+            else "call optimizer.zero_grad() with its default set_to_none=True before the forward, or right after "
+            "step().",
+            nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
+        )
+
+
+def _why(fact: StaleGradients) -> str:
+    if fact.zeroed:
+        return f"they are zeroed in place ({'by hand' if fact.by_hand else 'set_to_none=False'})"
+    return "they are let go after the forward" if fact.by_hand else "zero_grad() comes after the forward"
+
+
+@final
+class CheckpointOnDevice(Rule):
+    """A checkpoint was loaded onto the device and is kept.
+
+    What: ``torch.load`` put a checkpoint's tensors onto the device, and they are still alive batches later.
+
+    Why it matters: weights and optimizer state exist twice for the whole run.
+
+    How to fix: ``torch.load(path, map_location="cpu", mmap=True)``, then ``load_state_dict`` and ``del checkpoint``.
+    """
+
+    code: ClassVar[str] = "MG312"
+    name: ClassVar[str] = "checkpoint-on-device"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """Concludes from a checkpoint that outlived some batches."""
+        if not isinstance(fact, CheckpointKept):
+            return
+        limit, on_host = limit_of(run), is_on_host(run)
+        where = "into memory" if on_host else "onto the device"
+        how = "mmap=True" if on_host else 'map_location="cpu" (and mmap=True)'
+        yield from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if limit is None or fact.bytes >= MIN_SHARE * limit else Severity.INFO,
+            f"{holder(fact.place, 'a checkpoint')} was loaded {where} and still holds "
+            f"{format_bytes(fact.bytes)} in batch {fact.batch}.",
+            f"load it with {how}, and del it after load_state_dict.",
+            nbytes=fact.bytes,
+            evidence=Evidence.HELD,
+        )

@@ -1,0 +1,1 @@
+"""Words for people: sizes, places in the program, text that is safe to print. No torch."""

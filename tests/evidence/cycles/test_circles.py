@@ -1,0 +1,379 @@
+"""Which reference of a circle is named: the one to change, at the statement that makes it."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from memguard.evidence.cycles.collected_graphs import look_at_garbage
+from memguard.evidence.cycles.cycle_breaks import MAX_OBJECTS
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    gc.collect()
+    yield
+    gc.collect()
+
+
+def line_of(marker: str) -> int:
+    with open(__file__) as file:
+        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
+
+
+def within_itself() -> None:
+    state: dict[str, Any] = {"rows": torch.ones(64)}
+    state["whole"] = state  # dict in itself
+
+
+def back_from_child() -> None:
+    def grow(parent: dict[str, Any] | None) -> dict[str, Any]:
+        node = {"rows": torch.ones(64), "below": [], "above": parent}  # back to the parent
+        if parent is not None:
+            parent["below"].append(node)
+        return node
+
+    grow(grow(None))
+
+
+def linked_both_ways() -> None:
+    first: dict[str, Any] = {"rows": torch.ones(64), "before": None, "after": None}
+    second: dict[str, Any] = {"rows": torch.ones(64), "before": first, "after": None}
+    first["after"] = second  # the way on
+
+
+def records_of_all() -> None:
+    records: list[dict[str, Any]] = [{"rows": torch.ones(64)}]
+    records[0]["everyone"] = records  # back to the list
+
+
+def by_attribute() -> None:
+    batch = types.SimpleNamespace(rows=torch.ones(64))
+    batch.seen_as = {"of_batch": batch}  # attribute of a namespace
+
+
+def around_a_tensor() -> None:
+    rows = torch.ones(64)
+    rows.came_from = {"rows_again": rows}  # type: ignore[attr-defined]  # attribute of a tensor
+
+
+def updated() -> None:
+    left: dict[str, Any] = {"rows": torch.ones(64)}
+    left.update(other_one={"partner_of": left})  # by update
+
+
+class Waits:
+    def __init__(self) -> None:
+        self.rows = torch.ones(64)
+        self.callbacks: list[Callable[[], None]] = []
+        self.callbacks.append(self.pool)  # method put into a list
+
+    def pool(self) -> None:
+        """Nothing."""
+
+
+class Later:
+    def __init__(self) -> None:
+        self.rows = torch.ones(64)
+        self.todo = None
+        self.todo = functools.partial(self.work, 1)  # partial over a method
+
+    def work(self, number: int) -> None:
+        """Nothing."""
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.rows = torch.ones(64)
+        self.part = Part(self)
+
+
+class Part:
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner  # back to its owner
+
+
+class Graph:
+    def __init__(self) -> None:
+        self.nodes, self.edges = Nodes(self), Edges(graph=self)
+
+
+class Nodes:
+    def __init__(self, graph: Graph) -> None:
+        self.rows, self._parent = torch.ones(64), graph  # the first way back
+
+
+class Edges:
+    def __init__(self, *, graph: Graph) -> None:
+        self._parent = graph
+
+
+class Helped:
+    def __init__(self) -> None:
+        self.rows = torch.ones(64)
+        self.helper = Helper()
+        self.helper.set(self)  # gives itself away
+
+
+class Helper:
+    def set(self, helped: Helped) -> None:
+        self.helped = helped
+
+
+class Node:
+    def __init__(self, depth: int, parent: Node | None = None) -> None:
+        self.state, self.parent = torch.ones(64), parent  # parent
+        self.children = {}
+        if depth:
+            self.children[0] = Node(depth - 1, self)
+            self.children[1] = Node(depth - 1, self)
+
+
+class Slotted:
+    __slots__ = ("below", "state", "up")
+
+    def __init__(self, up: Slotted | None = None) -> None:
+        self.state = torch.ones(64)
+        self.below: list[Slotted] = []
+        self.up = up  # in a slot
+
+
+def slotted() -> None:
+    top = Slotted()
+    top.below.append(Slotted(top))
+
+
+class Leaf:
+    def __init__(self) -> None:
+        self.state = torch.ones(64)
+        self.above: Any = None
+        self.below: list[Leaf] = []
+
+    def add(self, leaf: Leaf) -> None:
+        leaf.above = self  # set from outside
+        self.below.append(leaf)
+
+
+class Left:
+    def __init__(self) -> None:
+        self.state, self.right = torch.ones(64), None
+
+
+class Right:
+    def __init__(self) -> None:
+        self.__left: Any = None
+
+    def join(self, left: Any) -> None:
+        left.right = self.me()
+        self.__left = left  # later and private
+
+    def me(self) -> Right:
+        return self
+
+
+class Hypothesis:
+    def __init__(self, before: Hypothesis | None = None) -> None:
+        self.state, self.before = torch.ones(64), before
+        self.after: Hypothesis | None = None
+        if before is not None:
+            before.after = self  # both are known
+
+
+class First:
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner
+
+
+class Second:
+    def __init__(self, learner: Learner) -> None:
+        self.of = learner
+
+
+class Learner:
+    def __init__(self) -> None:
+        self.weights = torch.ones(64)
+        self.callbacks = []
+        self.callbacks += [First(self), Second(self)]  # two ways back
+
+
+class Base:
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine  # one line of both
+
+
+class Logs(Base):
+    pass
+
+
+class Saves(Base):
+    pass
+
+
+class Engine:
+    def __init__(self) -> None:
+        self.state, self.callbacks = torch.ones(64), [Logs(self), Saves(self)]
+
+
+class Hooked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.linear.register_forward_hook(self.keep)  # hook of its own
+
+    def keep(self, *args: Any) -> None:
+        """Nothing."""
+
+
+class HookedLater(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+        def keep(*args: Any) -> None:
+            self.seen = args
+
+        self.linear.register_forward_hook(keep)  # closure as a hook
+
+
+class Window:
+    def __init__(self) -> None:
+        self.rows = torch.ones(64)
+        self.closure = self.build()  # what a method has made
+
+    def build(self) -> Callable[[], torch.Tensor]:
+        def closure() -> torch.Tensor:
+            return self.rows.sum()
+
+        return closure
+
+
+def walk_all() -> None:
+    levels = [torch.ones(64)] * 3
+
+    def walk(index: int) -> None:  # calls itself
+        if index < len(levels):
+            walk(index + 1)
+
+    walk(0)
+
+
+class Proposals:
+    def __init__(self, scores: torch.Tensor, image: Image) -> None:
+        self.scores = scores
+        self.image = image  # back to what got it
+
+
+class Image:
+    def __init__(self) -> None:
+        self.proposals: Proposals | None = None
+
+
+def propose() -> None:
+    image = Image()
+    image.proposals = Proposals(torch.ones(64), image)
+
+
+def grown() -> None:
+    leaf = Leaf()
+    leaf.add(Leaf())
+
+
+@pytest.mark.parametrize(
+    ("make", "holder", "marker"),
+    [
+        (Waits, "Waits.callbacks", "method put into a list"),
+        (Later, "Later.todo", "partial over a method"),
+        (Owner, "Part.owner", "back to its owner"),
+        (propose, "Proposals.image", "back to what got it"),
+        (Graph, "Nodes._parent", "the first way back"),
+        (Helped, "Helped.helper", "gives itself away"),
+        (lambda: Node(2), "Node.parent", "parent"),
+        (slotted, "Slotted.up", "in a slot"),
+        (grown, "Leaf.above", "set from outside"),
+        (lambda: Hypothesis(Hypothesis()), "Hypothesis.after", "both are known"),
+        (lambda: Right().join(Left()), "Right._Right__left", "later and private"),
+        (Learner, "Learner.callbacks", "two ways back"),
+        (Engine, ".engine", "one line of both"),
+        (Hooked, "Hooked.linear", "hook of its own"),
+        (HookedLater, "HookedLater.linear", "closure as a hook"),
+        (Window, "Window.closure", "what a method has made"),
+        (walk_all, "walk", "calls itself"),
+        (within_itself, "state['whole']", "dict in itself"),
+        (back_from_child, "node['above']", "back to the parent"),
+        (linked_both_ways, "first['after']", "the way on"),
+        (records_of_all, "records[0]['everyone']", "back to the list"),
+        (by_attribute, "batch.seen_as", "attribute of a namespace"),
+        (around_a_tensor, "rows.came_from", "attribute of a tensor"),
+        (updated, "left['other_one']", "by update"),
+    ],
+)
+def test_the_reference_to_change_is_named(make: Callable[[], Any], holder: str, marker: str) -> None:
+    """Each kind of circle, three of them, with what hangs on them."""
+    for _ in range(3):
+        make()
+    found = look_at_garbage()
+    assert found is not None and found.circle is not None
+    assert holder in (found.place.holder or "") and found.place.line == line_of(marker)
+    assert found.circle.count == 3 and found.circle.bytes >= 3 * 256 and found.circle.is_closed_there
+
+
+def test_of_several_circles_the_one_with_the_most_tensors_is_named() -> None:
+    """However many small ones there are."""
+    for _ in range(8):
+        Later()
+    owner = Owner()
+    owner.rows = torch.ones(10_000)
+    del owner
+    found = look_at_garbage()
+    assert found is not None and found.place.holder == "Part.owner"
+
+
+def test_what_a_circle_has_dragged_along_is_not_named() -> None:
+    """A user's object that hangs on a list within itself is in no circle, and a library's circle is nobody's."""
+    ring: list[Any] = [Part(None)]  # type: ignore[arg-type]
+    ring.append(ring)
+    del ring
+    found = look_at_garbage()
+    assert found is not None and found.circle is None and found.place.file is None
+
+
+def test_a_circle_of_dicts_that_nobody_is_seen_to_make_is_not_named() -> None:
+    """Its keys stand in no file of the user's as such, or it holds no tensors."""
+    for rows in (torch.ones(64), None):
+        name = "made" + "_up"
+        ring: dict[str, Any] = {"rows": rows}
+        ring[name] = ring
+        del ring
+        found = look_at_garbage()
+        assert found is not None and found.circle is None and found.place.file is None
+    empty: dict[str, Any] = {}
+    empty["entire"] = empty
+    del empty
+    found = look_at_garbage()
+    assert found is not None and found.circle is None
+
+
+def test_a_long_ring_is_one_circle() -> None:
+    """It is followed without recursion; before Python 3.11 each object has a dict besides."""
+    node = Part(None)  # type: ignore[arg-type]
+    first = node
+    for _ in range(MAX_OBJECTS // 4):
+        node = Part(node)  # type: ignore[arg-type]
+    first.owner = node  # type: ignore[assignment]
+    del node, first
+    found = look_at_garbage()
+    assert found is not None and found.place.holder == "Part.owner"
+
+
+def test_a_circle_says_what_it_runs_through() -> None:
+    """Classes and closures of the user's: by them another look knows it again."""
+    Owner()
+    found = look_at_garbage()
+    assert found is not None and found.parts == ("Owner", "Part")

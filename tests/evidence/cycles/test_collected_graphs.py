@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from memguard.evidence.cycles.collected_graphs import CyclesProbe, look_at_garbage
+from memguard.evidence.cycles.collected_outputs import CollectedModelsProbe
+from memguard.evidence.graphs.function_contexts import ContextsProbe
+from memguard.records.facts import FreedByCollector, FunctionContextHolds
+from tests.evidence.loop import Loop
+
+
+class Keeper:
+    """Holds itself and a loss."""
+
+    def __init__(self, loss: torch.Tensor) -> None:
+        self.loss = loss
+        self.me = self  # circle
+
+
+class KeepsOutput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        out = x * 2
+        ctx.result = out  # kept output
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * 2
+
+
+class KeepsInput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.factor, ctx.x = 2, x  # kept input
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * 2
+
+
+class BindsOutput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        out = torch.sigmoid(x)
+        ctx.pullback = functools.partial(_pull, out)  # bound output
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return ctx.pullback(grad)
+
+
+class ClosesOverInput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.pullback = lambda grad: 2 * x * grad  # closed over input
+        return x.square()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return ctx.pullback(grad)
+
+
+class IsGivenFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.scale = functools.partial(torch.mul, SCALE)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return ctx.scale(grad)
+
+
+SCALE = torch.full((4, 8), 2.0)
+
+
+def _pull(out: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+    return grad * out * (1 - out)
+
+
+class WithFunction(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.linear, self.function = nn.Linear(8, 8), function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function.apply(self.linear(x)).sum()
+
+
+def line_of(marker: str) -> int:
+    with open(__file__) as file:
+        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    gc.collect()
+    yield
+    gc.collect()
+
+
+def test_an_object_in_a_circle_is_named() -> None:
+    """A loss held by an object that refers to itself waits for the collector; the attribute is named."""
+    model, x = nn.Linear(8, 8), torch.randn(4, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[CyclesProbe]) as loop:
+        for _ in loop.batches(10):
+            loss = model(x).sum()
+            Keeper(loss)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    (fact,) = loop.of(FreedByCollector)
+    assert fact.graphs >= 3
+    assert (fact.place.holder, fact.place.line) == ("Keeper.me", line_of("circle"))
+
+
+def test_a_function_that_keeps_its_output_is_named() -> None:
+    """An output on ctx makes a circle of node and tensor: the function and the line are told."""
+    model, x = WithFunction(KeepsOutput), torch.randn(4, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[CyclesProbe]) as loop:
+        for _ in loop.batches(12):
+            optimizer.zero_grad()
+            model(x).backward()
+            optimizer.step()
+    (fact,) = loop.of(FunctionContextHolds)
+    assert (fact.function_name, fact.attributes, fact.cycle) == ("KeepsOutput", ("result",), True)
+    assert fact.place.line == line_of("kept output")
+
+
+@pytest.mark.parametrize("kind", [CyclesProbe, ContextsProbe])
+def test_an_output_bound_in_a_partial_is_kept_as_well(kind: Any) -> None:
+    """The attribute that has the partial is told, where the graph is seen and where the collector freed it."""
+    model, x = WithFunction(BindsOutput), torch.randn(4, 8)
+    with Loop(model, kinds=[kind]) as loop:
+        for _ in loop.batches(12):
+            model(x).backward()
+            torch.optim.SGD(model.parameters(), lr=0.01).step()
+    (fact,) = loop.of(FunctionContextHolds)
+    assert (fact.function_name, fact.attributes, fact.cycle) == ("BindsOutput", ("pullback",), True)
+    assert fact.place.line == line_of("bound output")
+
+
+@pytest.mark.parametrize(("function", "told"), [(ClosesOverInput, ["pullback"]), (IsGivenFunction, [])])
+def test_what_a_function_on_ctx_closes_over_counts_if_it_is_an_input(function: Any, told: list[str]) -> None:
+    """A function that binds only what another has, like a constant, is none of the context's."""
+    model, x = WithFunction(function), torch.randn(4, 8)
+    with Loop(model, kinds=[ContextsProbe]) as loop:
+        for _ in loop.batches(4):
+            model(x).backward()
+    assert [name for fact in loop.of(FunctionContextHolds) for name in fact.attributes] == told
+
+
+def test_a_function_that_keeps_its_input_is_seen_in_the_graph() -> None:
+    """A tensor attribute of a custom function's node is told once, with its size; numbers are none."""
+    model, x = WithFunction(KeepsInput), torch.randn(4, 8)
+    with Loop(model, kinds=[ContextsProbe]) as loop:
+        for _ in loop.batches(4):
+            model(x).backward()
+    (fact,) = loop.of(FunctionContextHolds)
+    assert (fact.function_name, fact.attributes, fact.cycle) == ("KeepsInput", ("x",), False)
+    assert fact.bytes == 4 * 8 * 4
+    assert fact.place.line == line_of("kept input")
+
+
+def test_ordinary_loops_are_silent_and_the_collector_is_left_as_it_was() -> None:
+    """Graphs freed by reference counting are none of the collector's, and no callback stays behind."""
+    model, x = nn.Linear(8, 8), torch.randn(4, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    callbacks = len(gc.callbacks)
+    with Loop(model, kinds=[CyclesProbe, ContextsProbe]) as loop:
+        for _ in loop.batches(20):
+            loss = model(x).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            gc.collect()
+    assert loop.facts == []
+    assert len(gc.callbacks) == callbacks and gc.garbage == [] and gc.get_debug() == 0
+
+
+def test_garbage_of_others_is_theirs() -> None:
+    """Where somebody debugs the collector, no look is taken."""
+    gc.set_debug(gc.DEBUG_UNCOLLECTABLE)
+    try:
+        assert look_at_garbage() is None
+    finally:
+        gc.set_debug(0)
+
+
+class Awaitable:
+    """Holds a loss, and its own method among its callbacks."""
+
+    def __init__(self, loss: torch.Tensor) -> None:
+        self.loss = loss
+        self.callbacks = [self.split]  # own method
+
+    def split(self) -> None:
+        """Nothing."""
+
+
+def test_a_method_in_a_list_closes_a_circle() -> None:
+    """The attribute that leads back is named, not the one that holds the tensor."""
+    Awaitable(torch.ones(4))
+    found = look_at_garbage()
+    assert found is not None
+    assert (found.place.holder, found.place.line) == ("Awaitable.callbacks", line_of("own method"))
+
+
+class Activated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(512, 640)
+        self.activation = lambda x: torch.relu(x) * self.scale  # over itself
+        self.scale = 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.activation(self.linear(x))
+        return out
+
+
+@pytest.mark.parametrize(("kind", "told"), [(Activated, 1), (lambda: nn.Sequential(nn.Linear(512, 640)), 0)])
+def test_models_made_one_after_the_other_that_only_the_collector_frees(kind: Any, told: int) -> None:
+    """From the fourth on; those that reference counting frees, or that somebody keeps, are none."""
+    kept = []
+    with Loop(kinds=[CollectedModelsProbe]) as loop:
+        for trial in loop.batches(6):
+            model = kind()
+            if trial == 0:
+                kept.append(model)
+            loop.probes.add_model(model)
+            model(torch.ones(2, 512)).sum().backward()
+    facts = loop.of(FreedByCollector)
+    assert [(fact.place.holder, fact.models >= 2) for fact in facts] == [("Activated.activation", True)] * told
+    assert all(fact.bytes >= 2 * 512 * 640 * 4 for fact in facts)
+    assert len(kept) == 1

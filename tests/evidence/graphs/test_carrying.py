@@ -1,0 +1,277 @@
+"""A state that is carried over segments with no step between them, and what looks like one."""
+
+import linecache
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from memguard.evidence.graphs.old_graphs import GraphsProbe
+from memguard.records.facts import Fact, RetainedGraphs, SavedAfterBackward
+from memguard.records.stats import Stage
+from tests.evidence.loop import Loop, sees_created_graphs, sees_saved_tensors
+
+
+def line_of(fact: Fact) -> str:
+    return linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+class Outside(nn.Module):
+    """As a model that is given its state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRU(4, 4)
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        out: tuple[torch.Tensor, torch.Tensor] = self.cell(x, state)
+        return out
+
+
+class Inside(Outside):
+    """As one that keeps it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = torch.zeros(1, 2, 4)
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        out, self.state = self.cell(x, self.state)  # carried
+        return out, state
+
+
+@sees_saved_tensors
+@pytest.mark.parametrize("kind", [Outside, Inside])
+def test_a_state_carried_over_the_segments_of_a_document_is_told_as_one(kind: type[nn.Module]) -> None:
+    """There is no step between them: backward after backward runs through the graphs of all segments."""
+    model, state = kind(), torch.zeros(1, 2, 4)
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(24):
+            out, state = model(torch.randn(3, 2, 4), state)  # carried
+            out.mean().backward(retain_graph=True)  # kept
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.carried and fact.batch <= 12 and fact.place.holder == ("state" if kind is Outside else "Inside.state")
+    assert "# carried" in line_of(fact) and fact.bytes > fact.graphs * 3 * 2 * 4 * 4
+    assert "# kept" in linecache.getline(str(fact.retained_by.file), fact.retained_by.line or 0)
+
+
+@sees_saved_tensors
+def test_a_backward_that_keeps_its_graph_for_such_a_state_is_told_with_it() -> None:
+    """Later backwards of the same step run through that graph again."""
+    model, state = nn.GRU(32, 32), torch.zeros(1, 64, 32)
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(24):
+            out, state = model(torch.randn(64, 64, 32), state)
+            out.mean().backward(retain_graph=True)  # kept
+    facts = loop.of(SavedAfterBackward)
+    assert len(facts) >= 2 and all(fact.carried and not fact.same_batch and fact.batch <= 12 for fact in facts)
+    assert all("# kept" in line_of(fact) for fact in facts)
+
+
+@sees_saved_tensors
+def test_a_backward_that_keeps_its_graph_for_a_window_is_silent() -> None:
+    """It is kept for the backwards that follow, as it is meant."""
+    model, window = nn.GRU(32, 32), torch.zeros(1, 64, 32)
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(24):
+            if index % 8 == 0:
+                window = window.detach()
+            out, window = model(torch.randn(64, 64, 32), window)
+            out.mean().backward(retain_graph=True)
+    assert loop.of(SavedAfterBackward) == []
+
+
+def window_of_twelve() -> Callable[[int], None]:
+    """Cut after every twelfth segment, as it is meant: the steps come later."""
+    model, kept = Outside(), {"state": torch.zeros(1, 2, 4)}
+
+    def step(index: int) -> None:
+        if index % 12 == 0:
+            kept["state"] = kept["state"].detach()
+        out, kept["state"] = model(torch.randn(3, 2, 4), kept["state"])
+        out.mean().backward(retain_graph=index % 12 < 11)
+
+    return step
+
+
+def window_of_fourteen() -> Callable[[int], None]:
+    """Cut somewhere else than in the loop that carries it."""
+    model, kept = Outside(), {"state": torch.zeros(1, 2, 4)}
+
+    def cut() -> None:
+        kept["state"] = kept["state"].detach()
+
+    def step(index: int) -> None:
+        if index % 14 == 0:
+            cut()
+        out, kept["state"] = model(torch.randn(3, 2, 4), kept["state"])
+        out.mean().backward(retain_graph=True)
+
+    return step
+
+
+def one_backward_for_all() -> Callable[[int], None]:
+    """Segments whose losses are summed."""
+    model, kept = Outside(), {"state": torch.zeros(1, 2, 4), "loss": torch.zeros(())}
+
+    def step(index: int) -> None:
+        out, kept["state"] = model(torch.randn(3, 2, 4), kept["state"])
+        kept["loss"] = kept["loss"] + out.mean()
+        if index == 39:
+            kept["loss"].backward()
+
+    return step
+
+
+def heads_on_shared_features() -> Callable[[int], None]:
+    """One task after the other, each with a backward through the encoder, and all losses kept to the end."""
+    encoder, head = nn.Linear(4, 4), nn.Linear(4, 4)
+    features, losses = list[torch.Tensor](), list[torch.Tensor]()
+
+    def step(index: int) -> None:
+        if not index:
+            features.append(encoder(torch.ones(2, 4)))
+        losses.append(head(features[0]).mean())
+        losses[-1].backward(retain_graph=True)
+
+    return step
+
+
+def losses_kept() -> Callable[[int], None]:
+    """Micro-batches whose losses a list keeps until the step."""
+    model, losses = nn.Linear(4, 4), list[torch.Tensor]()
+
+    def step(index: int) -> None:
+        losses.append(model(torch.ones(2, 4)).mean())
+        losses[-1].backward(retain_graph=True)
+
+    return step
+
+
+@pytest.mark.parametrize(
+    "make", [window_of_twelve, window_of_fourteen, one_backward_for_all, heads_on_shared_features, losses_kept]
+)
+def test_what_is_no_chain_is_silent(make: Callable[[], Callable[[int], None]]) -> None:
+    """Backwards run through older graphs for a while, once, or through one that is shared."""
+    step = make()
+    cells = step.__closure__ or ()
+    models = [cell.cell_contents for cell in cells if isinstance(cell.cell_contents, nn.Module)]
+    with Loop(*models, kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(40):
+            step(index)
+    assert loop.of(RetainedGraphs) == []
+
+
+class Actor:
+    """Acts by a model in every second batch, each of which trains it on something else."""
+
+    def __init__(self) -> None:
+        self.model = Outside()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.hidden = torch.zeros(1, 2, 4)
+
+    def act(self) -> None:
+        _, self.hidden = self.model(torch.randn(1, 2, 4), self.hidden)  # carried
+
+    def learn(self) -> None:
+        out, _ = self.model(torch.randn(3, 2, 4), torch.zeros(1, 2, 4))
+        out.mean().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+class Cutting(Actor):
+    """Its state has a graph of twelve batches at most."""
+
+    window = torch.zeros(1, 2, 4)
+
+    def act(self) -> None:
+        _, self.window = self.model(torch.randn(1, 2, 4), self.window)
+
+    def cut(self) -> None:
+        self.window = self.window.detach()
+
+
+class Beginning(Actor):
+    """Its episodes end."""
+
+    episode = torch.zeros(1, 2, 4)
+
+    def act(self) -> None:
+        _, self.episode = self.model(torch.randn(1, 2, 4), self.episode)
+
+    def cut(self) -> None:
+        self.episode = torch.zeros(1, 2, 4)
+
+
+class Renaming(Actor):
+    """What its state becomes is in a variable first."""
+
+    rows, memory = 0, torch.zeros(1, 2, 4)
+
+    def act(self) -> None:
+        _, new = self.model(torch.randn(1, 2, 4), self.memory)
+        self.rows, self.memory = self.rows + 1, new  # carried
+
+
+@sees_saved_tensors
+@pytest.mark.parametrize(("kind", "told"), [(Actor, (9, 4, "Actor.hidden")), (Renaming, (10, 5, "Renaming.memory"))])
+def test_a_state_that_goes_on_in_every_second_batch_is_told_as_soon_as_one_that_does_in_each(
+    kind: type[Actor], told: tuple[int, int, str]
+) -> None:
+    """Nothing ever begins it anew, and a backward through the first graphs would fail."""
+    actor = kind()
+    with Loop(actor.model, kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(16):
+            if index % 2 == 0:
+                actor.act()
+                actor.act()
+            actor.learn()
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.carried and (fact.batch, fact.graphs, fact.place.holder) == told
+    assert "# carried" in line_of(fact)
+
+
+@pytest.mark.parametrize("kind", [Cutting, Beginning])
+def test_a_state_at_intervals_that_is_begun_anew_is_silent(kind: type[Cutting | Beginning]) -> None:
+    """A window may be meant: that takes as many batches as ever."""
+    actor = kind()
+    with Loop(actor.model, kinds=[GraphsProbe]) as loop:
+        for index in loop.batches(40):
+            if index % 12 == 0:
+                actor.cut()
+            if index % 2 == 0:
+                actor.act()
+                actor.act()
+            actor.learn()
+    assert loop.of(RetainedGraphs) == []
+
+
+def products(*, cut: bool, depth: int = 9) -> list[RetainedGraphs]:
+    """A vector that a function in eval mode multiplies by a Hessian again and again."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).eval()
+    weights = list(model.parameters())
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        vector = [torch.ones_like(weight) for weight in weights]
+        for _ in loop.batches(depth, Stage.VALIDATION):
+            first = torch.autograd.grad(model(torch.randn(3, 4)).square().mean(), weights, create_graph=True)
+            inner = sum((a * b).sum() for a, b in zip(first, vector, strict=True))
+            again = torch.autograd.grad(inner, weights, create_graph=True)
+            vector = [v - p / 9 for v, p in zip(vector, again, strict=True)]  # carried
+            if cut:
+                vector = [v.detach() for v in vector]
+    return loop.of(RetainedGraphs)
+
+
+@sees_created_graphs
+def test_a_vector_that_carries_its_products_graphs_is_told_after_six() -> None:
+    """Each product runs through all before it once more: the ninth through five hundred times as much as the first."""
+    (fact,) = products(cut=False)
+    assert fact.carried and not fact.rolled_out and fact.graphs == 6 and fact.place.holder == "vector"
+    assert "# carried" in line_of(fact)
+
+
+def test_a_vector_that_is_cut_after_each_product_is_silent() -> None:
+    """As a power iteration is written."""
+    assert products(cut=True, depth=20) == []

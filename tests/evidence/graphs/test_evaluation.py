@@ -1,0 +1,704 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from memguard.evidence.graphs.evaluation import EvaluationProbe
+from memguard.evidence.graphs.old_graphs import GraphsProbe
+from memguard.records.facts import RetainedGraphs, UnusedGraphs
+from memguard.records.stats import Stage
+from tests.evidence.loop import Loop, sees_saved_tensors
+
+
+def make(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
+def line_of(marker: str) -> int:
+    with open(__file__) as file:
+        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
+
+
+@sees_saved_tensors
+def test_evaluation_with_gradients_is_found_by_the_fourth_batch() -> None:
+    """Graphs that die unused in eval mode are told at the line that calls the model, with what one held."""
+    model, x = make().eval(), torch.randn(8, 8)
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(4, Stage.VALIDATION):
+            out = model(x)  # called
+        assert out.grad_fn is not None
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.batch <= 3 and fact.count >= 3
+    assert (fact.module, fact.place.line) == ("Sequential", line_of("called"))
+    assert fact.bytes == 8 * 16 * 4 + 8 * 8 * 4  # relu's result and the input
+    assert not fact.frozen
+
+
+@sees_saved_tensors
+def test_two_calls_of_an_evaluation_are_told_at_the_first_one() -> None:
+    """Both clouds of a pair go through the model: one cause, one line, however often it is told."""
+    model, x = make().eval(), torch.randn(8, 8)
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(60, Stage.VALIDATION):
+            one = model(x)  # first of two
+            other = model(x)
+        assert one.grad_fn is not None and other.grad_fn is not None
+    assert {fact.place.line for fact in loop.of(UnusedGraphs)} == {line_of("first of two")}
+    assert len(loop.of(UnusedGraphs)) == 2
+
+
+def test_no_grad_and_gradients_in_evaluation_are_silent() -> None:
+    """Under no_grad there is no graph; attribution and forces use theirs."""
+    model, x = make().eval(), torch.randn(8, 8, requires_grad=True)
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(6, Stage.VALIDATION):
+            with torch.no_grad():
+                model(x)
+        for _ in loop.batches(6, Stage.VALIDATION):
+            torch.autograd.grad(model(x).sum(), x)
+    assert loop.of(UnusedGraphs) == []
+
+
+def test_features_used_from_the_inside_count_as_used() -> None:
+    """A perceptual loss reads features by a hook and ignores the output: its backward passes the stem."""
+    model, x = make().eval().requires_grad_(False), torch.randn(8, 8, requires_grad=True)
+    features: list[torch.Tensor] = []
+    model[1].register_forward_hook(lambda module, args, output: features.append(output))
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(8):
+            model(x)
+            features.pop().sum().backward()
+    assert loop.of(UnusedGraphs) == []
+
+
+def test_a_teacher_with_gradients_is_a_frozen_model() -> None:
+    """Beside a student that is trained, a model whose graphs nobody uses is told as frozen, in either mode."""
+    for training in (True, False):
+        student, teacher, x = make(), make(1).train(training), torch.randn(8, 8)
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
+        with Loop(student, teacher, kinds=[EvaluationProbe]) as loop:
+            for _ in loop.batches(10):
+                target = teacher(x).detach()  # taught
+                loss = (student(x) - target).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        (fact,) = loop.of(UnusedGraphs)
+        assert fact.frozen and fact.place.line == line_of("taught")
+
+
+@pytest.mark.parametrize(("teaches", "frozen"), [(True, True), (False, False)])
+def test_a_teacher_that_was_trained_before(teaches: bool, frozen: bool) -> None:
+    """Its own training is over: in the steps of a student it is a teacher, in a row it is evaluated."""
+    teacher, student, x = make(), make(1), torch.randn(8, 8)
+    first, second = torch.optim.SGD(teacher.parameters(), lr=0.1), torch.optim.SGD(student.parameters(), lr=0.1)
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, target: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        (model(x) - target).square().mean().backward()
+        optimizer.step()
+
+    with Loop(teacher, student, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(4):
+            step(teacher, first, x[:, :4])
+        teacher.eval()
+        if teaches:
+            for _ in loop.batches(8):
+                step(student, second, teacher(x).detach())  # teaches
+        else:
+            for _ in loop.batches(8, Stage.VALIDATION):
+                teacher(x)  # in a row
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.frozen is frozen and fact.place.line == line_of("teaches" if teaches else "in a row")
+
+
+@pytest.mark.parametrize(("teachers", "rows"), [(1, 8), (2, 8), (3, 16_384)])
+def test_a_teacher_that_was_trained_before_may_have_batches_of_its_own(teachers: int, rows: int) -> None:
+    """In eval mode it is asked between the student's batches; each step of the student's shows whom it serves.
+
+    Several that one line asks in a row are no evaluation, however large.
+    """
+    student, x = make(1), torch.randn(rows, 8)
+    trained = [make(number) for number in range(2, 2 + teachers)]
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, target: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        (model(x) - target).square().mean().backward()
+        optimizer.step()
+
+    with Loop(*trained, student, kinds=[EvaluationProbe]) as loop:
+        for teacher in trained:
+            own = torch.optim.SGD(teacher.parameters(), lr=0.1)
+            for _ in loop.batches(4):
+                step(teacher, own, x[:, :4])
+            teacher.eval()
+        for _ in range(8):
+            targets = []
+            for _, teacher in zip(loop.batches(teachers, Stage.VALIDATION), trained, strict=True):
+                targets.append(teacher(x).detach())
+            for _ in loop.batches(1):
+                step(student, optimizer, sum(targets))  # type: ignore[arg-type]
+    facts = loop.of(UnusedGraphs)
+    assert len(facts) == teachers and all(fact.frozen for fact in facts)
+
+
+def test_a_model_told_as_frozen_stays_frozen() -> None:
+    """Of a teacher that was trained before, what was told once is told again, though steps beside it got rarer."""
+    teacher, student, x = make(), make(1), torch.randn(8, 8)
+    first, second = torch.optim.SGD(teacher.parameters(), lr=0.1), torch.optim.SGD(student.parameters(), lr=0.1)
+    with Loop(teacher, student, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(4):
+            teacher(x).sum().backward()
+            first.step()
+        teacher.eval()
+        for number in loop.batches(150):
+            target = teacher(x).detach()
+            if number < 30 or number % 2:
+                (student(x) - target).square().mean().backward()
+                second.step()
+    facts = loop.of(UnusedGraphs)
+    assert facts and all(fact.frozen for fact in facts)
+
+
+def test_graphs_that_died_with_a_carried_state_are_no_frozen_model() -> None:
+    """A reservoir whose read-out alone is trained: the state is told, and what dies when it is made new is not."""
+    cell, readout, x = nn.GRUCell(8, 8), make(1), torch.randn(8, 8)
+    optimizer = torch.optim.SGD(readout.parameters(), lr=0.01)
+    with Loop(cell, readout, kinds=[GraphsProbe, EvaluationProbe]) as loop:
+        state = torch.zeros(8, 8)
+        for number in loop.batches(60):
+            if number % 30 == 0:
+                state = torch.zeros(8, 8)
+            state = cell(x, state)
+            readout(state.detach()).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert any(fact.carried for fact in loop.of(RetainedGraphs))
+    assert loop.of(UnusedGraphs) == []
+
+
+def test_a_part_trained_within_a_whole_is_no_teacher() -> None:
+    """Once it was called by itself, then inside the whole alone; asked beside its training it is evaluated."""
+
+    class Whole(nn.Module):
+        def __init__(self, part: nn.Module) -> None:
+            super().__init__()
+            self.part = part
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.part.forward(x)
+
+    part, x = make(), torch.randn(8, 8)
+    whole = Whole(part)
+    optimizer = torch.optim.SGD(whole.parameters(), lr=0.1)
+    with Loop(whole, part, kinds=[EvaluationProbe]) as loop:
+        for number in loop.batches(20):
+            optimizer.zero_grad()
+            (part if number == 0 else whole)(x).sum().backward()
+            optimizer.step()
+            if number > 1:
+                part.eval()
+                part(x)  # between its steps
+                part.train()
+    facts = loop.of(UnusedGraphs)
+    assert facts and not any(fact.frozen for fact in facts)
+
+
+def test_evaluation_between_trainings_of_two_models_is_none() -> None:
+    """Each batch trains both, and asks one of them in between."""
+    one, other, x = make(), make(1), torch.randn(8, 8)
+    optimizer = torch.optim.SGD([*one.parameters(), *other.parameters()], lr=0.1)
+    with Loop(one, other, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(12):
+            optimizer.zero_grad()
+            (one(x).sum() + other(x).sum()).backward()
+            optimizer.step()
+            one.eval()
+            one(x)  # in between
+            one.train()
+    (fact,) = loop.of(UnusedGraphs)
+    assert not fact.frozen and fact.place.line == line_of("in between")
+
+
+def test_a_critics_steps_are_no_frozen_generator() -> None:
+    """A generator whose output is detached for many critic steps has an optimizer of its own."""
+    generator, critic, noise = make(), make(1), torch.randn(8, 8)
+    critic_optimizer = torch.optim.SGD(critic.parameters(), lr=0.01)
+    generator_optimizer = torch.optim.SGD(generator.parameters(), lr=0.01)
+    with Loop(generator, critic, kinds=[EvaluationProbe]) as loop:
+        for index in loop.batches(12):
+            fake = generator(noise)
+            if index < 10:
+                critic(fake.detach().repeat(1, 2)).mean().backward()
+                critic_optimizer.step()
+            else:
+                critic(fake.repeat(1, 2)).mean().backward()
+                generator_optimizer.step()
+    assert loop.of(UnusedGraphs) == []
+
+
+def test_training_in_eval_mode_is_silent() -> None:
+    """Fine-tuning with batch norm frozen by eval() runs backward through its graphs."""
+    model, x = make().eval(), torch.randn(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(6):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+    assert loop.of(UnusedGraphs) == []
+
+
+def test_sampling_between_training_batches_is_evaluation() -> None:
+    """A trained model called in eval mode with gradients from the training loop is told as evaluation."""
+    model, x = make(), torch.randn(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(8):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+            model.eval()
+            sample = model(x)  # sampled
+            model.train()
+        assert sample.shape == (8, 4)
+    (fact,) = loop.of(UnusedGraphs)
+    assert not fact.frozen and fact.place.line == line_of("sampled")
+
+
+def test_what_evaluation_builds_on_another_graph_is_not_told() -> None:
+    """Generator, then features of what it generated: the first call alone is to be changed."""
+    generator, features, x = make().eval(), nn.Linear(4, 2).eval(), torch.randn(8, 8)
+    with Loop(generator, features, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(6, Stage.VALIDATION):
+            features(generator(x))
+    assert [fact.module for fact in loop.of(UnusedGraphs)] == ["Sequential"]
+
+
+def test_one_of_two_calls_of_a_frozen_model() -> None:
+    """The backward runs through the features of what is trained, and not through those of the target."""
+    student, judge = nn.Linear(8, 8), make(1).eval()
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    with Loop(student, judge, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(8):
+            x = torch.randn(4, 8)
+            target = judge(x).detach()  # unused call
+            loss = (judge(student(x)) - target).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            del loss, target
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.frozen and (fact.place.line, fact.place.holder) == (line_of("unused call"), "judge")
+
+
+def test_a_helper_that_is_shared_is_not_the_line_to_change() -> None:
+    """The same helper calls the trained model and the frozen one: the line that asks it for the frozen one is told."""
+    student, teacher = make(), make(1).eval()
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+
+    def answer(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        out = model(x)
+        return torch.log_softmax(out, -1)
+
+    with Loop(student, teacher, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(8):
+            x = torch.randn(4, 8)
+            loss = -answer(student, x).mean()
+            loss = loss + answer(teacher, x).detach().mean()  # asks the teacher
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.frozen and fact.place.line == line_of("asks the teacher")
+
+
+def test_a_method_of_the_frozen_model_is_not_the_line_to_change() -> None:
+    """An encoder that is called by a method of the autoencoder around it: the method's caller is told."""
+
+    class Autoencoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = make()
+
+        def encode(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.encoder(x)
+            return result
+
+    student, autoencoder = nn.Linear(4, 4), Autoencoder().eval()
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    with Loop(student, autoencoder.encoder, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(8):
+            latents = autoencoder.encode(torch.randn(4, 8)).detach()  # encodes
+            loss = student(latents).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.frozen and fact.place.line == line_of("encodes")
+
+
+class Sampler(nn.Module):
+    """A model with methods of its own, of which the parts alone are watched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def decode(self, z: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(z).relu()
+        result: torch.Tensor = self.second(hidden)
+        return result
+
+    def choose(self, z: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(z)).argmax(1)  # chooses
+
+
+def test_a_method_that_answers_with_its_parts_is_one_model() -> None:
+    """The line is where it is called, and its parts are one finding; what keeps the graph to itself is the line."""
+    model = Sampler().eval()
+    with Loop(model.first, model.second, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(6, Stage.VALIDATION):
+            images = model.decode(torch.randn(4, 8))  # decodes
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.place.line == line_of("decodes") and fact.module.endswith("decode")
+    assert images.shape == (4, 4)
+    model = Sampler().eval()
+    with Loop(model.first, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(6, Stage.VALIDATION):
+            model.choose(torch.randn(4, 8))
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.place.line == line_of("chooses") and fact.module == "Linear"
+
+
+@sees_saved_tensors
+def test_models_that_one_function_evaluates_are_told_once_at_the_largest() -> None:
+    """A decoder's parts have their graphs together by the first batch; the encoder's, which is larger, is told."""
+    encoder, model = nn.Linear(8, 8).eval(), Sampler().eval()
+    with Loop(encoder, model.first, model.second, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(6, Stage.VALIDATION):
+            encoder(torch.randn(64, 8))  # describes the image
+            words = [model.choose(torch.randn(2, 8)) for _ in range(5)]
+    (fact,) = loop.of(UnusedGraphs)
+    assert (fact.place.line, fact.module) == (line_of("describes the image"), "Linear")
+    assert fact.batch <= 3 and len(words) == 5
+
+
+def test_a_teacher_beside_an_evaluation_in_one_function_is_told_for_itself() -> None:
+    """A script at module level is one function: its teacher in training is another matter than its evaluation."""
+    model, teacher = make(), make(1).eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, teacher, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(2):
+            optimizer.zero_grad()
+            (model(torch.randn(4, 8)) - teacher(torch.randn(4, 8)).detach()).square().mean().backward()
+            optimizer.step()
+        model.eval()
+        for _ in loop.batches(5, Stage.VALIDATION):
+            model(torch.randn(4, 8))
+        model.train()
+        for _ in loop.batches(5):
+            optimizer.zero_grad()
+            (model(torch.randn(4, 8)) - teacher(torch.randn(4, 8)).detach()).square().mean().backward()
+            optimizer.step()
+    assert [fact.frozen for fact in loop.of(UnusedGraphs)] == [False, True]
+
+
+def test_models_of_one_function_are_told_at_the_end_of_a_short_evaluation() -> None:
+    """Where there are two batches, nothing is waited for any longer than the stage."""
+    encoder, model = nn.Linear(8, 8).eval(), Sampler().eval()
+    with Loop(encoder, model.first, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(2, Stage.VALIDATION):
+            features = encoder(torch.randn(2, 8)).detach()
+            words = [model.choose(features) for _ in range(5)]
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.place.line == line_of("chooses") and len(words) == 5
+
+
+def train(model: nn.Module, loop: Loop) -> None:
+    """A few plain steps, that make it a model which is trained in training mode."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in loop.batches(5):
+        optimizer.zero_grad()
+        model(torch.randn(4, 8)).mean().backward()
+        optimizer.step()
+
+
+def evaluate(model: nn.Module, loop: Loop, count: int) -> float:
+    """An evaluation that adds up its losses with their graphs."""
+    total = torch.zeros(())
+    for _ in loop.batches(count, Stage.VALIDATION):
+        loss = model(torch.randn(4, 8)).square().mean()  # evaluates
+        total = total + loss
+    return total.item()
+
+
+def losses_of(model: nn.Module, loop: Loop, count: int) -> torch.Tensor:
+    """Likewise, but the caller gets them and may call backward."""
+    total = torch.zeros(())
+    for _ in loop.batches(count, Stage.VALIDATION):
+        total = total + model(torch.randn(4, 8)).square().mean()
+    return total
+
+
+def test_evaluation_that_keeps_its_graphs_is_told_once_no_backward_can_come() -> None:
+    """In four batches where the function gives back a number; where it gives back the sum, a backward may come."""
+    model = make()
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        train(model, loop)
+        model.eval()
+        evaluate(model, loop, 4)
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.kept and not fact.frozen and fact.place.line == line_of("evaluates")
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        train(model.train(), loop)
+        losses_of(model.eval(), loop, 6).backward()
+    assert loop.of(UnusedGraphs) == []
+
+
+class Diffusion(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.net(x)
+        return result
+
+    def sample(self, loop: Loop, count: int) -> torch.Tensor:
+        x = torch.randn(4, 8)
+        for _ in loop.batches(count, Stage.VALIDATION):
+            noise = self.net(x)  # samples
+            x = x - 0.1 * noise
+        return x
+
+
+def preview(model: Diffusion, loop: Loop, count: int) -> float:
+    model.eval()
+    image = model.sample(loop, count).clamp(-1, 1)
+    return image.mean().item()
+
+
+def tuned(model: Diffusion, loop: Loop, count: int) -> None:
+    model.eval()
+    reward = model.sample(loop, count).mean()
+    reward.backward()
+
+
+def test_a_roll_out_of_a_part_of_a_trained_model_is_told_by_the_fourth_forward() -> None:
+    """Each step's graph goes on into the next one; what is trained by a reward at the end is none."""
+    model = Diffusion()
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        train(model, loop)
+        loop.add(model.net)
+        preview(model, loop, 4)
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.kept and not fact.frozen and fact.place.line == line_of("samples")
+    assert fact.module == ("Diffusion" if sys.version_info >= (3, 11) else "Linear")  # whose method a frame runs
+    model = Diffusion()
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        train(model, loop)
+        loop.add(model.net)
+        tuned(model, loop, 6)
+    assert loop.of(UnusedGraphs) == []
+
+
+class Painter(nn.Module):
+    """Answers with a part of it, in a method for training too and in one that evaluation alone calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(8, 8)
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        return self.decode(z).square()
+
+    def decode(self, z: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.net(z)
+        return result
+
+    def paint(self) -> torch.Tensor:
+        result: torch.Tensor = self.net(torch.randn(4, 8))  # paints
+        return result
+
+    def embed(self, z: torch.Tensor) -> torch.Tensor:
+        z = self.net(z)
+        return z.relu()
+
+
+@pytest.mark.parametrize(
+    ("method", "line"), [("decode", "calls decode"), ("paint", "paints"), ("embed", "calls embed")]
+)
+def test_a_method_that_training_calls_too_is_not_the_line(method: str, line: str) -> None:
+    """Nor one that answers to what it is given, as the model does; one that evaluation alone calls is the line."""
+    model = Painter()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model.net, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(5):
+            optimizer.zero_grad()
+            model(torch.randn(4, 8)).mean().backward()
+            optimizer.step()
+        model.eval()
+        for _ in loop.batches(6, Stage.VALIDATION):
+            if method == "decode":
+                model.decode(torch.randn(4, 8))  # calls decode
+            elif method == "embed":
+                model.embed(torch.randn(4, 8))  # calls embed
+            else:
+                model.paint()
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.place.line == line_of(line)
+
+
+class Estimator:
+    """A trainer with methods that ask its model, for training and for validation."""
+
+    def __init__(self) -> None:
+        self.net = make()
+
+    def infer(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x)[:, :4]
+
+    def weigh(self, x: torch.Tensor) -> tuple[torch.Tensor, float]:
+        answer = self.net(x)
+        loss = answer.square().mean()
+        return loss, (answer > 0).float().mean().item()
+
+    def adapt(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            return self.net(x).square().mean()  # wants a graph
+
+    def judge(self, x: torch.Tensor) -> float:
+        answer = self.net(x)  # asks and judges
+        return answer.mean().item()
+
+    def step(self, x: torch.Tensor, *, train: bool) -> float:
+        loss = self.net(x).square().mean()  # trains as well
+        if train:
+            loss.backward()
+        return loss.item()
+
+    def fit(self, loop: Loop) -> None:
+        self.net.train()
+        for _ in loop.batches(4):
+            (self.infer(torch.randn(4, 8)).mean() + self.net(torch.randn(4, 8)).mean()).backward()
+            self.weigh(torch.randn(4, 8))[0].backward()
+            self.adapt(torch.randn(4, 8)).backward()
+            self.step(torch.randn(4, 8), train=True)
+
+    def validate(self, loop: Loop, by: str) -> None:
+        self.net.eval()
+        for _ in loop.batches(8, Stage.VALIDATION):
+            x = torch.randn(4, 8)
+            if by == "infer":
+                self.infer(x).mean().item()  # validates by the shared method
+            elif by == "weigh":
+                self.weigh(x)[0].item()  # validates by the shared loss
+            elif by == "adapt":
+                self.adapt(x).item()
+            elif by == "judge":
+                self.judge(x)
+            else:
+                self.step(x, train=False)
+
+
+@pytest.mark.parametrize(
+    ("by", "line"),
+    [
+        ("infer", "validates by the shared method"),
+        ("weigh", "validates by the shared loss"),
+        ("adapt", "wants a graph"),
+        ("judge", "asks and judges"),
+        ("step", "trains as well"),
+    ],
+)
+def test_a_trainers_method_that_training_shares_is_not_the_line(by: str, line: str) -> None:
+    """Training needs the graphs that it gives back: validation's call is to be changed, where it is no whole step."""
+    estimator = Estimator()
+    with Loop(estimator.net, kinds=[EvaluationProbe]) as loop:
+        estimator.fit(loop)
+        estimator.validate(loop, by)
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.place.line == line_of(line)
+
+
+def test_evaluation_whose_graphs_are_told_as_kept_is_told_as_well() -> None:
+    """What one fault keeps is there because of the other: without a graph nothing would be kept."""
+    model = make()
+    with Loop(model, kinds=[GraphsProbe, EvaluationProbe]) as loop:
+        train(model, loop)
+        losses_of(model.eval(), loop, 14)
+    assert len(loop.of(RetainedGraphs)) == 1
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.kept and fact.count >= 8
+
+
+def plot_later(model: nn.Module, loop: Loop, history: dict[int, torch.Tensor], epoch: int) -> None:
+    for _ in loop.batches(1, Stage.VALIDATION):
+        history[epoch] = model(torch.randn(4, 8))
+
+
+def test_graphs_of_evaluation_told_as_kept_over_steps_are_no_evaluation_besides() -> None:
+    """One at each epoch's end: they die with what holds them, and that was told; another evaluation is told still."""
+    model = make()
+    history: dict[int, torch.Tensor] = {}
+    with Loop(model, kinds=[GraphsProbe, EvaluationProbe]) as loop:
+        for epoch in range(16):
+            train(model.train(), loop)
+            plot_later(model.eval(), loop, history, epoch)
+        history.clear()
+        list(loop.batches(1, Stage.VALIDATION))
+        for _ in loop.batches(8, Stage.VALIDATION):
+            model(torch.randn(4, 8))  # is another
+    assert len(loop.of(RetainedGraphs)) == 1
+    (fact,) = loop.of(UnusedGraphs)
+    assert not fact.kept and fact.place.line == line_of("is another")
+
+
+@sees_saved_tensors
+@pytest.mark.parametrize(("queries", "told"), [(40_000, True), (16, False)])
+@pytest.mark.parametrize("given", [True, False])
+def test_a_call_beside_those_that_adapt_is_told_alone(queries: int, told: bool, given: bool) -> None:
+    """A learner's steps need their graphs in evaluation, what is asked of it afterwards does not; told where larger."""
+
+    class Learner(nn.Linear):
+        def forward(self, x: torch.Tensor, weight: torch.Tensor | None = None) -> torch.Tensor:
+            return torch.tanh(nn.functional.linear(x, self.weight if weight is None else weight))
+
+    model = Learner(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Loop(model, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(4):
+            model(torch.randn(16, 8)).mean().backward()
+            optimizer.step()
+        model.eval()
+        for _ in loop.batches(8, Stage.VALIDATION):
+            (gradient,) = torch.autograd.grad(model(torch.randn(16, 8)).mean(), model.weight)
+            adapted = model.weight - 0.1 * gradient if given else None
+            model(torch.randn(queries, 8), adapted).argmax(1)  # asked afterwards
+    facts = loop.of(UnusedGraphs)
+    assert [(fact.place.line, fact.alone) for fact in facts] == ([(line_of("asked afterwards"), True)] if told else [])
+
+
+def test_a_target_network_between_two_batches_is_frozen_by_the_steps_that_it_shares() -> None:
+    """Without a loader each forward may begin a batch: another model's graph of the same step was used."""
+    net, target = make(), make(1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    x = torch.randn(8, 8)
+    with Loop(net, target, kinds=[EvaluationProbe]) as loop:
+        for batch in loop.batches(40):
+            if batch % 4 == 0:
+                out = net(x)
+            elif batch % 4 == 2:
+                wanted = target(x)  # aside
+            elif batch % 4 == 3:
+                optimizer.zero_grad()
+                (out - wanted.detach()).pow(2).mean().backward()
+                optimizer.step()
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.frozen and fact.place.line == line_of("aside")

@@ -1,0 +1,279 @@
+"""Teachers inside the model."""
+
+import copy
+import functools
+import linecache
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from memguard.evidence.graphs import frozen_parts as inner_frozen
+from memguard.evidence.graphs.frozen_parts import MAX_PARTS, InnerFrozenProbe
+from memguard.records.facts import UnusedGraphs
+from tests.evidence.loop import Loop
+from tests.hooks import hooks_inside, hooks_on
+
+
+class Pair(nn.Module):
+    """A student, and a teacher whose answer is detached."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.student = nn.Linear(6, 6)
+        self.teacher = copy.deepcopy(self.student)
+        self.no_grad = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.set_grad_enabled(not self.no_grad):
+            target = self.teacher(x)  # asked
+        return (self.student(x) - target.detach()).pow(2).mean()
+
+
+def run(pair: Pair, *, late: bool = False) -> list[UnusedGraphs]:
+    optimizer = torch.optim.SGD(pair.student.parameters(), lr=0.1)
+    other = torch.optim.SGD(pair.teacher.parameters(), lr=0.1) if late else None
+    with Loop(pair, kinds=[InnerFrozenProbe]) as loop:
+        for _ in loop.batches(20):
+            optimizer.zero_grad()
+            pair(torch.randn(4, 6)).backward()
+            optimizer.step()
+    assert not hooks_inside(pair)
+    del other
+    return loop.of(UnusedGraphs)
+
+
+def test_an_inner_teacher_with_gradients_is_told_with_the_line() -> None:
+    """No optimizer holds it, no backward enters its graph."""
+    (fact,) = run(Pair())
+    assert fact.frozen and fact.module == "Linear"
+    assert "asked" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+def test_an_inner_teacher_without_a_graph_is_silent() -> None:
+    """Under no_grad, or frozen."""
+    pair = Pair()
+    pair.no_grad = True
+    assert run(pair) == []
+    pair = Pair()
+    pair.teacher.requires_grad_(False)
+    assert run(pair) == []
+
+
+def test_a_part_whose_optimizer_steps_later_is_silent() -> None:
+    """A generator waits for several steps of its critic."""
+    assert run(Pair(), late=True) == []
+
+
+class Features(nn.Module):
+    """Answers by a method alone, through layers that stand in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+        self.head = nn.Linear(6, 6)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return self.head(x)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_teacher_of_which_only_a_method_is_called_is_found(used: bool) -> None:
+    """What the method calls is followed in its place; the line is where the method is asked."""
+
+    class Taught(Pair):
+        def __init__(self) -> None:
+            super().__init__()
+            self.teacher = Features()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            target = self.teacher.features(x)  # its method is asked
+            return (self.student(x) - (target if used else target.detach())).pow(2).mean()
+
+    facts = run(Taught())
+    assert [fact.place.holder for fact in facts] == ([] if used else ["self.teacher"])
+    assert all("its method" in linecache.getline(str(fact.place.file), fact.place.line or 0) for fact in facts)
+
+
+class Asker:
+    """Has a teacher, and asks it."""
+
+    def __init__(self, teacher: nn.Module) -> None:
+        self.teacher = teacher
+
+    def ask(self, x: torch.Tensor) -> object:
+        """What it says."""
+        return self.teacher(x)
+
+
+def ask(teacher: nn.Module, x: torch.Tensor) -> object:
+    return teacher(x)
+
+
+HIDDEN: dict[str, Callable[[nn.Module], Any]] = {
+    "list": lambda teacher: [teacher],
+    "partial": lambda teacher: functools.partial(ask, teacher),
+    "closure": lambda teacher: lambda x: teacher(x),
+    "method": lambda teacher: Asker(teacher).ask,
+    "object": Asker,
+    "partial of a method of an object": lambda teacher: functools.partial(Asker(teacher).ask),
+}
+
+
+@pytest.mark.parametrize("how", HIDDEN)
+@pytest.mark.parametrize("used", [False, True])
+def test_a_teacher_that_torch_does_not_know_is_found(used: bool, how: str) -> None:
+    """It is hidden, to be kept out of the state."""
+    teachers: list[nn.Module] = []
+
+    class Hiding(Pair):
+        def __init__(self) -> None:
+            super().__init__()
+            self.hidden = HIDDEN[how](self.teacher)
+            teachers.append(self.teacher)
+            del self.teacher
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = self.hidden
+            target = hidden[0](x) if how == "list" else hidden.ask(x) if how == "object" else hidden(x)
+            return (self.student(x) - (target if used else target.detach())).pow(2).mean()
+
+    pair = Hiding()
+    optimizer = torch.optim.SGD(pair.student.parameters(), lr=0.1)
+    with Loop(pair, kinds=[InnerFrozenProbe]) as loop:
+        for _ in loop.batches(20):
+            optimizer.zero_grad()
+            pair(torch.randn(4, 6)).backward()
+            optimizer.step()
+    assert bool(loop.of(UnusedGraphs)) is not used
+    assert not hooks_on(teachers[0])
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_teacher_inside_the_loss_is_found(used: bool) -> None:
+    """No optimizer holds a weight of the loss, though backwards run through it."""
+
+    class Distill(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.teacher = nn.Linear(6, 6)
+
+        def forward(self, x: torch.Tensor, answer: torch.Tensor) -> torch.Tensor:
+            target = self.teacher(x)
+            return (answer - (target if used else target.detach())).pow(2).mean()
+
+    student, criterion = nn.Linear(6, 6), Distill()
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    with Loop(student, criterion, kinds=[InnerFrozenProbe]) as loop:
+        for _ in loop.batches(20):
+            optimizer.zero_grad()
+            x = torch.randn(4, 6)
+            criterion(x, student(x)).backward()
+            optimizer.step()
+    assert [fact.place.holder for fact in loop.of(UnusedGraphs)] == ([] if used else ["self.teacher"])
+
+
+def test_few_parts_are_hooked_and_none_of_a_model_with_too_many_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search ends with the last part that it hooks; a huge model is not gone through at all."""
+
+    class Teachers(Pair):
+        def __init__(self) -> None:
+            super().__init__()
+            for number in range(3 * MAX_PARTS):
+                self.add_module(f"teacher_{number}", copy.deepcopy(self.student))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            teachers = list(self.children())[2:]
+            return super().forward(x) + sum(teacher(x).detach().sum() for teacher in teachers)
+
+    assert len(run(Teachers())) == MAX_PARTS
+    monkeypatch.setattr(inner_frozen, "MOST_OWNED", 3)
+    assert run(Pair()) == []
+
+
+def test_what_was_trained_before_is_not_looked_into() -> None:
+    """A teacher from a training that is over: backwards ran through its answers then; it is no loss around a model."""
+    teacher, student = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6)), nn.Linear(6, 6)
+
+    def train(loop: Loop, model: nn.Module, count: int, *, taught: bool) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in loop.batches(count):
+            x = torch.randn(4, 6)
+            target = teacher(x) if taught else x
+            optimizer.zero_grad()
+            (model(x) - target.detach()).square().mean().backward()
+            optimizer.step()
+
+    with Loop(teacher, student, kinds=[InnerFrozenProbe]) as loop:
+        train(loop, teacher, 3, taught=False)
+        train(loop, student, 20, taught=True)
+    assert loop.of(UnusedGraphs) == []
+
+
+class Around(nn.Module):
+    """A teacher that was trained by itself before, and a student, in one model."""
+
+    def __init__(self, teacher: Features, how: str) -> None:
+        super().__init__()
+        self.teacher, self.student, self.how = teacher, nn.Linear(6, 6), how
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        target = self.teacher.features(x) if self.how != "not called" else x  # trained before
+        return (self.student(x) - (target if self.how == "used" else target.detach())).pow(2).mean()
+
+
+class Standing(Features):
+    """May be called as well."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.features(x)
+
+
+def steps(loop: Loop, model: nn.Module, count: int, *, parts: nn.Module | None = None, beside: bool = False) -> None:
+    optimizer = torch.optim.SGD((parts or model).parameters(), lr=0.1)
+    for _ in loop.batches(count):
+        optimizer.zero_grad()
+        x = torch.randn(4, 6)
+        loss = model(x).square().mean()
+        if beside and isinstance(model, Around):
+            loss = loss + model.teacher(x).mean()
+        loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("how", ["detached", "used", "not called", "called by itself"])
+def test_a_teacher_from_an_earlier_training_is_found_in_the_model_around_it(how: str) -> None:
+    """It was watched itself then. Used, not called or called by itself in the later training, it is left alone."""
+    teacher = Standing()
+    with Loop(teacher, kinds=[InnerFrozenProbe]) as loop:
+        steps(loop, teacher, 12)
+        around = Around(teacher, how)
+        loop.add(around)
+        steps(loop, around, 20, parts=around.student, beside=how == "called by itself")
+    facts = loop.of(UnusedGraphs)
+    assert [fact.place.holder for fact in facts] == (["self.teacher"] if how == "detached" else [])
+    assert all("trained before" in linecache.getline(str(fact.place.file), fact.place.line or 0) for fact in facts)
+
+
+def test_parts_trained_in_turn_by_optimizers_made_anew_are_left_alone() -> None:
+    """The model is the same in all phases: who rests in one is trained in the next."""
+
+    class Turns(Pair):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.student(x) - self.teacher(x) if self.first else self.student(x).detach() - self.teacher(x)
+
+        first = True
+
+    model = Turns()
+    with Loop(model, kinds=[InnerFrozenProbe]) as loop:
+        steps(loop, model, 8)
+        for _ in range(3):
+            model.first = False
+            steps(loop, model, 8, parts=model.teacher)
+            model.first = True
+            steps(loop, model, 8, parts=model.student)
+    assert loop.of(UnusedGraphs) == []

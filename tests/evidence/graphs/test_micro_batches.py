@@ -1,0 +1,185 @@
+"""Graphs of micro-batches between two optimizer steps, in loops of a few lines."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import memguard
+from memguard.records.findings import Finding
+
+MICRO_BATCHES = 8
+
+
+class Training:
+    """A model whose activations are as large as its weights."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 1000))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+
+    def entropy(self) -> tuple[torch.Tensor, torch.Tensor]:
+        log_probs = self.model(torch.randn(128, 64)).log_softmax(-1)
+        return -log_probs[:, 0].mean(), -(log_probs.exp() * log_probs).sum(-1)
+
+    def step(self) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+Update = Callable[[Training], None]
+
+
+def keeps_outputs(training: Training) -> None:
+    kept = []
+    for _ in range(MICRO_BATCHES):
+        loss, entropy = training.entropy()
+        loss.backward()
+        kept.append(entropy)
+    training.step()
+
+
+def keeps_them_in_a_dictionary(training: Training) -> None:
+    kept = {}
+    for number in range(MICRO_BATCHES):
+        loss, entropy = training.entropy()
+        loss.backward()
+        kept[number] = {"loss": loss.item(), "entropy": entropy}
+    training.step()
+
+
+def keeps_numbers(training: Training) -> None:
+    kept = []
+    for _ in range(MICRO_BATCHES):
+        loss, entropy = training.entropy()
+        loss.backward()
+        kept.append(entropy.mean().item())
+    training.step()
+
+
+def keeps_losses(training: Training) -> None:
+    losses = []
+    for _ in range(MICRO_BATCHES):
+        loss, _ = training.entropy()
+        loss.backward()
+        losses.append(loss)
+    training.step()
+
+
+def keeps_detached_outputs(training: Training) -> None:
+    kept = []
+    for _ in range(MICRO_BATCHES):
+        output = training.model(torch.randn(128, 64))
+        output.log_softmax(-1)[:, 0].mean().backward()
+        kept.append(output.detach())
+    training.step()
+
+
+def collects_them_in_a_comprehension(training: Training) -> None:
+    def one() -> torch.Tensor:
+        loss, entropy = training.entropy()
+        loss.backward()
+        return entropy
+
+    kept = [one() for _ in range(MICRO_BATCHES)]
+    training.step()
+    del kept
+
+
+def sends_detached_outputs_on(training: Training) -> None:
+    sent, received = [], []
+    for _ in range(MICRO_BATCHES):
+        sent.append(training.model(torch.randn(128, 64)))
+        received.append(sent[-1].detach().requires_grad_())
+    for output, boundary in zip(sent, received, strict=True):
+        boundary.square().mean().backward()
+        output.backward(boundary.grad)
+    training.step()
+
+
+def one_backward_for_all(training: Training) -> None:
+    losses = []
+    for _ in range(MICRO_BATCHES):
+        loss, entropy = training.entropy()
+        losses.append(loss + entropy.mean())
+    torch.stack(losses).mean().backward()
+    training.step()
+
+
+def a_second_backward_for_each(training: Training) -> None:
+    entropies = []
+    for _ in range(MICRO_BATCHES):
+        loss, entropy = training.entropy()
+        loss.backward(retain_graph=True)
+        entropies.append(entropy)
+    torch.stack(entropies).mean().backward()
+    training.step()
+
+
+def a_step_for_each(training: Training) -> None:
+    for _ in range(MICRO_BATCHES):
+        loss, _entropy = training.entropy()
+        loss.backward()
+        training.step()
+
+
+@pytest.fixture
+def findings(tmp_path: Path) -> Iterator[Callable[..., list[Finding]]]:
+    """What is found in two updates on a virtual GPU."""
+
+    def run(update: Update, *, steps: int = 2, device: str = "virtual:1GiB", code: str = "MG106") -> list[Finding]:
+        training = Training()
+        watched = memguard.watch(training.model, training.optimizer, device=device, logdir=tmp_path, quiet=True)
+        with watched as guard, contextlib.suppress(torch.OutOfMemoryError):
+            for _ in range(steps):
+                update(training)
+        return [each for each in guard.findings if each.code == code]
+
+    yield run
+
+
+@pytest.mark.parametrize("update", [keeps_outputs, keeps_them_in_a_dictionary, collects_them_in_a_comprehension])
+def test_kept_graphs_are_reported_in_the_first_step(findings: Callable[..., list[Finding]], update: Update) -> None:
+    """One step is enough, with the holder and the number of micro-batches."""
+    (found,) = findings(update, steps=1)
+    assert found.holder == "kept"
+    assert f"the graphs of {MICRO_BATCHES - 1} earlier micro-batches" in found.message
+    assert found.bytes is not None
+    assert 2 * 128 * 1000 * 4 * (MICRO_BATCHES - 1) <= found.bytes <= 3 * 128 * 1000 * 4 * MICRO_BATCHES
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        *(keeps_numbers, keeps_losses, one_backward_for_all, a_second_backward_for_each, a_step_for_each),
+        sends_detached_outputs_on,
+    ],
+)
+def test_what_is_needed_or_small_is_not_reported(findings: Callable[..., list[Finding]], update: Update) -> None:
+    """Numbers, spent graphs of scalars, and graphs that a later backward runs through."""
+    assert findings(update) == []
+
+
+def test_kept_graphs_are_reported_before_a_step_that_never_comes(findings: Callable[..., list[Finding]]) -> None:
+    """Where the device fills with them, the warning comes first, and is what the out-of-memory report rests on."""
+    (found,) = findings(keeps_outputs, device="virtual:8MiB")
+    assert found.holder == "kept"
+    assert "the optimizer has yet to step" in found.message
+
+
+def test_detached_outputs_are_a_remark(findings: Callable[..., list[Finding]]) -> None:
+    """They have no graph, and may be wanted for their values: reported, with their own bytes."""
+    (found,) = findings(keeps_detached_outputs)
+    assert (found.holder, found.bytes) == ("kept", 128 * 1000 * 4 * (MICRO_BATCHES - 1))
+    assert f"the outputs of {MICRO_BATCHES - 1} earlier micro-batches" in found.message
+
+
+def test_memory_that_falls_at_every_step_is_no_growth(findings: Callable[..., list[Finding]]) -> None:
+    """However small the device: MG501 counts what is left after a step."""
+    assert findings(keeps_outputs, steps=40, device="virtual:12MiB", code="MG501") == []

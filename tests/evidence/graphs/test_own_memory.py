@@ -1,0 +1,388 @@
+"""A memory that a module's forward reads and writes back, and what only looks like one."""
+
+import linecache
+
+import pytest
+import torch
+from torch import nn
+
+from memguard.evidence.graphs.old_graphs import GraphsProbe
+from memguard.records.facts import Fact, RetainedGraphs
+from tests.evidence.loop import Loop
+
+
+def line_of(fact: Fact) -> str:
+    return linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+class Base(nn.Module):
+    """Has the layers, and a memory that begins empty."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.gate, self.head = nn.Linear(4, 6), nn.Linear(6, 6), nn.Linear(12, 4)
+        self.memory: torch.Tensor | None = None
+
+    def answer(self, h: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
+        """From the features and what was read."""
+        return torch.as_tensor(self.head(torch.cat([h, read.mean(0).expand(h.shape[0], -1)], 1)))
+
+
+class Gated(Base):
+    """Reads the old memory without its graph, under a name."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.embed(x))
+        memory = torch.zeros(8, 6) if self.memory is None else self.memory
+        read = memory.detach()
+        g = torch.sigmoid(self.gate(h))
+        self.memory = memory * (1 - g) + g * h  # kept
+        return self.answer(h, read)
+
+
+class Begun(Base):
+    """Begins it under a question, and writes what it computed before."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.embed(x))
+        if self.memory is None:
+            self.memory = torch.zeros(8, 6)
+        with torch.no_grad():
+            read = self.memory.tanh()
+        new = self.memory.lerp(h, 0.1)
+        self.memory = new  # kept
+        return self.answer(h, read)
+
+
+class Returned(Base):
+    """Reads it in what an early return answers, and in what follows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.embed(x))
+        memory = self.memory if self.memory is not None else torch.zeros(8, 6)
+        if not self.training:
+            return self.answer(h, memory)
+        out = self.answer(h, memory.detach())
+        self.memory = 0.5 * memory + 0.5 * h  # kept
+        return out
+
+
+class Moved(Base):
+    """Reads it under a name where it was moved to."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.embed(x))
+        old = torch.zeros(8, 6) if self.memory is None else self.memory.to(x.device).float()
+        g = torch.sigmoid(self.gate(h))
+        seen = g * old.detach() + (1 - g) * h
+        self.memory = g * old + (1 - g) * h  # kept
+        return self.answer(h, seen)
+
+
+class Echo(Base):
+    """Makes it from itself by a layer, and gives it away without its graph."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.memory is None:
+            self.memory = torch.zeros(8, 6)
+        pre = self.embed(x) + self.gate(self.memory)
+        self.memory = 0.7 * self.memory + 0.3 * pre.tanh()  # kept
+        return torch.as_tensor(self.head(torch.cat([self.embed(x), self.memory.detach()], 1)))
+
+
+class Average(Base):
+    """A running mean of features that no forward reads."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.embed(x))
+        if self.memory is None:
+            self.memory = h.detach()
+        old = self.memory
+        self.memory = 0.9 * old + 0.1 * h  # kept
+        return self.answer(h, h)
+
+
+class MovedAverage(Base):
+    """Likewise, where the features are."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.embed(x))
+        if self.memory is None:
+            self.memory = h.detach()
+        old = self.memory.to(x.device)
+        self.memory = 0.9 * old + 0.1 * h  # kept
+        return self.answer(h, h)
+
+
+class Formed(Base):
+    """Likewise, begun in the form of the features; a layer is given that form alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.embed(x))
+        if self.memory is None:
+            self.memory = h.detach()
+        noise = self.gate(torch.zeros_like(self.memory)) + self.gate(torch.zeros(self.memory.shape))
+        self.memory = 0.9 * self.memory + 0.1 * (h + noise)  # kept
+        return self.answer(h, h)
+
+
+class Split(Base):
+    """One mean of a batch norm that is read in evaluation alone: another branch than the one that writes it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.embed(x))
+        if self.memory is None:
+            self.memory = h.detach()
+        if self.training:
+            mean = h.mean(0)
+            self.memory = 0.9 * self.memory + 0.1 * mean  # kept
+        else:
+            mean = self.memory
+        return self.answer(h, h - mean)
+
+
+class Weighted(Base):
+    """A running mean of one number weighs it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.embed(x))
+        if self.memory is None:
+            self.memory = torch.ones(())
+        weight = 1 / self.memory.detach()
+        self.memory = 0.9 * self.memory + 0.1 * h.mean()  # kept
+        return self.answer(h, h * weight)
+
+
+class Retrieved(Base):
+    """Two methods that forward calls: one reads without a graph, the other adds."""
+
+    def retrieve(self, h: torch.Tensor) -> torch.Tensor:
+        if self.memory is None:
+            return torch.zeros_like(h)
+        return h @ self.memory.detach()
+
+    def store(self, h: torch.Tensor) -> None:
+        new = h.t() @ h
+        self.memory = new if self.memory is None else self.memory + new  # kept
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.tanh(self.embed(x))
+        read = self.retrieve(h)
+        self.store(0.1 * h)
+        return self.answer(h, read)
+
+
+class Prototypes(Base):
+    """Reads it in its step, and adds to it in a method."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.tanh(self.embed(x))
+        if self.memory is None:
+            self.memory = torch.zeros(8, 6)
+        read = self.memory.detach()
+        self.update(h)
+        return self.answer(h, read)
+
+    def update(self, h: torch.Tensor) -> None:
+        self.memory = 0.9 * torch.as_tensor(self.memory) + 0.1 * h  # kept
+
+
+class Stepped(Prototypes):
+    """Its step is another method than forward, as Lightning has it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.training_step(x, 0)
+
+    def training_step(self, x: torch.Tensor, number: int) -> torch.Tensor:
+        h = torch.tanh(self.embed(x))
+        read = self.retrieve(h)
+        self.update(h)
+        return self.answer(h, read)
+
+    def retrieve(self, h: torch.Tensor) -> torch.Tensor:
+        return h if self.memory is None else h + self.memory.detach()
+
+    def update(self, h: torch.Tensor) -> None:
+        self.memory = h if self.memory is None else 0.9 * self.memory + 0.1 * h  # kept
+
+
+class Counted(Retrieved):
+    """It is added to before it is read: a statistic of what has been seen."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.tanh(self.embed(x))
+        self.store(0.1 * h)
+        return self.answer(h, self.retrieve(h))
+
+    def store(self, h: torch.Tensor) -> None:
+        new = h.t() @ h
+        self.memory = new if self.memory is None else self.memory + new  # kept
+
+
+class Queue(Base):
+    """What comes is joined to what is there, and the oldest goes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.embed(x))
+        queue = torch.zeros(64, 6) if self.memory is None else self.memory
+        read = queue.detach()
+        self.memory = torch.cat([h, queue])[:96]  # kept
+        return self.answer(h, read)
+
+
+class Cut(Gated):
+    """A memory as it should be."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = super().forward(x)
+        assert self.memory is not None
+        self.memory = self.memory.detach()
+        return out
+
+
+def told(model: nn.Module) -> list[RetainedGraphs]:
+    """What is told of training it."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(20):
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).sum().backward()
+            optimizer.step()
+    return loop.of(RetainedGraphs)
+
+
+@pytest.mark.parametrize("kind", [Gated, Begun, Returned, Moved, Echo, Retrieved, Prototypes, Stepped])
+def test_a_memory_that_forward_reads_and_writes_is_a_carried_state(kind: type[nn.Module]) -> None:
+    """It is detached where it is read, not where it is written: no output's graph shows that it is carried."""
+    (fact,) = told(kind())
+    assert fact.carried and "# kept" in line_of(fact) and fact.place.holder == f"{kind.__name__}.memory"
+
+
+@pytest.mark.parametrize("kind", [Average, MovedAverage, Formed, Split, Weighted, Counted, Queue])
+def test_a_running_mean_or_a_queue_is_none(kind: type[nn.Module]) -> None:
+    """What no forward reads before it writes it, or a single number, is kept rather than carried."""
+    (fact,) = told(kind())
+    assert not fact.carried and "# kept" in line_of(fact)
+
+
+class Nodes(nn.Module):
+    """One for each node of a graph: never called itself, a part is and a method."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.message, self.cell = nn.Linear(4, 6), nn.GRUCell(6, 6)
+        self.state = torch.zeros(32, 6)
+
+    def get(self, index: torch.Tensor) -> torch.Tensor:
+        return self.state[index].detach()
+
+    def update(self, index: torch.Tensor, message: torch.Tensor) -> torch.Tensor:
+        new = self.cell(message, self.get(index))
+        spread = torch.zeros_like(self.state).index_copy(0, index, new)
+        self.state = 0.5 * self.state + spread  # kept
+        return torch.as_tensor(new)
+
+
+class Means(Nodes):
+    """A mean of what the cell made of the messages alone."""
+
+    def update(self, index: torch.Tensor, message: torch.Tensor) -> torch.Tensor:
+        new = self.cell(message)
+        spread = torch.zeros_like(self.state).index_copy(0, index, new)
+        self.state = 0.5 * self.state + spread  # kept as a mean
+        return torch.as_tensor(new)
+
+
+class Rows(Nodes):
+    """Rows of the table, made from what they were."""
+
+    def get(self, index: torch.Tensor) -> torch.Tensor:
+        return self.state[index].detach()
+
+    def update(self, index: torch.Tensor, message: torch.Tensor) -> torch.Tensor:
+        new = self.cell(message, self.get(index))
+        self.state[index] = new  # kept in rows
+        return torch.as_tensor(new)
+
+
+class Bank(Nodes):
+    """Rows that are made of the messages alone, like elements of a list."""
+
+    def update(self, index: torch.Tensor, message: torch.Tensor) -> torch.Tensor:
+        new = self.cell(message)
+        self.state[index] = new  # kept in a bank
+        return torch.as_tensor(new)
+
+
+@pytest.mark.parametrize(("kind", "carried"), [(Nodes, True), (Means, False), (Rows, True), (Bank, False)])
+def test_a_memory_of_what_is_never_called(kind: type[Nodes], carried: bool) -> None:
+    """It is found by the variable of the loop."""
+    nodes = kind()
+    optimizer = torch.optim.SGD(nodes.parameters(), lr=0.1)
+    with Loop(nodes.message, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(20):
+            optimizer.zero_grad()
+            nodes.update(torch.randperm(32)[:8], nodes.message(torch.randn(8, 4))).sum().backward()
+            optimizer.step()
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.carried is carried and "# kept" in line_of(fact)
+
+
+class Reservoir(nn.Module):
+    """Nothing in it is trained: its state has the graph of what it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.randn(6, 6)
+        self.state = torch.zeros(8, 6)
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        drive = torch.tanh(z + self.state @ self.weight)
+        self.state = 0.7 * self.state + 0.3 * drive  # kept
+        return self.state
+
+
+class Trainer:
+    """Has a model of which only the parts are called."""
+
+    def __init__(self) -> None:
+        self.model = nn.ModuleDict({"encoder": nn.Linear(4, 6), "reservoir": Reservoir()})
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def step(self) -> None:
+        z = self.model["encoder"](torch.randn(8, 4))
+        context = self.model["reservoir"](z).detach()
+        (z - context).square().mean().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def test_a_memory_of_a_part_that_is_not_trained_is_found_by_what_has_the_whole() -> None:
+    """An attribute of the trainer has it, deeper down."""
+    trainer = Trainer()
+    with Loop(trainer.model["encoder"], kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(20):
+            trainer.step()
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.carried and "# kept" in line_of(fact) and fact.place.holder == "Reservoir.state"
+
+
+def test_a_memory_that_is_cut_is_silent() -> None:
+    """Nothing is kept then."""
+    assert told(Cut()) == []
+
+
+@pytest.mark.parametrize(("size", "carried"), [(6, True), (1, False)])
+def test_a_moving_average_in_a_variable_is_carried(size: int, carried: bool) -> None:
+    """Where the loop computes with it, also without its graph; of single numbers it is kept."""
+    net, centre = nn.Linear(4, size), torch.zeros(size)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with Loop(net, kinds=[GraphsProbe]) as loop:
+        for _ in loop.batches(20):
+            z = net(torch.randn(8, 4))
+            optimizer.zero_grad()
+            (z - centre.detach()).square().mean().backward()
+            optimizer.step()
+            centre = torch.tanh(0.9 * centre + 0.1 * z.mean(0))  # kept
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.carried is carried and "# kept" in line_of(fact)

@@ -1,0 +1,134 @@
+"""Evaluation that forgot both eval() and no_grad."""
+
+import linecache
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from memguard.evidence.graphs.training_passes import TrainingPassesProbe
+from memguard.records.facts import UnusedGraphs
+from tests.evidence.loop import Loop, sees_saved_tensors
+
+
+def make() -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    return model, torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    model(torch.randn(8, 8)).sum().backward()
+    optimizer.step()
+
+
+@sees_saved_tensors
+def test_a_row_of_unused_graphs_in_training_mode_is_told_with_the_line() -> None:
+    """Five forwards of the size that is trained on, without a backward."""
+    model, optimizer = make()
+    with Loop(model, kinds=[TrainingPassesProbe]) as loop:
+        for index in loop.batches(4):
+            train(model, optimizer)
+            if index == 2:
+                for _ in range(6):
+                    model(torch.randn(8, 8)).sum().item()  # evaluated
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.training and fact.bytes
+    assert "evaluated" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+def test_a_row_whose_graphs_die_together_is_told_where_it_was_made() -> None:
+    """What a function keeps until it ends is gone at the next training step: that one's line is none of it."""
+    model, optimizer = make()
+
+    def index() -> float:
+        rows = torch.cat([model(torch.randn(8, 8)) for _ in range(6)])  # kept together
+        return float(rows.detach().sum())
+
+    with Loop(model, kinds=[TrainingPassesProbe]) as loop:
+        for number in loop.batches(4):
+            train(model, optimizer)
+            if number == 2:
+                index()
+    (fact,) = loop.of(UnusedGraphs)
+    assert "kept together" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+    assert fact.bytes is None
+
+
+def test_batches_that_are_left_out_are_silent() -> None:
+    """Backwards use what the same lines build for other batches: the easy ones are left out, in a row by chance."""
+    model, optimizer = make()
+    with Loop(model, kinds=[TrainingPassesProbe]) as loop:
+        for index in loop.batches(40):
+            optimizer.zero_grad()
+            loss = model(torch.randn(8, 8)).sum()
+            if index >= 20 and index % 10:
+                continue
+            loss.backward()
+            optimizer.step()
+    assert loop.of(UnusedGraphs) == []
+
+
+def test_a_policy_asked_for_single_actions_is_silent() -> None:
+    """Its outputs are small beside those that are trained on."""
+    model, optimizer = make()
+    with Loop(model, kinds=[TrainingPassesProbe]) as loop:
+        for _ in loop.batches(4):
+            train(model, optimizer)
+            for _ in range(6):
+                model(torch.randn(1, 8)).argmax().item()
+    assert loop.of(UnusedGraphs) == []
+
+
+def test_a_roll_out_that_carries_its_state_is_silent() -> None:
+    """Each forward is given what the last one answered: no pass over data, though its answers are as large."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[TrainingPassesProbe]) as loop:
+        for _ in loop.batches(4):
+            train(model, optimizer)
+            state = torch.randn(8, 8)
+            for _ in range(7):
+                state = model(state)
+            del state
+            model(torch.randn(8, 8))
+    assert loop.of(UnusedGraphs) == []
+
+
+def test_slices_that_backward_computes_again_are_silent() -> None:
+    """A checkpointed head runs twice for each slice, and the graphs of the second time are nobody's to use."""
+    model, optimizer = make()
+
+    def loss_of(rows: torch.Tensor) -> torch.Tensor:
+        return model(rows).log_softmax(-1).square().sum()
+
+    with Loop(model, kinds=[TrainingPassesProbe]) as loop:
+        for _ in loop.batches(6):
+            optimizer.zero_grad()
+            x = torch.randn(48, 8, requires_grad=True)
+            sum(checkpoint(loss_of, rows, use_reentrant=False) for rows in x.split(8)).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    assert loop.of(UnusedGraphs) == []
+
+
+def test_views_that_wait_for_their_backward_are_silent() -> None:
+    """A loss over many forwards: their graphs live until it runs."""
+    model, optimizer = make()
+    with Loop(model, kinds=[TrainingPassesProbe]) as loop:
+        for _ in loop.batches(6):
+            optimizer.zero_grad()
+            torch.stack([model(torch.randn(8, 8)).sum() for _ in range(8)]).sum().backward()
+            optimizer.step()
+    assert loop.of(UnusedGraphs) == []
+
+
+def test_targets_taken_in_each_training_batch_are_silent() -> None:
+    """Double Q-learning asks the trained network for the best action in every batch, among its backwards."""
+    model, optimizer = make()
+    with Loop(model, kinds=[TrainingPassesProbe]) as loop:
+        for _ in loop.batches(12):
+            best = model(torch.randn(8, 8)).argmax(1)
+            optimizer.zero_grad()
+            model(torch.randn(8, 8)).gather(1, best[:, None]).sum().backward()
+            optimizer.step()
+    assert loop.of(UnusedGraphs) == []

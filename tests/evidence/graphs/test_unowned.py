@@ -1,0 +1,93 @@
+"""Gradients that nobody takes."""
+
+import copy
+import linecache
+
+import pytest
+import torch
+from torch import nn
+
+from memguard.evidence.graphs.unused_gradients import UnownedGradientsProbe
+from memguard.records.facts import UnusedGraphs
+from tests.evidence.loop import Loop
+
+
+def run(*, teacher_optimizer: bool = False, averaged: bool = False, inputs_want_gradients: bool = False) -> Loop:
+    student = nn.Linear(6, 6)
+    teacher = copy.deepcopy(student)
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
+    other = torch.optim.SGD(teacher.parameters(), lr=0.01) if teacher_optimizer else None
+    with Loop(student, teacher, kinds=[UnownedGradientsProbe]) as loop:
+        for _ in loop.batches(8):
+            x = torch.randn(4, 6, requires_grad=inputs_want_gradients)
+            target = teacher(x)  # asked
+            loss = (student(x) - target).pow(2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if averaged:
+                with torch.no_grad():
+                    for old, new in zip(teacher.parameters(), student.parameters(), strict=True):
+                        old.lerp_(new, 0.1)
+    del other
+    return loop
+
+
+def test_a_teacher_that_gets_gradients_is_told_with_the_line() -> None:
+    """No optimizer holds its weights, they never change, and nothing in front of it wants a gradient."""
+    (fact,) = run().of(UnusedGraphs)
+    assert fact.frozen and fact.gradients_bytes == 4 * (36 + 6)
+    assert "asked" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        pytest.param({"teacher_optimizer": True}, id="its optimizer has not stepped yet"),
+        pytest.param({"averaged": True}, id="weights are averaged into it"),
+        pytest.param({"inputs_want_gradients": True}, id="its graph leads to inputs that want gradients"),
+    ],
+)
+def test_a_model_whose_gradients_may_serve_is_silent(reason: dict[str, bool]) -> None:
+    """One reason to need the graph is enough."""
+    assert run(**reason).of(UnusedGraphs) == []
+
+
+def test_gradients_that_somebody_takes_away_are_silent() -> None:
+    """Weights stepped by hand through .data show no new version; their gradients are cleared each time."""
+    student, other = nn.Linear(6, 6), nn.Linear(6, 6)
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
+    with Loop(student, other, kinds=[UnownedGradientsProbe]) as loop:
+        for _ in loop.batches(12):
+            x = torch.randn(4, 6)
+            loss = (student(x) - other(x)).pow(2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            for parameter in other.parameters():
+                parameter.data -= 0.01 * parameter.grad
+            if loop.batch % 2:
+                other.zero_grad()
+    assert loop.of(UnusedGraphs) == []
+
+
+def test_a_reference_model_asked_through_a_function_that_the_policy_shares_is_told_where_that_is_called() -> None:
+    """The line in the function serves both."""
+    policy, reference = nn.Linear(6, 6), nn.Linear(6, 6)
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+
+    def score(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = model(x).log_softmax(-1)
+        return out
+
+    with Loop(policy, reference, kinds=[UnownedGradientsProbe]) as loop:
+        for _ in loop.batches(12):
+            x = torch.randn(4, 6)
+            ratio = score(policy, x)
+            ratio = ratio - score(reference, x)  # the reference
+            optimizer.zero_grad()
+            ratio.pow(2).mean().backward()
+            optimizer.step()
+    (fact,) = loop.of(UnusedGraphs)
+    assert "the reference" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+    assert fact.place.holder == "reference"

@@ -1,0 +1,128 @@
+"""What DataLoader workers copy or cache: named by the dataset's attribute."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from memguard.evidence.host.datasets import place_of_attribute, unbounded_caches
+from memguard.evidence.host.worker_caches import module_caches
+from memguard.evidence.host.workers import WorkersProbe
+from memguard.records.facts import WorkerObjects
+from tests.evidence.loop import Loop
+
+
+class Listed(Dataset[Any]):
+    """A long list of Python objects, and two caches that only grow, one of them the class's."""
+
+    read: dict[int, int] = {}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.items = [{"box": [i, i + 1]} for i in range(40_000)]  # a list
+        self.few = [str(i) for i in range(10)]
+        self.cache: dict[int, torch.Tensor] = {}
+
+    def __len__(self) -> int:
+        return 40_000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.read[index] = 1
+        if index not in self.cache:
+            self.cache[index] = torch.tensor(self.items[index]["box"], dtype=torch.float32)  # a cache
+        return self.cache[index]
+
+
+class Remembers:
+    """A method that remembers every answer, and one that forgets."""
+
+    @functools.lru_cache(maxsize=None)  # noqa: B019, UP033
+    def read(self, index: int) -> int:
+        return index
+
+    @functools.lru_cache(maxsize=8)  # noqa: B019
+    def peek(self, index: int) -> int:
+        return index
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("workers", [1, 0])
+def test_a_dataset_that_workers_read_is_looked_at(workers: int) -> None:
+    """The list by its size, the cache by the statement that fills it; without workers nothing is copied."""
+    model = nn.Linear(2, 1)
+    batches = iter(DataLoader(Listed(), batch_size=4, num_workers=workers))
+    with Loop(model, kinds=[WorkersProbe]) as loop:
+        for _ in loop.batches(6):
+            model(next(batches))
+    told = {fact.place.holder: fact for fact in loop.of(WorkerObjects)}
+    assert set(told) == ({"items", "cache", "read"} if workers else set())
+    if workers:
+        assert told["items"].workers == 1 and told["items"].bytes > 4_000_000 and not told["items"].grows
+        assert told["cache"].grows and "self.cache[index] =" in (told["cache"].place.source or "")
+
+
+def test_a_method_that_remembers_everything_is_a_cache() -> None:
+    """Only the one without a bound."""
+    assert [place.holder for place in unbounded_caches(Remembers())] == ["read"]
+
+
+def test_an_attribute_filled_once_does_not_grow() -> None:
+    """What `__init__` stores is placed, and is no cache."""
+    place, grows = place_of_attribute(Listed(), "items")
+    assert (place.source or "").startswith("self.items = [") and not grows
+
+
+DECODED: dict[int, int] = {}
+LABELS = {0: "cat", 1: "dog"}
+SEEN: list[int] = []
+
+
+@functools.cache
+def answer(index: int) -> int:
+    return index
+
+
+def decode(index: int) -> int:
+    if index not in DECODED:
+        DECODED[index] = answer(index)  # decoded
+    return DECODED[index]
+
+
+def log(index: int) -> None:
+    SEEN.append(index)
+
+
+class Clips:
+    """Reads what a module keeps: one dictionary fills, one does not, one list is filled by somebody else."""
+
+    def __getitem__(self, index: int) -> str:
+        return LABELS[decode(index) % 2] + str(len([n for n in SEEN if n]))
+
+
+def test_a_cache_of_the_module_is_found_by_the_function_that_fills_it() -> None:
+    """What the dataset only reads is none; a function that remembers every answer is one."""
+    found = {place.holder: place for place in module_caches(Clips())}
+    assert sorted(map(str, found)) == ["DECODED", "answer"]
+    assert "# decoded" in str(found["DECODED"].source)
+
+
+class Stream:
+    """Remembers in a set what it has handed out."""
+
+    def __init__(self) -> None:
+        self.start, self.seen = 0, set[str]()
+
+    def __iter__(self) -> Any:
+        for text in ("a", "b"):
+            self.seen.add(text)  # remembered
+            yield text
+
+
+def test_a_set_is_found_by_what_adds_to_it() -> None:
+    """Not by the assignment that makes it."""
+    place, grows = place_of_attribute(Stream(), "seen", "set")
+    assert grows and "# remembered" in str(place.source)

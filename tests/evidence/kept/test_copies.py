@@ -1,0 +1,281 @@
+"""Further copies of a model's weights."""
+
+import collections
+import copy
+import functools
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from memguard.evidence.kept.copies import find_copies, is_loaded, is_mapped_to_host
+from memguard.evidence.naming.holders import HolderSearch
+from memguard.records.facts import Place
+
+
+def make() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
+def weights(model: nn.Module) -> int:
+    return sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+
+
+def test_deep_copies_are_counted_and_named() -> None:
+    """Each snapshot is one copy, named by the list and the statement."""
+    model = make()
+    snapshots = [copy.deepcopy(model)]
+    for _ in range(2):
+        snapshots.append(copy.deepcopy(model))  # noqa: PERF401
+    copies = find_copies(HolderSearch(models=[model]), [model])
+    assert [(found.place.holder, found.bytes, found.averaged) for found in copies] == [
+        ("snapshots", weights(model), False)
+    ] * 3
+    assert copies[0].place.source == "snapshots.append(copy.deepcopy(model))  # noqa: PERF401"
+
+
+class Windows:
+    """The weights of the last few steps, in three ways; and all of them."""
+
+    def __init__(self) -> None:
+        self.recent: dict[int, dict[str, torch.Tensor]] = {}
+        self.ring: list[object] = [None] * 3
+        self.newest = collections.deque[dict[str, object]](maxlen=int("3"))
+        self.all: list[dict[str, torch.Tensor]] = []
+
+    def put(self, step: int, model: nn.Module) -> None:
+        self.recent[step] = {k: v.detach().clone() for k, v in model.state_dict().items()}
+        while len(self.recent) > 3:
+            self.recent.pop(min(self.recent))
+        self.ring[step % len(self.ring)] = {k: v.detach().clone() for k, v in model.state_dict().items()}
+        self.newest.append({"step": step, "weights": copy.deepcopy(model.state_dict())})
+        self.all.append(copy.deepcopy(model.state_dict()))
+
+
+def test_copies_in_a_container_that_has_a_limit_say_so() -> None:
+    """One that gives the oldest back, places that are taken in turn, a deque's maxlen."""
+    model, windows = make(), Windows()
+    for step in range(5):
+        windows.put(step, model)
+    found = find_copies(HolderSearch(models=[model]), [model])
+    limited = {(one.place.holder, one.limited) for one in found}
+    assert limited == {
+        *((f"Windows.{name}", True) for name in ("recent", "ring", "newest")),
+        ("Windows.all", False),
+    }
+
+
+class Member:
+    """Of a population."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = copy.deepcopy(model)
+
+
+def test_the_other_members_of_an_ensemble_are_no_copies_of_the_first_that_is_called() -> None:
+    """They lie under its name, and their turn comes; what lies under another name is a copy all the same."""
+    members = [copy.deepcopy(make()) for _ in range(3)]
+    population = [Member(members[0]) for _ in range(3)]
+    copies = find_copies(HolderSearch(models=members[:1]), [members[0], population[0].model])
+    assert copies == ()
+    best = copy.deepcopy(members[0])
+    (found,) = find_copies(HolderSearch(models=members[:1]), [members[0], population[0].model])
+    assert found.place.holder == "best" and best is not members[0]
+
+
+def test_a_model_that_is_trained_beside_says_so() -> None:
+    """It has gradients of its own, which a copy has not."""
+    model, other = make(), make()
+    other(torch.ones(1, next(iter(other.parameters())).shape[1])).sum().backward()
+    kept = copy.deepcopy(model)
+    found = {found.place.holder: found.trained for found in find_copies(HolderSearch(models=[model]), [model])}
+    assert found == {"other": True, "kept": False} and kept is not model
+
+
+def test_copied_state_dict_is_found_and_a_plain_one_is_not() -> None:
+    """`state_dict()` shares the model's storages; a deep copy of it does not."""
+    model = make()
+    alias = model.state_dict()
+    assert find_copies(HolderSearch(models=[model]), [model]) == ()
+    best = copy.deepcopy(model.state_dict())
+    (found,) = find_copies(HolderSearch(models=[model]), [model])
+    assert (found.place.holder, found.bytes) == ("best", weights(model))
+    assert found.place.source == "best = copy.deepcopy(model.state_dict())"
+    assert len(alias) == len(best)
+
+
+def test_average_of_weights_is_marked_as_wanted() -> None:
+    """A copy whose name says EMA is marked."""
+    model = make()
+    ema_model = copy.deepcopy(model)
+    (found,) = find_copies(
+        HolderSearch(
+            models=[
+                model,
+            ]
+        ),
+        [model],
+    )
+    assert found.averaged
+    assert ema_model is not model
+
+
+def test_tensors_of_the_weights_shapes_are_copies_only_where_their_statement_copies_weights() -> None:
+    """Perturbations, fast weights and what is scaled by gradients are as large, and no copies."""
+    model = make()
+    model(torch.ones(1, 8)).sum().backward()
+    parameters = list(model.parameters())
+    best = [parameter.detach().clone() for parameter in parameters]
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    noise = [torch.randn_like(parameter) for parameter in parameters]
+    fast = [parameter - 0.1 * parameter.grad for parameter in parameters]  # type: ignore[operator]
+    grads = [parameter.grad.clone() for parameter in parameters]  # type: ignore[union-attr]
+    delta = {name: value - state[name].clone() for name, value in model.state_dict().items()}
+    copies = find_copies(HolderSearch(models=[model]), [model])
+    assert {found.place.holder: found.alike for found in copies} == {
+        "best": False,
+        "state": False,
+        "noise": True,
+        "fast": True,
+        "grads": True,
+        "delta": True,
+    }
+    assert len(best) == len(noise) == len(fast) == len(grads) == len(delta)
+
+
+def test_an_average_with_graphs_is_none_that_is_wanted() -> None:
+    """Each step's graph hangs on the last one's."""
+    model = make()
+    ema = {name: parameter * 0.9 for name, parameter in model.named_parameters()}
+    (found,) = find_copies(HolderSearch(models=[model]), [model])
+    assert found.place.holder == "ema" and not found.averaged
+    assert len(ema) > 0
+
+
+class EmaWeights:
+    """Averages, and keeps the weights of before to put them back."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.shadow = copy.deepcopy(model.state_dict())
+        self.backup: dict[str, torch.Tensor] = {}
+
+    def update(self, model: nn.Module) -> None:
+        for name, value in model.state_dict().items():
+            self.shadow[name].mul_(0.9).add_(value, alpha=0.1)
+
+    def swap(self, model: nn.Module) -> None:
+        for name, value in model.state_dict().items():
+            self.backup[name] = value.clone()
+
+
+class EmaWrittenOut(EmaWeights):
+    """The same, made anew in every batch."""
+
+    def update(self, model: nn.Module) -> None:
+        for name, value in model.state_dict().items():
+            self.shadow[name] = 0.9 * self.shadow[name] + 0.1 * value
+
+
+@pytest.mark.parametrize("kind", [EmaWeights, EmaWrittenOut])
+def test_what_an_average_keeps_besides_is_none(kind: type[EmaWeights]) -> None:
+    """The class's name says EMA: of its copies the one that goes on changing is the average, the other only kept."""
+    model = make()
+    ema = kind(model)
+    for _ in range(3):
+        ema.update(model)
+    (found,) = find_copies(HolderSearch(models=[model]), [model])
+    assert found.averaged
+    ema.swap(model)
+    copies = find_copies(HolderSearch(models=[model]), [model])
+    assert {found.place.holder.rpartition(".")[2]: found.averaged for found in copies if found.place.holder} == {
+        "shadow": True,
+        "backup": False,
+    }
+
+
+def test_another_architecture_is_no_copy() -> None:
+    """A second model of other shapes is a model, not a copy."""
+    model, other = make(), nn.Linear(8, 16)
+    assert find_copies(HolderSearch(models=[model]), [model]) == ()
+    assert other is not model
+
+
+def test_a_loaded_backbone_counts_with_half_the_weights(tmp_path: Path) -> None:
+    """A checkpoint of a model with another head was still loaded for nothing; a copy of half a model is no copy."""
+    model, path = make(), tmp_path / "backbone.pt"
+    torch.save({"0.weight": torch.zeros(16, 8), "0.bias": torch.zeros(16), "2.weight": torch.zeros(9, 16)}, path)
+    pretrained = torch.load(path)
+    (found,) = find_copies(HolderSearch(models=[model]), [model])
+    assert found.place.holder == "pretrained" and is_loaded(found.place) and not is_mapped_to_host(found.place)
+    half = {name: tensor.clone() for name, tensor in pretrained.items()}
+    del pretrained
+    assert find_copies(HolderSearch(models=[model]), [model]) == () and half
+
+
+def test_of_several_statements_on_a_line_each_name_has_its_own() -> None:
+    """A deep copy before a checkpoint's load is not what was loaded."""
+    source = "best = deepcopy(model); self.last = torch.load(path)"
+    assert [is_loaded(Place(source=source, holder=holder)) for holder in ("best", "Run.last")] == [False, True]
+
+
+def test_what_is_mapped_to_the_host_says_so() -> None:
+    """By the literal alone: a variable may be any device."""
+    loads = ['x = torch.load(p, map_location="cpu")', "x = torch.load(p, map_location=torch.device('cpu'))"]
+    assert all(is_mapped_to_host(Place(source=source)) for source in loads)
+    assert not is_mapped_to_host(Place(source="x = torch.load(p, map_location=device)"))
+
+
+class Resumed:
+    """Keeps all that it was resumed from, and only asks it for the epoch."""
+
+    def __init__(self, model: nn.Module, path: str) -> None:
+        loaded = torch.load(path)
+        model.load_state_dict(loaded["model"])
+        self.origin = loaded
+
+
+def test_a_checkpoint_that_is_only_asked_for_its_epoch_is_one_that_was_loaded(tmp_path: Path) -> None:
+    """It goes to the statement that loaded it: the weights in it are read no more."""
+    model, path = make(), str(tmp_path / "model.pt")
+    torch.save({"epoch": 3, "model": model.state_dict()}, path)
+    resumed = Resumed(model, path)
+    assert resumed.origin["epoch"] == 3
+    (found,) = find_copies(HolderSearch(models=[model]), [model])
+    assert (found.place.holder, found.place.source) == ("Resumed.origin", "loaded = torch.load(path)")
+
+
+def test_a_checkpoint_holds_the_optimizers_state_as_well(tmp_path: Path) -> None:
+    """Not what the optimizer took over; and it is one, with an average of the weights in it."""
+    model, path = make(), str(tmp_path / "all.pt")
+    average = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    torch.save({"model": model.state_dict(), "ema": average, "optim": {0: {"exp_avg": torch.ones(500)}}}, path)
+    del average
+    stored = torch.load(path)
+    (found,) = find_copies(HolderSearch(models=[model]), [model])
+    assert found.bytes == 2 * weights(model) + 2000
+    state = stored["optim"][0]["exp_avg"].untyped_storage()._cdata
+    (found,) = find_copies(HolderSearch(models=[model]), [model], ignore={state})
+    assert found.bytes == 2 * weights(model)
+
+
+class Lazy:
+    """Loads what it resumes from when that is first read."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @functools.cached_property
+    def stored(self) -> dict[str, torch.Tensor]:
+        return torch.load(self.path)  # type: ignore[no-any-return]
+
+
+def test_a_checkpoint_in_a_cached_property_is_told_where_it_is_returned(tmp_path: Path) -> None:
+    """No statement assigns that attribute: the function under its name makes it."""
+    model, path = make(), str(tmp_path / "model.pt")
+    torch.save(model.state_dict(), path)
+    lazy = Lazy(path)
+    model.load_state_dict(lazy.stored)
+    (found,) = find_copies(HolderSearch(models=[model]), [model])
+    assert found.place.holder == "Lazy.stored" and is_loaded(found.place)
+    assert (found.place.source or "").startswith("return torch.load(self.path)")

@@ -1,0 +1,184 @@
+"""Names that keep what the floor of memory rises by: models in caches, few large tensors, causes that begin later."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+import memguard
+from memguard.evidence.kept.growing_names import GrowingNamesProbe
+from memguard.evidence.kept.retained import Kept, kept_by_name
+from memguard.heap.snapshot import HeapSnapshot
+from memguard.records.facts import KeptOutputs
+from memguard.records.findings import Severity
+from memguard.records.stats import BatchRecord, Stage
+from tests.evidence.loop import Loop
+
+MIB = 1024**2
+WIDTH = 512
+EACH: int = 2 * WIDTH * WIDTH * 4
+"""Bytes of a model's two matrices, roughly those of the model."""
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+
+
+def kept_outputs(rounds: int, make: Callable[[int], nn.Module], after: Callable[[nn.Module, int], Any]) -> Any:
+    """What is told of rounds of training, each of six batches with the model that is made for it.
+
+    The records have what all models that live take, with their gradients.
+    """
+    made: list[weakref.ref[nn.Module]] = []
+    with Loop(kinds=[GrowingNamesProbe], device="virtual:96MiB", device_total_bytes=96 * MIB) as loop:
+        for number in range(rounds):
+            model = make(number)
+            loop.add(model)
+            made.append(weakref.ref(model))
+            for _ in loop.batches(6):
+                model(torch.rand(8, WIDTH)).square().mean().backward()
+                end = 2 * EACH * sum(ref() is not None for ref in made)
+                loop.record = BatchRecord(
+                    batch=loop.batch, stage=Stage.TRAIN, time=0, seconds=0, allocated_end_bytes=end
+                )
+            after(model, number)
+            del model
+        loop.probes.run_end()
+        loop.facts += loop.probes.take()
+    return loop.of(KeptOutputs)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The class begins empty in each test; a statement that empties it would be a bound."""
+    for name in ("trained", "last", "average", "little", "large"):
+        monkeypatch.setattr(Runs, name, [])
+    yield
+    cached.cache_clear()
+
+
+@functools.lru_cache
+def cached(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return network()
+
+
+def test_models_in_a_cache_are_told_with_their_weights_and_gradients() -> None:
+    """The cached function is named, with the number of models at the end and all that they keep."""
+    *_, last = kept_outputs(12, lambda number: cached(number), Runs.drop)
+    assert (last.place.holder, last.weights, last.cached, last.tensors) == ("cached", True, False, 12)
+    assert last.bytes == pytest.approx(2 * 12 * EACH, rel=0.1)
+
+
+class Runs:
+    """Keeps what was trained, or the last two of it."""
+
+    trained: ClassVar[list[Any]] = []
+    last: ClassVar[list[Any]] = []
+    average: ClassVar[list[Any]] = []
+    little: ClassVar[list[Any]] = []
+    large: ClassVar[list[Any]] = []
+
+    @classmethod
+    def keep(cls, model: nn.Module, number: int) -> None:
+        cls.trained.append({"number": number, "model": model})
+
+    @classmethod
+    def drop(cls, model: nn.Module, number: int) -> None:
+        """The model goes with its round."""
+
+    @classmethod
+    def keep_two(cls, model: nn.Module, number: int) -> None:
+        cls.last.append(model)
+        del cls.last[:-2]
+
+    @classmethod
+    def keep_average(cls, model: nn.Module, number: int) -> None:
+        if not cls.average:
+            cls.average.extend(weight.detach().clone() for weight in model.parameters())
+        for one, other in zip(cls.average, model.parameters(), strict=True):
+            one.lerp_(other.detach(), 0.1)
+
+    @classmethod
+    def keep_outputs(cls, output: torch.Tensor) -> None:
+        cls.little.append(output.detach())
+
+    @classmethod
+    def keep_tables(cls) -> None:
+        cls.large.append(torch.zeros(1024, 1024))
+
+
+def test_models_in_the_list_of_a_class_are_told_at_its_line() -> None:
+    """However they are wrapped, what grows is the list."""
+    *_, last = kept_outputs(12, lambda _: network(), Runs.keep)
+    assert (last.place.holder, last.tensors, last.bounded) == ("Runs.trained", 12, False)
+    assert "trained.append" in last.place.source
+
+
+@pytest.mark.parametrize("after", [Runs.drop, Runs.keep_two, Runs.keep_average])
+def test_models_that_are_let_go_are_not_told(after: Callable[[nn.Module, int], None]) -> None:
+    """Folds that free their model, a cache of two, and an average of the weights."""
+    assert kept_outputs(12, lambda _: network(), after) == []
+
+
+def test_a_larger_cause_that_begins_later_has_its_line(tmp_path: Path) -> None:
+    """What was told first explains less than half of the growth: the other list is named as well, with its bytes."""
+    model = nn.Linear(64, 128)
+    with memguard.watch(model, device="virtual:128MiB", logdir=tmp_path, quiet=True) as guard:
+        for number in guard.batches(range(72)):
+            output = model(torch.rand(64, 64))
+            output.sum().backward()
+            Runs.keep_outputs(output)
+            if number > 40 and number % 4 == 0:
+                Runs.keep_tables()
+    told = {finding.holder: finding.bytes for finding in guard.findings if finding.severity is not Severity.INFO}
+    assert told["Runs.little"] == pytest.approx(len(Runs.little) * 64 * 128 * 4, rel=0.1)
+    assert told["Runs.large"] == pytest.approx(len(Runs.large) * 4 * MIB, rel=0.1)
+    assert "MG501" not in {finding.code for finding in guard.findings}
+
+
+def below(**names: object) -> dict[str | None, Kept]:
+    """What lies below some names, by the last part of each."""
+    with HeapSnapshot([("roots", names)]) as snapshot:
+        return {text: kept for (_, _, text), kept in kept_by_name(snapshot).items()}
+
+
+class Holder:
+    """Has attributes."""
+
+    def __init__(self, **attributes: object) -> None:
+        self.__dict__.update(attributes)
+
+
+def test_what_graphs_saved_is_counted_once() -> None:
+    """Hundreds of elements of one graph keep what it saved, and each its own few bytes; weights and gradients count."""
+    layer = nn.Linear(256, 256, bias=False)
+    layer(torch.rand(2, 256)).sum().backward()
+    outputs = [torch.tanh(torch.tanh(layer(torch.rand(128, 256)))).sum(1) for _ in range(3)]
+    parts = [part for output in outputs for part in output]
+    kept = below(holder=Holder(parts=parts, layer=layer))
+    graphs = 3 * 128 * (3 * 256 + 1) * 4  # the input, two times tanh, and the sums
+    assert kept["Holder.layer"].bytes() == 2 * 256 * 256 * 4
+    assert kept["Holder.parts"].bytes(kept["Holder.layer"].storages) == graphs
+    assert kept["Holder.parts"].length == 3 * 128 and kept["Holder.parts"].is_whole
+
+
+def test_lists_in_a_dict_are_counted_together() -> None:
+    """Few lists that are long have so many elements, few elements that are short are no lists."""
+    tensor = torch.zeros(4)
+    kept = below(holder=Holder(by_name={"a": [tensor] * 5, "b": [tensor] * 7}, rows=[(tensor, tensor)] * 9))
+    assert (kept["Holder.by_name"].length, kept["Holder.rows"].length) == (12, 9)
+
+
+def test_what_an_optimizer_holds_is_known_as_such() -> None:
+    """Parameters that are added to it are trained, and told as that."""
+    one, other = (torch.optim.SGD([nn.Parameter(torch.zeros(8))]) for _ in range(2))
+    kept = below(holder=Holder(optimizer=one, runs=[other]))
+    assert kept["Holder.optimizer"].is_optimized and not kept["Holder.runs"].is_optimized

@@ -1,0 +1,226 @@
+"""Single tensors that grow, told with the statement that makes them."""
+
+import linecache
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from memguard.evidence.kept.scans import ScansProbe
+from memguard.records.facts import Fact, KeptOutputs, RetainedGraphs
+from memguard.records.stats import Stage
+from memguard.source.stores import keeps_a_slice
+from tests.evidence.loop import Loop
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A walk may take what it needs: in a process with hundreds of test modules it does not fit its slices."""
+    for name in ("SLICE_STEPS", "LAST_SLICE_STEPS"):
+        monkeypatch.setattr(f"memguard.evidence.kept.scans.{name}", 1 << 30)
+
+
+def line_of(fact: Fact) -> str:
+    return linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+def test_predictions_that_are_joined_on_the_device_are_told() -> None:
+    """No list grows; one tensor does, under a name of its own."""
+    model = nn.Linear(16, 512).eval()
+    preds = torch.zeros(0, 512)
+    with Loop(model, kinds=[ScansProbe]) as loop, torch.no_grad():
+        for _ in loop.batches(40, Stage.VALIDATION):
+            preds = torch.cat([preds, model(torch.randn(32, 16))])  # joined
+    (fact,) = loop.of(KeptOutputs)
+    assert fact.place.holder == "preds" and fact.bytes_per_batch == 32 * 512 * 4
+    assert "# joined" in line_of(fact)
+
+
+def test_an_average_with_a_graph_is_told_as_one() -> None:
+    """A dictionary of averages stays as long as it is; the graph behind them does not."""
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    shadow = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(40):
+            optimizer.zero_grad()
+            model(torch.randn(4, 8)).sum().backward()
+            optimizer.step()
+            for name, parameter in model.named_parameters():
+                shadow[name] = 0.9 * shadow[name] + 0.1 * parameter  # averaged
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.place.holder == "shadow" and fact.graphs >= 8
+    assert fact.deepened and fact.bytes is None
+    assert "# averaged" in line_of(fact)
+
+
+def test_batches_of_other_stages_do_not_hide_an_average_with_a_graph() -> None:
+    """Samples are drawn between the epochs, in more batches than these have."""
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    shadow = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in range(3):
+            for _ in loop.batches(12):
+                optimizer.zero_grad()
+                model(torch.randn(4, 8)).sum().backward()
+                optimizer.step()
+                for name, parameter in model.named_parameters():
+                    shadow[name] = 0.9 * shadow[name] + 0.1 * parameter  # averaged
+            with torch.no_grad():
+                for _ in loop.batches(40, Stage.VALIDATION):
+                    model(torch.randn(4, 8))
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.place.holder == "shadow" and "# averaged" in line_of(fact)
+    assert 8 <= fact.graphs <= 36 and fact.last_batch - fact.first_batch > 40
+
+
+def test_a_graph_is_told_where_one_is_kept() -> None:
+    """Not at the statement that begins the average with a value alone."""
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scale: dict[str, torch.Tensor] = {}
+
+    def observe(name: str, value: torch.Tensor) -> None:
+        if name not in scale:
+            scale[name] = value.detach()
+            return
+        scale[name] = 0.9 * scale[name] + 0.1 * value  # averaged
+
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(40):
+            optimizer.zero_grad()
+            loss = model(torch.randn(4, 8)).square().mean()
+            loss.backward()
+            optimizer.step()
+            observe("loss", loss)
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.place.holder == "scale" and "# averaged" in line_of(fact)
+
+
+def test_a_state_that_a_cell_takes_and_gives_back_is_carried() -> None:
+    """Weights are changed behind every optimizer, and each batch asks the cell twice."""
+    cell, hidden = nn.GRUCell(4, 4), torch.zeros(2, 4)
+    with Loop(cell, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(40):
+            for x in torch.randn(2, 2, 4):
+                hidden = cell(x, hidden)  # grows
+            torch.autograd.backward(hidden.sum(), retain_graph=True)
+            for parameter in cell.parameters():
+                parameter.data = parameter.data * 0.99
+    (fact,) = loop.of(RetainedGraphs)
+    assert fact.carried and fact.place.holder == "hidden" and "# grows" in line_of(fact)
+
+
+def test_a_running_mean_of_losses_is_no_state() -> None:
+    """No module makes it."""
+    model, mean = nn.Linear(4, 4), torch.zeros(())
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(40):
+            loss = model(torch.randn(2, 4)).sum()
+            loss.backward()
+            mean = 0.9 * mean + 0.1 * loss  # grows
+    (fact,) = loop.of(RetainedGraphs)
+    assert not fact.carried and fact.place.holder == "mean" and "# grows" in line_of(fact)
+
+
+def steady() -> Callable[[int], None]:
+    kept = {"bank": torch.zeros(0, 512)}
+
+    def step(index: int) -> None:
+        kept["bank"] = torch.cat([kept["bank"], torch.zeros(32, 512)])[-128:]
+
+    return step
+
+
+def of_different_lengths() -> Callable[[int], None]:
+    kept: dict[str, torch.Tensor] = {}
+
+    def step(index: int) -> None:
+        kept["newest"] = torch.zeros(32 * (index + 1), 512)
+
+    return step
+
+
+@pytest.mark.parametrize("make", [steady, of_different_lengths])
+def test_what_has_a_limit_or_is_only_replaced_is_silent(make: Callable[[], Callable[[int], None]]) -> None:
+    """A window over what came last; batches that happen to be longer and longer."""
+    model, step = nn.Linear(16, 4), make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for index in loop.batches(40):
+            model(torch.randn(4, 16)).sum().backward()
+            optimizer.step()
+            step(index)
+    assert loop.facts == []
+
+
+def test_the_loss_of_a_longer_sequence_hangs_on_no_earlier_one() -> None:
+    """``loss += ...`` for each step of a sequence: its graph is larger than an earlier batch's, which is gone."""
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for index in loop.batches(40):
+            loss = torch.zeros(())
+            for x in torch.randn(2 + index, 3, 4):
+                loss = loss + model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+    assert loop.of(RetainedGraphs) == []
+
+
+def test_what_nobody_clears_between_passes_is_told() -> None:
+    """Each pass is too short to tell that anything grows in it, and the list survives all of them."""
+
+    class Maps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.maps = nn.Linear(64, 64), list[torch.Tensor]()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.layer(x)
+            self.maps.append(out.softmax(-1))  # kept over passes
+            return out.sum()
+
+    model = Maps().eval()
+    with Loop(model, kinds=[ScansProbe]) as loop, torch.no_grad():
+        for _ in range(5):
+            for _ in loop.batches(5, Stage.VALIDATION):
+                model(torch.randn(64, 64))
+            for _ in loop.batches(3):
+                pass
+    (fact,) = loop.of(KeptOutputs)
+    assert fact.place.holder == "Maps.maps" and "# kept over passes" in line_of(fact)
+
+
+def test_a_trajectory_for_every_few_batches_is_told_by_its_bytes() -> None:
+    """A list that grows seldom, by much; one of scalars that grows as seldom is a log."""
+    model = nn.Linear(64, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    trajectories, log = list[torch.Tensor](), list[torch.Tensor]()
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for index in loop.batches(64):
+            if index % 3 == 0:
+                trajectories.append(torch.zeros(32, 64))  # added
+                log.append(torch.zeros(()))
+            optimizer.zero_grad()
+            model(trajectories[-1]).sum().backward()
+            optimizer.step()
+    (fact,) = loop.of(KeptOutputs)
+    assert fact.place.holder == "trajectories" and "# added" in line_of(fact)
+
+
+@pytest.mark.parametrize(
+    ("statement", "cut"),
+    [
+        ("bank = torch.cat([bank, z])", False),
+        ("bank = torch.cat([bank, z])[-256:]", True),
+        ("self.bank = torch.cat([self.bank, z])[-256:].detach()", True),
+        ("preds = x if preds is None else torch.cat((preds, x))", False),
+        ("for x in", True),
+    ],
+)
+def test_a_statement_that_cuts(statement: str, cut: bool) -> None:
+    """Only what keeps a slice of the whole limits it."""
+    assert keeps_a_slice(statement) is cut

@@ -1,0 +1,95 @@
+"""Naming leaves nothing behind and changes nothing."""
+
+import gc
+import sys
+import weakref
+
+import torch
+from torch import nn
+
+from memguard.autograd.reach import Reach
+from memguard.evidence.naming.holders import HolderSearch, find_holders
+from memguard.evidence.naming.names import user_files
+
+KEY = "tests.evidence.harmless"
+
+
+def named_then_dropped() -> list[weakref.ref[torch.Tensor]]:
+    """Names the holder of three losses, drops them, and returns weak references to them."""
+    model = nn.Linear(4, 1)
+    kept = []
+    for _ in range(3):
+        loss = model(torch.ones(2, 4)).sum()
+        assert loss.grad_fn is not None
+        loss.grad_fn.metadata[KEY] = "old"
+        kept.append(loss)
+    del loss
+    reach = Reach(KEY, lambda mark: mark == "old")
+    (holder,) = find_holders(reach, models=[model], passes=reach.passes)
+    del reach
+    assert (holder.place.holder, holder.tensors, holder.length) == ("kept", 3, 3)
+    refs = [weakref.ref(tensor) for tensor in kept]
+    del kept
+    return refs
+
+
+def test_tensors_die_with_their_last_name_after_naming() -> None:
+    """No reference to a tensor stays in a frame, a cache or a cycle; the collector is not needed."""
+    gc.collect()
+    gc.disable()
+    try:
+        assert [ref() for ref in named_then_dropped()] == [None, None, None]
+    finally:
+        gc.enable()
+
+
+def test_the_collectors_way_leaves_nothing_either() -> None:
+    """Asking the garbage collector for referrers keeps nothing alive, found or not."""
+
+    def hide() -> weakref.ref[torch.Tensor]:
+        tensor = torch.ones(3)
+        find_holders(lambda other: None, graph=False)
+        return weakref.ref(tensor)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert hide()() is None
+    finally:
+        gc.enable()
+
+
+def test_lengths_keep_no_tensor() -> None:
+    """They are plain data."""
+
+    def count() -> weakref.ref[torch.Tensor]:
+        things = [torch.ones(3), torch.ones(3)]
+        assert id(things) in HolderSearch().snapshot.lengths()
+        return weakref.ref(things[0])
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert count()() is None
+    finally:
+        gc.enable()
+
+
+def test_no_module_attribute_is_touched() -> None:
+    """A module with a `__getattr__` of its own is not asked for anything while files are listed."""
+    import types
+
+    class Lazy(types.ModuleType):
+        def __getattribute__(self, name: str) -> object:
+            raise AssertionError(f"{name} was asked for")
+
+    sys.modules["lazy_for_this_test"] = Lazy("lazy_for_this_test")
+    try:
+        assert __file__ in user_files()
+    finally:
+        del sys.modules["lazy_for_this_test"]
+
+
+def test_judge_that_knows_nobody() -> None:
+    """Without a tensor that matters nobody is named."""
+    assert find_holders(lambda tensor: None, collector=False) == ()

@@ -1,0 +1,492 @@
+"""Who holds old graphs: the same names in several places, states carried in many ways, files beside the script."""
+
+import linecache
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+
+from memguard.evidence.naming.holders import Holder, find_holders
+from memguard.records.stats import Stage
+from tests.evidence.scripts import marked_lines, run
+
+VARIED: dict[str, tuple[str, str]] = {}
+"""Name of the case -> (holder, script). The line that is to be named carries the mark."""
+
+VARIED["same name in two functions"] = (
+    "losses",
+    """
+def validate(model):
+    losses = []
+    with torch.no_grad():
+        for x, y in batches(2):
+            losses.append(F.mse_loss(model(x), y).item())
+    return sum(losses)
+def train(model):
+    losses = []
+    for x, y in batches():
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        losses.append(loss)  # <-
+    return losses
+m = nn.Linear(8, 1)
+validate(m)
+train(m)
+""",
+)
+VARIED["val appended after train in same fn"] = (
+    "val_losses",
+    """
+def main():
+    model = nn.Linear(8,1)
+    train_losses, val_losses = [], []
+    for epoch in range(2):
+        for x, y in batches(3):
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            train_losses.append(loss.item())
+        for x, y in batches(4):
+            loss = F.mse_loss(model(x), y)
+            val_losses.append(loss)  # <-
+main()
+""",
+)
+VARIED["epoch total"] = (
+    "epoch_total",
+    """
+def run(model):
+    history = []
+    for epoch in range(1):
+        epoch_total = 0
+        for x, y in batches():
+            out = model(x)
+            loss = F.mse_loss(out, y)
+            loss.backward()
+            epoch_total += loss * len(x)  # <-
+        history.append(epoch_total.item())
+run(nn.Linear(8,1))
+""",
+)
+VARIED["nested class"] = (
+    "Stats.total",
+    """
+class Trainer:
+    class Stats:
+        def __init__(self): self.total = 0
+        def update(self, v): self.total = self.total + v  # <-
+    def __init__(self):
+        self.stats = self.Stats()
+        self.model = nn.Linear(8,1)
+    def fit(self):
+        for x, y in batches():
+            self.stats.update(self.model(x).mean())
+Trainer().fit()
+""",
+)
+VARIED["mixin in other file"] = (
+    "Trainer.history",
+    """
+from mixins import HistoryMixin
+class Trainer(HistoryMixin):
+    def __init__(self):
+        super().__init__()
+        self.model = nn.Linear(8,1)
+    def fit(self):
+        for x, y in batches():
+            self.remember(self.model(x))
+Trainer().fit()
+""",
+)
+VARIED["dataclass default factory dict"] = (
+    "RunState.metrics",
+    """
+from dataclasses import dataclass, field
+from collections import defaultdict
+@dataclass
+class RunState:
+    step: int = 0
+    metrics: dict = field(default_factory=lambda: defaultdict(list))
+class Runner:
+    def __init__(self, model): self.model, self.state = model, RunState()
+    def __call__(self, loader):
+        for x, y in loader:
+            self.state.step += 1
+            loss = F.mse_loss(self.model(x), y)
+            self.state.metrics["loss"].append(loss)  # <-
+            self.state.metrics["lr"].append(0.1)
+Runner(nn.Linear(8,1))(batches())
+""",
+)
+VARIED["list of lists per layer"] = (
+    "grads",
+    """
+def fit(model):
+    grads = [[] for _ in range(2)]
+    for x, y in batches():
+        outs = []
+        h = x
+        for i, layer in enumerate(model):
+            h = layer(h)
+            grads[i].append(h)  # <-
+fit(nn.Sequential(nn.Linear(8,8), nn.Linear(8,8)))
+""",
+)
+VARIED["while loop with counter dict"] = (
+    "buf",
+    """
+model = nn.Linear(8,1)
+buf = {}
+step = 0
+gen = batches()
+while step < 13:
+    x, y = next(gen)
+    buf["step_%d" % step] = model(x)  # <-
+    step += 1
+""",
+)
+VARIED["accumulate via sum list"] = (
+    "total",
+    """
+def fit(model):
+    total = torch.zeros(1)
+    for x, y in batches():
+        loss = F.mse_loss(model(x), y)
+        total = sum([total, loss])  # <-
+fit(nn.Linear(8,1))
+""",
+)
+VARIED["np style mean"] = (
+    "Meter.avg",
+    """
+class Meter:
+    def __init__(self): self.avg = 0; self.n = 0
+    def update(self, v):
+        self.n += 1
+        self.avg += (v - self.avg) / self.n  # <-
+m = Meter(); model = nn.Linear(8,1)
+for x, y in batches():
+    m.update(F.mse_loss(model(x), y))
+""",
+)
+VARIED["carry via attribute of namespace"] = (
+    "carry.h",
+    """
+from types import SimpleNamespace
+carry = SimpleNamespace(h=torch.zeros(4,8))
+cell = nn.GRUCell(8,8)
+def step(x):
+    carry.h = cell(x, carry.h)  # <-
+    return carry.h
+for x, y in batches():
+    step(x)
+""",
+)
+VARIED["carry via method"] = (
+    "Env.state",
+    """
+class Env(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.dyn = nn.Linear(16, 8)
+        self.state = torch.zeros(4, 8)
+    def transition(self, a):
+        return torch.tanh(self.dyn(torch.cat([self.state, a], 1)))
+    def forward(self, a):
+        self.state = self.transition(a)  # <-
+        return self.state.sum()
+env = Env()
+for x, y in batches():
+    env(x)
+""",
+)
+VARIED["carry list rebuilt"] = (
+    "Net.states",
+    """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cells = nn.ModuleList([nn.GRUCell(8,8) for _ in range(3)])
+        self.states = [None]*3
+    def forward(self, x):
+        for i, c in enumerate(self.cells):
+            s = self.states[i]
+            s = c(x, s if s is not None else torch.zeros(4,8))
+            self.states[i] = s  # <-
+            x = s
+        return x
+net = Net()
+for x, y in batches():
+    net(x).sum()
+""",
+)
+VARIED["carry list append in call"] = (
+    "states",
+    """
+def fit(cells):
+    states = [torch.zeros(4,8) for _ in cells]
+    for x, y in batches():
+        states = [c(x, s) for c, s in zip(cells, states)]  # <-
+fit(nn.ModuleList([nn.GRUCell(8,8), nn.GRUCell(8,8)]))
+""",
+)
+VARIED["forward cache dict with tuple key"] = (
+    "Conv.cache",
+    """
+class Conv(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(8,1)
+        self.cache = {}
+        self.i = 0
+    def forward(self, x):
+        self.i += 1
+        key = (x.shape, self.i)
+        if key not in self.cache:
+            self.cache[key] = self.lin(x)  # <-
+        return self.cache[key]
+c = Conv()
+for x, y in batches(): c(x)
+""",
+)
+VARIED["alias of dict entry"] = (
+    "Logger.store",
+    """
+class Logger:
+    def __init__(self): self.store = {"train": {"loss": []}}
+    def log(self, split, k, v):
+        d = self.store[split]
+        lst = d[k]
+        lst.append(v)  # <-
+lg = Logger(); model = nn.Linear(8,1)
+for x, y in batches():
+    lg.log("train", "loss", F.mse_loss(model(x), y))
+""",
+)
+VARIED["kwargs unpack record"] = (
+    "rows",
+    """
+rows = []
+def record(**row):
+    rows.append(row)  # <-
+model = nn.Linear(8,1)
+for i, (x, y) in enumerate(batches()):
+    record(step=i, loss=F.mse_loss(model(x), y))
+""",
+)
+VARIED["try finally"] = (
+    "outs",
+    """
+def fit(model):
+    outs = []
+    for x, y in batches():
+        try:
+            out = model(x)
+        except RuntimeError:
+            continue
+        else:
+            outs.append(out)  # <-
+        finally:
+            pass
+fit(nn.Linear(8,1))
+""",
+)
+VARIED["match"] = (
+    "outs",
+    """
+def fit(model):
+    outs = {"a": [], "b": []}
+    for i, (x, y) in enumerate(batches()):
+        match i % 2:
+            case 0: outs["a"].append(model(x).detach())
+            case _: outs["b"].append(model(x))  # <-
+fit(nn.Linear(8,1))
+""",
+)
+VARIED["decorated method"] = (
+    "Timed.calls",
+    """
+class Timed:
+    def __init__(self, fn): self.fn, self.calls = fn, []
+    def __call__(self, *a):
+        out = self.fn(*a)
+        self.calls.append(out)  # <-
+        return out
+model = nn.Linear(8,1)
+@Timed
+def step(x, y): return F.mse_loss(model(x), y)
+for x, y in batches(): step(x, y)
+""",
+)
+VARIED["callback list of lambdas"] = (
+    "seen",
+    """
+def main():
+    model = nn.Linear(8,1)
+    seen = []
+    callbacks = [lambda l: seen.append(l)]  # <-
+    for x, y in batches():
+        loss = F.mse_loss(model(x), y)
+        for cb in callbacks: cb(loss)
+main()
+""",
+)
+VARIED["default dict of meters"] = (
+    "Avg.s",
+    """
+from collections import defaultdict
+class Avg:
+    __slots__ = ("s", "n")
+    def __init__(self): self.s, self.n = 0., 0
+    def __call__(self, v): self.s, self.n = self.s + v, self.n + 1  # <-
+meters = defaultdict(Avg)
+model = nn.Linear(8,1)
+for x, y in batches():
+    meters["loss"](F.mse_loss(model(x), y))
+""",
+)
+VARIED["reward model buffer of tuples"] = (
+    "Buffer.data",
+    """
+class Buffer:
+    def __init__(self): self.data = []
+    def __len__(self): return len(self.data)
+    def extend(self, items): self.data.extend(items)  # <-
+buf = Buffer(); model = nn.Linear(8,1)
+for x, y in batches():
+    out = model(x)
+    buf.extend([(xi, oi) for xi, oi in zip(x, out)])
+""",
+)
+VARIED["module attr set from outside"] = (
+    "model.kept",
+    """
+model = nn.Linear(8,1)
+model.kept = []
+for x, y in batches():
+    loss = F.mse_loss(model(x), y)
+    model.kept.append(loss)  # <-
+""",
+)
+VARIED["functional closure in dict"] = (
+    "cache",
+    """
+def make():
+    cache = []
+    def put(v): cache.append(v)  # <-
+    return {"put": put}
+api = make(); model = nn.Linear(8,1)
+for x, y in batches(): api["put"](model(x))
+""",
+)
+VARIED["log with detach for one"] = (
+    "Lit.val_loss",
+    """
+class Lit(nn.Module):
+    def __init__(self):
+        super().__init__(); self.net = nn.Linear(8,1); self.tr_loss = []; self.val_loss = []
+    def step(self, b):
+        x, y = b
+        return F.mse_loss(self.net(x), y)
+    def training_step(self, b):
+        l = self.step(b); self.tr_loss.append(l.detach()); return l
+    def validation_step(self, b):
+        l = self.step(b)
+        self.val_loss.append(l)  # <-
+lit = Lit()
+for b in batches(): lit.validation_step(b)
+""",
+)
+
+MIXINS = """
+class HistoryMixin:
+    def __init__(self):
+        self.history = []
+    def remember(self, v):
+        self.history.append(v)  # <-
+"""
+
+
+@pytest.mark.parametrize("case", VARIED)
+def test_names_the_holder_and_the_line(case: str, tmp_path: Path) -> None:
+    """The variable and the statement that keep graphs of earlier batches are named, in whatever file it stands."""
+    holder, script = VARIED[case]
+    holders = run(script, tmp_path, others={"mixins": MIXINS} if "mixins" in script else None)
+    told = [(str(h), h.place.source) for h in holders]
+    assert holders, "nobody was named"
+    file = tmp_path / ("mixins.py" if "mixins" in script else "script.py")
+    assert holders[0].place.file == str(file), told
+    assert holders[0].place.line in marked_lines(file), told
+    assert holders[0].place.holder == holder, told
+
+
+def test_last_outputs_are_named_where_they_were_assigned(tmp_path: Path) -> None:
+    """A variable that is simply overwritten is named with its assignment, and does not count as growing."""
+    script = """
+    def fit(model):
+        best = None
+        for i, (x, y) in enumerate(batches()):
+            out = model(x)
+            if i == 2:
+                best = out  # <-
+    fit(nn.Linear(8, 1))
+    """
+    (holder,) = run(script, tmp_path)
+    assert (holder.place.holder, holder.grows) == ("best", False)
+    assert holder.place.line in marked_lines(tmp_path / "script.py")
+
+
+def test_two_causes_are_both_named(tmp_path: Path) -> None:
+    """A sum and a list that both keep graphs are two causes."""
+    script = """
+    def fit(model):
+        total, kept = 0, []
+        for x, y in batches():
+            loss = F.mse_loss(model(x), y)
+            total += loss  # <-
+            kept.append(loss)  # <-
+    fit(nn.Linear(8, 1))
+    """
+    holders = run(script, tmp_path)
+    assert {holder.place.holder for holder in holders} == {"total", "kept"}
+    assert {holder.place.line for holder in holders} == marked_lines(tmp_path / "script.py")
+
+
+def test_cells_of_a_notebook_share_their_globals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list in one cell, a function that fills it in another: the line in the other cell is named."""
+    cells = {
+        "<ipython-input-1-a>": "history = []\n",
+        "<ipython-input-2-b>": "def record(value):\n    history.append(value)\n",
+        "<ipython-input-3-c>": "for _ in range(4):\n    record(torch.ones(2))\nfound = name()\n",
+    }
+
+    def name() -> tuple[Holder, ...]:
+        return find_holders(lambda tensor: 8 if tensor.numel() == 2 else None, graph=False, frame=sys._getframe(1))
+
+    notebook = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", notebook)
+    notebook.__dict__.update(torch=torch, name=name)
+    for file, text in cells.items():
+        monkeypatch.setitem(linecache.cache, file, (len(text), None, text.splitlines(True), file))
+        exec(compile(text, file, "exec"), notebook.__dict__)
+    (holder,) = notebook.found
+    assert (holder.place.file, holder.place.line) == ("<ipython-input-2-b>", 2)
+    assert (holder.place.holder, holder.place.function, holder.length) == ("history", "record", 4)
+
+
+def test_bystanders_of_a_carried_state_are_dropped(tmp_path: Path) -> None:
+    """The loss and the output reach the old graphs only through the state: the state alone is named."""
+    script = """
+    def fit(cell, head):
+        h = torch.zeros(4, 8)
+        for x, y in batches():
+            h = cell(x, h)  # <-
+            out = head(h)
+            loss = F.mse_loss(out, y)
+            extra = loss * 2
+    fit(nn.GRUCell(8, 8), nn.Linear(8, 1))
+    """
+    holders = run(script, tmp_path, stage=Stage.TRAIN)
+    assert [holder.place.holder for holder in holders] == ["h"]
+    assert holders[0].place.line in marked_lines(tmp_path / "script.py")

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from memguard.backends.cuda_history import CudaHistory, choose_history
+from memguard.evidence.host.processes import CompilationsProbe, unique_graphs
+from memguard.evidence.kept.scans import ScansProbe
+from memguard.evidence.peaks.history import HistoryProbe, surviving, swelling
+from memguard.records.facts import CompiledGraphs, ModelCopies, SurvivingAllocations
+from memguard.records.stats import BatchRecord, Stage
+from tests.evidence.loop import Loop
+from tests.evidence.timelines import timeline_of
+
+
+def event(action: str, addr: int, line: int = 1, size: int = 512) -> dict[str, Any]:
+    library = {"filename": torch.__file__, "line": 5, "name": "linear"}
+    return {
+        "action": action,
+        "addr": addr,
+        "size": size,
+        "frames": [library, {"filename": "/u/train.py", "line": line, "name": "step"}],
+    }
+
+
+class FakeHistory:
+    def __init__(self) -> None:
+        self.calls: list[bool] = []
+
+    @property
+    def records_history(self) -> bool:
+        return self.calls[-1:] == [True]
+
+    def record_history(self, enabled: bool, max_entries: int) -> None:
+        self.calls.append(enabled)
+
+    def snapshot(self) -> dict[str, Any]:
+        kept = [event("alloc", address, line=41) for address in range(8)]
+        passing = [event(action, 100 + i, line=42) for i in range(8) for action in ("alloc", "free_completed")]
+        return {"device_traces": [kept + passing]}
+
+
+def record(end: int) -> BatchRecord:
+    return BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_end_bytes=end)
+
+
+def run(ends: list[int]) -> tuple[FakeHistory, Loop]:
+    history = FakeHistory()
+    with Loop(nn.Linear(2, 2), kinds=[HistoryProbe], history=history, device_total_bytes=10_000) as loop:
+        for index in loop.batches(len(ends)):
+            loop.record = record(ends[index])
+    return history, loop
+
+
+def test_surviving_allocations_are_grouped_by_the_users_line() -> None:
+    """What was freed does not count; the innermost line of the user's own stands for a stack."""
+    trace = [event("alloc", 1, 7), event("alloc", 2, 7), event("alloc", 3, 9), event("free_completed", 3, 9)]
+    ((place, count, nbytes),) = surviving(timeline_of(trace), at_least=2)
+    assert (place.file, place.line, place.function, count, nbytes) == ("/u/train.py", 7, "step", 2, 1024)
+
+
+def test_growth_switches_the_history_on_for_a_few_batches_and_names_the_line() -> None:
+    """A rising floor is suspected after some windows; eight batches later the line is told and the history is off."""
+    history, loop = run([1000 + 10 * i for i in range(100)])
+    assert history.calls[:2] == [True, False]
+    fact = loop.of(SurvivingAllocations)[0]
+    assert (fact.place.line, fact.allocations, fact.bytes) == (41, 8, 8 * 512)
+    assert {fact.place.line for fact in loop.of(SurvivingAllocations)} == {41}
+
+
+class BeforeZeroGrad(FakeHistory):
+    """Ends where the gradients of the last backward are still there: more of one line than of the one that keeps."""
+
+    def snapshot(self) -> dict[str, Any]:
+        trace = []
+        for batch in range(8):
+            trace.append(event("alloc", batch, line=41))
+            trace += [event("alloc", 100 * batch + 50 + i, line=42, size=1 << 20) for i in range(6)]
+            if batch < 7:
+                trace += [event("free_completed", 100 * batch + 50 + i, line=42) for i in range(6)]
+        return {"device_traces": [trace if len(self.calls) == 1 else []]}
+
+
+def test_what_the_last_batch_made_has_survived_nothing() -> None:
+    """The gradients that lie there between backward and `zero_grad` are not told as what survives."""
+    history = BeforeZeroGrad()
+    with Loop(nn.Linear(2, 2), kinds=[HistoryProbe], history=history, device_total_bytes=10_000) as loop:
+        for index in loop.batches(100):
+            loop.record = record(1000 + 10 * index)
+    assert {fact.place.line for fact in loop.of(SurvivingAllocations)} == {41}
+
+
+def test_a_level_floor_never_switches_it_on() -> None:
+    """Constant memory and a saw-tooth are no suspicion."""
+    history, _ = run([1000 + 10 * (i % 20) for i in range(200)])
+    assert history.calls == []
+
+
+def test_what_single_batches_leave_is_no_floor() -> None:
+    """The last batch of each window leaves ever more, the lowest of each window does not: no suspicion."""
+    history, _ = run([1000 + (10 * i if i % 8 == 7 else 0) for i in range(200)])
+    assert history.calls == []
+
+
+def test_a_history_that_is_on_is_switched_off_at_the_end() -> None:
+    """A run that ends in the middle leaves no history behind."""
+    history, _ = run([1000 + 10 * i for i in range(76)])
+    assert history.calls == [True, False]
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside a loss without weights"])
+def test_copies_of_the_weights_are_counted(others: int) -> None:
+    """A list of cloned state dicts is told with its size; a live state_dict is no copy."""
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 32))
+    live = model.state_dict()
+    best: list[dict[str, torch.Tensor]] = []
+    with Loop(*[nn.MSELoss()] * others, model, kinds=[ScansProbe]) as loop:
+        for index in loop.batches(14):
+            if index == 3:
+                best += [{name: value.clone() for name, value in model.state_dict().items()}]
+    (fact,) = loop.of(ModelCopies)
+    assert fact.copies == 1 and fact.holders == ("best",) and not fact.averaged
+    assert len(live) == 4
+
+
+def test_copies_that_were_brought_to_the_host_are_what_is_advised() -> None:
+    """Where the device is the host, or a virtual one, only the statement tells them from copies on the device."""
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 32))
+    folds: list[dict[str, torch.Tensor]] = []
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for index in loop.batches(14):
+            if index == 3:
+                folds.append({name: value.detach().cpu().clone() for name, value in model.state_dict().items()})  # noqa: PERF401
+    assert loop.of(ModelCopies) == [] and folds
+
+
+def test_compiled_graphs_are_told_when_there_are_new_ones() -> None:
+    """Without torch.compile there is nothing to tell, and it is not loaded for that."""
+    with Loop(nn.Linear(2, 2), kinds=[CompilationsProbe]) as loop:
+        for _ in loop.batches(10):
+            pass
+    assert bool(loop.of(CompiledGraphs)) == bool(unique_graphs())
+
+
+def test_a_tensor_that_swells_is_found() -> None:
+    """One line that makes a larger tensor each time, of which only the newest lives; equal sizes are no growth."""
+    frames = [{"filename": __file__, "line": 7, "name": "enqueue"}]
+
+    def events(sizes: list[int]) -> list[dict[str, Any]]:
+        trace: list[dict[str, Any]] = []
+        for number, size in enumerate(sizes):
+            trace.append({"action": "alloc", "addr": number, "size": size, "frames": frames})
+            if number:
+                trace.append({"action": "free_requested", "addr": number - 1, "size": size, "frames": frames})
+        return trace
+
+    ((place, rises, nbytes),) = swelling(timeline_of(events([1000 + 100 * i for i in range(8)])), at_least=6)
+    assert (place.line, rises, nbytes) == (7, 7, 700)
+    assert swelling(timeline_of(events([1000] * 8)), at_least=6) == []
+
+
+def test_of_a_device_that_is_not_known_yet_cuda_writes_the_history() -> None:
+    """Only where CUDA is in use by then: before, nothing is switched on and nothing was written."""
+    history = choose_history("auto", object())
+    assert type(history) is CudaHistory and choose_history("cpu", object()) is None
+    if not torch.cuda.is_initialized():
+        history.record_history(True, 10)
+        assert history.snapshot() == {}
+
+
+class SlowlyGrowing(FakeHistory):
+    def snapshot(self) -> dict[str, Any]:
+        added = [event(action, 1, line=43, size=512) for action in ("alloc", "free_completed")]  # x = cat([x, x[:k]])
+        swells = [step for i in range(9, 14) for step in (*added, event("alloc", 1000 + i, line=43, size=512 * i))]
+        freed = [event("free_completed", 1000 + i, line=43) for i in range(9, 13)]
+        return {"device_traces": [swells + freed if len(self.calls) == 3 else []]}
+
+
+def test_what_does_not_grow_in_every_batch_is_named_by_a_longer_look() -> None:
+    """The first look lasts eight batches and finds nothing; the second lasts 32."""
+    history = SlowlyGrowing()
+    with Loop(nn.Linear(2, 2), kinds=[HistoryProbe], history=history) as loop:
+        for index in loop.batches(200):
+            loop.record = record(1000 * index)
+    (fact,) = loop.of(SurvivingAllocations)
+    assert (fact.place.line, fact.batches) == (43, 32)

@@ -1,0 +1,163 @@
+"""A tensor made again while the old one is alive: read from allocator events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memguard.allocator.snapshot import Frame
+from memguard.evidence.peaks.rebound_tensors import is_there_at_peak, rebound
+from memguard.integrations.script import run_script
+from tests.evidence.timelines import timeline_of
+
+MIB = 1024**2
+LIBRARY = "/usr/lib/python3/site-packages/torch/nn/modules/linear.py"
+DEFAULT_DEVICE = "/usr/lib/python3/site-packages/torch/utils/_device.py"
+
+
+@pytest.fixture(autouse=True)
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the events come from: a file of lines that make one and the same name again."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.py").write_text("field = field * 0.9\n" * 9)
+
+
+def event(action: str, address: int, size: int, line: int = 1, below: str | None = None) -> dict[str, Any]:
+    """One of a line of the program, or of a library's frame below it."""
+    frames = [{"filename": str(Path("program.py").resolve()), "line": line, "name": "step"}]
+    frames = [{"filename": below, "line": 5, "name": "inner"}, *frames] if below else frames
+    return {"action": action, "addr": address, "size": size * MIB, "frames": frames}
+
+
+def other(address: int) -> list[dict[str, Any]]:
+    """Another line takes something small for a moment."""
+    return [event("alloc", address, 1, line=9), event("free_requested", address, 1, line=9)]
+
+
+def told(trace: list[dict[str, Any]], much: int = 0) -> list[tuple[int | None, str | None, int]]:
+    """Line, name and MiB of what is made again."""
+    found = rebound(timeline_of(trace), min_bytes=10 * MIB, much=much * MIB)
+    return [(two.place.line, two.place.holder, two.bytes // MIB) for two in found]
+
+
+def test_a_tensor_freed_by_its_successor_is_told() -> None:
+    """The same line makes one of its size, and the old one goes at once, whatever intermediate goes between."""
+    trace = [event("alloc", 1, 50), *other(7), event("alloc", 2, 50), event("alloc", 3, 50)]
+    trace += [event("free_requested", 2, 50), event("free_requested", 1, 50)]
+    assert told(trace) == [(1, "field", 50)]
+
+
+def test_a_default_device_stands_between_no_line_and_its_operator() -> None:
+    """Under `torch.set_default_device` torch's own frame comes before the user's, which is told all the same."""
+    trace = [event("alloc", 1, 50, below=DEFAULT_DEVICE), *other(7), event("alloc", 2, 50, below=DEFAULT_DEVICE)]
+    assert told([*trace, event("free_requested", 1, 50)]) == [(1, "field", 50)]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        [(1, 50, None), (2, 50, None), ("free", 1)],
+        [(1, 50, None), "other", ("free", 1), (2, 50, None)],
+        [(1, 50, None), "other", (2, 50, None), "other", ("free", 1)],
+        [(1, 50, None), "other", (2, 20, None), ("free", 1)],
+        [(1, 50, LIBRARY), "other", (2, 50, LIBRARY), ("free", 1)],
+    ],
+    ids=["an intermediate", "dropped before", "dropped later", "another size", "a library's"],
+)
+def test_what_is_no_rebinding_is_not_told(made: list[Any]) -> None:
+    """Intermediates, what went before or later, other sizes, what a library does inside."""
+    trace: list[dict[str, Any]] = []
+    for each in made:
+        if each == "other":
+            trace += other(7)
+        elif each[0] == "free":
+            trace.append(event("free_requested", each[1], 50))
+        else:
+            trace.append(event("alloc", each[0], each[1], below=each[2]))
+    assert told(trace) == []
+
+
+@pytest.mark.parametrize(("peak", "is_told"), [(0, True), (120, False)])
+def test_what_is_little_counts_only_where_both_are_there_at_the_peak(peak: int, is_told: bool) -> None:
+    """The peak may come elsewhere: then one copy less makes it no lower."""
+    before = [event("alloc", 7, peak, line=5), event("free_requested", 7, peak, line=5)] if peak else []
+    trace = [*before, event("alloc", 1, 50), *other(8), event("alloc", 2, 50), event("free_requested", 1, 50)]
+    assert bool(told(trace, much=60)) is is_told
+    assert told(trace, much=40) != []
+
+
+def turn(address: int, before: int, *, peak: int) -> list[dict[str, Any]]:
+    """A batch that takes much for a moment, and then makes anew what is kept of the one before."""
+    often = [event("alloc", 7, peak, line=5), event("free_requested", 7, peak, line=5)]
+    return [*often, event("alloc", address, 50), event("free_requested", before, 50)]
+
+
+def test_what_is_there_at_the_peak_and_made_anew_later_is_the_last_batchs() -> None:
+    """Where the line itself makes the peak, two of them stand there; where it is dropped before, none."""
+    site = Frame(str(Path("program.py").resolve()), 1, "step")
+    kept = [event("alloc", 1, 50), *turn(2, 1, peak=200), *turn(3, 2, peak=200)]
+    assert is_there_at_peak(timeline_of(kept), site)
+    assert not is_there_at_peak(timeline_of([event("alloc", 1, 50), *turn(2, 1, peak=20), *turn(3, 2, peak=20)]), site)
+    dropped = [event("alloc", 1, 50), event("free_requested", 1, 50), *turn(2, 9, peak=200)]
+    assert not is_there_at_peak(timeline_of([*dropped, event("free_requested", 2, 50), *turn(3, 9, peak=200)]), site)
+    assert not is_there_at_peak(timeline_of([]), site)
+
+
+SCRIPT = """
+import torch
+from torch import nn
+policy = nn.Linear(512, 1)
+optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+field = torch.zeros({elements})
+for step in range(20):
+    loss = policy(field[:512]).square().sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    {statement}
+"""
+
+
+@pytest.mark.parametrize(
+    ("elements", "statement", "names"),
+    [
+        (3_000_000, "field = field * 0.9", ["field"]),
+        (3_000_000, "field.mul_(0.9)", []),
+        (30_000, "field = field * 0.9", []),
+    ],
+    ids=["made again", "in place", "small"],
+)
+def test_a_program_is_told_of_its_name_and_line(
+    tmp_path: Path, elements: int, statement: str, names: list[str]
+) -> None:
+    """Only where the device is half full, and the history is off again afterwards."""
+    script = tmp_path / "simulate.py"
+    script.write_text(SCRIPT.format(elements=elements, statement=statement))
+    options = {"device": "virtual:40MiB", "logdir": str(tmp_path), "validation": "warn"}
+    _, (summary,) = run_script(str(script), [], options, module=False)
+    assert [f.holder for f in summary.findings if f.code == "MG305"] == names
+    assert all(f.line == 12 for f in summary.findings if f.code == "MG305")
+
+
+EVALUATION = """
+import torch
+from torch import nn
+segment = nn.Linear(64, 64).eval()
+with torch.no_grad():
+    for volume in range(6):
+        canvas = torch.zeros(500_000)
+        for window in range(12):
+            canvas[:4096] += segment(torch.ones(64, 64)).flatten()
+        print(canvas.sum().item())
+"""
+
+
+def test_a_canvas_made_once_in_many_windows_is_told(tmp_path: Path) -> None:
+    """It is most of the evaluation's peak, though little of the device."""
+    script = tmp_path / "segment.py"
+    script.write_text(EVALUATION)
+    options = {"device": "virtual:1GiB", "logdir": str(tmp_path), "validation": "warn"}
+    _, (summary,) = run_script(str(script), [], options, module=False)
+    assert [(f.holder, f.line) for f in summary.findings if f.code == "MG305"] == [("canvas", 7)]

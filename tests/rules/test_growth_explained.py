@@ -1,0 +1,164 @@
+"""What MG501 says of a growth whose cause is known: weights made anew under autocast, parameters that become more."""
+
+from dataclasses import replace
+
+from memguard.records.claims import Claim
+from memguard.records.facts import (
+    AutocastOpen,
+    Fact,
+    GradientsWithGraph,
+    GrowingParameters,
+    KeptOutputs,
+    ModelCopies,
+    SurvivingAllocations,
+    ViewsPinStorage,
+)
+from memguard.records.findings import Severity
+from memguard.records.stats import Stage
+from memguard.rules import ALL_RULES
+from memguard.rules.kept_storage import views_are_much
+from tests.rules.evidence import AT, GIB, MIB, PLACE, judge, record, run_of
+
+RULES = {rule.code: rule for rule in ALL_RULES}
+REGION = AutocastOpen(**AT, batches=3, bytes=MIB)
+MADE = SurvivingAllocations(**AT, allocations=16, bytes=16 * 24 * MIB, batches=8)
+CAST = replace(MADE, place=replace(PLACE, line=23), allocations=8, bytes=8 * 12 * MIB)
+OTHER = replace(CAST, place=replace(PLACE, line=25))
+GROWTH = [record(i, allocated_end_bytes=4 * GIB + 40 * i * MIB) for i in range(300)]
+
+
+def growth_after(*facts: Fact) -> list[Claim]:
+    return judge(RULES["MG501"](), *facts, *GROWTH)
+
+
+def test_weights_and_their_casts_are_a_remark_beside_the_region() -> None:
+    """One line makes as many tensors as two others, each twice as large: casts and what their graphs hold."""
+    (told,) = growth_after(REGION, MADE, CAST, OTHER)
+    assert told.severity is Severity.INFO and "autocast region" in told.message
+
+
+def test_growth_that_the_region_does_not_explain_stays_critical() -> None:
+    """Of another kind, of an older look, without a region, or beside one of evaluation."""
+    evaluating = replace(REGION, stage=Stage.VALIDATION)
+    for facts in (
+        (MADE, CAST, OTHER),
+        (evaluating, MADE, CAST, OTHER),
+        (REGION, MADE),
+        (REGION, MADE, CAST),
+        (REGION, MADE, CAST, replace(OTHER, bytes=8 * 24 * MIB)),
+        (REGION, MADE, replace(CAST, batch=90), replace(OTHER, batch=90)),
+    ):
+        (told,) = growth_after(*facts)
+        assert told.severity is Severity.CRITICAL
+
+
+def test_parameters_that_become_more_are_named_before_the_line_that_allocates() -> None:
+    """By who gets them; alone they are no finding."""
+    more = GrowingParameters(**{**AT, "place": replace(PLACE, line=7)}, parameters=30, batches=30, bytes=30 * MIB)
+    for facts in ((more, MADE), (MADE, more)):
+        (told,) = growth_after(*facts)
+        assert (told.severity, told.line) == (Severity.CRITICAL, 7) and "more parameters to train" in told.message
+    assert judge(RULES["MG501"](), more) == []
+
+
+CACHE = KeptOutputs(
+    **{**AT, "place": replace(PLACE, line=18, holder="masks")},
+    tensors=12,
+    first_batch=0,
+    bytes=12 * 40 * MIB,
+    bytes_per_batch=40.0 * MIB,
+    bounded=False,
+    cached=True,
+)
+
+
+def test_a_cache_is_told_once_it_fills_and_is_critical_once_the_floor_leads_to_the_limit() -> None:
+    """At its own line, with what to do about its keys; MG301 leaves it to this rule."""
+    early, late = growth_after(CACHE, MADE)
+    assert (early.severity, late.severity) == (Severity.WARNING, Severity.CRITICAL)
+    assert {(told.line, told.holder, told.cause) for told in (early, late)} == {(18, "masks", early.cause)}
+    assert "keys hardly ever come" in late.message and "lru_cache(maxsize=" in late.advice
+    assert judge(RULES["MG301"](), CACHE, *GROWTH) == []
+
+
+def test_a_cache_that_is_asked_for_its_keys_first_is_a_remark() -> None:
+    """Its keys may come again soon, and then it is as large as it will be."""
+    (told,) = judge(RULES["MG501"](), replace(CACHE, bounded=True))
+    assert told.severity is Severity.INFO
+    small = replace(CACHE, bytes_per_batch=float(MIB))
+    assert [told.line for told in growth_after(small, MADE)] == [18, MADE.place.line]
+
+
+def test_a_cache_of_a_few_tensors_is_none() -> None:
+    """Eight is what a rule of growth needs."""
+    assert judge(RULES["MG501"](), replace(CACHE, tensors=4)) == []
+
+
+def test_growth_by_views_that_were_warned_of_is_no_second_matter() -> None:
+    """A queue that fills with views, maybe late: MG302 says so. Not where they are a small part of it, or others."""
+    batches = AT["batch"] + 1
+    views = ViewsPinStorage(**AT, views=10, used_bytes=MIB, pinned_bytes=40 * batches * MIB, grows=True)
+    assert growth_after(views, MADE) == []
+    late = replace(views, batch=700, since=500, pinned_bytes=40 * 200 * MIB)
+    assert growth_after(late, MADE) == []
+    for others in (
+        replace(late, since=0),
+        replace(views, pinned_bytes=15 * batches * MIB),
+        replace(views, pinned_bytes=GIB, grows=False),
+        replace(views, views=1),
+    ):
+        (told,) = growth_after(others, MADE)
+        assert told.severity is Severity.CRITICAL
+
+
+def test_views_are_much_of_the_share_that_the_process_may_take() -> None:
+    """Not of the device: `torch.cuda.set_per_process_memory_fraction`."""
+    views = ViewsPinStorage(**AT, views=10, used_bytes=MIB, pinned_bytes=40 * MIB)
+    assert not views_are_much(views, run_of(device_total_bytes=80 * GIB, limit_bytes=80 * GIB))
+    assert views_are_much(views, run_of(device_total_bytes=80 * GIB, limit_bytes=GIB // 4))
+
+
+def test_growth_by_gradients_of_a_backward_that_was_warned_of_is_no_second_matter() -> None:
+    """MG104 told of the line whose allocations survive. Not where another one's do, or they are taken away."""
+    tied = GradientsWithGraph(**AT, parameters=8, bytes=MIB)
+    assert growth_after(tied, MADE) == []
+    tensors = replace(MADE, place=replace(PLACE, line=24))  # as large as their gradients
+    assert growth_after(tied, tensors, MADE) == []
+    few = replace(MADE, bytes=MIB)
+    for others in ((tied, CAST), (tied, tensors, few), (replace(tied, cleared=True), MADE)):
+        (told,) = growth_after(*others)
+        assert told.severity is Severity.CRITICAL
+
+
+def test_growth_by_gradients_that_no_line_made_is_no_second_matter() -> None:
+    """Autograd's threads, which make them on a GPU, have no lines: what forwards made for their graphs has one.
+
+    Not where what has a line is most of the growth, or a model in use keeps the one graph.
+    """
+    tied = GradientsWithGraph(**AT, parameters=0, bytes=0, graphs=8)
+    forward = replace(CAST, bytes=8 * 5 * MIB)
+    assert growth_after(tied, forward, replace(forward, place=replace(PLACE, line=25))) == []
+    much = replace(CAST, bytes=8 * 30 * MIB)
+    for others in ((tied, much), (tied, CAST, OTHER), (replace(tied, parameters=8, graphs=0), forward)):
+        (told,) = growth_after(*others)
+        assert told.severity is Severity.CRITICAL
+
+
+def test_growth_by_models_that_wait_to_be_replaced_is_no_second_matter() -> None:
+    """There will be one for each client: MG308 says so. Not where they are a small part of it, or more come."""
+    batches = AT["batch"] + 1
+    models = ModelCopies(**AT, copies=20, bytes=40 * batches * MIB, earlier=True, replaced=True)
+    assert growth_after(models, MADE) == []
+    for others in (replace(models, bytes=10 * batches * MIB), replace(models, replaced=False)):
+        (told,) = growth_after(others, MADE)
+        assert told.severity is Severity.CRITICAL
+
+
+def test_growth_by_copies_of_the_weights_that_pile_up_is_no_second_matter() -> None:
+    """MG308 warned of them. Not where they come more slowly, or are too few for a warning."""
+    few = ModelCopies(**AT, copies=1, bytes=40 * MIB, holders=("best",))
+    more = replace(few, batch=few.batch + 100, copies=100, bytes=100 * 40 * MIB)
+    assert growth_after(few, more, MADE) == []
+    for others in ((few,), (few, replace(more, bytes=10 * 100 * MIB)), (few, replace(more, passing=True))):
+        (told,) = growth_after(*others, MADE)
+        assert told.severity is Severity.CRITICAL

@@ -1,0 +1,71 @@
+"""What is said of tensors that pile up where their graphs were told already."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from memguard.records.facts import KeptOutputs, RetainedGraphs
+from memguard.records.findings import Severity
+from memguard.records.stats import Stage
+from memguard.rules.kept_storage import OutputsAccumulate
+from tests.rules.evidence import AT, GIB, MIB, PLACE, judge, record, run_of
+
+KEPT = KeptOutputs(**AT, tensors=20, first_batch=0, bytes=8 * MIB, bytes_per_batch=0.4 * MIB, bounded=False)
+GRAPHS = RetainedGraphs(**AT, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3)
+
+
+def test_what_will_not_fit_is_told_all_the_same() -> None:
+    """Critical is more than was said."""
+    kept = replace(KEPT, bytes=2 * GIB, bytes_per_batch=100.0 * MIB)
+    (finding,) = judge(OutputsAccumulate(), record(0), kept)
+    assert finding.severity is Severity.CRITICAL
+
+
+def test_what_takes_a_very_long_run_to_fill_the_device_is_a_remark() -> None:
+    """A small feature of each batch, kept for a score at the end, is no leak worth a warning; ten times as much is."""
+    run = run_of()
+    assert run.device_total_bytes
+    little = run.device_total_bytes / 90_000
+    (small,) = judge(OutputsAccumulate(), replace(KEPT, bytes=round(20 * little), bytes_per_batch=little), run=run)
+    (large,) = judge(OutputsAccumulate(), replace(KEPT, bytes_per_batch=10 * little), run=run)
+    assert (small.severity, large.severity) == (Severity.INFO, Severity.WARNING)
+
+
+def test_lists_that_are_filled_side_by_side_are_one_warning() -> None:
+    """Predictions and targets of one metric: what another look finds of it is a remark, and the first may name both."""
+    run = run_of(batches_left=20)
+    preds = replace(KEPT, place=replace(PLACE, holder="Metric.preds"))
+    target = replace(KEPT, place=replace(PLACE, holder="Metric.target", line=(PLACE.line or 0) + 1))
+    first, second = judge(OutputsAccumulate(), preds, target, run=run)
+    assert (first.severity, second.severity) == (Severity.WARNING, Severity.INFO)
+    assert "`Metric.preds`" in second.message
+    (both,) = judge(OutputsAccumulate(), replace(preds, beside=("Metric.target",)), run=run)
+    assert both.holder == "Metric.preds" and "`Metric.target` beside it" in both.message
+
+
+def test_lists_of_other_owners_or_lines_are_causes_of_their_own() -> None:
+    """Another object's, one further down, one of another stage; of plain variables only the very next line's."""
+    run = run_of(batches_left=20)
+    line, preds = PLACE.line or 0, replace(KEPT, place=replace(PLACE, holder="Metric.preds"))
+    for other in (
+        replace(KEPT, place=replace(PLACE, holder="Cache.rows", line=line + 1)),
+        replace(KEPT, place=replace(PLACE, holder="Metric.target", line=line + 9)),
+        replace(KEPT, place=replace(PLACE, holder="Metric.target", line=line + 1), stage=Stage.VALIDATION),
+        replace(KEPT, place=replace(PLACE, holder="rows", line=line + 1)),
+    ):
+        assert [f.severity for f in judge(OutputsAccumulate(), preds, other, run=run)] == [Severity.WARNING] * 2
+    plain, near = replace(KEPT, place=replace(PLACE, holder="preds")), replace(PLACE, holder="labels")
+    for gap, severity in ((1, Severity.INFO), (2, Severity.WARNING)):
+        other = replace(KEPT, place=replace(near, line=line + gap))
+        assert judge(OutputsAccumulate(), plain, other, run=run)[1].severity is severity
+
+
+def test_a_memory_of_so_many_samples_that_fit_is_no_warning() -> None:
+    """However much of the device it has; one that will have more than there is, or nobody knows what, is."""
+    large = replace(KEPT, bytes=10 * GIB, bytes_per_batch=512.0 * MIB, bounded=True)
+    judged = {
+        capacity: judge(OutputsAccumulate(), record(0), replace(large, capacity=capacity), run=run_of(batches_left=0))
+        for capacity in (20, 40, 60, None)
+    }
+    severities = {capacity: found[0].severity for capacity, found in judged.items()}
+    assert severities == {20: Severity.INFO, 40: Severity.INFO, 60: Severity.WARNING, None: Severity.WARNING}
