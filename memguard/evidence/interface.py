@@ -137,9 +137,9 @@ class ProbeContext:
     told: set[tuple[str | None, int | None]] = field(default_factory=set)
     """Lines (file, line) that were told as keeping tensors: another probe that comes upon them stays silent."""
     facts: dict[tuple[object, ...], Fact] = field(default_factory=dict)
-    """The newest of each kind that was told of a holder."""
+    """The newest fact of each kind about each holder."""
     kept: list[KeptOutputs] = field(default_factory=list)
-    """Containers of tensors that were told of, each as it was measured last."""
+    """Reported containers of tensors, each as it was measured last."""
     pinned: list[frozenset[int]] = field(default_factory=list)
     """Storages (their keys) that were told as pinned by small views, those of one holder together."""
     ledger: GraphTracker = field(default_factory=GraphTracker)
@@ -156,7 +156,7 @@ class ProbeContext:
     """Those that were named before their first step."""
 
     def learn(self, fact: Fact) -> None:
-        """Remembers what was told of a holder, so that it can be measured anew."""
+        """Remembers a reported fact about a holder, so that it can be measured again."""
         place = fact.place
         if place.holder is not None:
             self.facts[type(fact), place.file, place.line, place.holder] = fact

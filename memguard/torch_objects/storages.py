@@ -18,7 +18,7 @@ MOST_OWNED = 100_000
 """Parameters and buffers that are told from other tensors: half a second of work. Large models have 20,000."""
 
 
-unheard: Any = torch._C.DisableTorchFunction  # private; checked in torch 2.4 and 2.13
+unheard: Any = torch._C.DisableTorchFunction  # private; checked in torch 2.13
 """A context in which no ``__torch_function__``, of a class or of a mode, hears what is read of a tensor."""
 
 untyped_storage = torch._C.TensorBase.untyped_storage

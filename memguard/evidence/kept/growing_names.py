@@ -1,7 +1,7 @@
 """Which names keep what the floor of memory rises by: measured at a few looks, each when it has risen notably.
 
 Other probes tell of elements that come with every batch. This one goes by bytes alone: a model for each fold in a
-cache, a large tensor now and then in a list, a second cause beside one that was told. And what was told of is measured
+cache, a large tensor now and then in a list, a second cause beside a reported one. What was reported is measured
 anew at each look, so that its last figure is not that of the first alarm.
 """
 
@@ -46,7 +46,7 @@ STEP, MOST_LOOKS = 0.5, 16
 RISES: Final = 2
 """Looks in a row at which a name kept more than at the one before."""
 NEARLY: Final = 0.9
-"""Share of the largest growth that a name within another must have to be told instead of it."""
+"""Share of the largest growth that a name within another must have to be reported instead of it."""
 WEIGHTS_SHARE: Final = 0.25
 """Of what a name keeps, from which on it keeps models: Adam's state is as large as weights and gradients together."""
 LONGER: Final = 3
@@ -54,7 +54,7 @@ LONGER: Final = 3
 MEASURED: Final = (ExceptionHolds, KeptOutputs, KeptResults, ModelCopies, RetainedGraphs, ViewsPinStorage)
 """Facts whose bytes are those that lie below their holder's name."""
 MOST_NAMES: Final = 3
-"""Causes that are told after one look."""
+"""Most causes reported after one look."""
 
 
 @final
@@ -154,7 +154,7 @@ class GrowingNamesProbe(Probe):
             self._name(survey, kept, self._first, look)
 
     def _name(self, survey: HolderSearch, kept: Mapping[Name, Kept], first: _Look, last: _Look) -> None:
-        """Tells who keeps at least half of what nothing that was told keeps."""
+        """Reports the holder of at least half of the growth that no reported cause explains."""
         watch = self.watch
         left = last.floor - self._base
         told: dict[Name, int] = {}
@@ -224,8 +224,7 @@ class GrowingNamesProbe(Probe):
             bytes_per_batch=grown / batches,
             bounded=bool(bounds),
             what="{count} elements" if length else "tensors of {count} batches",
-            cached=not weights
-            and (type(one.link.value) is LRU_CACHE or is_cache(place.file, place.line, place.holder)),
+            cached=not weights and _is_cache(one, place),
             weights=weights,
             capacity=capacity,
             measured=True,
@@ -233,7 +232,7 @@ class GrowingNamesProbe(Probe):
         )
 
     def _parts(self, name: Name, kept: Mapping[Name, Kept]) -> tuple[str, ...]:
-        """Holders that were told of, nearly all of whose memory lies below a name, and is less than what lies there."""
+        """Reported holders of which nearly all memory lies below a name that holds more."""
         whole, found = kept[name].storages, []
         for fact in self.watch.facts.values():
             other = self._of_fact(fact, kept)
@@ -245,7 +244,7 @@ class GrowingNamesProbe(Probe):
         return tuple(dict.fromkeys(found))
 
     def _measure_anew(self, kept: Mapping[Name, Kept]) -> None:
-        """Of what was told the bytes that its holder keeps now, where they are more."""
+        """Updates reported facts with the bytes that their holders keep now, where they are more."""
         watch = self.watch
         owned = owned_storages(watch.models)
         owned.update(storages_of(gradients_of(one for model in watch.models for one in parameters_of(model))))
@@ -302,7 +301,7 @@ def _measured(fact: Any, one: Kept, owned: Container[int], batch: int) -> Fact |
     """A fact with the bytes that its holder keeps now; None where it has nothing to add.
 
     Args:
-        fact: What was told.
+        fact: What was reported.
         one: What lies below its holder's name.
         owned: Storages of models and optimizers, which live anyway; models that are kept are such.
         batch: The newest.

@@ -152,5 +152,5 @@ class OtherModels:
 def _compiles() -> bool:
     """Whether the program compiles anything by Dynamo, which would compile anew as hooks come and go."""
     dynamo: Any = sys.modules.get("torch._dynamo.eval_frame")
-    backends = getattr(dynamo, "cached_backends", None) or {}  # private; checked in torch 2.4 and 2.13
+    backends = getattr(dynamo, "cached_backends", None) or {}  # private; checked in torch 2.13
     return any(backend is not None for backend in list(backends.values()))  # None is that of what is never compiled
