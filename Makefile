@@ -51,6 +51,9 @@ test-gpu: $(READY) # on a machine with a GPU; what takes the whole card runs alo
 bench: $(READY)
 	$(BIN)/python -m tests.bench
 
+docs: $(READY) # the site, in site/; a warning fails it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 $(READY): pyproject.toml constraints.txt
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt torch
@@ -58,4 +61,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-oldest .nullgpu build dist *.egg-info
+	rm -rf $(VENV) .venv-oldest .nullgpu build dist site *.egg-info
