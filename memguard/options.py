@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, get_type_hints
@@ -52,15 +53,15 @@ class Options:
     """The settings; the same names everywhere: `MemGuard`, `wrap`, `watch` and ``memguard run``.
 
     Attributes:
-        logdir: Directory of the recording. None: MEMGUARD_LOGDIR, else the logger's directory for this run, else
+        logdir: Directory of the recording; by default MEMGUARD_LOGDIR, else the logger's directory for this run, else
             memguard-runs/<time> in the Trainer's directory or the current one.
         device: The device to guard: "auto", "cuda:0", "xpu", "mps", "cpu" or "virtual:24GiB".
         validation: "guard" runs validation forwards without a graph, "warn" only reports those that build one (MG201),
             "off" does neither.
         empty_cache: When to empty PyTorch's cache: "never", "validation" (before and after it), "epoch" (at its end), a
             number (every N batches), or "auto" (only where it would help).
-        rules: Rule codes or names to select, as a list or with commas; None selects all.
-        ignore: Rule codes or names to leave out.
+        rules: Rule codes or names to select, as a list or with commas; all by default.
+        ignore: Rule codes or names to leave out, as a list or with commas.
         log_every: Batches per TensorBoard point; a point carries the window's maximum, so no spike is lost.
         peaks: "shared" resets the device's peak counters for each batch while other readers keep getting their own
             answer; "exclusive" resets without that; "off" never resets.
@@ -133,19 +134,12 @@ class Options:
         Raises:
             TypeError: An option of an unknown name; the text names the valid ones.
         """
-        known = [field.name for field in fields(cls)]
-        for name in settings:
-            if name == "forecast":
-                raise TypeError(
-                    "forecast=True works in MemGuard, where Lightning tells what a training step is; for a loop of "
-                    "your own call memguard.forecast(step, model=model, optimizer=optimizer, device=...) before it"
-                )
-            if name not in known:
-                valid = [*known, *besides]
-                near = did_you_mean(name, valid).strip(" ()")
-                raise TypeError(
-                    f"{near}{' ' if near else ''}memguard has no option {name!r}; the options are {', '.join(valid)}"
-                )
+        if "forecast" in settings:
+            raise TypeError(
+                "forecast=True works in MemGuard, where Lightning tells what a training step is; for a loop of "
+                "your own call memguard.forecast(step, model=model, optimizer=optimizer, device=...) before it"
+            )
+        check_names(settings, [*(field.name for field in fields(cls)), *besides])
         return cls(**settings)
 
 
@@ -166,14 +160,52 @@ def lists_options(function: CallableT) -> CallableT:
         for field in fields(Options)
     ]
     taker.__signature__ = signature.replace(parameters=shown)
-    if function.__doc__ and Options.__doc__:  # python -OO has neither
-        meanings = re.search(r"Attributes:\n(.*?)\n\n", Options.__doc__, re.DOTALL)
-        entry = re.search(r"^ *\*\*options: [^\n]*$", function.__doc__, re.MULTILINE)
-        if meanings is not None and entry is not None:
-            indent = entry[0][: -len(entry[0].lstrip())]
-            lines = [f"{indent}{line[8:]}" for line in meanings[1].splitlines()]
-            function.__doc__ = function.__doc__.replace(entry[0], "\n".join(lines))
+    entry = re.search(r"^ *\*\*options: [^\n]*$", function.__doc__ or "", re.MULTILINE)
+    if function.__doc__ and entry is not None:
+        indent = entry[0][: -len(entry[0].lstrip())]
+        lines = [f"{indent}{line}" for line in _documented().splitlines()]
+        function.__doc__ = function.__doc__.replace(entry[0], "\n".join(lines))
     return function
+
+
+def meanings() -> dict[str, str]:
+    """What each option means, as `Options` documents it, on one line; empty under ``python -OO``."""
+    entries = re.findall(r"^(\w+): (.*(?:\n .*)*)", _documented(), re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
+
+
+def _documented() -> str:
+    """The part of the docstring of `Options` that is about the options, without its indent."""
+    found = re.search(r"Attributes:\n(.*?)\n\n", Options.__doc__ or "", re.DOTALL)
+    return inspect.cleandoc(found[1]) if found is not None else ""
+
+
+def suggests_names(function: CallableT) -> CallableT:
+    """Answers a misspelt keyword argument with the nearest one and all valid ones, in place of Python's own error."""
+    valid = [name for name in inspect.signature(function).parameters if name != "self"]
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        check_names(kwargs, valid)
+        return function(*args, **kwargs)
+
+    return checked  # type: ignore[return-value]
+
+
+def check_names(given: Iterable[str], valid: Sequence[str]) -> None:
+    """Whether all names of options are valid.
+
+    Args:
+        given: The names that were given.
+        valid: Those that there are.
+
+    Raises:
+        TypeError: One is not valid; the text names the nearest, and all that are.
+    """
+    for name in given:
+        if name not in valid:
+            near = f"{did_you_mean(name, valid).strip(' ()')} ".lstrip()
+            raise TypeError(f"{near}memguard has no option {name!r}; the options are {', '.join(valid)}")
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:

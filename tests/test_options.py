@@ -1,4 +1,5 @@
 import inspect
+import pydoc
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 import memguard
-from memguard.options import Options, OptionValues, choose_logdir, disabled
+from memguard.options import Options, OptionValues, choose_logdir, disabled, meanings
 
 
 @pytest.mark.parametrize(
@@ -104,8 +105,7 @@ def test_the_options_are_defined_once() -> None:
     """What type checkers see has the names of the options, and each has a meaning."""
     names = [field.name for field in fields(Options)]
     assert list(OptionValues.__annotations__) == names
-    assert Options.__doc__ is not None
-    assert re.findall(r"^        (\w+): \S", Options.__doc__, re.MULTILINE)[: len(names)] == names
+    assert list(meanings()) == names and all(text.endswith(".") for text in meanings().values())
 
 
 @pytest.mark.parametrize("taker", takers(), ids=lambda taker: taker.__name__)
@@ -130,6 +130,17 @@ def test_the_design_has_the_same_options() -> None:
         for name in names.split(" / "):
             value = getattr(Options(), name)
             assert value in (None, ()) or str(value) in default.replace('"', ""), (name, default)
+
+
+def test_a_misspelt_argument_of_the_forecast_is_answered_as_well() -> None:
+    """Both ways to reach the function say what was meant, and `help` shows every argument of it."""
+    from memguard.forecast.forecasting import forecast
+
+    for function in (memguard.forecast, forecast):
+        with pytest.raises(TypeError, match=r"^did you mean 'device'\? memguard has no option 'devise'"):
+            function(model=torch.nn.Linear(1, 1), devise="1GiB")  # type: ignore[operator]
+    shown = pydoc.plain(pydoc.render_doc(memguard.forecast))
+    assert all(f" {name}: " in shown for name in inspect.signature(forecast).parameters)
 
 
 @pytest.mark.slow

@@ -6,30 +6,17 @@ import argparse
 import json
 import operator
 from collections import Counter
-from typing import Any
+from dataclasses import fields
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from memguard.commands.defaults import SEVERITY, project_defaults
 from memguard.commands.output import check_directory, writable
 from memguard.commands.parsers import add_parser
+from memguard.options import Options, OptionValues, meanings
 
-_TEXT_OPTIONS = {
-    "logdir": ("DIR", "where the recording goes (default: MEMGUARD_LOGDIR, else ./memguard-runs/<time>)"),
-    "device": ("DEVICE", "what to guard: auto (default), cuda:0, xpu, mps, cpu, or a virtual GPU like virtual:24GiB"),
-    "validation": (
-        "WHAT",
-        "forwards of a validation that forgot no_grad: warn (default) reports them, guard runs them without a graph, "
-        "off leaves them alone",
-    ),
-    "empty_cache": ("WHEN", "never (default), validation, epoch (of a Trainer), auto, or every so many batches"),
-    "peaks": ("HOW", "each batch's peak: shared (default) with other readers of the counters, exclusive, or off"),
-    "on_oom": ("WHAT", "an out-of-memory error: report (default) explains it, off does not"),
-    "history": ("WHEN", "PyTorch's allocation history: auto (default: a few batches, on suspicion), always, or off"),
-}
-_FLAGS = {
-    "progress": "a short memory text in progress bars (default: yes)",
-    "custom_scalars": "arrange the curves in TensorBoard's Custom Scalars (default: no)",
-    "loggers": "log to the Trainer's own loggers too: W&B, MLflow, CSV (default: no)",
-}
+_METAVARS = {"logdir": "DIR", "device": "DEVICE", "empty_cache": "WHEN", "log_every": "N"}
+_DEFAULTS: dict[str, Any] = {"validation": "warn"}
+"""Where the command differs from the function: a script run from outside is observed, never changed unless asked."""
 
 
 def add(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -46,24 +33,34 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
         "torchrun --nproc-per-node 4 -m memguard run train.py",
         usage="memguard run [options] SCRIPT [ARGS...] | -m MODULE [ARGS...]",
     )
-    for name, (metavar, text) in _TEXT_OPTIONS.items():
-        parser.add_argument("--" + name.replace("_", "-"), dest=name, metavar=metavar, help=text)
-    for name, text in _FLAGS.items():
-        flag = "--" + name.replace("_", "-")
-        parser.add_argument(flag, dest=name, action=argparse.BooleanOptionalAction, default=None, help=text)
-    parser.add_argument(
-        "--log-every", dest="log_every", type=int, metavar="N", help="batches per TensorBoard point (default: 50)"
-    )
-    parser.add_argument(
-        "--rules", "--select", dest="rules", metavar="CODES", help="rules to select, with commas (default: all)"
-    )
-    parser.add_argument("--ignore", metavar="CODES", help="rules to leave out, with commas")
+    _add_options(parser)
     parser.add_argument("--json", metavar="FILE", help="write the report as JSON at the end")
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
     parser.add_argument("target", metavar="SCRIPT", help="the script, or with -m the module")
     rest = parser.add_argument("arguments", metavar="ARGS", nargs=argparse.REMAINDER, help="the script's own arguments")
     rest.required = False  # argparse takes the rest for required, so that an error would ask for it
     parser.set_defaults(run=run)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds each option of `Options`, with its meaning, its values and its default there."""
+    types, texts = get_type_hints(OptionValues), meanings()
+    for field in fields(Options):
+        name, default = field.name, _DEFAULTS.get(field.name, field.default)
+        shown = {True: "yes", False: "no"}.get(default, default) if isinstance(default, bool) else default
+        told = "" if default in (None, ()) else f" (default: {shown})"
+        text = (texts.get(name, "").replace("`", "").rstrip(".") + told).replace("%", "%%")
+        flags, kind = ["--" + name.replace("_", "-")], types[name]
+        extra: dict[str, Any] = {"metavar": _METAVARS.get(name)}
+        if kind is bool:
+            extra = {"action": argparse.BooleanOptionalAction}
+        elif kind is int:
+            extra["type"] = int
+        elif get_origin(kind) is Literal:
+            extra["metavar"] = "{" + ",".join(get_args(kind)) + "}"  # `Options` refuses others, in one line
+        elif name in ("rules", "ignore"):
+            flags, extra["metavar"] = flags + ["--select"] * (name == "rules"), "CODES"
+        parser.add_argument(*flags, dest=name, default=None, help=text, **extra)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -77,11 +74,10 @@ def run(given: argparse.Namespace) -> int:
     from memguard.rules import make_rules
     from memguard.sinks.console import print_text
 
-    options = {name: getattr(given, name) for name in (*_TEXT_OPTIONS, *_FLAGS, "log_every", "rules", "ignore")}
+    options = {field.name: getattr(given, field.name) for field in fields(Options)}
     given_by_project = project_defaults()
     given_by_project.pop(SEVERITY, None)
-    options = {**given_by_project, **{name: value for name, value in options.items() if value is not None}}
-    options.setdefault("validation", "warn")
+    options = {**_DEFAULTS, **given_by_project, **{name: value for name, value in options.items() if value is not None}}
     for name in ("rules", "ignore"):
         if isinstance(options.get(name), str):
             options[name] = [part.strip() for part in options[name].split(",") if part.strip()]

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from memguard.options import suggests_names
+
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim.optimizer import Optimizer
@@ -36,6 +38,7 @@ __all__ = [*_HOMES]  # pyright: ignore
 class _ForecastModule(ModuleType):
     """A module that is called like its main function, `memguard.forecast.forecasting.forecast`."""
 
+    @suggests_names
     def __call__(
         self,
         step: Callable[..., Any] | None = None,
@@ -69,6 +72,9 @@ class _ForecastModule(ModuleType):
             nproc=nproc,
             nnodes=nnodes,
         )
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *__all__})  # so that `help` shows the function
 
     def __getattr__(self, name: str) -> Any:
         home = _HOMES.get(name)

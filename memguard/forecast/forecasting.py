@@ -26,10 +26,12 @@ from memguard.forecast.session import Made
 from memguard.forecast.study import Study
 from memguard.forecast.target import batch_parameter, call_target
 from memguard.forecast.variants import Make, Say
+from memguard.options import suggests_names
 
 _TABLE_FACTORS = (0.25, 0.5, 1, 2, 4)
 
 
+@suggests_names
 def forecast(
     step: Callable[..., Any] | None = None,
     *,

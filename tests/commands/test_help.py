@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from memguard.cli import main, make_parser
-from memguard.options import Options
+from memguard.options import Options, meanings
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
@@ -42,6 +42,8 @@ def test_memguard_run_has_every_option_under_its_own_name() -> None:
     given = vars(make_parser().parse_args(["run", "--custom-scalars", "--no-progress", "train.py", "--loggers"]))
     assert (given["custom_scalars"], given["progress"], given["loggers"]) == (True, False, None)
     assert given["arguments"] == ["--loggers"]
+    shown = " ".join(commands()["run"].format_help().split())
+    assert all(text.replace("`", "").rstrip(".").split(". ")[0] in shown for text in meanings().values())
 
 
 @pytest.mark.parametrize(
