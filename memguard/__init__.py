@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from memguard.axes import coordinates as coordinates
     from memguard.errors import MemGuardError as MemGuardError
     from memguard.evidence.oom.errors import is_oom as is_oom
     from memguard.forecast.forecasting import forecast as forecast
@@ -48,6 +49,7 @@ _HOMES = {
     "Recording": "memguard.recording.reader",
     "Severity": "memguard.records.findings",
     "Stage": "memguard.records.stats",
+    "coordinates": "memguard.axes",
     "current": "memguard.integrations.torch",
     "find_batch_size": "memguard.integrations.batch_size",
     "is_oom": "memguard.evidence.oom.errors",

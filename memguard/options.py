@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib.util
 import inspect
 import os
 import re
@@ -18,6 +19,7 @@ Validation = Literal["guard", "warn", "off"]
 Peaks = Literal["shared", "exclusive", "off"]
 OnOom = Literal["report", "off"]
 History = Literal["off", "auto", "always"]
+Export = Literal["otlp", "prometheus"]
 CallableT = TypeVar("CallableT", bound=Callable[..., Any])
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -26,6 +28,11 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "on_oom": ("report", "off"),
     "history": ("off", "auto", "always"),
 }
+_EXPORTERS = {
+    "otlp": ("opentelemetry.sdk.metrics", "opentelemetry.exporter.otlp.proto"),
+    "prometheus": ("opentelemetry.sdk.metrics", "opentelemetry.exporter.prometheus"),
+}
+"""What each kind of export needs."""
 _POLICIES = ("never", "validation", "epoch", "auto")
 _DEVICES = "auto, cuda, cuda:N, xpu, mps, cpu, virtual:SIZE (as in virtual:24GiB)"
 
@@ -46,6 +53,7 @@ class OptionValues(TypedDict, total=False):
     progress: bool
     custom_scalars: bool
     loggers: bool
+    export: Export | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +81,11 @@ class Options:
             of your own.
         loggers: Whether to log a few numbers and the findings to the Trainer's other loggers (W&B, MLflow, CSV) when it
             logs itself; Lightning and Hugging Face only.
+        export: Where every rank sends metrics, findings and out-of-memory reports too: "otlp" (an OpenTelemetry
+            collector; OTEL_EXPORTER_OTLP_ENDPOINT names it) or "prometheus" (pulled from one port a node).
 
     Raises:
-        ValueError: A value is not one of the valid ones; the text names them.
+        ValueError: A value is not one of the valid ones, which the text names, or needs a package that is not here.
         TypeError: A value is of the wrong type.
     """
 
@@ -92,6 +102,7 @@ class Options:
     progress: bool = True
     custom_scalars: bool = False
     loggers: bool = False
+    export: Export | None = None
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -117,6 +128,7 @@ class Options:
             object.__setattr__(self, name, _names(name, getattr(self, name)))
         _check_device(self.device)
         _check_logdir(self.logdir)
+        _check_export(self.export)
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -281,6 +293,23 @@ def _check_logdir(logdir: object) -> None:
     path = str(os.fspath(logdir))
     if not path or "://" in path:
         raise ValueError(f"logdir must be a local directory ('.' is the current one), got {path!r}")
+
+
+def _check_export(export: object) -> None:
+    if export is None:
+        return
+    if not isinstance(export, str) or export not in _EXPORTERS:
+        raise ValueError(f"export must be one of {', '.join(_EXPORTERS)} or None, got {export!r}")
+    for package in _EXPORTERS[export]:
+        try:
+            found = importlib.util.find_spec(package) is not None
+        except ModuleNotFoundError:  # a package that it lies in
+            found = False
+        if not found:
+            raise ValueError(
+                f"export={export!r} needs OpenTelemetry's SDK, which is not installed: "
+                "pip install 'torch-memguard[otel]'"
+            )
 
 
 def _check_device(device: object) -> None:

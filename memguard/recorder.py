@@ -196,6 +196,10 @@ class Recorder:
         shapes = self._shapes if self._is_in_batch else self.row.shapes if self.row.is_open else None
         return self._judging.shape_table.texts[shapes] if shapes is not None else None
 
+    def add_sink(self, sink: Sink) -> None:
+        """One more place where records and findings go; before the run begins."""
+        self._judging.sinks.append(sink)
+
     # The life of a run
 
     def open(self, session: dict[str, Any]) -> None:

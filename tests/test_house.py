@@ -137,8 +137,9 @@ def test_the_public_names_are_these() -> None:
     assert sorted(memguard.__all__) == sorted(
         [
             "BatchRecord", "Finding", "Guard", "MemGuard", "MemGuardError", "Options", "Recording", "Severity", "Stage",
-            "__version__", "allow", "current", "find_batch_size", "forecast", "is_oom", "max_memory_allocated",
-            "max_memory_reserved", "memory_allocated", "memory_reserved", "phase", "unwrap", "watch", "wrap",
+            "__version__", "allow", "coordinates", "current", "find_batch_size", "forecast", "is_oom",
+            "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved", "phase", "unwrap",
+            "watch", "wrap",
         ]
     )  # fmt: skip
 

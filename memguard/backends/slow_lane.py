@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import final
 
 from memguard.clocks import perf_counter
@@ -43,6 +43,8 @@ class SlowLane:
 
     Args:
         read: The reader, `Backend.read_slow`.
+        errands: What else this thread does after each reading, such as sending metrics. Each paces itself, raises
+            nothing, and its time does not make the readings rarer.
         period: Seconds between two readings.
         presses: Whether readings must stay as close as at first, given the newest one.
         wait: Waits some seconds and tells whether the lane was stopped meanwhile; tests bring their own.
@@ -53,12 +55,14 @@ class SlowLane:
         self,
         read: Callable[[], SlowStats],
         *,
+        errands: Sequence[Callable[[], object]] = (),
         period: float = 1.0,
         presses: Callable[[SlowStats], bool] = is_tight,
         wait: Callable[[float], bool] | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self._read, self._period, self._presses, self._clock = read, period, presses, clock
+        self._errands = errands
         self._stopped = threading.Event()
         self._wait = wait if wait is not None else self._stopped.wait
         self._newest = SlowStats()
@@ -101,12 +105,16 @@ class SlowLane:
                         "memguard's slow lane failed and is off; device use and host memory stay as read last.\n%s",
                         traceback.format_exc().rstrip(),
                     )
-                return
+                if not self._errands:
+                    return
+                self._read, presses = self.newest, False
             took = self._clock() - began
             pause = max(self._period, took / _SHARE)
             first = began if first is None else first
             if began - first >= EARLY_SECONDS and not presses:
                 pause = max(pause, min(took / LATER_SHARE, FARTHEST_SECONDS))
+            for errand in self._errands:
+                errand()
 
 
 @final

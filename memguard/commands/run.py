@@ -14,7 +14,13 @@ from memguard.commands.output import check_directory, writable
 from memguard.commands.parsers import add_parser
 from memguard.options import Options, OptionValues, meanings
 
-_METAVARS = {"logdir": "DIR", "device": "DEVICE", "empty_cache": "WHEN", "log_every": "N"}
+_METAVARS = {
+    "logdir": "DIR",
+    "device": "DEVICE",
+    "empty_cache": "WHEN",
+    "log_every": "N",
+    "export": "{otlp,prometheus}",
+}
 _DEFAULTS: dict[str, Any] = {"validation": "warn"}
 """Where the command differs from the function: a script run from outside is observed, never changed unless asked."""
 

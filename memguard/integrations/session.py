@@ -38,6 +38,7 @@ from memguard.evidence.shapes import describe_shapes
 from memguard.forks import process
 from memguard.guards.empty_cache import CacheGuard
 from memguard.integrations.devices import FurtherDevices
+from memguard.integrations.fleet import Fleet
 from memguard.integrations.loop.fast_path_hooks import StepEnd, StepStart
 from memguard.integrations.loop.others import OtherModels
 from memguard.integrations.loop.skipped_forwards import SkippedForwards
@@ -118,7 +119,7 @@ class Session:
         name = launch.run or time.strftime("%Y%m%d-%H%M%S")
         self.logdir: Path = choose_logdir(options, default_logdir, name, root=root)
         self.backend = choose_backend(options.device, peaks=options.peaks)
-        self._slow = SlowLane(self._read_slow, presses=self._presses)
+        self._slow = SlowLane(self._read_slow, errands=[self._visit_fleet], presses=self._presses)
         self._host = HostMemory()
         self.recorder = Recorder(
             self.backend,
@@ -138,6 +139,7 @@ class Session:
         reports = options.on_oom == "report"
         self.oom = OomWatch(self, enabled=reports, history=options.history, logdir=self.logdir if record else None)
         self.devices = FurtherDevices(self)
+        self.fleet = Fleet(self)
         self.peers: PeerWatch | None = None
         if launch.world_size > 1 and record and reports:
             self.peers = PeerWatch(self, Peers(self.logdir, rank))
@@ -207,6 +209,7 @@ class Session:
                 ("validation guard", self.validation.remove),
                 ("optimizer hooks", self._unhook_optimizers),
                 ("others", self.others.remove),
+                ("parallel axes", self.fleet.learn),
                 ("last look", self._look_back),
             ):
                 last.callback(self._safely, name, remove)
@@ -508,6 +511,10 @@ class Session:
             with self.recorder.part("other ranks"):
                 self.peers.look()
         return self.backend.read_slow()
+
+    def _visit_fleet(self) -> None:
+        """Likewise."""
+        self.fleet.visit()
 
     def _presses(self, newest: SlowStats) -> bool:
         """Likewise: whether other ranks are listened for, something is suspected, or memory is short."""

@@ -19,6 +19,9 @@ from memguard.guards.differentiates import differentiates
 from memguard.launch import Launch, read_launch
 from memguard.options import Options
 from memguard.sinks.console import ConsoleSink
+from memguard.sinks.export.choose import make_export_sink
+from memguard.sinks.export.place import Exporting
+from memguard.sinks.export.sink import ExportSink
 from memguard.sinks.interface import Sink
 from memguard.sinks.several_ranks import OnlyHere
 from memguard.sinks.tensorboard import TensorBoardSink
@@ -42,6 +45,22 @@ def make_sinks(
         return sinks
     curves = TensorBoardSink(log_every=options.log_every, writer=writer, logdir=logdir, layout=options.custom_scalars)
     return [*sinks, curves]
+
+
+def make_export(options: Options, launch: Launch, logdir: Path) -> ExportSink | None:
+    """The sink that every rank exports through, where the options ask for one."""
+    if options.export is None:
+        return None
+    exporting = Exporting(
+        rank=launch.rank,
+        world_size=launch.world_size,
+        local_rank=launch.local_rank,
+        node=launch.node,
+        restart=launch.restart,
+        run=launch.run or logdir.name,
+        version=memguard.__version__,
+    )
+    return make_export_sink(options.export, exporting)
 
 
 def make_watch(options: Options, backend: Backend, *, lightning: bool) -> ProbeContext:

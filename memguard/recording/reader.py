@@ -135,7 +135,7 @@ class Recording:
         """What the run said of itself when it began, updated by what it learned later (the device's size)."""
         merged: dict[str, Any] = {}
         for line in self.lines:
-            if line.get("kind") in ("session", "device"):
+            if line.get("kind") in ("session", "device", "coordinates"):
                 merged.update({key: value for key, value in line.items() if value is not None})
         return merged
 

@@ -75,7 +75,7 @@ class LineIndex:
             if line.get("batch") is not None:
                 self.owners[line["batch"]] = text
             return True
-        if kind in ("session", "device"):
+        if kind in ("session", "device", "coordinates"):
             self.session.update({key: value for key, value in line.items() if value is not None})
         elif kind == "shapes":
             if line.get("id") is not None and len(self._shapes) < _MOST_SHAPES:

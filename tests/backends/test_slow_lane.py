@@ -181,3 +181,22 @@ def test_whoever_looks_after_threads_can_stop_it():
     assert thread.daemon
     thread.stop()
     assert not thread.is_alive() and not lane.running
+
+
+def test_errands_run_after_each_reading_and_do_not_make_readings_rarer():
+    """An errand of many seconds is followed by the ordinary wait, and outlives a reader that failed."""
+    gate, done = Gate(), []
+
+    def read() -> SlowStats:
+        if done:
+            raise OSError("the driver is gone")
+        return SlowStats(open_files=1)
+
+    lane = SlowLane(read, wait=gate, errands=[lambda: done.append("sent")])
+    lane.start()
+    gate.await_wait()
+    assert done == ["sent"]
+    gate.open()
+    gate.await_wait()
+    assert done == ["sent", "sent"] and lane.newest().open_files == 1 and gate.asked == [1.0, 1.0]
+    gate.end(lane)
