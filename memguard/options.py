@@ -81,8 +81,8 @@ class Options:
             of your own.
         loggers: Whether to log a few numbers and the findings to the Trainer's other loggers (W&B, MLflow, CSV) when it
             logs itself; Lightning and Hugging Face only.
-        export: Where every rank sends metrics, findings and out-of-memory reports too: "otlp" (an OpenTelemetry
-            collector; OTEL_EXPORTER_OTLP_ENDPOINT names it) or "prometheus" (pulled from one port a node).
+        export: Where every rank sends its metrics and findings too: "otlp" (an OpenTelemetry collector, named by
+            OTEL_EXPORTER_OTLP_ENDPOINT) or "prometheus" (pulled from one port a node).
 
     Raises:
         ValueError: A value is not one of the valid ones, which the text names, or needs a package that is not here.
