@@ -40,6 +40,7 @@ def test_the_wheel_needs_torch_and_little_else(built: Path) -> None:
         "huggingface",
         "lightning",
         "nvidia",
+        "otel",
         "tensorboard",
     }
 
