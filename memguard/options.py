@@ -136,11 +136,11 @@ class Options:
         return (*self.ignore, "MG201") if self.validation == "off" else self.ignore
 
     @classmethod
-    def make(cls, *besides: str, **settings: Any) -> Options:
+    def make(cls, *others: str, **settings: Any) -> Options:
         """The options from keyword arguments.
 
         Args:
-            *besides: What else the caller takes, for the text of the error.
+            *others: Further arguments of the caller, for the text of the error.
             **settings: The options.
 
         Raises:
@@ -148,10 +148,10 @@ class Options:
         """
         if "forecast" in settings:
             raise TypeError(
-                "forecast=True works in MemGuard, where Lightning tells what a training step is; for a loop of "
+                "forecast=True works in MemGuard, where Lightning defines the training step; for a loop of "
                 "your own call memguard.forecast(step, model=model, optimizer=optimizer, device=...) before it"
             )
-        check_names(settings, [*(field.name for field in fields(cls)), *besides])
+        check_names(settings, [*(field.name for field in fields(cls)), *others])
         return cls(**settings)
 
 

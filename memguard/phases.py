@@ -52,11 +52,11 @@ def current_path() -> Path:
 class phase:
     """Names a part of the training loop: ``with memguard.phase("rollout"): ...``, or as a decorator.
 
-    Every open guard records the phase by itself: how often it ran and for how long, its peak of allocated and reserved
+    Every open guard records the phase: how often it ran and for how long, its peak of allocated and reserved
     memory, and what stays allocated after it. Summary, report, Memory tab and recording have a row for each phase, and
-    findings and out-of-memory reports say in which one they came up. The peak is that of
-    ``torch.cuda.reset_peak_memory_stats()`` before and ``max_memory_allocated()`` after the block, whose counters keep
-    their values for everybody else. It is recorded also where the block ends with an exception.
+    findings and out-of-memory reports name the phase in which they arose. The peak is what
+    ``torch.cuda.reset_peak_memory_stats()`` before and ``max_memory_allocated()`` after the block would report; other
+    readers of these counters see no difference. The phase is recorded also where the block ends with an exception.
 
     Phases may be nested, in functions that call themselves too, and run in several threads: memory is the device's, so
     a phase counts what other threads allocate meanwhile. Without an open guard nothing happens.

@@ -112,7 +112,7 @@ def _split(conf: str) -> list[tuple[str, Value]]:
     while at < len(tokens):
         key = tokens[at]
         if key in ",:[]":
-            raise ValueError(f"{conf!r} has {key!r} where a key should stand; write key:value,key:value")
+            raise ValueError(f"{conf!r} has {key!r} where a key belongs; write key:value,key:value")
         if tokens[at + 1 : at + 2] != [":"] or tokens[at + 2 : at + 3] in ([], [","], [":"], ["]"]):
             raise ValueError(f"{key!r} has no value in the allocator configuration; write {key}:VALUE")
         at += 2

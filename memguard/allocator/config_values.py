@@ -76,14 +76,14 @@ def _roundup(key: str, value: Value, version: tuple[int, int]) -> dict[str, obje
     for item in value:
         end, _, number = item.partition(":")
         if number != "0" and not _is_power2(number):
-            raise _invalid(key, item, "a list whose items have a power of two, or 0, behind the colon")
+            raise _invalid(key, item, "a list of items with a power of two, or 0, after the colon")
         if end == ">":
             # The rest began at the last named interval, and so overwrote it, in 2.9.1; behind it in 2.13 and 2.15.
             start = last + (version >= (2, 10))
             divisions[start:] = [int(number)] * (ROUNDUP_INTERVALS - start)
             continue
         if not _is_power2(end):
-            raise _invalid(key, item, "a list whose items have a power of two (MiB), or '>', before the colon")
+            raise _invalid(key, item, "a list of items with a power of two (MiB), or '>', before the colon")
         last = min(int(end).bit_length() - 1, ROUNDUP_INTERVALS - 1)
         if first:
             divisions[:last] = [int(number)] * last
@@ -126,7 +126,7 @@ def _flag(key: str, value: Value, _: tuple[int, int]) -> dict[str, object]:
 def _backend(key: str, value: Value, _: tuple[int, int]) -> dict[str, object]:
     if value == "cudaMallocAsync":
         raise ValueError(
-            "backend:cudaMallocAsync hands memory management to the CUDA driver, whose pool is not modelled; "
+            "backend:cudaMallocAsync hands memory management to the CUDA driver; its pool is not modelled; "
             "leave it out or write backend:native"
         )
     if value != "native":

@@ -32,8 +32,8 @@ def devices() -> Iterator[str]:
     if hasattr(torch, "xpu") and torch.xpu.is_available():
         yield "xpu: allocated, reserved and their peaks"
     if torch.backends.mps.is_available():
-        yield "mps: allocated bytes at the ends of batches; MPS tells no peaks"
-    yield "virtual:SIZE, as in virtual:24GiB: everything a CUDA device tells, simulated exactly, on any machine"
+        yield "mps: allocated bytes at the ends of batches; MPS reports no peaks"
+    yield "virtual:SIZE, as in virtual:24GiB: everything a CUDA device reports, simulated exactly, on any machine"
 
 
 def hints() -> Iterator[str]:

@@ -228,7 +228,7 @@ class VirtualBackend(Backend):
             self.on_out_of_memory()
         except Exception as error:  # as text: a traceback that is kept keeps tensors
             self.on_out_of_memory = None
-            logger.error("memguard: an out-of-memory listener failed and is told no more: %r", error)
+            logger.error("memguard: an out-of-memory listener failed and is switched off: %r", error)
 
     def _keep_peaks(self, stats: dict[str, int]) -> None:
         for key, value in stats.items():

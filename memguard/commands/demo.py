@@ -65,7 +65,7 @@ def run(given: argparse.Namespace) -> int:
         how = "as planned" if leaked else f"though not of the planted leak: {given.device} is too small for it"
         _say(f"It ran out of memory, {how}. The traceback is what PyTorch says, the rest is what memguard adds.")
     with_tab = importlib.util.find_spec("tensorboard") is not None
-    _say(f"Look at it:   tensorboard --logdir {logdir}" if with_tab else "Curves:       pip install tensorboard")
+    _say(f"See it:       tensorboard --logdir {logdir}" if with_tab else "Curves:       pip install tensorboard")
     _say(f"Read it:      memguard report {logdir}")
     _say("Your own:     memguard run --device virtual:8GiB train.py")
     return 0 if out_of_memory else code

@@ -28,7 +28,7 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
         subparsers,
         "doctor",
         "what can be measured here, and known traps",
-        "Tells what this environment can measure, and the traps known to lie in it.",
+        "Lists what memguard can measure in this environment, and its known traps.",
     )
     parser.add_argument("--json", action="store_true", help="the same as JSON on stdout")
     parser.set_defaults(run=run)

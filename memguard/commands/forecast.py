@@ -34,7 +34,7 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
         "--device",
         help="a size like 24GiB (24GB is the same) or a card like nvidia-h200 (default: this machine's GPU, if any)",
     )
-    parser.add_argument("--steps", type=int, default=3, metavar="N", help="steps to look at (default: 3)")
+    parser.add_argument("--steps", type=int, default=3, metavar="N", help="training steps to trace (default: 3)")
     parser.add_argument("--batch", type=int, metavar="N", help="the step's batch size; asks for the largest that fits")
     parser.add_argument(
         "--nproc", type=int, metavar="N", help="processes on each node: runs the function as each rank that differs"

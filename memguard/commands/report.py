@@ -33,7 +33,7 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser = add_parser(
         subparsers,
         "report",
-        "what a recording tells",
+        "explain a recording in words",
         "Explains a recording in words: peaks by stage, findings with their lines, how the run ended.",
         "memguard report memguard-runs                    the newest run in it",
         "memguard report RUN --html run.html              one page to share",

@@ -22,7 +22,7 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser = add_parser(
         subparsers,
         "snapshot",
-        "what a memory snapshot of PyTorch tells",
+        "explain a memory snapshot of PyTorch",
         "Explains a file of torch.cuda.memory._dump_snapshot in words. Nothing in the file can run.",
         "memguard snapshot oom.pickle",
         "memguard snapshot oom.pickle --replay            is the simulated allocator exact on it?",

@@ -128,8 +128,8 @@ class SamplingBudget:
             return None
         before = f", for a while 1 in {self.widest}" if self.widest > self.interval else ""
         return (
-            f"memguard took more than {SHARE:.1%} of the run's time at first, so it looked closely at fewer batches: "
-            f"at 1 in {self.interval} at the end{before}; every batch has its record"
+            f"every batch is recorded. To stay below {SHARE:.1%} of the run's time, leak checks ran on fewer batches: "
+            f"on 1 in {self.interval} by the end{before}"
         )
 
     def _fill(self, share: float) -> None:

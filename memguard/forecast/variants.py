@@ -112,7 +112,7 @@ def _traced(make: Callable[[], Made], setting: Setting) -> Trace:
         if setting.traced_batch in (None, setting.batch):
             raise
         raise StepError(
-            f"{describe(error)} (to try batch {setting.traced_batch}, memguard gave the step's tensors whose first "
-            f"dimension is {setting.batch} that size; where one of them is not of the batch, let the function or the "
-            "step take a parameter named batch, and make its inputs from that)"
+            f"{describe(error)} (to try batch {setting.traced_batch}, memguard gave that size to the step's tensors "
+            f"with a first dimension of {setting.batch}; where one of them is not of the batch, let the function or "
+            "the step take a parameter named batch, and make its inputs from that)"
         ) from error

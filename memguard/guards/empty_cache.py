@@ -73,7 +73,7 @@ class CacheGuard:
         used = max(run.slow.device_used_bytes or 0, stats.reserved_bytes)
         if cached < max(_LEAST_BYTES, _WORTH * total) or total - used > _NEARLY_FULL * total:
             return None
-        return f"{format_bytes(cached)} lay unused in the cache while only {format_bytes(total - used)} was free"
+        return f"{format_bytes(cached)} of the cache were unused while only {format_bytes(total - used)} was free"
 
     def _act(self, batch: int, stage: Stage, reason: str) -> Claim | None:
         began = perf_counter()

@@ -158,13 +158,13 @@ class Guard:
         return os.getpid() == self._pid
 
     def differs_in(self, options: Options, given: Iterable[str], *, writer: Any, quiet: bool) -> str | None:
-        """What somebody asks for that this guard does not do, in words; None where it does all of it.
+        """What is requested that this guard does not do, in words; None where it does all of it.
 
         Args:
             options: What is asked for.
-            given: The names of those options that were given; the others are nobody's wish.
-            writer: As a guard takes it, likewise None where it was not given.
-            quiet: Likewise False.
+            given: The names of those options that were given; the others are not requested.
+            writer: As a guard takes it; None where it was not given.
+            quiet: As a guard takes it; False where it was not given.
         """
         wishes = [(name, getattr(options, name), getattr(self.session.options, name)) for name in given]
         wishes += [("quiet", quiet, self._quiet)] * quiet

@@ -58,7 +58,9 @@ class PeerWatch:
         elif now - self._since > IDLE_SECONDS:
             fresh = self._tell(self._fallen(self._peers.failed(dead=True)))
             if fresh and not self._launch.local_rank:  # one of each node speaks
-                text = one_line(f"memguard: {'; '.join(fresh)}. Rank {self._launch.rank} waits in vain.")
+                text = one_line(
+                    f"memguard: {'; '.join(fresh)}. Rank {self._launch.rank} is waiting for a rank that has failed."
+                )
                 print_text(text)
 
     def failed(self, error: BaseException) -> None:

@@ -38,7 +38,7 @@ def watch(
     Args:
         model: The root model or models, as the loop calls them; None watches the device alone.
         optimizer: The optimizer or optimizers; they are found at their first step anyway.
-        writer: The user's own SummaryWriter, so that the curves stand in the user's run.
+        writer: The user's own SummaryWriter, so that the curves appear in the user's run.
         quiet: Whether to print no summary at the end.
         **options: See `memguard.options.Options`.
 

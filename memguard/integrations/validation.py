@@ -192,7 +192,7 @@ class ValidationGuard:
         ]
         if guarded:
             error.add_note(
-                "memguard: forwards in eval mode, after which nobody seemed to call a backward, ran without a graph at "
+                "memguard: forwards in eval mode that no backward seemed to follow ran without a graph at "
                 f"{', '.join(sorted(guarded)[:_MOST_PLACES])}. If this backward was meant for one of them, put that "
                 'forward under `with memguard.allow("grad"):`, or pass validation="warn".'
             )
@@ -229,7 +229,7 @@ class ValidationGuard:
                 name=NAME,
                 severity=Severity.INFO,
                 message=f"forwards of {name} in eval mode run without an autograd graph from here on{at}: "
-                "gradients were enabled there, and nobody uses them.",
+                "gradients were enabled there, but no backward uses them.",
                 advice="nothing to do. If you adapt weights or need gradients in eval mode, put that forward under "
                 '`with memguard.allow("grad"):`, or pass validation="warn" to switch the guard off.',
                 file=place.file,

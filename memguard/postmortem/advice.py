@@ -24,7 +24,7 @@ BUFFER_ROOM = 0.75
 LEAST = 0.25
 """Share of what was lacking that a change must save to be worth a line."""
 _ELSEWHERE = (
-    "look at what this line asks for outside PyTorch's allocator: pin less host memory (pin_memory, prefetch_factor), "
+    "check what this line allocates outside PyTorch's allocator: pin less host memory (pin_memory, prefetch_factor), "
     "leave room for the library that failed (set_per_process_memory_fraction), or set CUDA_LAUNCH_BLOCKING=1 to see "
     "which call it was."
 )
@@ -307,7 +307,7 @@ def _smaller(scene: Scene) -> Iterator[Advice]:
     if is_larger:
         yield Advice(
             kind="shape",
-            text=f"look at the shape that is asked for{_at(objects.site)}: an outer product, a broadcast or a one-hot "
+            text=f"check the requested shape{_at(objects.site)}: an outer product, a broadcast or a one-hot "
             "in full size is often meant to be smaller, or can be computed in parts.",
             place=objects.site,
         )

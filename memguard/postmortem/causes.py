@@ -68,7 +68,7 @@ def _elsewhere(scene: Scene) -> Verdict | None:
         cause=Cause.ELSEWHERE,
         text=f"Something else: {format_bytes(free)} of {format_bytes(limit)} are free, and PyTorch's allocator holds "
         f"only {format_bytes(request.reserved_bytes)}. What failed is another allocation: pinned host memory, the CUDA "
-        "context, or a library that allocates by itself.",
+        "context, or a library's own allocation.",
         place=scene.objects.site,
     )
 
@@ -155,7 +155,7 @@ def _several_models(scene: Scene) -> Verdict | None:
     names = ", ".join(sorted({model.name for model in idle}))
     return Verdict(
         cause=Cause.SEVERAL_MODELS,
-        text=f"Several models: besides the one in use, {len(idle)} more on this device ({names}) hold "
+        text=f"Several models: beside the one in use, {len(idle)} more on this device ({names}) hold "
         f"{format_bytes(held)} with their gradients and optimizer state{kept}.",
         bytes=held,
         models=idle,
@@ -239,5 +239,5 @@ def _size(scene: Scene) -> Verdict:
         )
     kept = scene.objects.owners.get("outputs", 0)
     if 0 < len(floors_of(scene)) < FEW and kept >= SUBSTANTIAL * (scene.request.allocated_bytes or 0):
-        text += f" Of that, something keeps {format_bytes(kept)}; the batches were too few to tell whether it piles up."
+        text += f" Of that, something keeps {format_bytes(kept)}; there were too few batches to see whether it grows."
     return Verdict(cause=Cause.SIZE, text=text, bytes=activations)

@@ -82,7 +82,7 @@ def parse_header(data: bytes, source: str = "the recording") -> dict[str, Any]:
     if not columns or len(columns) > 256 or any(kind not in _CODES for _, kind in columns):
         raise RecordingError(f"{source} has a broken header: unknown column types")
     if len({name for name, _ in columns}) != len(columns):
-        raise RecordingError(f"{source} has a broken header: a column stands twice")
+        raise RecordingError(f"{source} has a broken header: a column occurs twice")
     ours = dict(COLUMNS)
     if any(name in ours and kind[1] != ours[name][1] for name, kind in columns) or "stage" not in dict(columns):
         raise RecordingError(f"{source} has a broken header: a column has another type, or there is none for the stage")

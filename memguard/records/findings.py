@@ -30,7 +30,7 @@ class Severity(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One cause of memory trouble (or one act of memguard's), told like a colleague would tell it."""
+    """One cause of wasted memory or trouble, or one act of memguard's own."""
 
     code: str
     """Rule, like ``"MG101"``; MG0xx are memguard's own acts."""

@@ -130,7 +130,7 @@ class BatchRecord:
     device_used_bytes: int | None = None
     host_rss_bytes: int | None = None
     num_alloc_retries: int | None = None
-    """Retries of the allocator during this batch; likewise the three below."""
+    """Retries of the allocator during this batch, as the three fields below."""
     num_ooms: int | None = None
     num_device_alloc: int | None = None
     num_device_free: int | None = None

@@ -25,7 +25,7 @@ def forecast_text(forecast: Forecast) -> str:
                 f" ({suggestion.change}; cost: {suggestion.cost})"
             )
     if forecast.fits is False and forecast.batch is None:
-        lines += ["", "Tell the batch size (batch=32, --batch 32) to learn the largest that fits."]
+        lines += ["", "Give the batch size (batch=32, --batch 32) to learn the largest that fits."]
     if forecast.table:
         lines += ["", *_table(forecast)]
     if forecast.notes:

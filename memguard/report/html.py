@@ -189,7 +189,7 @@ def _deflated(rows: Rows) -> str:
 def _page(title: str, data: dict[str, Any]) -> str:
     script = bundle(_STATIC, "report.js")
     if "</script" in script.lower() or "<!--" in script:
-        raise MemGuardError("the page's script cannot stand inside HTML: it holds </script or <!--")
+        raise MemGuardError("the page's script cannot be put into HTML: it contains </script or <!--")
     style = (_STATIC / "vendor" / "uPlot.min.css").read_text(encoding="utf-8")
     style += (_STATIC / "app.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -80,9 +80,9 @@ def _sections(told: PostMortem, title: str) -> Iterator[str]:
         yield f"<section><h2>Replayed with other settings</h2><ol>{items}</ol></section>"
     if told.findings:
         codes = ", ".join(escape(code) for code in told.findings)
-        yield f"<section><h2>Found before</h2><p>{codes}</p></section>"
+        yield f"<section><h2>Earlier findings</h2><p>{codes}</p></section>"
     if told.message:
-        yield f"<section><h2>PyTorch said</h2><pre>{escape(told.message)}</pre></section>"
+        yield f"<section><h2>Original error</h2><pre>{escape(told.message)}</pre></section>"
 
 
 def _owners(told: PostMortem) -> str:

@@ -12,7 +12,7 @@ from memguard.postmortem import PostMortem
 from memguard.report.postmortem_words import (
     ELSEWHERE,
     OWNER_NAMES,
-    STOOD,
+    REACHED,
     advice_text,
     headline,
     line_text,
@@ -48,7 +48,7 @@ def render_short(told: PostMortem, report: str | None = None, *, width: int | No
         lines = [f"{line_text(line.file, line.line)} {format_bytes(line.bytes)}" for line in told.lines[:2]]
         rest = rest_of_lines(told, len(lines))
         lines += [f"{ELSEWHERE} {format_bytes(rest)}"] if rest else []
-        known = "" if told.lines_allocated else f" (the lines {STOOD}: no history tells which ones allocated it)"
+        known = "" if told.lines_allocated else f" (the lines {REACHED}; allocation history was off)"
         parts.append(("  By line: ", f"{', '.join(lines)}{known}."))
     parts.append(("  Why:     ", told.why))
     parts += [
@@ -117,10 +117,10 @@ def _markdown(told: PostMortem) -> Iterator[str]:
             yield f"- {replayed_text(replayed)}"
     if told.findings:
         yield ""
-        yield f"Found before: {', '.join(told.findings)}."
+        yield f"Earlier findings: {', '.join(told.findings)}."
     if told.message:
         yield ""
-        yield "## PyTorch said"
+        yield "## Original error"
         yield ""
         yield "```"
         yield told.message

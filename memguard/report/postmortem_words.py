@@ -14,7 +14,7 @@ from memguard.text.units import format_bytes
 LITTLE = 0.01
 ELSEWHERE: Final = "elsewhere"
 """What no line tells of: libraries' and objects' own, or allocated before stacks were recorded."""
-STOOD: Final = "at which the functions stood that hold it"
+REACHED: Final = "that the functions holding it had reached"
 """What the lines are where no history tells which ones allocated."""
 OWNER_NAMES: Final = {
     "parameters": "parameters",
@@ -72,7 +72,7 @@ def rest_of_lines(told: PostMortem, shown: int) -> int:
 
 def lines_title(told: PostMortem) -> str:
     """What a table of the lines is called."""
-    return "By line" if told.lines_allocated else f"By line {STOOD}"
+    return "By line" if told.lines_allocated else f"By line {REACHED}"
 
 
 def replayed_text(replayed: Replayed) -> str:

@@ -174,5 +174,5 @@ def _imbalance(worst: WorstRank, peaks: Mapping[int, int], evidence: Evidence, a
 
 def _named(finding: Finding) -> str:
     at = f" in {finding.file}:{finding.line}" if finding.file else ""
-    held = f", {format_bytes(finding.bytes)} when told" if finding.bytes else ""
+    held = f", {format_bytes(finding.bytes)} when reported" if finding.bytes else ""
     return f"{finding.code} {finding.name}{at}" + (f" ({finding.holder}{held})" if finding.holder else "")

@@ -65,7 +65,7 @@ def _worst(worst: WorstRank | None, ranks: list[RankOnDisk]) -> list[str]:
         return [f"{head}: all peak at {high}."]
     lines = [
         f"{head}: peaks from {low} (rank {worst.lowest_rank}) to {high}; the highest is rank {worst.rank}, at "
-        f"{_place(worst, ranks)}, where the median rank stood at {format_bytes(worst.median_bytes)}."
+        f"{_place(worst, ranks)}, where the median rank had {format_bytes(worst.median_bytes)}."
     ]
     if worst.finding is None:  # else MG603 tells it
         lines += [f"  why: {cause}" for cause in worst.causes]

@@ -142,7 +142,7 @@ def _paths(logdirs: Sequence[str]) -> tuple[list[Path], list[str]]:
         newest = max(folders, key=lambda folder: _began(folders[folder]))
         if len(folders) > 1:
             notes.append(
-                f"{len(folders)} runs lie below {logdir}; this is the newest, {newest.parent}. Give another's "
+                f"{len(folders)} runs are below {logdir}; this is the newest, {newest.parent}. Give another's "
                 "directory to read that."
             )
         paths.update(dict.fromkeys(folders[newest]))

@@ -26,7 +26,7 @@ def render_replay(replayed: Replay, device: int) -> str:
     """How a replay of a device's history compares with its record."""
     if not enough_events(replayed.events):
         events = _count(replayed.events, "event", "events")
-        return f"Replay of device {device}: {events}, too few for a replay to tell anything"
+        return f"Replay of device {device}: {events}, too few for a replay to show anything"
     if replayed.exact:
         verdict = "exact: every address, every segment and the reserved bytes at the end as recorded"
     else:
@@ -71,7 +71,7 @@ def render_what_if(replayed: Replay, other: WhatIf, device: int) -> str:
     ]
     if other.laid_out_bytes > MUCH_LAID_OUT * max(other.reserved_peak_bytes, 1):
         lines.append(
-            f"  {format_bytes(other.laid_out_bytes)} stood before the history and was laid out anew, which is a guess"
+            f"  {format_bytes(other.laid_out_bytes)} was allocated before the history began; its layout is a guess"
         )
     if other.first_oom is not None:
         lines.append(
@@ -111,8 +111,8 @@ def _space(space: Space) -> Iterator[str]:
         yield f"    of this in private pools (CUDA graphs, MemPools): {format_bytes(space.private_pool_bytes)}"
     yield (
         f"  Fragmentation: {space.fragmentation:.1%} of reserved is free in gaps between blocks in use "
-        f"({format_bytes(space.split_bytes)}); {format_bytes(space.releasable_bytes)} more lies in segments "
-        "nobody uses"
+        f"({format_bytes(space.split_bytes)}); {format_bytes(space.releasable_bytes)} more is in unused "
+        "segments"
     )
     yield (
         f"  Largest free block: {format_bytes(space.largest_free_block_bytes)}, for requests of up to 1 MiB "

@@ -76,16 +76,16 @@ def page_note(starts: Sequence[Start]) -> str | None:
     if len(starts) < 2:
         return None
     listed = "; ".join(f"{_when(each)} on {each.device}, {each.batches} batches" for each in starts[-_MOST:])
-    return f"{len(starts)} starts lie in this directory; this page shows the newest ({listed})"
+    return f"{len(starts)} starts are in this directory; this page shows the newest ({listed})"
 
 
 def _head(starts: Sequence[Start]) -> str:
     told = sum(each.told for each in starts)
     if told == len(starts):
-        return f"{told} starts lie in this directory and are told as one run"
+        return f"{told} starts are in this directory and are read as one run"
     newest = "the newest" if told == 1 else f"the newest {told}"
     device = starts[-1].device
-    return f"{len(starts)} starts lie in this directory; told here: {newest}, on {device}, not mixed with others"
+    return f"{len(starts)} starts are in this directory; this report covers {newest}, on {device}, and no other"
 
 
 def _when(start: Start) -> str:

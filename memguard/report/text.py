@@ -73,7 +73,7 @@ def render(summary: Summary, *, ranks: int = 1, width: int | None = None, colour
 
 def _cost(summary: Summary, ranks: int) -> str:
     if summary.overhead_seconds is None or summary.overhead_share is None:
-        return "What memguard took is unknown: a run tells it at its end."
+        return "What memguard took is unknown: a run records it at its end."
     share = f"{summary.overhead_share:.2%} of the run's time" + (", on no rank more" if ranks > 1 else "")
     simulated = "; what the virtual device takes is not in it" if summary.device.startswith("virtual") else ""
     return f"memguard took {summary.overhead_seconds:.2f} s, {share}{simulated}."
@@ -147,7 +147,7 @@ def _why_lines(summary: Summary, ranks: int) -> Iterator[_Line]:
 def _peak_lines(summary: Summary) -> list[str]:
     peak, total = summary.peak, summary.device_total_bytes
     if peak.allocated_bytes is not None:
-        word = "Peak" if summary.measures_peaks else "Highest seen (this device tells no peaks)"
+        word = "Peak" if summary.measures_peaks else "Highest seen (this device reports no peaks)"
         share = f" of {format_bytes(total)} ({peak.allocated_bytes / total:.0%})" if total else ""
         lines = [f"{word}: {format_bytes(peak.allocated_bytes)} allocated{share}, at {describe_peak(peak)}."]
         if summary.reserved_peak_bytes is not None:

@@ -32,7 +32,7 @@ OFTEN = 0.25
 
 @final
 class Fragmentation(Rule):
-    """Reserved memory lies far above what is active while the device is nearly full.
+    """Reserved memory is far above active memory while the device is nearly full.
 
     What: for fifty batches in a row, or the last twelve of a run, the allocator held over 20 % of the device in blocks
     that no tensor uses even at the peak, while less than 10 % of the device was free.
@@ -100,8 +100,8 @@ class Fragmentation(Rule):
         )
         if not self._is_in_pieces():
             why = (
-                "most of it lies in whole segments of sizes that are not asked for now. PyTorch gives them back before "
-                "it fails, but waits for the device to do so, and nobody else can have them."
+                "most of it is in whole segments of sizes that are not requested now. PyTorch releases them before it "
+                "fails, but has to wait for the device to do so, and no other process can use them."
             )
         return from_record(
             self,
@@ -257,7 +257,7 @@ def _left(record: BatchRecord, run: Run) -> str:
 class StreamHeld(Rule):
     """Memory that Python freed waits for another stream.
 
-    What: active memory has been far above allocated memory in twenty of the last batches: blocks whose tensors are
+    What: active memory has been far above allocated memory in twenty of the last batches: blocks of tensors that are
     gone, but that ``record_stream`` keeps until another stream is done with them.
 
     Why it matters: the memory cannot be used again yet, so the peak is higher than the tensors alone explain.

@@ -100,14 +100,14 @@ class LongestBatch(Rule):
     """The longest batch to come will not fit.
 
     What: over batches of at least twelve sizes the peak follows the input along a line, or along a curve that bends
-    upwards; for the longest sample that the dataset holds, it lies above the limit (far above it, in a remark, where
+    upwards; for the longest sample in the dataset, it is above the limit (far above it, in a remark, where
     that sample is more than four times as long as all so far). Or a batch failed that was far longer than all before.
-    Where nothing tells the longest one, but each batch is longer than the one before, it is remarked on in time.
+    Where the longest sample is unknown, but each batch is longer than the one before, memguard remarks on it in time.
 
     Why it matters: the run will fail at an unlucky batch, perhaps after hours.
 
-    How to fix: let the longest batch come first (it fails at once, or reserves what all others need); batch by number
-    of tokens instead of samples; cut or drop extreme lengths.
+    How to fix: let the longest batch come first (it fails immediately, or reserves what all others need); batch by
+    number of tokens instead of samples; cut or drop extreme lengths.
     """
 
     code: ClassVar[str] = "MG503"
@@ -177,9 +177,9 @@ class LongestBatch(Rule):
             Severity.INFO if is_far else Severity.WARNING,
             f"the peak grows {grows}. The longest sample of `{self._largest.samples or 'the dataset'}` will "
             f"make a batch of {largest} elements, {largest / elements:.1f} times this one, that needs about "
-            f"{format_bytes(predicted)}{', as far as so much shorter ones can tell' if is_far else ''}; the device has "
+            f"{format_bytes(predicted)}{' (an estimate from much shorter batches)' if is_far else ''}; the device has "
             f"{format_bytes(limit)}, enough for {int(curve.reach(limit)):,} elements.",
-            "let the longest batch come first, so that it fails at once; batch by number of tokens, or cut extreme "
+            "let the longest batch come first, so that it fails immediately; batch by number of tokens, or cut extreme "
             "lengths.",
             nbytes=round(predicted - limit),
         )
@@ -202,7 +202,7 @@ class LongestBatch(Rule):
             Severity.INFO,
             f"each batch is larger than the one before it, and the peak follows: now {sizes[-1]:,} elements come in, "
             f"and the device has room for about {fits:,}.",
-            "let the longest batch come first, so that it fails at once; batch by number of tokens, or cut extreme "
+            "let the longest batch come first, so that it fails immediately; batch by number of tokens, or cut extreme "
             "lengths.",
         )
 
@@ -212,7 +212,7 @@ class LowHeadroom(Rule):
     """Less than 3 % of the device is left at the peak.
 
     What: the peak of allocated memory, with what others and the libraries hold, comes within 3 % of the device's
-    capacity; or by itself of the share that ``set_per_process_memory_fraction`` leaves to the process.
+    capacity; or alone within 3 % of the share that ``set_per_process_memory_fraction`` leaves to the process.
 
     Why it matters: fragmentation, a slightly larger batch or a library's workspace is enough for an out-of-memory
     error.

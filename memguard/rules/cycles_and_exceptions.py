@@ -69,7 +69,7 @@ class ReferenceCycle(Rule):
         held = "; a circle of references held them"
         if fact.circles:
             what, size, held = f"{plural(fact.circles, 'circle')} of references with {format_bytes(fact.bytes)}", "", ""
-        off = "" if fact.collector_enabled else " The collector is switched off in this process: they pile up for good."
+        off = "" if fact.collector_enabled else " The collector is switched off in this process: they are never freed."
         yield from_fact(
             self,
             fact,

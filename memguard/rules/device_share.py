@@ -137,7 +137,7 @@ def _others_bytes(slow: SlowStats) -> int:
 class WrongDevice(Rule):
     """A context or tensors on a device this rank does not own.
 
-    What: this process holds memory on another device than its own; or its model lies on the first device, though there
+    What: this process holds memory on another device than its own; or its model is on the first device, though there
     is one for each of the machine's ranks.
 
     Why it matters: when every rank does so, usually on device 0, that device carries all of it and fails first.
@@ -157,7 +157,7 @@ class WrongDevice(Rule):
         if fact.model:
             what = (
                 f"works on {fact.device}, where it holds {format_bytes(fact.bytes)}, though {fact.own_device} is there "
-                "for it: the ranks that nobody gave a device all work on the first"
+                "for it: ranks without a device of their own all work on the first"
             )
         yield from_fact(
             self,

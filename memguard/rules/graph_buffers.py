@@ -22,10 +22,10 @@ class RetainGraph(Rule):
     the graph is still there when the next forward begins.
 
     Why it matters: backward normally frees each saved activation as it goes. Retained, the whole graph of the last
-    batch stands beside the one that is being built: the peak holds two.
+    batch is kept beside the one that is being built: the peak holds two.
 
     How to fix: add the losses up and call backward once, or leave ``retain_graph=True`` out of the last backward of
-    each batch; ``del loss`` before the next forward helps too. Where it stands there because a state is carried over
+    each batch; ``del loss`` before the next forward helps too. Where it is needed because a state is carried over
     the batches (MG102), detach the state first. Where a GAN's second loss needs the generator's graph, give the
     discriminator ``fake.detach()`` in its own step.
     """
@@ -68,8 +68,8 @@ class RetainGraph(Rule):
                 run,
                 Severity.INFO,
                 f"the backward{f' at {where}' if where else ''} keeps its graph, for a later one runs through a part "
-                f"of it again; of the rest, {size} are held in vain{f' by `{name}`' if name else ''} while the next "
-                "forward runs.",
+                f"of it again; of the rest, {size} are held without use{f' by `{name}`' if name else ''} while the "
+                "next forward runs.",
                 "add the losses of one model up and call backward once, or give the model that this backward trains an "
                 "input without that part's graph (fake.detach(), as GANs do); then retain_graph=True can go.",
                 nbytes=fact.bytes or None,
@@ -82,7 +82,7 @@ class RetainGraph(Rule):
             run,
             Severity.WARNING,
             f"the backward{f' at {where}' if where else ''} keeps its graph: {size} are still held "
-            f"{f'by `{name}` ' if name else ''}when the next forward begins, so two graphs stand side by side.",
+            f"{f'by `{name}` ' if name else ''}when the next forward begins, so two graphs exist at the same time.",
             "drop retain_graph=True from the last backward of the batch, or sum the losses and call backward once"
             f"{f'; or let {name} go before the next forward (del {name})' if name and name.isidentifier() else ''}.",
             nbytes=fact.bytes or None,
@@ -102,7 +102,7 @@ class RetainGraph(Rule):
             Severity.INFO,
             f"the backward{f' at {where}' if where else ''} keeps its graph, and no later one runs through it: "
             f"{format_bytes(fact.bytes)} are still held {f'by `{name}` ' if name else ''}when the model's next forward "
-            "of the same batch begins, so two graphs stand side by side.",
+            "of the same batch begins, so two graphs exist at the same time.",
             "drop retain_graph=True from the last backward through each forward.",
             nbytes=fact.bytes or None,
             evidence=Evidence.PEAK,
@@ -114,7 +114,7 @@ class CreateGraphCycle(Rule):
     """``backward(create_graph=True)`` ties parameters and gradients into a cycle.
 
     What: gradients carry a graph of their own at the end of a batch, so a parameter, or an input that requires grad,
-    holds its gradient, whose graph holds it.
+    holds its gradient, and the gradient's graph holds it.
 
     Why it matters: parameter and gradient hold each other in C++, where neither reference counting nor the garbage
     collector frees them. While the model is in use, its graph stays until the gradients are taken away; of a model that
@@ -170,7 +170,7 @@ class CreateGraphCycle(Rule):
             Severity.WARNING,
             f"the gradients of {plural(fact.parameters, 'parameter')} carry a graph at the end of the batch"
             f"{by}: create_graph=True ties parameter and gradient into a "
-            f"cycle that nothing frees while it stands ({format_bytes(fact.bytes)} of gradients, and their graphs).",
+            f"cycle that is not freed until .grad is None ({format_bytes(fact.bytes)} of gradients, and their graphs).",
             "use torch.autograd.grad(..., create_graph=True), or set p.grad = None for all parameters after the step "
             "(optimizer.zero_grad() does).",
             nbytes=fact.bytes,

@@ -41,17 +41,17 @@ class SteadyGrowth(Rule):
     """The floor of allocated memory rises and will reach the limit.
 
     What: what is left allocated after each batch (after each optimizer step, where batches accumulate) has been rising
-    for good, over at least six windows in a row, and at this rate the peak reaches what the device has before the run
-    (or the epoch, if the growth ends with it) is over. Or a cache on the device gets new keys with every batch:
-    ``lru_cache`` of tensors, a dict filled ``if key not in`` it.
+    without falling again, over at least six windows in a row, and at this rate the peak reaches what the device has
+    before the run (or the epoch, if the growth ends with it) is over. Or a cache on the device gets new keys with
+    every batch: ``lru_cache`` of tensors, a dict filled ``if key not in`` it.
 
     Why it matters: something keeps tensors of every batch. The run will fail with an out-of-memory error after hours of
     work, at a batch that has nothing to do with the cause.
 
-    How to fix: the message names the line whose allocations survive, where it is known. Otherwise look for what is
+    How to fix: the message names the line that allocated what survives, where it is known. Otherwise look for what is
     stored per batch on the device: lists, caches, meters, memory banks; store values, on the CPU, or a bounded number.
-    Bound a cache, or key it by something that recurs, like a length.
-    ``torch.cuda.memory._record_memory_history()`` and ``memguard snapshot`` show who allocated what is alive.
+    Bound a cache, or key it by something that recurs, like a length. ``torch.cuda.memory._record_memory_history()``
+    and ``memguard snapshot`` show who allocated what is alive.
     """
 
     code: ClassVar[str] = "MG501"

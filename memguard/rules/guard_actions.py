@@ -10,7 +10,7 @@ ACTS: tuple[Explanation, ...] = (
     Explanation(
         code="MG001",
         name="validation-guarded",
-        title="memguard's own act: a forward in eval mode ran without an autograd graph, because nobody uses it.",
+        title="memguard's own act: a forward in eval mode ran without an autograd graph, because no backward uses it.",
         parts={
             _AGAINST: 'Put the forward under `with memguard.allow("grad"):` if gradients are wanted there, or pass '
             '`validation="warn"`.'

@@ -39,8 +39,8 @@ SOON_BATCHES = 10_000
 class HostGrowth(Rule):
     """The process's RAM grows towards its limit.
 
-    What: the resident memory left after each batch rises for good, and at this rate reaches what the kernel allows
-    (the container's limit, or all RAM).
+    What: the resident memory left after each batch rises without falling again, and at this rate reaches what the
+    kernel allows (the container's limit, or all RAM).
 
     Why it matters: there is no exception. The kernel ends the process with signal 9, or the machine swaps.
 

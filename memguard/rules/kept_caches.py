@@ -63,7 +63,7 @@ class KeptCaches:
 def of_cache(cache: KeptOutputs) -> str:
     """Which cache it is that grows."""
     each = format_bytes(cache.bytes_per_batch)
-    return f"{holder(cache.place)} is a cache whose keys hardly ever come again, and keeps {each} more with every batch"
+    return f"{holder(cache.place)} is a cache with keys that hardly ever recur: it grows by {each} with every batch"
 
 
 def remedy_of(cache: KeptOutputs) -> str:

@@ -34,9 +34,9 @@ class PreviousBatchAlive(Rule):
     """Outputs of the last batch are alive during the next forward, and raise its peak.
 
     What: in ``for batch in loader: out = model(batch); ...`` the name ``out`` (or ``loss``) still refers to the last
-    batch's tensors while the next forward runs; likewise an attribute (``self.last = out.detach()``).
+    batch's tensors while the next forward runs; or an attribute does (``self.last = out.detach()``).
 
-    Why it matters: two batches' outputs stand side by side at the peak; with a graph that was not freed, two graphs.
+    Why it matters: two batches' outputs are in memory at the peak; with a graph that was not freed, two graphs.
 
     How to fix: ``del out, loss`` at the end of the loop's body, or put the step into a function of its own.
     """
@@ -69,7 +69,7 @@ class PreviousBatchAlive(Rule):
             run,
             Severity.WARNING if matters else Severity.INFO,
             f"{holder(fact.place)} still holds {format_bytes(fact.bytes)} of the last batch while the next forward runs"
-            f"{', with the graph' if fact.graph else ''}: both stand side by side at the peak.",
+            f"{', with the graph' if fact.graph else ''}: both are in memory at the peak.",
             _let_go(in_code(fact.place)),
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,
@@ -151,7 +151,7 @@ class RebindDoubles(Rule):
             Severity.INFO,
             f"{holder(fact.place)} is made again ({format_bytes(fact.bytes)}) while the old one is alive: "
             + (
-                "two models, the old one's gradients and optimizer state besides."
+                "two models, and the old one's gradients and optimizer state."
                 if fact.model
                 else f"{plural(2, 'copy')} at the peak of {format_bytes(peak)}."
             ),

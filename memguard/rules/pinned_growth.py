@@ -20,7 +20,8 @@ from memguard.text.units import format_bytes
 class PinnedGrowth(Rule):
     """Pinned host memory grows.
 
-    What: PyTorch's cache of pinned memory rises for good, or a container keeps pinned tensors of batch after batch.
+    What: PyTorch's cache of pinned memory rises without falling again, or a container keeps pinned tensors of batch
+    after batch.
 
     Why it matters: pinned blocks are rounded up to powers of two and kept. With sizes that vary, the cache holds a
     block for every size, and nothing of it can be swapped.

@@ -28,8 +28,8 @@ class LogitsUpcast(Rule):
     What: the model has logits over a large vocabulary, and the loss makes float32 copies of all of them; the peak of
     the batch comes there, not in the model.
 
-    Why it matters: logits, their float32 copy, the log-softmax and its gradient exist at once: three to four times the
-    logits, often more than all layers together.
+    Why it matters: logits, their float32 copy, the log-softmax and its gradient exist at the same time: three to four
+    times the logits, often more than all layers together.
 
     How to fix: a fused or chunked cross-entropy, computing the loss in slices of the sequence, or logits only where
     labels are; no ``.float()`` on the whole tensor.

@@ -34,7 +34,7 @@ class RetainedGraph(Rule):
 
     How to fix: store a value, not a graph: ``total += loss.detach()`` or ``losses.append(loss.detach())``;
     ``loss.item()`` if a number will do and a synchronisation is acceptable; ``.detach().cpu()`` for large outputs. Of
-    a sum take the gradient of each part by itself, and add them up.
+    a sum take the gradient of each part separately, and add them up.
     """
 
     code: ClassVar[str] = "MG101"
@@ -67,8 +67,8 @@ class RetainedGraph(Rule):
             advice = "keep the handle that the registration returns, and call handle.remove() when the batch is done"
         if fact.together:
             advice = (
-                "take the gradient of each batch by itself and add the gradients up: that of the sum is the same, and "
-                "one graph at a time is enough"
+                "take the gradient of each batch separately and add the gradients up: the result is the same, with one "
+                "graph in memory at a time"
             )
         elif not fact.trains:
             advice = _NO_GRAD
@@ -142,7 +142,7 @@ class CarriedState(Rule):
         )
 
 
-_NO_GRAD = "run it under torch.no_grad() (or torch.inference_mode()): no backward came, so the graph is for nobody"
+_NO_GRAD = "run it under torch.no_grad() (or torch.inference_mode()): no backward came, so the graph is unused"
 
 
 def _ran_out(rule: Rule, fact: Fact, run: Run) -> Iterator[Claim]:
@@ -173,7 +173,7 @@ def _per_batch(fact: RetainedGraphs) -> float | None:
 
 def _since(fact: RetainedGraphs) -> str:
     if fact.together:
-        return f" at once (batch {fact.last_batch})"
+        return f" at the same time (batch {fact.last_batch})"
     batches = f" (batches {fact.first_batch} to {fact.last_batch})"
     if fact.optimizer_steps:
         return f"{batches}, {plural(fact.optimizer_steps, 'optimizer step')} after the last of them was built"

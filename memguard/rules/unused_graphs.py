@@ -22,7 +22,7 @@ _ADVICE = "put the evaluation under `with torch.no_grad():`, or decorate its fun
 
 @final
 class EvalGraph(Rule):
-    """An evaluation built a graph that nobody used.
+    """An evaluation built a graph that no backward used.
 
     What: forwards in eval mode ran with gradients enabled, and their graphs died without any backward.
     ``model.eval()`` switches dropout and batch norm, not autograd. A row of such forwards in training mode counts too:
@@ -135,7 +135,7 @@ class EvalGraph(Rule):
 
 @final
 class FrozenModelGraph(Rule):
-    """A frozen model or teacher builds a graph that nobody used.
+    """A frozen model or teacher builds a graph that training does not use.
 
     What: in every training step a second model (a teacher, a reference or target network, a frozen encoder) runs with
     gradients enabled, and no backward ever runs through its graph; or one does, and leaves gradients on weights that no

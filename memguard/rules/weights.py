@@ -29,12 +29,12 @@ _REMEDY_OF_MODELS = "keep what is needed of each: its score, or model.cpu() once
 
 @final
 class ModelCopy(Rule):
-    """Further copies of the model's weights lie on the device.
+    """More copies of the model's weights are kept on the device.
 
-    What: besides the model, tensors of the same shapes are kept: a deep copy, a ``best_state`` dictionary, an average
+    What: beside the model, tensors of the same shapes are kept: a deep copy, a ``best_state`` dictionary, an average
     of the weights. Perturbations and fast weights have these shapes too: where the statement that makes them copies no
-    weights, only the shapes are told. Or a search keeps each model that it trained, in its list of results, or each
-    client of a simulation the copy of its last turn.
+    weights, the message names only the shapes. Or a search keeps each model that it trained, in its list of results,
+    or each client of a simulation the copy of its last turn.
 
     Why it matters: each costs as much as the parameters. One average (EMA, SWA) is usually wanted; best states pile up.
 
@@ -77,7 +77,7 @@ class ModelCopy(Rule):
             fact,
             run,
             Severity.WARNING if many and not fact.averaged else Severity.INFO,
-            f"{what} ({format_bytes(fact.bytes)}){apart} {_lie(fact, run)}, in {where}"
+            f"{what} ({format_bytes(fact.bytes)}){apart} {_are(fact, run)}, in {where}"
             f"{_wanted(fact) if fact.averaged else ''}.",
             remedy,
             nbytes=fact.bytes,
@@ -133,7 +133,7 @@ class ModelCopy(Rule):
             run,
             Severity.WARNING if limit is not None and fact.bytes >= LARGE_SHARE * limit else Severity.INFO,
             f"{holder(fact.place)} keeps {plural(fact.copies, 'model')} that were trained before this one: their "
-            f"weights take {format_bytes(fact.bytes)} of the device, gradients and optimizer states besides.",
+            f"weights take {format_bytes(fact.bytes)} of the device, without gradients and optimizer states.",
             _REMEDY_OF_MODELS,
             nbytes=fact.bytes,
             evidence=Evidence.HELD,
@@ -149,7 +149,7 @@ def _piled_up(pile: ModelCopies, run: Run) -> str:
     if pile.earlier:
         models = plural(pile.copies, "model")
         return f"{holder(pile.place)} keeps {models} that were trained before this one ({format_bytes(pile.bytes)})"
-    return f"{_what(pile)} ({format_bytes(pile.bytes)}) {_lie(pile, run)}, in {holder(pile.place)}"
+    return f"{_what(pile)} ({format_bytes(pile.bytes)}) {_are(pile, run)}, in {holder(pile.place)}"
 
 
 def _what(copies: ModelCopies) -> str:
@@ -164,8 +164,8 @@ def _wanted(averages: ModelCopies) -> str:
     return ": by its name an average of the weights, a teacher or a target, usually wanted"
 
 
-def _lie(copies: ModelCopies, run: Run) -> str:
-    return f"{'lies' if copies.copies == 1 else 'lie'} {in_memory(run)} besides the model"
+def _are(copies: ModelCopies, run: Run) -> str:
+    return f"{'is' if copies.copies == 1 else 'are'} {in_memory(run)} beside the model"
 
 
 @final

@@ -22,7 +22,7 @@ MIN_WORKER_BYTES = 32 * 1024**2
 class WorkerGrowth(Rule):
     """DataLoader workers' private memory grows.
 
-    What: the private memory of the worker processes rises for good, towards what the machine has.
+    What: the private memory of the worker processes rises without falling again, towards what the machine has.
 
     Why it matters: a forked worker shares the dataset with its parent until it touches it. Reading a Python object
     changes its reference count, which copies its page: a large list or dictionary ends up once in every worker.

@@ -68,7 +68,7 @@ class MemoryBudget:
 
     @property
     def allocated_peak_bytes(self) -> int | None:
-        """The highest allocated bytes; None until the end, and where the device does not tell."""
+        """The highest allocated bytes; None until the end, and where the device does not report it."""
         return self.summary.peak.allocated_bytes
 
     @property
@@ -103,7 +103,7 @@ class MemoryBudget:
         """The device's peaks, those outside of all batches included."""
         try:
             return max_memory_allocated(), max_memory_reserved()
-        except Exception:  # no guard is open, or the device does not tell: `_over_limit` says so
+        except Exception:  # no guard is open, or the device does not report it: `_over_limit` says so
             return None, None
 
     def _worst(self, allocated: int | None, reserved: int | None) -> Summary:

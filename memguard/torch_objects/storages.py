@@ -90,7 +90,7 @@ def owned_storages(models: Iterable[nn.Module]) -> dict[int, int]:
     models = list(models)
     count = sum(len(part._parameters) + len(part._buffers) for model in models for part in parts_of(model))
     if count > MOST_OWNED:
-        raise MemGuardError(f"the models have {count:,} parameters and buffers, and it looks at {MOST_OWNED:,} at most")
+        raise MemGuardError(f"the models have {count:,} parameters and buffers; it reads {MOST_OWNED:,} at most")
     found: dict[int, int] = {}
     for model in models:
         found.update(storages_of(parameters_of(model)))

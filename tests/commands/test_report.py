@@ -105,7 +105,7 @@ def test_restarts_of_one_run_are_one_report(tmp_path: Path, capsys: pytest.Captu
     ]  # fmt: skip
     assert all(each["time"] > 1e9 for each in sessions) and data["ranks"][0]["starts"] == 2
     text = report(capsys, str(tmp_path))[1]
-    assert "4 batches in 2 starts" in text and "2 starts lie in this directory and are told as one run:" in text
+    assert "4 batches in 2 starts" in text and "2 starts are in this directory and are read as one run:" in text
     assert all(path.name in text for path in paths)
     alone = report(capsys, str(paths[0]))[1]
     assert "3 batches," in alone and "starts lie" not in alone
@@ -119,7 +119,7 @@ def test_starts_on_different_devices_are_not_mixed(tmp_path: Path, capsys: pytes
     newest = [write(tmp_path, session=other, peaks=(1, 1)), write(tmp_path, session=other, peaks=())]
     _, text, _ = report(capsys, str(tmp_path), "--fail-on", "warning")
     assert "memguard on virtual:128MiB: 2 batches in 2 starts, nothing to worry about" in text
-    assert "4 starts lie in this directory; told here: the newest 2, on virtual:128MiB, not mixed with others:" in text
+    assert "4 starts are in this directory; this report covers the newest 2, on virtual:128MiB, and no other:" in text
     assert text.count("(left out)") == 2 and newest[0].name in text
     assert "cuda:0: 2 batches, 1 warning" in report(capsys, str(first))[1]
 
@@ -132,7 +132,7 @@ def test_the_page_says_that_it_shows_the_newest_of_several_starts(
     write(tmp_path, peaks=(9,))
     report(capsys, str(tmp_path), "--html", str(tmp_path / "page.html"))
     page = (tmp_path / "page.html").read_text()
-    assert "2 starts lie in this directory; this page shows the newest (" in page
+    assert "2 starts are in this directory; this page shows the newest (" in page
     assert "on cuda:0, 3 batches; " in page
 
 

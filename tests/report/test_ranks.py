@@ -56,7 +56,7 @@ def test_the_heavy_rank_is_named_with_its_causes_and_the_line(tmp_path: Path) ->
     inputs, held, finding = worst["why"]
     assert inputs == "its inputs are 2.0 times as large: x [8, 768], in the same step elsewhere x [8, 384]"
     assert "more than the others before the batch begins" in held
-    assert "/home/user/train.py:41 (losses, 6.00 GiB when told)" in finding
+    assert "/home/user/train.py:41 (losses, 6.00 GiB when reported)" in finding
     (imbalance,) = (each for each in run.summary.findings if each.code == "MG603")
     assert (imbalance.rank, imbalance.file, imbalance.line) == (5, "/home/user/train.py", 41)
     assert "fix MG101 in /home/user/train.py:41 first" in imbalance.advice

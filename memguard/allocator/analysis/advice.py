@@ -56,9 +56,9 @@ def advice_for(
         )
     if out_of_memory is None and space.releasable_bytes >= _MUCH_RELEASABLE * max(space.reserved_bytes, 1):
         advice.append(
-            f"{format_bytes(space.releasable_bytes)} of the reserved memory lies in segments that nobody uses: it is "
-            "not lost, allocations take it again, and PyTorch gives it back when memory runs short. Only another "
-            "process would gain from torch.cuda.empty_cache()."
+            f"{format_bytes(space.releasable_bytes)} of the reserved memory is in unused segments. It is not lost: "
+            "allocations reuse it, and PyTorch releases it when memory runs short. Only another process would gain "
+            "from torch.cuda.empty_cache()."
         )
     if space.active_pending_free_bytes >= 0.05 * max(space.reserved_bytes, 1):
         advice.append(
@@ -66,7 +66,7 @@ def advice_for(
             "(record_stream); synchronise with that stream sooner, or free later."
         )
     if not traced:
-        advice.append(f"No history was recorded, so neither peak nor growth can be told: {HOW_TO_RECORD}.")
+        advice.append(f"No history was recorded, so peak and growth are unknown: {HOW_TO_RECORD}.")
     if not stacks:
         advice.append(f"No stacks were recorded, so no line can be named: {HOW_TO_RECORD}.")
     return tuple(advice)

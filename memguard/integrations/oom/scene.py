@@ -137,7 +137,7 @@ def _objects(
                 grad_enabled=torch.is_grad_enabled() or error is not None,
             )
     except Exception as problem:  # a report without owners is better than none
-        logger.error("memguard: the look at the live objects failed: %r", problem)
+        logger.error("memguard: reading the live objects failed: %r", problem)
         return Objects(site=stack.site, phase=stack.phase)
     finally:
         stack.frames.clear()

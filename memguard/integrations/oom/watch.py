@@ -237,7 +237,7 @@ class OomWatch:
             if session.peers is not None:
                 session.peers.announce(self._pending.scene.batch)
         except Exception as problem:
-            logger.error("memguard: the look at an out-of-memory error failed: %r", problem)
+            logger.error("memguard: explaining an out-of-memory error failed: %r", problem)
         finally:
             self._busy.now = False
             del error

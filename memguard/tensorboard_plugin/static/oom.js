@@ -27,44 +27,44 @@ function sentence(text) {
 }
 
 // How much was asked for, by which line, in which part of the step.
-function asked(told) {
-  const site = told.site && typeof told.site === "object" && told.site.file ? formatPlace(told.site.file, told.site.line) : "";
-  if (!told.requested_bytes && !site) return null;
-  return h("p", { className: "muted" }, told.requested_bytes ? `${formatBytes(told.requested_bytes)} asked for` : "Asked for", site ? [" by ", h("code", { title: String(told.site.file) }, site)] : null, told.phase ? ` in the ${told.phase}` : null, ".");
+function asked(oom) {
+  const site = oom.site && typeof oom.site === "object" && oom.site.file ? formatPlace(oom.site.file, oom.site.line) : "";
+  if (!oom.requested_bytes && !site) return null;
+  return h("p", { className: "muted" }, oom.requested_bytes ? `${formatBytes(oom.requested_bytes)} asked for` : "Asked for", site ? [" by ", h("code", { title: String(oom.site.file) }, site)] : null, oom.phase ? ` in the ${oom.phase}` : null, ".");
 }
 
-function report(page, told) {
+function report(page, oom) {
   const objects = (value) => (Array.isArray(value) ? value.filter((each) => each && typeof each === "object") : []);
-  const advice = objects(told.advice);
-  const replay = objects(told.replay);
-  const tensors = objects(told.tensors).slice(0, 20);
+  const advice = objects(oom.advice);
+  const replay = objects(oom.replay);
+  const tensors = objects(oom.tensors).slice(0, 20);
   const place = h("div");
   const around = 60;
   const whole = page.details.last_batch - page.details.first_batch <= 2 * around;
-  const show = () => page.go("timeline", { x0: whole ? null : Math.max(page.details.first_batch, told.batch - around), x1: whole ? null : Math.min(page.details.last_batch, told.batch + around), pinned: told.batch });
+  const show = () => page.go("timeline", { x0: whole ? null : Math.max(page.details.first_batch, oom.batch - around), x1: whole ? null : Math.min(page.details.last_batch, oom.batch + around), pinned: oom.batch });
   const map = h("button", { onclick: async () => {
     replace(place, h("p", { className: "muted" }, "Reading the snapshot \u2026"));
     try {
-      snapshotMap(place, told.map ?? (await page.source.snapshot(page.at, told.id)));
+      snapshotMap(place, oom.map ?? (await page.source.snapshot(page.at, oom.id)));
     } catch (error) {
       replace(place, h("p", { className: "problem" }, error.message));
     }
   } }, "Show the snapshot as a map");
   return h("article", { className: "oom" },
     h("section", { className: "headline critical" }, h("div", { className: "grow" },
-      h("h1", null, `Out of memory in batch ${formatCount(told.batch)}`, told.stage ? h("span", { className: "muted" }, ` ${told.stage}`) : null),
-      told.cause ? h("p", null, inline(told.cause)) : null, asked(told)),
+      h("h1", null, `Out of memory in batch ${formatCount(oom.batch)}`, oom.stage ? h("span", { className: "muted" }, ` ${oom.stage}`) : null),
+      oom.cause ? h("p", null, inline(oom.cause)) : null, asked(oom)),
       h("div", { className: "acts" }, h("button", { className: "primary", onclick: show }, "Show on the timeline"),
-        told.snapshot && page.source.download ? h("a", { className: "button", href: page.source.download(page.at, told.id), download: "" }, "Download the snapshot") : null,
-        told.map || (told.snapshot && page.source.live) ? map : null)),
+        oom.snapshot && page.source.download ? h("a", { className: "button", href: page.source.download(page.at, oom.id), download: "" }, "Download the snapshot") : null,
+        oom.map || (oom.snapshot && page.source.live) ? map : null)),
     place,
     advice.length ? h("section", { className: "panel" }, h("h2", null, "What to change"), h("ol", { className: "advice-list" }, advice.map((each) => h("li", null, h("span", null, inline(sentence(each.text))), each.gain_bytes ? h("span", { className: "gain" }, `saves about ${formatBytes(each.gain_bytes)}`) : null)))) : null,
     h("div", { className: "columns" },
-      h("section", { className: "panel" }, h("h2", null, "What held the memory"), told.owners && typeof told.owners === "object" ? ownersBar(told.owners) : h("p", { className: "muted" }, "Owners are not known."),
-        list(told.lines_allocated === false ? "Top lines, at which the functions stood that hold it" : "Top lines", told.lines, (each) => [h("code", { title: String(each[0]) }, `${formatPlace(each[0], each[1])} ${each[2] ? `${each[2]}()` : ""}`), each[3]])),
+      h("section", { className: "panel" }, h("h2", null, "What held the memory"), oom.owners && typeof oom.owners === "object" ? ownersBar(oom.owners) : h("p", { className: "muted" }, "Owners are not known."),
+        list(oom.lines_allocated === false ? "Top lines that the functions holding it had reached" : "Top lines", oom.lines, (each) => [h("code", { title: String(each[0]) }, `${formatPlace(each[0], each[1])} ${each[2] ? `${each[2]}()` : ""}`), each[3]])),
       h("section", { className: "panel" }, h("h2", null, "With what settings it would have fitted"),
         replay.length ? table(["PYTORCH_CUDA_ALLOC_CONF", "Fits", "Reserved peak"], replay.map((each) => [h("code", null, String(each.conf ?? "")), each.fits ? h("span", { className: "yes" }, "\u2713 yes") : h("span", { className: "no" }, "\u2717 no"), formatBytes(each.reserved_peak_bytes)]), { numeric: [2], className: "replay" }) : h("p", { className: "muted" }, "No trace was recorded to replay."))),
     tensors.length ? h("section", { className: "panel" }, h("h2", null, "Largest tensors"), table(["Tensor", "Shape", "Type", "Owner", "Memory"], tensors.map((each) => [h("code", null, String(each.name ?? "")), `[${Array.isArray(each.shape) ? each.shape.join(", ") : ""}]`, String(each.dtype ?? ""), String(each.owner ?? "").replaceAll("_", " "), formatBytes(each.bytes)]), { numeric: [4] })) : null,
-    told.message ? h("section", { className: "panel" }, h("h2", null, "PyTorch said"), h("pre", { className: "wrap" }, String(told.message))) : null,
-    told.text ? h("section", { className: "panel" }, h("details", null, h("summary", null, "The whole report, as it was written to disk"), markdown(String(told.text)))) : null);
+    oom.message ? h("section", { className: "panel" }, h("h2", null, "Original error"), h("pre", { className: "wrap" }, String(oom.message))) : null,
+    oom.text ? h("section", { className: "panel" }, h("details", null, h("summary", null, "The whole report, as it was written to disk"), markdown(String(oom.text)))) : null);
 }

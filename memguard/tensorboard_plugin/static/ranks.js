@@ -64,7 +64,7 @@ export async function rankBand(page, panel, height, pick) {
 
 // The worst rank in a sentence, and why, each cause on a line of its own.
 function sentences(worst) {
-  const head = h("p", { id: "worst-rank", data: { rank: worst.rank } }, h("strong", null, `Rank ${worst.rank}`), ` has the highest peak: `, h("strong", null, formatBytes(worst.peak_bytes)), ` at ${worst.stage} batch ${formatCount(worst.batch)}, where the median of the others stood at ${formatBytes(worst.median_bytes)}.`);
+  const head = h("p", { id: "worst-rank", data: { rank: worst.rank } }, h("strong", null, `Rank ${worst.rank}`), ` has the highest peak: `, h("strong", null, formatBytes(worst.peak_bytes)), ` at ${worst.stage} batch ${formatCount(worst.batch)}, where the median of the others was ${formatBytes(worst.median_bytes)}.`);
   return [head, worst.why.length ? h("ul", null, worst.why.map((cause) => h("li", null, cause))) : null, worst.finding ? h("p", { className: "muted" }, `${worst.finding.code}: ${worst.finding.advice}`) : null];
 }
 
