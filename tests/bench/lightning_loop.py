@@ -92,7 +92,7 @@ def measure(*, quick: bool = False) -> list[Row]:
     rows = [Row("Trainer, a batch without callback", costs.pop(BARE), "us")]
     rows += [Row(f"Trainer with {name}", cost, "us/batch", AIMS.get(name)) for name, cost in costs.items()]
     per_point = (costs[GUARD + EACH] - costs[GUARD]) / (1 - 1 / 50)
-    rows.append(Row("MemGuard, what a logged step takes besides", per_point, "us/point"))
+    rows.append(Row("MemGuard, what a logged step takes in addition", per_point, "us/point"))
     for pace in ("", EACH):
         ratio = costs[GUARD + pace] / costs[MONITOR + pace]
         rows.append(Row(f"MemGuard's cost over DeviceStatsMonitor's{pace}", ratio, "x", 0.05 if gpu and pace else None))

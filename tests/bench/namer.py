@@ -54,8 +54,8 @@ def measure(*, quick: bool = False) -> list[Row]:
     assert {"losses", "total"} <= holders, holders
     return [
         Row(f"a list and a sum named, {what}", named, "ms", 200.0),
-        Row("nobody found", timed(model, lambda mark: False, repeats, collector=False)[0], "ms", 200.0),
-        Row("nobody found, the garbage collector asked", timed(model, lambda mark: False, repeats)[0], "ms", 200.0),
+        Row("no holder found", timed(model, lambda mark: False, repeats, collector=False)[0], "ms", 200.0),
+        Row("no holder found, the garbage collector asked", timed(model, lambda mark: False, repeats)[0], "ms", 200.0),
         Row("the same among 400,000 objects", _in_a_crowd(model, repeats), "ms", 200.0),
     ]
 

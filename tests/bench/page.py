@@ -50,7 +50,7 @@ class Claim(NamedTuple):
 _LIGHTNING, _PLAIN = "Trainer, a batch without callback", "plain loop, a batch without memguard"
 CLAIMS = (
     Claim("a step of 30 ms takes longer by", "long_step", "a step of 30 ms, defaults: share", floor=0.03),
-    Claim("the same, looked at closely in every batch", "long_step",
+    Claim("the same, with every batch sampled", "long_step",
           "a step of 30 ms, all probes on every batch: share", floor=0.03),
     Claim("a batch with `MemGuard` in a Trainer, more than without", "lightning_loop", "Trainer with MemGuard",
           _LIGHTNING, 0.05),
@@ -70,7 +70,7 @@ CLAIMS = (
     Claim("`memguard report` of a million batches", "reader", "memguard report, 1,000,000 batches",
           "memguard report --json, 1,000,000 batches"),
     Claim("naming who keeps a tensor, once for each cause", "namer",
-          "a list and a sum named, 436 modules, a table of 80,000 rows", "nobody found", 1.0),
+          "a list and a sum named, 436 modules, a table of 80,000 rows", "no holder found", 1.0),
     Claim("`import memguard`", "startup", "import memguard", "import torch, for comparison", 0.01),
 )  # fmt: skip
 _HEADINGS = {"on this machine": "CPU", "on the null GPU": "CUDA's allocator"}

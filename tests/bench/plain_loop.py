@@ -67,7 +67,7 @@ def measure(*, quick: bool = False) -> list[Row]:
         bare.append(cost.bare)
         rows.append(Row(label, cost.added, "us/batch", aim))
         if variant == "default" and cost.interval is not None:
-            rows.append(Row(f"{label}: looked at is one batch in", cost.interval, "batches"))
+            rows.append(Row(f"{label}: one batch is sampled in", cost.interval, "batches"))
     return [Row(LOOP, statistics.median(bare), "us"), *rows]
 
 
