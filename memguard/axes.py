@@ -32,10 +32,10 @@ _declared: dict[str, int] = {}
 
 
 def coordinates(**axes: int | None) -> dict[str, int]:
-    """Declares this process's place on the parallel axes, where no DeviceMesh tells: ``memguard.coordinates(pp=3)``.
+    """Declares this process's place on the parallel axes, where no DeviceMesh shows it: ``memguard.coordinates(pp=3)``.
 
     Recordings, exported metrics, reports and findings carry it. May be called at any time, before or after the guard
-    begins; a declared axis counts more than what a DeviceMesh or the environment tells.
+    begins; a declared axis takes precedence over a DeviceMesh and the environment.
 
     Args:
         **axes: Positions from 0, of ``dp``, ``fsdp``, ``tp``, ``pp``, ``cp`` and ``ep``; None forgets an axis.

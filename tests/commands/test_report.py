@@ -143,7 +143,7 @@ def test_of_several_runs_the_newest_is_told_and_the_rest_mentioned(
     write(tmp_path / "version_0", peaks=(8,))
     write(tmp_path / "version_1", peaks=(3,))
     _, text, _ = report(capsys, str(tmp_path))
-    assert "Peak: 3.00 GiB" in text and "2 runs lie below" in text
+    assert "Peak: 3.00 GiB" in text and "2 runs are below" in text
 
 
 def test_a_run_without_a_last_word_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

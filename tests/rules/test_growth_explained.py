@@ -77,7 +77,7 @@ def test_a_cache_is_told_once_it_fills_and_is_critical_once_the_floor_leads_to_t
     early, late = growth_after(CACHE, MADE)
     assert (early.severity, late.severity) == (Severity.WARNING, Severity.CRITICAL)
     assert {(told.line, told.holder, told.cause) for told in (early, late)} == {(18, "masks", early.cause)}
-    assert "keys hardly ever come" in late.message and "lru_cache(maxsize=" in late.advice
+    assert "keys that hardly ever recur" in late.message and "lru_cache(maxsize=" in late.advice
     assert judge(RULES["MG301"](), CACHE, *GROWTH) == []
 
 

@@ -92,8 +92,8 @@ def test_where_the_host_is_watched_nobody_is_sent_there() -> None:
 
 
 def test_one_copy_is_told_in_the_singular() -> None:
-    """One lies, two lie."""
-    for copies, words in ((1, "1 copy of the model's weights (64.0 MiB) lies"), (2, "weights (64.0 MiB) lie ")):
+    """One is, two are."""
+    for copies, words in ((1, "1 copy of the model's weights (64.0 MiB) is "), (2, "weights (64.0 MiB) are ")):
         (told,) = judge(RULES["MG308"](), ModelCopies(**AT, copies=copies, bytes=64 * MIB, holders=("best",)))
         assert words in told.message
 
@@ -102,7 +102,7 @@ def test_only_what_is_known_to_be_a_copy_or_an_average_is_called_one() -> None:
     """Else it has the shapes of the weights, or the name of an average."""
     one = replace(PILE, copies=1)
     (alike,) = judge(RULES["MG308"](), replace(one, alike=True), run=LONG)
-    assert alike.message.startswith("1 set of tensors of the shapes of the model's weights (48.0 MiB) lies")
+    assert alike.message.startswith("1 set of tensors of the shapes of the model's weights (48.0 MiB) is ")
     assert (alike.advice or "").startswith("nothing to do if each step computes with them")
     (average,) = judge(RULES["MG308"](), replace(one, averaged=True), run=LONG)
     assert average.message.endswith(": an average of the weights, usually wanted.")
