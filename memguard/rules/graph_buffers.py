@@ -169,8 +169,8 @@ class CreateGraphCycle(Rule):
             run,
             Severity.WARNING,
             f"the gradients of {plural(fact.parameters, 'parameter')} carry a graph at the end of the batch"
-            f"{by}: create_graph=True ties parameter and gradient into a "
-            f"cycle that is not freed until the gradients are removed ({format_bytes(fact.bytes)} of gradients, and their graphs).",
+            f"{by}: create_graph=True ties parameter and gradient into a cycle that is not freed until the gradients "
+            f"are removed ({format_bytes(fact.bytes)} of gradients, and their graphs).",
             "use torch.autograd.grad(..., create_graph=True), or set p.grad = None for all parameters after the step "
             "(optimizer.zero_grad() does).",
             nbytes=fact.bytes,

@@ -88,7 +88,7 @@ def test_graphs_of_one_phase_are_counted_by_forwards_and_want_no_more_than_one_a
     )
     (kept,) = judge(RetainedGraph(), fact)
     assert "the graphs of 24 forwards alive at the same time (batch 7): 1.00 GiB" in kept.message
-    assert "one graph at a time" in kept.advice and kept.bytes_per_batch is None
+    assert "one graph in memory at a time" in kept.advice and kept.bytes_per_batch is None
     (carried,) = judge(CarriedState(), replace(fact, carried=True))
     assert "24 forwards" in carried.message and ".detach()" in carried.advice and "no_grad" not in carried.advice
 
