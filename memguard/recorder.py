@@ -129,6 +129,8 @@ class Recorder:
         self._began = 0.0
         self.spent = 0.0
         """Seconds that memguard spent in the loop so far; who does so outside of the events below adds to it."""
+        self.start_up_seconds = 0.0
+        """What memguard took before the loop; who makes and opens this recorder measures it."""
         self._seconds_of_end, self._timed = 0.0, 0
         self._one = threading.Lock()
 
@@ -240,7 +242,8 @@ class Recorder:
     def _conclude(self, reason: str) -> None:
         self._open = False
         self.judge()
-        self._judging.conclude(reason, batches=self.batch, overhead=self.overhead())
+        start_up = self.start_up_seconds
+        self._judging.conclude(reason, batches=self.batch, overhead=self.overhead(), start_up_seconds=start_up)
 
     def _remove_backend(self) -> None:
         try:

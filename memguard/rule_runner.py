@@ -186,13 +186,14 @@ class RuleRunner:
         except Exception as error:
             self._recording_failed(error)
 
-    def conclude(self, reason: str, *, batches: int, overhead: dict[str, float]) -> None:
+    def conclude(self, reason: str, *, batches: int, overhead: dict[str, float], start_up_seconds: float) -> None:
         """The run is over: the rules say their last, and the summary gets its end.
 
         Args:
             reason: Why it is over, like ``"finished"``.
             batches: How many there were.
             overhead: What memguard spent in the loop: its seconds, and their share of the wall time.
+            start_up_seconds: What it took before.
         """
         self._run.ended = True
         self._learn(self._following.newest())
@@ -201,10 +202,12 @@ class RuleRunner:
             with self.parts.part(part_of(detector)):
                 for claim in detector.finish(self._run):
                     self.add(claim)
-        self.summary.ended = reason
+        self.summary.ended, self.summary.is_running = reason, False
         self.summary.overhead_seconds, self.summary.overhead_share = overhead["seconds"], overhead["share"]
+        self.summary.start_up_seconds = start_up_seconds
         self.summary.findings = list(self.arbiter.findings.values())
         told: dict[str, Any] = {"reason": reason, "batches": batches, "overhead": overhead, "notes": self.summary.notes}
+        told["start_up_seconds"] = start_up_seconds
         for finding in self.summary.findings:
             self.line("finding", finding.to_json())
         told["final_findings"] = len(self.summary.findings)

@@ -45,6 +45,7 @@ def test_importing_memguard_loads_nothing_heavy() -> None:
         "tensorboard",
         "numpy",
         "rich",
+        "jinja2",
         "psutil",
         "pynvml",
     )

@@ -37,7 +37,7 @@ def run(given: argparse.Namespace) -> int:
     from memguard.integrations.script import run_script
     from memguard.options import Options
     from memguard.report.text import render
-    from memguard.text.printable import terminal_of
+    from memguard.text.terminal import terminal_of
 
     options = {"device": given.device, "log_every": 5, "validation": "guard"}
     Options.make(**options)

@@ -18,7 +18,7 @@ from memguard.text.units import format_bytes
 
 _PACKAGES = (
     "torch-memguard", "torch", "lightning", "pytorch-lightning", "tensorboard", "setuptools", "protobuf",
-    "nvidia-ml-py", "psutil", "numpy", "rich", "torch-tb-profiler",
+    "nvidia-ml-py", "psutil", "numpy", "jinja2", "torch-tb-profiler",
 )  # fmt: skip
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import textwrap
 from typing import Any
 
 from memguard.commands.output import tell
@@ -12,6 +11,7 @@ from memguard.commands.parsers import add_parser
 from memguard.rules import ALL_RULES
 from memguard.rules.explain import explain
 from memguard.rules.selection import find, find_act
+from memguard.text.terminal import fold
 
 
 def add(subparsers: argparse._SubParsersAction[Any]) -> None:
@@ -43,6 +43,4 @@ def run(args: argparse.Namespace) -> int:
 
 def _fold(text: str) -> str:
     width = min(shutil.get_terminal_size().columns, 100)
-    return "\n".join(
-        textwrap.fill(line, width, break_on_hyphens=False, break_long_words=False) for line in text.split("\n")
-    )
+    return "\n".join(line for paragraph in text.split("\n") for line in fold(paragraph, width))

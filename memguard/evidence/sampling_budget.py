@@ -126,10 +126,10 @@ class SamplingBudget:
         """What was done to keep to the share, in words; None where nothing had to be done."""
         if self.widest == INTERVAL:
             return None
-        before = f", for a while 1 in {self.widest}" if self.widest > self.interval else ""
+        before = f" (1 in {self.widest} for a while)" if self.widest > self.interval else ""
         return (
-            f"every batch is recorded. To stay below {SHARE:.1%} of the run's time, leak checks ran on fewer batches: "
-            f"on 1 in {self.interval} by the end{before}"
+            "Every batch is recorded. To stay cheap, leak checks ran on "
+            f"1 in {self.interval} batches by the end{before}."
         )
 
     def _fill(self, share: float) -> None:

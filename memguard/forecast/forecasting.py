@@ -27,6 +27,7 @@ from memguard.forecast.study import Study
 from memguard.forecast.target import batch_parameter, call_target
 from memguard.forecast.variants import Make, Say
 from memguard.options import suggests_names
+from memguard.text.terminal import StatusLine
 
 _TABLE_FACTORS = (0.25, 0.5, 1, 2, 4)
 
@@ -304,20 +305,14 @@ def _sizes(batch: int | None) -> list[int | None]:
 
 @contextlib.contextmanager
 def _progress(shown: bool) -> Iterator[Say]:
-    """A bar on stderr: the traces that are made, and those that are wanted so far."""
-    if not shown:
-        yield lambda text, made, wanted: None
-        return
+    """A line on stderr: the traces that are made, and those that are wanted so far."""
+    line = StatusLine()
+    if shown:
+        line.show("memguard: tracing")
     try:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-    except ImportError:  # not installed
-        yield lambda text, made, wanted: None
-        return
-    columns = (TextColumn("memguard: {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("tracing", total=1)
-        yield lambda text, made, wanted: bar.update(task, description=text, completed=made, total=wanted)
+        yield lambda text, made, wanted: line.show(f"memguard: {text}, {made}/{wanted}") if shown else None
+    finally:
+        line.clear()
 
 
 def environment_conf() -> str:

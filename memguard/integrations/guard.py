@@ -23,6 +23,7 @@ from memguard.options import Options, disabled, given_logdir
 from memguard.records.findings import Finding
 from memguard.records.stats import BatchRecord
 from memguard.records.summary import Summary
+from memguard.report.summary_html import summary_html
 from memguard.report.text import render
 from memguard.sinks.console import print_text
 
@@ -32,6 +33,8 @@ BatchT = TypeVar("BatchT")
 @final
 class Guard:
     """The handle of a guarded plain loop; `watch` makes it, use it as a context manager, once.
+
+    Before it is opened, whatever asks it for results raises MemGuardError. A notebook shows it as a table.
 
     Args:
         models: The root models, as the loop calls them.
@@ -91,27 +94,32 @@ class Guard:
     @property
     def records(self) -> list[BatchRecord]:
         """The newest records (at most 4096), oldest first."""
-        return [] if self._disabled else list(self.session.recorder.records)
+        return [] if self._disabled else list(self._opened().recorder.records)
 
     @property
     def findings(self) -> list[Finding]:
         """All findings so far."""
-        return [] if self._disabled else list(self.session.recorder.findings.values())
+        return [] if self._disabled else list(self._opened().recorder.findings.values())
 
     @property
     def recording(self) -> str | None:
         """Path of the recording on disk; None where nothing is (or could be) written."""
-        return None if self._disabled else self.session.recorder.summary.recording
+        return None if self._disabled else self._opened().recorder.summary.recording
 
     def summary(self) -> str:
         """The run so far in plain words."""
         if self._disabled:
             return "memguard is disabled (MEMGUARD_DISABLE)."
-        return render(self.result()) if self.session.has_begun else f"{UNOPENED}."
+        return render(self.result()) if self.session.has_begun else f"memguard: {UNOPENED}."
 
     def result(self) -> Summary:
         """The run so far as numbers."""
-        return Summary() if self._disabled else self.session.so_far()
+        return Summary() if self._disabled else self._opened().so_far()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows for a cell that ends with the guard."""
+        has_run = not self._disabled and self.session.has_begun
+        return summary_html(self.result()) if has_run else f"<p>{self.summary()}</p>"
 
     def scalars(self) -> dict[str, float]:
         """The highest figures since the last call and the findings so far, for a logger of yours.
@@ -121,11 +129,13 @@ class Guard:
         if self._disabled:
             return {}
         if self._scalars is None:
-            self._scalars = Scalars(self.session.recorder)
+            self._scalars = Scalars(self._opened().recorder)
         return self._scalars.take()
 
     def batches(self, loader: Iterable[BatchT], *, epoch: int | None = None) -> Batches[BatchT]:
         """The loader's batches, with exact boundaries instead of inferred ones, and progress where a terminal shows it.
+
+        They may be named before the guard is opened; a loop over them before that raises MemGuardError.
 
         Args:
             loader: Anything that yields batches.
@@ -176,7 +186,7 @@ class Guard:
     def close(self, reason: str = "finished") -> Summary:
         """The run is over: hooks are taken away, the recording is closed, the summary printed (to stderr)."""
         if self._disabled or self._closed or not self.is_of_this_process:
-            return self.result()
+            return Summary() if self._disabled else self.session.so_far()
         self._closed = True
         with contextlib.ExitStack() as last:  # even an interrupt in here leaves nothing behind
             last.callback(self.session.close, reason)
@@ -195,6 +205,16 @@ class Guard:
         self.session.recorder.failed(name, error)
 
     # Inside
+
+    def _opened(self) -> Session:
+        """The session.
+
+        Raises:
+            MemGuardError: The guard was never opened: there is nothing to answer with.
+        """
+        if not self.session.has_begun:
+            raise MemGuardError(UNOPENED)
+        return self.session
 
     def _open(self) -> None:
         self._unused.detach()
@@ -225,7 +245,7 @@ class Guard:
 def _was_never_opened(quiet: bool) -> None:
     """A guard without its ``with`` guards nothing, and says so when it goes."""
     if not quiet:
-        print_text(f"{UNOPENED}.")
+        print_text(f"memguard: {UNOPENED}.")
 
 
 def check_model(model: object) -> None:

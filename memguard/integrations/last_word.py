@@ -14,7 +14,7 @@ from memguard.launch import Launch
 from memguard.records.findings import Finding, Severity
 from memguard.records.summary import Summary
 from memguard.report.text import render
-from memguard.text.printable import terminal_of
+from memguard.text.terminal import terminal_of
 
 if TYPE_CHECKING:
     from memguard.report.runs import RunOnDisk

@@ -33,6 +33,7 @@ class Overhead:
         self.settle()
         summary, overhead = self._recorder.summary, self._recorder.overhead()
         summary.overhead_seconds, summary.overhead_share = overhead["seconds"], overhead["share"]
+        summary.start_up_seconds, summary.is_running = self._recorder.start_up_seconds, True
         summary.findings = list(self._recorder.findings.values())
         self.of_threads()
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable
 from typing import Any, TextIO, final
 
 from memguard.clocks import monotonic
 from memguard.integrations.session import Session
-from memguard.text.units import GIB
+from memguard.text.terminal import StatusLine
+from memguard.text.units import format_bytes
 
 
 @final
@@ -66,9 +66,9 @@ class BatchLine:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._session, self._length, self._clock = session, length, clock
-        self._stream = stream if stream is not None else sys.stderr
-        self._shows = session.options.progress and self._stream.isatty()
-        self._last, self._width = float("-inf"), 0
+        self._line = StatusLine(stream)
+        self._shows = session.options.progress and self._line.shows
+        self._last = float("-inf")
 
     def show(self, index: int) -> None:
         """The loop is at this batch, counted from 0."""
@@ -77,23 +77,15 @@ class BatchLine:
         self._last = self._clock()
         of = f"/{self._length}" if self._length is not None else ""
         memory = memory_text(self._session)
-        self._write(f"batch {index + 1}{of}" + (f"  mem {memory}" if memory else ""))
+        self._line.show(f"batch {index + 1}{of}" + (f"  mem {memory}" if memory else ""))
 
     def end(self) -> None:
         """The loop is over: the line goes away."""
-        if self._width:
-            self._write("")
-            self._stream.write("\r")
-            self._stream.flush()
-
-    def _write(self, text: str) -> None:
-        self._stream.write("\r" + text.ljust(self._width))
-        self._stream.flush()
-        self._width = max(self._width, len(text))
+        self._line.clear()
 
 
 def memory_text(session: Session) -> str | None:
-    """The newest peak and the device's size, like ``"5.1/24.0 GiB"``; RAM where the device tells nothing."""
+    """The newest peak and the device's size, like ``"5.10/24.0 GiB"``; RAM where the device tells nothing."""
     records = session.recorder.records
     if not records:
         return None
@@ -102,4 +94,8 @@ def memory_text(session: Session) -> str | None:
     if used is None:
         return None
     total = session.recorder.run.device_total_bytes
-    return f"{used / GIB:.1f}/{total / GIB:.1f} GiB" if total else f"{used / GIB:.1f} GiB"
+    if not total:
+        return format_bytes(used)
+    part, whole = format_bytes(used), format_bytes(total)
+    unit = whole.rpartition(" ")[2]
+    return f"{part.removesuffix(unit).rstrip()}/{whole}"

@@ -30,6 +30,7 @@ from memguard.backends.auto import AutoBackend
 from memguard.backends.choose import choose_backend
 from memguard.backends.host import HostMemory
 from memguard.backends.slow_lane import SlowLane, is_tight
+from memguard.clocks import perf_counter
 from memguard.evidence import PROBES
 from memguard.evidence.dispatcher import ProbeDispatcher
 from memguard.evidence.grad_transforms import functorch_stack, tracing_state
@@ -37,6 +38,7 @@ from memguard.evidence.guarded_hook import Hook
 from memguard.evidence.shapes import describe_shapes
 from memguard.forks import process
 from memguard.guards.empty_cache import CacheGuard
+from memguard.integrations import LOADING_BEGAN
 from memguard.integrations.devices import FurtherDevices
 from memguard.integrations.fleet import Fleet
 from memguard.integrations.loop.fast_path_hooks import StepEnd, StepStart
@@ -68,6 +70,8 @@ _open: list[Session] = []
 # Told of each session's beginning and end: `memguard run` adds itself and takes itself away.
 on_open: list[Callable[[], None]] = []
 on_close: list[Callable[[Summary], None]] = []
+# Seconds that loading memguard's modules took, which end with this one; the first session takes them away.
+_loading: list[float] = [] if LOADING_BEGAN is None else [perf_counter() - LOADING_BEGAN]
 
 
 def open_sessions() -> list[Session]:
@@ -76,7 +80,7 @@ def open_sessions() -> list[Session]:
 
 
 UNOPENED = (
-    "memguard: this guard was never opened, so it has watched and recorded nothing; use it as "
+    "this guard was never opened, so it has watched and recorded nothing; use it as "
     "`with memguard.watch(...) as guard:`"
 )
 _PATIENCE = 64  # training batches after which a program that uses no accelerator is taken to train on the host
@@ -111,6 +115,7 @@ class Session:
         console: bool = True,
         record: bool = True,
     ) -> None:
+        began = perf_counter()
         self.options = options
         self.handle: Callable[[], Guard | Answers | None] | None = None
         """Weakly, what its user holds: set by who makes the session."""
@@ -165,6 +170,7 @@ class Session:
         self.on_batch: Callable[[], None] | None = None
         self.on_optimizer: Callable[[], None] | None = None
         """Called at the end of each batch, and as an optimizer makes its first step, likewise."""
+        self.recorder.start_up_seconds = perf_counter() - began + (_loading.pop() if _loading else 0.0)
 
     @property
     def is_open(self) -> bool:
@@ -175,6 +181,7 @@ class Session:
         """The run begins."""
         if self._opened:
             return
+        began = perf_counter()
         self.has_begun = True
         self._safely("recorder", self._open_recorder)
         self._opened = True
@@ -188,6 +195,7 @@ class Session:
         self._safely("others", self.others.begin)
         for listener in on_open:
             self._safely("beginning", listener)
+        self.recorder.start_up_seconds += perf_counter() - began
 
     def close(self, reason: str = "finished") -> Summary:
         """The run is over; everything put in place is taken away. A second call only returns the summary."""

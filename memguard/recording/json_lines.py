@@ -24,7 +24,7 @@ _BY_NAME: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("rank", "world_size", "batch", "batches", "epoch", "index", "line", "count", "pid", "id"), (int,)),
     **dict.fromkeys(("local_rank", "restart", "lane", "bytes", "final_findings"), (int,)),
     "node": (str,),
-    **dict.fromkeys(("time", "seconds", "share", "bytes_per_batch"), (int, float)),
+    **dict.fromkeys(("time", "seconds", "share", "bytes_per_batch", "start_up_seconds"), (int, float)),
     **dict.fromkeys(("kind", "code", "name", "severity", "function", "holder", "stage", "reason", "cause"), (str,)),
     **dict.fromkeys(("text", "device", "device_name", "host", "message", "run", "torch", "python", "file"), (str,)),
     **dict.fromkeys(("phase", "snapshot", "script", "integration", "precision", "memguard", "cause_kind"), (str,)),

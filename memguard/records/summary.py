@@ -79,9 +79,13 @@ class Summary:
     """The post-mortem, if the run ran out of memory."""
     ended: str | None = None
     """How the run ended; None: without a word, or it still runs."""
+    is_running: bool = False
+    """Whether the run goes on in this process; of a recording that has no end this is unknown, and False."""
     overhead_seconds: float | None = None
     overhead_share: float | None = None
     """Part of the wall time that memguard spent in the loop; None: unknown, for a run tells it at its end."""
+    start_up_seconds: float | None = None
+    """What memguard took before the first batch, loading its modules included; None as above."""
     recording: str | None = None
     """The recording's path; None if nothing could be written."""
     devices: list[Summary] = field(default_factory=list)
@@ -221,6 +225,7 @@ class Summary:
             "oom": self.oom,
             "ended": self.ended,
             "overhead": {"seconds": _rounded(self.overhead_seconds), "share": _rounded(self.overhead_share)},
+            "start_up_seconds": _rounded(self.start_up_seconds),
             "recording": self.recording,
             "devices": [
                 {"device": each.device, "device_total_bytes": each.device_total_bytes, "peak": each.peak.to_json()}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memguard.report.forecast_plot import COLOURS, bands
+from memguard.report.page import css_class
 from memguard.text.units import format_bytes
 
 if TYPE_CHECKING:
@@ -104,11 +105,6 @@ def _drawing(forecast: Forecast) -> str:
             f'<text class="limit-text" x="{_LEFT + 6}" y="{y(limit) - 5:.1f}">{format_bytes(limit)} for PyTorch</text>'
         )
     return "".join(parts)
-
-
-def css_class(owner: str) -> str:
-    """An owner's name as a class."""
-    return owner.replace(" ", "-")
 
 
 def _scale(top: float, y: Callable[[float], float]) -> str:

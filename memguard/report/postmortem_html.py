@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from html import escape
 from typing import Final
 
 from memguard.postmortem import PostMortem
-from memguard.report.page import page
+from memguard.report.page import render_template
 from memguard.report.postmortem_words import (
     ELSEWHERE,
     OWNER_NAMES,
@@ -22,7 +19,6 @@ from memguard.report.postmortem_words import (
 )
 from memguard.text.units import format_bytes
 
-_CODE: Final = re.compile(r"`([^`]+)`")
 _OWNER_COLOURS: Final = {
     "parameters": ("#2f6fdb", "#6ea4ff"),
     "gradients": ("#6fa0f0", "#4673bd"),
@@ -38,77 +34,24 @@ _OWNER_COLOURS: Final = {
 
 def render_html(told: PostMortem) -> str:
     """The page of one post-mortem."""
-    title = f"Out of memory in {told.stage.value} batch {told.batch}"
-    return page(title, _sections(told, title), _OWNER_COLOURS)
-
-
-def _sections(told: PostMortem, title: str) -> Iterator[str]:
-    rank = f", rank {told.rank}" if told.rank else ""
-    caught = "<p>The program caught the error and went on.</p>" if told.caught else ""
-    text = asked(told)
-    yield (
-        f'<section class="headline"><h1>{escape(title)}</h1><p>{_inline(told.why)}</p>'
-        f'<p class="muted">On {escape(told.device)}{rank}: {escape(text)}</p>{caught}</section>'
+    owners = [(name, OWNER_NAMES.get(name, name), nbytes) for name, nbytes in owners_of(told)]
+    lines = [(top_line_text(line), line.bytes) for line in told.lines]
+    if lines and (rest := rest_of_lines(told, len(lines))):
+        lines.append((ELSEWHERE, rest))
+    return render_template(
+        "postmortem",
+        title=f"Out of memory in {told.stage.value} batch {told.batch}",
+        colours=_OWNER_COLOURS,
+        told=told,
+        asked=asked(told),
+        advice=[advice_text(advice) for advice in told.advice],
+        owners=owners,
+        total=sum(nbytes for _, _, nbytes in owners),
+        lines_title=lines_title(told) if lines else "",
+        lines=[(name, format_bytes(nbytes)) for name, nbytes in lines],
+        tensors=[
+            (each.name, list(each.shape), each.dtype, OWNER_NAMES.get(each.owner, each.owner), format_bytes(each.bytes))
+            for each in told.tensors
+        ],
+        replays=[replayed_text(replayed) for replayed in told.replays],
     )
-    if told.advice:
-        items = "".join(f"<li>{_inline(advice_text(advice))}</li>" for advice in told.advice)
-        yield f"<section><h2>What to change</h2><ol>{items}</ol></section>"
-    if owners_of(told):
-        yield _owners(told)
-    if told.lines:
-        rows = [(escape(top_line_text(line)), format_bytes(line.bytes)) for line in told.lines]
-        rest = rest_of_lines(told, len(told.lines))
-        rows += [(ELSEWHERE, format_bytes(rest))] if rest else []
-        yield _table(lines_title(told), ("line", "size"), rows)
-    if told.tensors:
-        yield _table(
-            "Largest tensors",
-            ("tensor", "shape", "dtype", "owner", "size"),
-            [
-                (
-                    _inline(tensor.name),
-                    escape(str(list(tensor.shape))),
-                    escape(tensor.dtype),
-                    escape(OWNER_NAMES.get(tensor.owner, tensor.owner)),
-                    format_bytes(tensor.bytes),
-                )
-                for tensor in told.tensors
-            ],
-        )
-    if told.replays:
-        items = "".join(f"<li>{_inline(replayed_text(replayed))}</li>" for replayed in told.replays)
-        yield f"<section><h2>Replayed with other settings</h2><ol>{items}</ol></section>"
-    if told.findings:
-        codes = ", ".join(escape(code) for code in told.findings)
-        yield f"<section><h2>Earlier findings</h2><p>{codes}</p></section>"
-    if told.message:
-        yield f"<section><h2>Original error</h2><pre>{escape(told.message)}</pre></section>"
-
-
-def _owners(told: PostMortem) -> str:
-    held = owners_of(told)
-    total = sum(nbytes for _, nbytes in held)
-    bar = "".join(
-        f'<i class="{escape(name)}" style="flex-grow:{nbytes}" '
-        f'title="{escape(OWNER_NAMES.get(name, name))}: {format_bytes(nbytes)}"></i>'
-        for name, nbytes in held
-    )
-    rows = "".join(
-        f'<tr><td><span class="key {escape(name)}"></span>{escape(OWNER_NAMES.get(name, name))}</td>'
-        f'<td class="number">{format_bytes(nbytes)}</td><td class="number">{nbytes / total:.0%}</td></tr>'
-        for name, nbytes in held
-    )
-    return f'<section><h2>What held the memory</h2><div class="bar">{bar}</div><table>{rows}</table></section>'
-
-
-def _table(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """A table whose cells are HTML already, the last one a number."""
-    heads = "".join(f"<th>{each}</th>" for each in head[:-1]) + f'<th class="number">{head[-1]}</th>'
-    body = "".join(
-        f'<tr>{"".join(f"<td>{cell}</td>" for cell in row[:-1])}<td class="number">{row[-1]}</td></tr>' for row in rows
-    )
-    return f"<section><h2>{title}</h2><table><tr>{heads}</tr>{body}</table></section>"
-
-
-def _inline(text: str) -> str:
-    return _CODE.sub(r"<code>\1</code>", escape(text))

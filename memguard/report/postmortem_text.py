@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-import textwrap
 from collections.abc import Iterator
-from typing import Final
 
 from memguard.postmortem import PostMortem
 from memguard.report.postmortem_words import (
@@ -23,11 +20,10 @@ from memguard.report.postmortem_words import (
     top_line_text,
 )
 from memguard.text.printable import printable
+from memguard.text.terminal import fold
 from memguard.text.units import format_bytes
 
 NARROWEST, WIDEST = 60, 120
-_SIZE: Final = re.compile(r"(\d) (bytes|[KMGTP]iB)")
-"""A number and its unit stay on one line."""
 
 
 def render_short(told: PostMortem, report: str | None = None, *, width: int | None = None) -> str:
@@ -57,22 +53,10 @@ def render_short(told: PostMortem, report: str | None = None, *, width: int | No
     ]
     text = [""]
     for head, body in parts:
-        text += _wrapped(head, body, width)
+        text += fold(body, width, first=head)
     if report is not None:
         text.append(f"  The whole report: {report}")
     return printable("\n".join(text))
-
-
-def _wrapped(head: str, body: str, width: int) -> list[str]:
-    lines = textwrap.wrap(
-        _SIZE.sub("\\1\u00a0\\2", body),
-        width,
-        initial_indent=head,
-        subsequent_indent=" " * len(head),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def render_markdown(told: PostMortem) -> str:

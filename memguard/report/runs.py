@@ -190,6 +190,7 @@ def _compare(run: RunOnDisk, ranks: list[RankOnDisk]) -> None:
             noted.setdefault(note, []).append(each.rank)
     summary.notes = [f"{ranks_text(of)}: {note}" for note, of in noted.items()]
     summary.overhead_seconds = most(each.summary.overhead_seconds for each in ranks)
+    summary.start_up_seconds = most(each.summary.start_up_seconds for each in ranks)
     failed = [each for each in ranks if each.summary.oom is not None]
     if failed:
         summary.oom = min(failed, key=lambda each: (each.summary.oom or {}).get("time") or 0).summary.oom

@@ -35,6 +35,7 @@ def summarize(recording: Recording) -> Summary:
         ended=str(end["reason"]) if end and "reason" in end else None,
         overhead_seconds=overhead.get("seconds"),
         overhead_share=overhead.get("share"),
+        start_up_seconds=(end or {}).get("start_up_seconds"),
         recording=str(recording.path),
         misses_training=bool((end or {}).get("misses_training")),
         notes=[*recording.told, *recording.notes],
@@ -54,7 +55,6 @@ def merge(summaries: list[Summary]) -> Summary:
     if len(summaries) == 1:
         return summaries[0]
     first, last = summaries[0], summaries[-1]
-    seconds = [summary.overhead_seconds for summary in summaries if summary.overhead_seconds is not None]
     merged = Summary(
         device=first.device,
         device_name=first.device_name,
@@ -64,7 +64,8 @@ def merge(summaries: list[Summary]) -> Summary:
         world_size=max(summary.world_size for summary in summaries),
         ended=last.ended,
         recording=last.recording,
-        overhead_seconds=sum(seconds) if len(seconds) == len(summaries) else None,
+        overhead_seconds=_of_a_rank(summaries, "overhead_seconds"),
+        start_up_seconds=_of_a_rank(summaries, "start_up_seconds"),
         overhead_share=most(summary.overhead_share for summary in summaries),
         starts=max(summary.starts for summary in summaries),
         misses_training=any(summary.misses_training for summary in summaries),
@@ -92,6 +93,17 @@ def merge(summaries: list[Summary]) -> Summary:
         combine = max if name == "reserved_peak_bytes" else sum
         setattr(merged, name, combine(values) if values else None)
     return merged
+
+
+def _of_a_rank(summaries: list[Summary], name: str) -> float | None:
+    """Seconds of all starts of a rank, of the rank with most; None where one of them is unknown."""
+    ranks: dict[int, float] = {}
+    for summary in summaries:
+        seconds = getattr(summary, name)
+        if seconds is None:
+            return None
+        ranks[summary.rank] = ranks.get(summary.rank, 0.0) + seconds
+    return max(ranks.values())
 
 
 def _ends(recording: Recording, rows: Any) -> Iterator[tuple[int, int | None, int, int]]:

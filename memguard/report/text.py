@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,10 @@ from memguard.records.stats import Stage
 from memguard.records.summary import Peak, StageSummary, Summary
 from memguard.text.places import place_text
 from memguard.text.printable import one_line
+from memguard.text.terminal import coloured, fold
 from memguard.text.units import format_bytes
 
 _NOTES = 12
-_COLOURS = {Severity.CRITICAL: "1;31", Severity.WARNING: "33", Severity.INFO: "36"}
-_LEAST_WIDTH = 40
 
 
 @final
@@ -30,18 +28,13 @@ class _Line:
     margin: str = ""
     severity: Severity | None = None
 
-    def wrapped(self, width: int | None, colours: bool) -> Iterator[str]:
+    def folded(self, width: int | None, colours: bool) -> list[str]:
         """As lines of a terminal; without a width as one line."""
-        text, margin = one_line(self.text), self.margin
-        pieces = [text]
-        if width is not None and text and not text.startswith(" "):
-            room = max(width, _LEAST_WIDTH) - len(margin)
-            pieces = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
-        for number, piece in enumerate(pieces):
-            before = margin if not number else " " * len(margin)
-            if colours and self.severity is not None and not number:
-                before = f"\x1b[{_COLOURS[self.severity]}m{before}\x1b[0m"
-            yield before + piece
+        lines = fold(one_line(self.text), width, first=self.margin)
+        if self.severity is not None:
+            margin = coloured(self.margin, self.severity.value, colours)
+            lines[0] = margin + lines[0].removeprefix(self.margin)
+        return lines
 
 
 def render(summary: Summary, *, ranks: int = 1, width: int | None = None, colours: bool = False) -> str:
@@ -53,30 +46,34 @@ def render(summary: Summary, *, ranks: int = 1, width: int | None = None, colour
         width: Columns of the terminal, at which sentences are wrapped; None writes each as one line.
         colours: Whether severities have colours.
     """
-    lines = [_Line(_headline(summary, ranks)), *_why_lines(summary, ranks)]
-    texts = _peak_lines(summary)
+    lines = [_Line(headline(summary, ranks))]
+    lines += [_Line(text, margin=f"{word}:".ljust(7)) for word, text in why_texts(summary, ranks)]
+    texts = peak_texts(summary)
     for further in summary.devices if ranks == 1 else ():
-        texts += [f"On {further.device}: {line[0].lower()}{line[1:]}" for line in _peak_lines(further)]
+        texts += [f"On {further.device}: {line[0].lower()}{line[1:]}" for line in peak_texts(further)]
     lines += map(_Line, texts)
-    rows = [*_stage_lines(summary), *_phase_lines(summary)]
-    lines += [_Line("", margin=one_line(row)) for row in rows]  # a row of a table is never wrapped
+    lines += [*_table(stage_rows(summary), width), *_table(phase_rows(summary), width)]
     lines += map(_Line, [*_allocator_lines(summary), *_kept_lines(summary)])
     lines += _finding_lines(summary, ranks)
-    texts = ["", _cost(summary, ranks)]
+    texts = ["", cost_text(summary, ranks)]
     texts += [f"Note: {note}" for note in _few(summary.notes)]
     if summary.recording is not None:
         where = Path(summary.recording).parent if ranks > 1 else summary.recording
         texts.append(f"Recording{'s' * (ranks > 1)}: {where}")
     lines += map(_Line, texts)
-    return "\n".join(part for line in lines for part in line.wrapped(width, colours))
+    return "\n".join(part for line in lines for part in line.folded(width, colours))
 
 
-def _cost(summary: Summary, ranks: int) -> str:
+def cost_text(summary: Summary, ranks: int = 1) -> str:
+    """What memguard cost: its start-up, and apart from it what it takes of a batch and of the run's time."""
     if summary.overhead_seconds is None or summary.overhead_share is None:
-        return "What memguard took is unknown: a run records it at its end."
-    share = f"{summary.overhead_share:.2%} of the run's time" + (", on no rank more" if ranks > 1 else "")
-    simulated = "; what the virtual device takes is not in it" if summary.device.startswith("virtual") else ""
-    return f"memguard took {summary.overhead_seconds:.2f} s, {share}{simulated}."
+        return "Cost of memguard: unknown, because a run records it at its end."
+    start = f"start-up {summary.start_up_seconds:.2g} s, then " if summary.start_up_seconds is not None else ""
+    batches = max(summary.batches, 1) / max(ranks, 1)
+    each = f"{1000 * summary.overhead_seconds / batches:.2g} ms a batch"
+    share = f"{summary.overhead_share:.2%} of the run's time" + (" on the rank with most" if ranks > 1 else "")
+    simulated = " The virtual device's own time is not counted." if summary.device.startswith("virtual") else ""
+    return f"Cost of memguard: {start}{each}, {share}.{simulated}"
 
 
 def describe_peak(peak: Peak) -> str:
@@ -88,7 +85,8 @@ def describe_peak(peak: Peak) -> str:
     return f"{peak.stage.value} batch {number}" + (f" ({', '.join(inside)})" if inside else "")
 
 
-def _headline(summary: Summary, ranks: int) -> str:
+def headline(summary: Summary, ranks: int = 1) -> str:
+    """The verdict in a line."""
     name = f" ({summary.device_name})" if summary.device_name else ""
     rank = f", rank {summary.rank} of {summary.world_size}" if summary.world_size > 1 else ""
     where = f"{summary.device}{name}{rank}" if ranks == 1 else f"{ranks} ranks{name}"
@@ -102,7 +100,9 @@ def _headline(summary: Summary, ranks: int) -> str:
         verdict = "nothing was recorded"
     else:
         verdict = "nothing to worry about" if summary.is_sound else "no warnings"
-    if summary.ended is None:
+    if summary.is_running:
+        verdict += " so far"
+    elif summary.ended is None:
         verdict += f"; {'the run' if ranks == 1 else 'a rank'} ended without a word (killed?) or still runs"
     elif summary.ended != "finished":
         verdict += f"; it ended with {summary.ended}"
@@ -119,18 +119,18 @@ def _counts(summary: Summary) -> Iterator[str]:
             yield f"{count} {word}{'s' * (count > 1)}"
 
 
-def _why_lines(summary: Summary, ranks: int) -> Iterator[_Line]:
+def why_texts(summary: Summary, ranks: int = 1) -> Iterator[tuple[str, str]]:
     """Why the verdict is as it is, and what to do next, of the worst that the run has; nothing for a sound one."""
     if summary.oom:
         rank = summary.oom.get("rank", "?")
         on = f" on rank {rank}" if ranks > 1 or rank not in (summary.rank, "?") else ""
         batch, cause = summary.oom.get("batch", "?"), summary.oom.get("cause", "see the report")
-        yield _Line(f"Out of memory{on} at batch {batch}: {cause}", margin="Why:   ")
+        yield "Why", f"Out of memory{on} at batch {batch}: {cause}"
         first = next(iter(summary.oom.get("advice") or ()), None)
         if isinstance(first, dict) and isinstance(first.get("text"), str):
-            yield _Line(first["text"], margin="Next:  ")
+            yield "Next", first["text"]
         return
-    warned = [finding for finding in _sorted(summary) if finding.severity is not Severity.INFO]
+    warned = [finding for finding in sorted_findings(summary) if finding.severity is not Severity.INFO]
     worst = next((finding for finding in warned if finding.line), next(iter(warned), None))  # a line says why
     if worst is None:
         return
@@ -139,12 +139,13 @@ def _why_lines(summary: Summary, ranks: int) -> Iterator[_Line]:
     inside += [format_bytes(worst.bytes)] if worst.bytes else []
     where = f" at {place}" if place else ""
     what = f" ({', '.join(inside)})" if inside else ""
-    yield _Line(f"{worst.code} {worst.name}{where}{what}.", margin="Why:   ")
+    yield "Why", f"{worst.code} {worst.name}{where}{what}."
     if worst.advice:
-        yield _Line(worst.advice, margin="Next:  ")
+        yield "Next", worst.advice
 
 
-def _peak_lines(summary: Summary) -> list[str]:
+def peak_texts(summary: Summary) -> list[str]:
+    """The highest memory, where it was, and what the allocator reserved."""
     peak, total = summary.peak, summary.device_total_bytes
     if peak.allocated_bytes is not None:
         word = "Peak" if summary.measures_peaks else "Highest seen (this device reports no peaks)"
@@ -162,15 +163,16 @@ def _peak_lines(summary: Summary) -> list[str]:
     return ["No memory could be measured on this device."] if summary.batches else []
 
 
-def _stage_lines(summary: Summary) -> list[str]:
+def stage_rows(summary: Summary) -> list[tuple[str, ...]]:
+    """The table of stages, its heads first; empty without any."""
     if not summary.stages:
         return []
-    rows: list[tuple[str, ...]] = [("stage", "batches", "ms/batch", "peak allocated", "peak reserved", "RAM")]
-    rows += [_stage_row(stage, entry) for stage, entry in summary.in_order.items()]
-    return ["", *columns(rows)]
+    heads = ("stage", "batches", "ms/batch", "peak allocated", "peak reserved", "RAM")
+    return [heads, *(_stage_row(stage, entry) for stage, entry in summary.in_order.items())]
 
 
-def _phase_lines(summary: Summary) -> list[str]:
+def phase_rows(summary: Summary) -> list[tuple[str, ...]]:
+    """The table of phases, its heads first; empty without any."""
     if not summary.phases:
         return []
     rows: list[tuple[str, ...]] = [("phase", "times", "ms each", "peak allocated", "peak reserved", "allocated after")]
@@ -188,7 +190,22 @@ def _phase_lines(summary: Summary) -> list[str]:
         )
     if any(totals.floor_bytes is None for totals in summary.phases.values()):  # a host has no allocator that counts
         rows = [(*row, ram) for row, ram in zip(rows, ["RAM", *map(_ram, summary.phases.values())], strict=True)]
-    return ["", *columns(rows)]
+    return rows
+
+
+def _table(rows: Sequence[tuple[str, ...]], width: int | None) -> Iterator[_Line]:
+    """A table; on a terminal that is too narrow for it a paragraph for each row."""
+    if not rows:
+        return
+    yield _Line("")
+    lines = columns(rows)
+    if width is None or max(map(len, lines)) <= width:
+        yield from (_Line("", margin=one_line(line)) for line in lines)
+        return
+    heads = rows[0]
+    for row in rows[1:]:
+        cells = ", ".join(f"{head} {cell}" for head, cell in zip(heads[1:], row[1:], strict=True))
+        yield _Line(cells, margin=f"{one_line(row[0])}: ")
 
 
 def _ram(totals: PhaseTotals) -> str:
@@ -238,7 +255,8 @@ def _kept_lines(summary: Summary) -> list[str]:
     ]
 
 
-def _sorted(summary: Summary) -> list[Finding]:
+def sorted_findings(summary: Summary) -> list[Finding]:
+    """The findings, the most severe first."""
     return sorted(summary.findings, key=lambda f: (-list(Severity).index(f.severity), f.code))
 
 
@@ -250,7 +268,7 @@ def _finding_lines(summary: Summary, ranks: int) -> Iterator[_Line]:
     yield _Line("Findings:")
     named = ranks > 1 or any(finding.rank != summary.rank for finding in summary.findings)
     causes: dict[object, list[Finding]] = {}
-    for finding in _sorted(summary):
+    for finding in sorted_findings(summary):
         causes.setdefault(finding.cause, []).append(finding)
     for finding, *others in causes.values():  # the same cause on several ranks is one message
         times = f" ({finding.count} times)" if finding.count > 1 and finding.code.startswith("MG0") else ""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from typing import TextIO, final
 
 from memguard.records.findings import Finding, Severity
 from memguard.sinks.interface import Sink
-
-_STYLE = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.CRITICAL: "bold red"}
+from memguard.text.terminal import above_progress, coloured, fold, terminal_of
 
 
 @final
@@ -40,39 +38,31 @@ class ConsoleSink(Sink):
 
 
 def print_finding(finding: Finding, stream: TextIO | None = None) -> None:
-    """One finding for a person: what happened, then the fix, coloured where the terminal shows colours."""
-    state = random.getstate()  # rich draws a number when it is imported, and this may be in the middle of a training
-    try:
-        from rich.console import Console
-        from rich.text import Text
-    except ImportError:  # not installed: the same words without colours
-        print(_plain(finding), file=stream or sys.stderr, flush=True)
-        return
-    finally:
-        random.setstate(state)
-    console = Console(file=stream or sys.stderr, soft_wrap=True, highlight=False)
-    head = Text("memguard ", style="bold")
-    head.append(f"{finding.severity.value}", style=_STYLE[finding.severity])
-    head.append(f" {finding.code} {finding.name}", style="bold")
-    if finding.rank:
-        head.append(f" [rank {finding.rank}]", style="dim")
-    head.append(f": {finding.text}")
-    console.print(head)
-    if finding.advice:
-        console.print(Text(f"  Fix: {finding.advice}", style="green"))
-
-
-def _plain(finding: Finding) -> str:
+    """One finding for a person: what happened, then the fix; folded and coloured as the terminal allows."""
+    stream = stream if stream is not None else sys.stderr
+    width, colours = terminal_of(stream)
     rank = f" [rank {finding.rank}]" if finding.rank else ""
-    text = f"memguard {finding.severity.value} {finding.code} {finding.name}{rank}: {finding.text}"
-    return f"{text}\n  Fix: {finding.advice}" if finding.advice else text
+    head = f"memguard {finding.severity.value} {finding.code} {finding.name}{rank}: {finding.text}"
+    lines = fold(head, width, rest="  ")
+    severity = finding.severity.value
+    lines[0] = lines[0].replace(severity, coloured(severity, severity, colours), 1)
+    if finding.advice:
+        lines += fold(f"Fix: {finding.advice}", width, first="  ", rest="       ")
+    print_text("\n".join(lines), stream)
 
 
-def print_text(text: str) -> None:
-    """Any other text for a person, on the process's stderr as it is at the time; lost where nobody reads it."""
-    if sys.stderr is None:  # a program without a console
+def print_text(text: str, stream: TextIO | None = None) -> None:
+    """Any text for a person, above what shows progress; lost where nobody reads it.
+
+    Args:
+        text: What to print.
+        stream: Where to; None is the process's stderr as it is at the time.
+    """
+    stream = stream if stream is not None else sys.stderr
+    if stream is None:  # a program without a console
         return
     try:
-        print(text, file=sys.stderr, flush=True)
+        with above_progress(stream):
+            print(text, file=stream, flush=True)
     except (OSError, ValueError):  # a pipe whose reader is gone, a stream that was closed
         pass

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import unicodedata
-from typing import TextIO
 
 _UNSEEN = frozenset(
     {"Cc", "Cf", "Cs", "Zl", "Zp"}
@@ -24,17 +21,3 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """Likewise, with ends of lines and tabs made visible too: a name of the user's may hold some."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def terminal_of(stream: TextIO | None) -> tuple[int | None, bool]:
-    """How many columns a stream has, and whether it shows colours; None and False where it is no terminal.
-
-    ``NO_COLOR`` and ``TERM=dumb`` are respected; ``COLUMNS`` sets the width.
-    """
-    try:
-        shows = stream is not None and stream.isatty()
-    except ValueError:  # closed
-        shows = False
-    if not shows:
-        return None, False
-    return shutil.get_terminal_size().columns, "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"

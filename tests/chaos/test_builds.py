@@ -62,7 +62,12 @@ def trained_without(broken: str, folder: Path) -> tuple[dict[str, Any], str]:
 
 @pytest.mark.parametrize(
     "broken",
-    ["numpy", "tensorboard", "tensorboard,rich,pynvml", "numpy,tensorboard,rich,pynvml,lightning,pytorch_lightning"],
+    [
+        "numpy",
+        "tensorboard",
+        "tensorboard,jinja2,pynvml",
+        "numpy,tensorboard,jinja2,pynvml,lightning,pytorch_lightning",
+    ],
 )
 def test_a_package_that_cannot_be_imported(broken: str, tmp_path: Path) -> None:
     """The same numbers and all records; at most one line for each part that stops, and no traceback in the loop."""

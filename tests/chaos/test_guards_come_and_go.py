@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 from pathlib import Path
 
 import pytest
@@ -141,21 +140,3 @@ def test_an_interrupted_forward_leaves_recording_and_guard_working(tmp_path: Pat
             assert not model(x).requires_grad
         model.train()
         assert model(x).requires_grad
-
-
-def test_the_first_finding_draws_no_random_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rich draws one when it is imported, which happens in the middle of a training: the program's stream stays."""
-    import io
-    import random
-
-    from memguard.records.findings import Finding, Severity
-    from memguard.sinks.console import print_finding
-
-    for name in [name for name in sys.modules if name.partition(".")[0] == "rich"]:
-        monkeypatch.delitem(sys.modules, name)
-    before = random.getstate()
-    print_finding(
-        Finding(code="MG101", name="retained-graph", severity=Severity.WARNING, message="kept", advice="detach"),
-        io.StringIO(),
-    )
-    assert random.getstate() == before

@@ -158,7 +158,7 @@ def test_what_memguard_took_is_unknown_without_an_end(tmp_path: Path, capsys: py
     write(tmp_path)
     write(tmp_path, rank=1, end=False)
     _, text, _ = report(capsys, str(tmp_path))
-    assert "What memguard took is unknown" in text and "memguard took 0" not in text
+    assert "Cost of memguard: unknown" in text and "0 ms a batch" not in text
     assert json.loads(report(capsys, str(tmp_path), "--json")[1])["overhead"] == {"seconds": None, "share": None}
 
 

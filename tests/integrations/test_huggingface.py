@@ -37,11 +37,11 @@ def stages(callback: MemGuardCallback) -> dict[str, int]:
 
 
 def codes(callback: MemGuardCallback) -> set[str]:
-    return {finding.code for finding in callback.result.findings if finding.severity.value != "info"}
+    return {finding.code for finding in callback.result().findings if finding.severity.value != "info"}
 
 
 def found(callback: MemGuardCallback, code: str) -> Any:
-    return next(finding for finding in callback.result.findings if finding.code == code)
+    return next(finding for finding in callback.result().findings if finding.code == code)
 
 
 def source(finding: Any) -> str:
@@ -158,7 +158,7 @@ def test_predictions_kept_by_transformers_are_told_with_its_own_remedy(tmp_path:
         callback = guard(device=device)
         model = Classifier(classes=4096)
         trainer(tmp_path, callback, model=model, given=given, eval_strategy="steps", eval_steps=5, **settings).train()
-        return callback.result.findings
+        return callback.result().findings
 
     (finding,) = told("virtual:16MiB")
     assert finding.code == "MG301" and finding.severity.value == "info"
@@ -194,7 +194,7 @@ def test_a_healthy_training_stays_silent(tmp_path: Path) -> None:
         tmp_path, callback, given=given, max_steps=40, gradient_accumulation_steps=2, eval_strategy="steps",
         eval_steps=10, save_strategy="steps", save_steps=20,
     ).train()  # fmt: skip
-    assert callback.result.findings == [] and not any("failed" in note for note in callback.result.notes)
+    assert callback.result().findings == [] and not any("failed" in note for note in callback.result().notes)
 
 
 def test_training_twice_makes_two_recordings(tmp_path: Path) -> None:
@@ -227,8 +227,8 @@ def test_auto_find_batch_size_is_one_run_with_the_caught_errors_told(tmp_path: P
     host.train()
     assert host._train_batch_size < 64
     assert len(find_recordings(tmp_path)) == 1
-    assert any(note.startswith("the program caught an out-of-memory error") for note in callback.result.notes)
-    assert callback.result.oom is None and callback.result.ended == "finished"
+    assert any(note.startswith("the program caught an out-of-memory error") for note in callback.result().notes)
+    assert callback.result().oom is None and callback.result().ended == "finished"
     assert sum(record.num_ooms == 0 for record in callback.records if record.stage.value == "train") >= 3
 
 
@@ -240,9 +240,9 @@ def test_a_trainer_that_an_exception_left_is_closed_by_the_next(tmp_path: Path) 
     assert len(_running) == 1
     trainer(tmp_path / "second", second).train()
     assert not _running
-    assert first.result.ended == "an exception that the program caught"
-    assert any("caught an out-of-memory error" in note for note in first.result.notes)
-    assert second.result.ended == "finished"
+    assert first.result().ended == "an exception that the program caught"
+    assert any("caught an out-of-memory error" in note for note in first.result().notes)
+    assert second.result().ended == "finished"
 
 
 def test_an_error_that_ends_the_program_is_explained_in_its_traceback(tmp_path: Path) -> None:

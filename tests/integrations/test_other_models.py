@@ -94,7 +94,7 @@ def by_huggingface(student: nn.Module, target: Callable[[torch.Tensor], torch.Te
 
     callback = MemGuardCallback(device=DEVICE, logdir=folder)
     trainer(folder, callback, kind=Distils, model=Classifier(), max_steps=BATCHES).train()
-    return callback.result.findings
+    return callback.result().findings
 
 
 DOORS = [by_watch, by_wrap, by_lightning, by_huggingface]

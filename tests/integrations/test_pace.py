@@ -69,4 +69,4 @@ def test_nothing_is_told_of_a_run_that_kept_to_its_share(tmp_path: Path) -> None
         spend = pace.spend
         pace.spend = lambda seconds: spend(1e-5)  # type: ignore[method-assign]
         train(model, 100)
-    assert not [note for note in guard.session.recorder.summary.notes if "leak checks ran" in note]
+    assert not [note for note in guard.session.recorder.summary.notes if "leak checks" in note]

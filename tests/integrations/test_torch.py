@@ -3,6 +3,7 @@ import copy
 import io
 import pickle
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -254,15 +255,22 @@ def test_an_exception_inside_a_guarded_forward_brings_gradients_back(tmp_path: P
         assert torch.is_grad_enabled()
 
 
-def test_a_guard_that_nobody_opened_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Once, as its batches are asked for, and in its summary; the loop gets its batches."""
+def test_a_guard_that_nobody_opened_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever asks it for something raises, before any batch; its summary says why, and nothing is written."""
     guard = memguard.watch(net(), logdir=tmp_path)
-    for _ in range(2):
-        assert list(guard.batches([1, 2])) == [1, 2]
-    assert [record.getMessage() for record in caplog.records] == [guard.summary()]
+    asks: list[Callable[[], object]] = [
+        lambda: list(guard.batches([1, 2])),
+        lambda: guard.records,
+        lambda: guard.findings,
+        lambda: guard.recording,
+        guard.result,
+        guard.scalars,
+    ]
+    for ask in asks:
+        with pytest.raises(memguard.MemGuardError, match="never opened"):
+            ask()
     assert "never opened" in guard.summary() and "`with memguard.watch(...) as guard:`" in guard.summary()
+    assert "never opened" in guard._repr_html_()
     guard.close()
     assert "never opened" in capsys.readouterr().err and list(tmp_path.iterdir()) == []
 

@@ -17,7 +17,7 @@ PACKAGES = (
     "tensorboard",
     "nvidia-ml-py",
     "psutil",
-    "rich",
+    "jinja2",
     "pytest",
     "hypothesis",
 )

@@ -185,8 +185,8 @@ def test_lightning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         trainer.fit(Fails(), loader)
     notes = getattr(caught.value, "__notes__", None) or [capsys.readouterr().err]
     assert "".join(notes).count("memguard: out of memory") == 1
-    assert guard.result.oom["site"]["function"] == "big"
-    assert guard.result.oom["stage"] == "train"
+    assert guard.result().oom["site"]["function"] == "big"
+    assert guard.result().oom["stage"] == "train"
 
 
 def test_a_caught_error_is_recorded_as_caught(tmp_path: Path) -> None:

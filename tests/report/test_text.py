@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from memguard.records.findings import Finding, Severity
+from memguard.records.phases import PhaseTotals
 from memguard.records.stats import Stage
-from memguard.records.summary import StageSummary, Summary
+from memguard.records.summary import Peak, StageSummary, Summary
+from memguard.report.summaries import merge
+from memguard.report.summary_html import summary_html
 from memguard.report.text import render
 
 
@@ -32,12 +36,50 @@ def test_only_a_run_that_finished_is_nothing_to_worry_about(
     assert render(summary).splitlines()[0] == f"memguard on cpu: {says}"
 
 
-def test_the_cost_of_a_virtual_device_is_not_unsampled_tensors() -> None:
-    """The time of memguard's own is told; that a virtual device takes more is said where there is one."""
-    took = "memguard took 0.50 s, 10.00% of the run's time"
-    on = {name: Summary(device=name, overhead_seconds=0.5, overhead_share=0.1) for name in ("cpu", "virtual:1GiB")}
-    assert f"{took}.\n" in render(on["cpu"]) + "\n"
-    assert f"{took}; what the virtual device takes is not in it.\n" in render(on["virtual:1GiB"]) + "\n"
+def test_the_cost_is_that_of_start_up_and_apart_from_it_that_of_a_batch() -> None:
+    """With the share of the run's time; that a virtual device takes more is said where there is one."""
+    stages = {Stage.TRAIN: StageSummary(batches=10_000)}
+    cost = Summary(
+        device="cpu", stages=stages, overhead_seconds=0.5, overhead_share=0.002, start_up_seconds=0.92, ended="finished"
+    )
+    says = "Cost of memguard: start-up 0.92 s, then 0.05 ms a batch, 0.20% of the run's time."
+    assert f"{says}\n" in render(cost) + "\n"
+    simulated = render(replace(cost, device="virtual:1GiB"))
+    assert f"{says} The virtual device's own time is not counted.\n" in simulated + "\n"
+    assert "Cost of memguard: 0.05 ms a batch, " in render(replace(cost, start_up_seconds=None))
+    assert "Cost of memguard: unknown" in render(replace(cost, overhead_share=None))
+
+
+def test_the_cost_of_several_ranks_is_that_of_the_rank_with_most() -> None:
+    """Restarts of a rank add up; ranks do not, and neither do their batches."""
+    one = Summary(
+        device="cpu",
+        stages={Stage.TRAIN: StageSummary(batches=100)},
+        overhead_seconds=0.1,
+        overhead_share=0.01,
+        start_up_seconds=1.0,
+    )
+    both = merge([one, replace(one, rank=1, overhead_seconds=0.2, stages=dict(one.stages))])
+    assert (both.overhead_seconds, both.start_up_seconds) == (0.2, 1.0)
+    assert "start-up 1 s, then 2 ms a batch, 1.00% of the run's time on the rank with most." in render(both, ranks=2)
+    again = merge([one, replace(one, stages=dict(one.stages))])
+    assert (again.overhead_seconds, again.start_up_seconds) == (0.2, 2.0)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    """Tables that do not fit become a paragraph for each row; no word or figure is lost."""
+    stages = {
+        stage: StageSummary(batches=1000, seconds=8.0, peak=Peak(allocated_bytes=7 << 30, reserved_bytes=9 << 30))
+        for stage in (Stage.TRAIN, Stage.VALIDATION)
+    }
+    phases = {"rollout": PhaseTotals(name="rollout", times=7, seconds=1.0)}
+    findings = [_finding("MG501", Severity.CRITICAL, 3)]
+    summary = Summary(device="cuda:0", stages=stages, phases=phases, findings=findings, ended="finished")
+    folded = render(summary, width=width)
+    assert max(map(len, folded.splitlines())) <= width
+    words = [set(re.findall(r"[\w.]+", text)) for text in (render(summary), folded)]
+    assert words[0] - words[1] <= {"stage", "phase"}  # the head of a row that became a paragraph
 
 
 @pytest.mark.parametrize(
@@ -102,3 +144,18 @@ def test_a_terminal_gets_wrapped_lines_and_colours() -> None:
     assert "\x1b[33mwarning" in text and text.count("\x1b") == 2
     assert max(len(line.replace("\x1b[33m", "").replace("\x1b[0m", "")) for line in text.splitlines()) <= 60
     assert "\x1b" not in render(summary, width=60)
+
+
+def test_a_notebook_shows_the_same_as_a_table() -> None:
+    """Verdict, why, stages and findings, with whatever the program named escaped."""
+    finding = replace(_finding("MG301", Severity.WARNING, 7), holder="<b>names</b>")
+    stages = {Stage.TRAIN: StageSummary(batches=4, seconds=1.0, peak=Peak(allocated_bytes=1 << 20))}
+    page = summary_html(Summary(device="cpu", stages=stages, findings=[finding], ended="finished"))
+    assert "4 batches, 1 warning." in page and "<td>train</td><td>4</td>" in page and "Cost of memguard" in page
+    assert "warning</b>" in page and "<code>&lt;b&gt;names&lt;/b&gt;</code>" in page and "<b>names" not in page
+
+
+def test_a_run_that_goes_on_is_told_as_one() -> None:
+    """The verdict of a run that is asked from within is one so far; nothing was killed."""
+    summary = Summary(device="cpu", stages={Stage.TRAIN: StageSummary(batches=4)}, is_running=True)
+    assert render(summary).splitlines()[0] == "memguard on cpu: 4 batches, no warnings so far."

@@ -4,8 +4,13 @@ import sys
 import pytest
 
 from memguard.records.findings import Severity
-from memguard.sinks.console import ConsoleSink, print_text
+from memguard.sinks.console import ConsoleSink, print_finding, print_text
 from tests.fakes import finding
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def told(*findings: object) -> str:
@@ -61,3 +66,20 @@ def test_a_text_that_nobody_can_read_is_no_error(stream: str | None, monkeypatch
     closed.close()
     monkeypatch.setattr(sys, "stderr", {None: None, "closed": closed, "broken": Broken()}[stream])
     print_text("memguard: well")
+
+
+def test_a_terminal_gets_folded_lines_and_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its width, the severity in its colour; NO_COLOR leaves the colour out, a file gets whole lines."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    one = finding(message="it keeps " + "the outputs of every batch, " * 6, advice="store a number " * 8)
+    stream, plain, file = Terminal(), Terminal(), io.StringIO()
+    print_finding(one, stream)
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_finding(one, plain)
+    print_finding(one, file)
+    assert stream.getvalue().startswith("memguard \x1b[33mwarning\x1b[0m MG999")
+    assert stream.getvalue().replace("\x1b[33m", "").replace("\x1b[0m", "") == plain.getvalue()
+    assert max(map(len, plain.getvalue().splitlines())) <= 60 and len(plain.getvalue().splitlines()) > 5
+    assert plain.getvalue().split() == file.getvalue().split() and len(file.getvalue().splitlines()) == 2

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, Generic, TypeVar, final
 
+from memguard.errors import MemGuardError
 from memguard.integrations.progress import BatchLine
+from memguard.integrations.session import UNOPENED
 
 if TYPE_CHECKING:
     from memguard.integrations.loop.plain_loop import PlainLoop
@@ -24,7 +26,11 @@ class Batches(Generic[BatchT]):
         return len(self._loader)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[BatchT]:
-        return iter(self._loader) if self._loop is None else _BatchIterator(self._loader, self._loop, self._epoch)
+        if self._loop is None:
+            return iter(self._loader)
+        if not self._loop.session.has_begun:
+            raise MemGuardError(UNOPENED)
+        return _BatchIterator(self._loader, self._loop, self._epoch)
 
 
 @final

@@ -36,7 +36,7 @@ from memguard.integrations.loop.steps import steps_under_way
 from memguard.integrations.loop.wrapped_models import InnerHooks, inner_models
 from memguard.integrations.never_raises import shielded
 from memguard.integrations.progress import BatchLine
-from memguard.integrations.session import UNOPENED, Session, open_sessions
+from memguard.integrations.session import Session, open_sessions
 from memguard.records.stats import Stage
 from memguard.source.trainings import is_evaluation, may_train
 from memguard.torch_objects.hidden_hooks import without_number
@@ -73,7 +73,7 @@ class PlainLoop:
         """First inputs and answers in the open batch, as far as it evaluates."""
         self._steps_before = 0
         """Optimizer steps before the outermost `batches` loop that is open."""
-        self._looked_for_compiled = self._is_over = self._told_unopened = False
+        self._looked_for_compiled = self._is_over = False
         self._inference = BatchInference(self, steps_under_way, _may_train)
         self._hear_backward = Hook(self._backward, self.hook_failed)
         self._losses: BackwardCalls | None = None
@@ -272,9 +272,6 @@ class PlainLoop:
     @shielded
     def start_batches(self, epoch: int | None) -> None:
         """A `batches` loop begins."""
-        if not (self.session.has_begun or self._told_unopened):
-            self._told_unopened = True
-            logger.warning("%s.", UNOPENED)
         self._leave_express()
         self._inference.end()
         self._epoch = epoch

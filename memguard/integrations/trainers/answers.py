@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-
 from memguard.integrations.last_word import closing_text
 from memguard.integrations.session import Session
 from memguard.options import disabled
 from memguard.records.findings import Finding
 from memguard.records.stats import BatchRecord
 from memguard.records.summary import Summary
+from memguard.report.summary_html import summary_html
 from memguard.report.text import render
+from memguard.sinks.console import print_text
 
 _ELSEWHERE = (
     "nothing was recorded in this process. Ranks that ran as other processes (ddp_fork, ddp_spawn, ddp_notebook, "
@@ -32,7 +32,6 @@ class Answers:
         self._summary = Summary(notes=[_ELSEWHERE])
         self._records: list[BatchRecord] = []
 
-    @property
     def result(self) -> Summary:
         """The run so far, or the last one, as numbers."""
         return self._summary if self._session is None else self._session.so_far()
@@ -45,17 +44,22 @@ class Answers:
     @property
     def findings(self) -> list[Finding]:
         """All findings of the run so far, or of the last one."""
-        return list(self.result.findings)
+        return list(self.result().findings)
 
     def summary(self) -> str:
         """The run so far, or the last one, in plain words; without any in this process, where else to look."""
         if self._session is None and self._summary.ended is None:
             return "memguard is disabled (MEMGUARD_DISABLE)." if disabled() else f"memguard: {_ELSEWHERE}."
-        return render(self.result)
+        return render(self.result())
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows for a cell that ends with the callback."""
+        has_run = self._session is not None or self._summary.ended is not None
+        return summary_html(self.result()) if has_run else f"<p>{self.summary()}</p>"
 
     def _conclude(self, session: Session) -> None:
         """Keeps what a closed session knows, and prints it."""
         self._summary = session.recorder.summary
         self._records = list(session.recorder.records)
         if not self._quiet and (text := closing_text(session.launch, self._summary)) is not None:
-            sys.stderr.write(text + "\n")
+            print_text(text)

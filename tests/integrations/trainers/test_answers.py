@@ -23,6 +23,6 @@ def test_a_process_without_a_run_says_where_the_ranks_recordings_are(monkeypatch
     answers = Answers(quiet=True)
     told = answers.summary()
     assert "nothing was recorded in this process" in told and "`memguard report DIR`" in told
-    assert "killed" not in told and answers.result.notes[0] in told
+    assert "killed" not in told and answers.result().notes[0] in told
     monkeypatch.setenv("MEMGUARD_DISABLE", "1")
     assert answers.summary() == "memguard is disabled (MEMGUARD_DISABLE)."

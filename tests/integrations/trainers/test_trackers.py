@@ -167,8 +167,8 @@ def test_a_logger_that_fails_is_left_alone_and_the_others_go_on(package: ModuleT
     type(broken).__name__ = "Broken"
     guard = guarding(tmp_path, loggers=True)
     fit(package, tmp_path, classifier(package), guard, logger=[broken, sound])
-    assert len(ours(sound)) == 7 and guard.result.ended == "finished"
-    assert [note for note in guard.result.notes if "Broken" in note and "the server is gone" in note]
+    assert len(ours(sound)) == 7 and guard.result().ended == "finished"
+    assert [note for note in guard.result().notes if "Broken" in note and "the server is gone" in note]
 
 
 def test_an_out_of_memory_report_goes_to_a_logger_that_takes_texts(package: ModuleType, tmp_path: Path) -> None:
