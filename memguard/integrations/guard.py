@@ -212,11 +212,12 @@ class Guard:
         Raises:
             MemGuardError: The guard was never opened: there is nothing to answer with.
         """
-        if not self.session.has_begun:
+        if not self.loop.was_entered:
             raise MemGuardError(UNOPENED)
         return self.session
 
     def _open(self) -> None:
+        self.loop.was_entered = True
         self._unused.detach()
         try:
             self.session.open()

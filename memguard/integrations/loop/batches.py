@@ -28,7 +28,7 @@ class Batches(Generic[BatchT]):
     def __iter__(self) -> Iterator[BatchT]:
         if self._loop is None:
             return iter(self._loader)
-        if not self._loop.session.has_begun:
+        if not self._loop.was_entered:
             raise MemGuardError(UNOPENED)
         return _BatchIterator(self._loader, self._loop, self._epoch)
 

@@ -73,6 +73,8 @@ class PlainLoop:
         """First inputs and answers in the open batch, as far as it evaluates."""
         self._steps_before = 0
         """Optimizer steps before the outermost `batches` loop that is open."""
+        self.was_entered = False
+        """Whether its guard was opened, even where that failed."""
         self._looked_for_compiled = self._is_over = False
         self._inference = BatchInference(self, steps_under_way, _may_train)
         self._hear_backward = Hook(self._backward, self.hook_failed)
