@@ -12,7 +12,7 @@ from memguard.component_health import RECORDING, ComponentHealth
 from memguard.forks import process
 from memguard.recording.writer import RecordingWriter
 from memguard.records.claims import Claim
-from memguard.records.facts import Fact, UnexplainedGrowth
+from memguard.records.facts import Fact, ModelCalled, UnexplainedGrowth
 from memguard.records.shape_table import ShapeTable
 from memguard.records.stats import BatchRecord, Run, Series, Stage, limit_of
 from memguard.records.summary import Summary
@@ -135,6 +135,9 @@ class RuleRunner:
 
     def _learn(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
+            if isinstance(fact, ModelCalled):
+                place = {"file": fact.place.file, "line": fact.place.line, "function": fact.place.function}
+                self.line("called", {"stage": fact.stage.value, "batch": fact.batch, **place})
             for part, learn in self._learners:
                 with self.parts.part(part):
                     for claim in learn(fact, self._run):

@@ -40,7 +40,7 @@ def closing_text(launch: Launch, summary: Summary, *, ranks: int = 1) -> str | N
     lines: list[str] = []
     if 1 < max(launch.world_size, ranks) <= _MOST_RANKS and summary.recording is not None:
         try:
-            from memguard.report.rank_text import worst_lines
+            from memguard.report.rank_text import verdict_lines, worst_lines
             from memguard.report.runs import load_run
 
             folder = Path(summary.recording).parent
@@ -49,10 +49,10 @@ def closing_text(launch: Launch, summary: Summary, *, ranks: int = 1) -> str | N
             run = load_run([str(folder)])
             if launch.rank:
                 return _last_of_all(run, launch)
-            lines = worst_lines(run)
+            lines = [*worst_lines(run), *verdict_lines(run)]
             if run.worst is not None and run.worst.finding is not None:
                 summary.findings.append(run.worst.finding)
-                del lines[1:]  # it says why itself
+                lines = [*worst_lines(run)[:1], *verdict_lines(run)]  # it says why itself
             _take_in(summary, run)
         except Exception:  # no numpy, another rank's file half written: the summary stands without it
             pass

@@ -94,6 +94,21 @@ class KeptFloor:
             self.from_bytes, self.to_bytes = self._first, to_bytes
 
     @property
+    def highest_bytes(self) -> int:
+        """The highest value so far of this pass."""
+        return self._highest
+
+    def pass_over(self, highest: int, *, fell: bool) -> None:
+        """Batches of training in the middle, each with its step: they are neither what it rose from nor what to.
+
+        Args:
+            highest: The highest of them and of those before.
+            fell: Whether one of them was lower than before.
+        """
+        self._highest = max(self._highest, highest)
+        self.fell = self.fell or fell
+
+    @property
     def rise_bytes(self) -> int:
         """By how much it rose; 0 where it did not."""
         if self.from_bytes is None or self.to_bytes is None:

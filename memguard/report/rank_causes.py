@@ -10,6 +10,8 @@ from typing import Any, final
 from memguard.records.facts import RankPeaks
 from memguard.records.findings import Finding, Severity
 from memguard.records.stats import STAGES, Run, Stage
+from memguard.report.along_axes import Along
+from memguard.report.axis_groups import Fleet, place_in
 from memguard.report.rank_differences import Cause, Evidence, differences, row_of
 from memguard.report.ranks import Spread
 from memguard.report.text import ranks_text
@@ -30,6 +32,8 @@ class WorstRank:
     """Median of the ranks' peaks in that optimizer step."""
     lowest_rank: int
     lowest_bytes: int
+    where: str
+    """The group whose ranks are all as high, like ``pp=0 (the first stage)``; else this rank and its place."""
     causes: tuple[str, ...]
     """Sentences, the strongest first; empty where the recordings show no difference."""
     findings: tuple[Finding, ...]
@@ -47,17 +51,19 @@ class WorstRank:
             "median_bytes": self.median_bytes,
             "lowest_rank": self.lowest_rank,
             "lowest_bytes": self.lowest_bytes,
+            "where": self.where,
             "why": list(self.causes),
             "findings": [finding.to_json() for finding in self.findings],
         }
 
 
-def worst_rank(spread: Spread, ranks: Mapping[int, Evidence]) -> WorstRank | None:
+def worst_rank(spread: Spread, ranks: Mapping[int, Evidence], fleet: Fleet | None = None) -> WorstRank | None:
     """The rank with the highest peak; None if no rank has any.
 
     Args:
         spread: The ranks' heights.
         ranks: What else is known of each.
+        fleet: Where they are; None takes it from their sessions.
     """
     peaks = {
         rank: peak for rank, peak in zip(spread.ranks, spread.table.max(axis=1).tolist(), strict=True) if peak >= 0
@@ -66,15 +72,20 @@ def worst_rank(spread: Spread, ranks: Mapping[int, Evidence]) -> WorstRank | Non
         return None
     worst, lowest = max(peaks, key=lambda rank: peaks[rank]), min(peaks, key=lambda rank: peaks[rank])
     at = spread.position(worst)
-    others = [rank for rank in spread.ranks if rank != worst and row_of(spread, rank, at)["peak"] >= 0]
+    fleet = fleet or Fleet({rank: place_in(ranks[rank].session) for rank in spread.ranks})
+    along = Along.of(fleet, spread, worst)
+    others = [rank for rank in spread.ranks if rank not in along.alike and row_of(spread, rank, at)["peak"] >= 0]
     own = row_of(spread, worst, at)
     stage = STAGES[own["stage"]] if 0 <= own["stage"] < len(STAGES) else Stage.OTHER
     findings = {rank: each.findings for rank, each in ranks.items()}
-    alone = _only_here(findings, worst)
+    alone = _only_here(
+        {rank: told for rank, told in findings.items() if rank == worst or rank not in along.alike}, worst
+    )
     causes = _ran_out(ranks[worst].oom) + _stage_alone(stage, ranks, worst)
     if others:
-        causes += differences(spread, at, worst, others, ranks)
-    causes += [Cause(f"only this rank has {_named(finding)}") for finding in alone[:3]]
+        causes += differences(spread, at, worst, others, ranks) or along.causes()
+    only = "only these ranks have" if len(along.alike) > 1 else "only this rank has"
+    causes += [Cause(f"{only} {_named(finding)}") for finding in alone[:3]]
     causes += _visitors(findings, worst, ranks)
     told = WorstRank(
         rank=worst,
@@ -84,12 +95,13 @@ def worst_rank(spread: Spread, ranks: Mapping[int, Evidence]) -> WorstRank | Non
         median_bytes=int(median(row_of(spread, rank, at)["peak"] for rank in others)) if others else peaks[worst],
         lowest_rank=lowest,
         lowest_bytes=peaks[lowest],
+        where=along.where,
         causes=tuple(cause.text for cause in causes),
         findings=tuple(alone),
         finding=None,
     )
     advice = next((cause.advice for cause in causes if cause.advice), None)
-    return replace(told, finding=_imbalance(told, peaks, ranks[worst], advice))
+    return replace(told, finding=_imbalance(told, peaks, ranks[worst], advice, along.words()))
 
 
 def _ran_out(oom: dict[str, Any] | None) -> list[Cause]:
@@ -151,8 +163,10 @@ def _visitors(findings: Mapping[int, Sequence[Finding]], worst: int, ranks: Mapp
     return [Cause(text, f"first see to MG602: {guests[0][1].advice}")]
 
 
-def _imbalance(worst: WorstRank, peaks: Mapping[int, int], evidence: Evidence, advice: str | None) -> Finding | None:
-    """MG603 by its own rule, over all ranks, with the cause."""
+def _imbalance(
+    worst: WorstRank, peaks: Mapping[int, int], evidence: Evidence, advice: str | None, along: str
+) -> Finding | None:
+    """MG603 by its own rule, over all ranks, with the axis that it follows and the cause."""
     session = evidence.session
     total = session.get("device_total_bytes")
     run = Run(device=str(session.get("device", "")), device_total_bytes=total, rank=worst.rank)
@@ -167,7 +181,13 @@ def _imbalance(worst: WorstRank, peaks: Mapping[int, int], evidence: Evidence, a
             file, line = first.file, first.line
             told = f"fix {first.code} in {file}:{line} first{f'; then {advice}' if advice else '.'}"
         return replace(
-            finding, message=finding.message + why, advice=told, file=file, line=line, holder=None, rank=worst.rank
+            finding,
+            message=finding.message + along + why,
+            advice=told,
+            file=file,
+            line=line,
+            holder=None,
+            rank=worst.rank,
         )
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from memguard.axes import places_in
 from memguard.records.findings import Severity
 from memguard.records.summary import peak_height
 from memguard.report.rank_causes import WorstRank
@@ -22,13 +23,18 @@ def rank_lines(run: RunOnDisk) -> list[str]:
     if run.spread is None:
         return []
     ranks = [run.ranks[rank] for rank in sorted(run.ranks)]
-    lines = ["", *_worst(run.worst, ranks)]
+    lines = ["", *_worst(run.worst, ranks), *verdict_lines(run)]
     rows = _by_batch(run.spread.stretches(_STRETCHES))
     if rows:
         lines += ["", "Peaks over the ranks by batch:", *(f"  {line}" for line in columns(rows))]
     lines += ["", *(f"  {line}" for line in columns(_table(ranks, run.worst)))]
     lines += ending_lines(ranks)
     return lines
+
+
+def verdict_lines(run: RunOnDisk) -> list[str]:
+    """The verdict by axis, a line for each group that differs; nothing where all ranks are alike."""
+    return [f"  {each.text}" for each in run.verdicts]
 
 
 def _by_batch(stretches: list[dict[str, int]]) -> list[tuple[str, ...]]:
@@ -89,12 +95,13 @@ def _table(ranks: list[RankOnDisk], worst: WorstRank | None) -> list[tuple[str, 
     )
     shown = order if len(order) <= _ROWS else [*order[: _ROWS - 1], order[-1]]
     rows: list[tuple[str, ...]] = [("rank", "node", "device", "peak", "at", "batches", "findings", "ended")]
+    placed = any(each.session.get("coordinates") for each in ranks)
     for each in shown:
         summary, peak = each.summary, each.summary.peak
         height = peak.allocated_bytes if peak.allocated_bytes is not None else peak.host_rss_bytes
         rows.append(
             (
-                str(each.rank),
+                f"{each.rank}{_coordinates(each)}" if placed else str(each.rank),
                 str(each.session.get("node", "-")),
                 summary.device,
                 format_bytes(height) if height is not None else "-",
@@ -111,6 +118,11 @@ def _table(ranks: list[RankOnDisk], worst: WorstRank | None) -> list[tuple[str, 
     if len(order) > _ROWS:
         rows.insert(_ROWS, ("...", "", "", "", f"{len(order) - _ROWS} more ranks in between", "", "", ""))
     return rows
+
+
+def _coordinates(each: RankOnDisk) -> str:
+    places = places_in(each.session.get("coordinates"))
+    return f" ({', '.join(f'{axis}={place}' for axis, place in places.items())})" if places else ""
 
 
 def _severities(each: RankOnDisk) -> str:

@@ -19,6 +19,8 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 MOST = 4096
 """Stretches that are kept of a recording."""
+_COMPARED = 256
+"""Steps in which ranks are compared."""
 _KEPT = ("batch", "stage", "shapes", "allocated_start_bytes")
 
 
@@ -47,13 +49,14 @@ class Heights:
         return Heights(width, padded.max(axis=1), rows)
 
 
-def heights_of(rows: Rows, *, begin: int = 0, clock: str | None = None) -> Heights:
-    """A recording's heights, in at most 4096 stretches.
+def heights_of(rows: Rows, *, begin: int = 0, clock: str | None = None, most: int = MOST) -> Heights:
+    """A recording's heights.
 
     Args:
         rows: Normalised rows: all of a recording, or of a window every maximum.
         begin: What the clock shows where the first stretch begins.
         clock: The column that is the clock; None takes what `clock_of` says of these rows.
+        most: In how many stretches at most.
     """
     peaks = _known(rows, "allocated_peak_bytes")
     peaks = np.where(peaks >= 0, peaks, _known(rows, "allocated_end_bytes"))
@@ -61,7 +64,7 @@ def heights_of(rows: Rows, *, begin: int = 0, clock: str | None = None) -> Heigh
         peaks = _known(rows, "host_rss_bytes")
     stretch = np.maximum(_known(rows, clock or clock_of([rows])) - begin, 0)
     width = 1
-    while len(stretch) and int(stretch.max()) // width >= MOST:
+    while len(stretch) and int(stretch.max()) // width >= most:
         width *= 2
     stretch //= width
     count = int(stretch.max()) + 1 if len(stretch) else 0
@@ -101,6 +104,21 @@ class Spread:
     def position(self, rank: int) -> int:
         """The stretch of a rank's highest peak."""
         return int(self.table[self.ranks.index(rank)].argmax())
+
+    def usual(self) -> Array | None:
+        """Each rank's usual peak in bytes: the median one, moved by how far the rank is above the others in most steps.
+
+        What differs from step to step for all ranks alike (longer batches), and single spikes, do not count. None where
+        a rank has no record.
+        """
+        shown = self.table[:, :: max(1, self.table.shape[1] // _COMPARED)]
+        known = np.where(shown >= 0, shown, np.nan)
+        known = known[:, ~np.isnan(known).any(axis=0)]  # steps that all ranks have
+        if not known.shape[1]:
+            return None
+        common = np.median(known, axis=0)
+        usual: Array = np.median(known - common, axis=1) + np.median(common)
+        return usual
 
     def curves(self) -> dict[str, list[int]]:
         """The spread as the Memory tab draws it, all lists of one length.

@@ -8,18 +8,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
+from memguard.axes import places_in
 from memguard.errors import RecordingError
 from memguard.recording.format import place_of
 from memguard.recording.reader import Recording, find_recordings
-from memguard.records.summary import Summary, most
+from memguard.records.stats import Stage
+from memguard.records.summary import Summary
+from memguard.records.summary import most as largest
+from memguard.report.axis_groups import Fleet, place_in
+from memguard.report.axis_verdicts import AxisRank, AxisVerdict, Verdicts
 from memguard.report.html_rows import normalise
 from memguard.report.rank_causes import WorstRank, worst_rank
 from memguard.report.rank_endings import ending_of
-from memguard.report.ranks import Heights, Spread, heights_of, spread
+from memguard.report.ranks import MOST, Heights, Spread, heights_of, spread
 from memguard.report.starts import Start, start_of
 from memguard.report.summaries import fallen_in, merge, summarize
 from memguard.report.text import ranks_text
+from memguard.report.trends import Trend, trend_of
 from memguard.rules.device_share import RankImbalance
+from memguard.text.units import format_bytes
 
 _POINTS = 200
 """Stretches of the run in JSON."""
@@ -44,6 +51,35 @@ class RankOnDisk:
     """Oldest first; where the device changed between them, those before it did are not told."""
     peers: list[dict[str, Any]] = field(default_factory=list)
     """What it saw of other ranks that fell, or finished while it went on."""
+    trend: Trend = field(default_factory=Trend)
+    """Of its newest start."""
+    called: dict[str, Any] = field(default_factory=dict)
+    """Where its training calls the model."""
+    grew_before: bool = False
+    """Whether what it holds grew in an earlier start too."""
+
+    def for_axes(self) -> AxisRank:
+        """What the verdict by axis asks of it."""
+        return AxisRank(
+            trend=self.trend,
+            findings=self.summary.findings,
+            called=self.called,
+            total_bytes=self.summary.device_total_bytes,
+            restarts=len(self.starts) - 1,
+            grew_before=self.grew_before,
+        )
+
+    @property
+    def last_word(self) -> str:
+        """How it ended, after how many batches, with what peak and findings."""
+        summary, worst = self.summary, max((each.severity for each in self.summary.findings), default=None)
+        height = summary.peak.allocated_bytes
+        height = height if height is not None else summary.peak.host_rss_bytes
+        ended = "out of memory" if summary.oom is not None else summary.ended or "no word of its end"
+        told = [f"{ended} after {summary.batches} batches"]
+        told += [f"peak {format_bytes(height)}"] if height is not None else []
+        told += [f"{len(summary.findings)} findings, the worst {worst.value}"] if worst is not None else []
+        return ", ".join(told)
 
     @property
     def fallen_peers(self) -> list[int]:
@@ -72,6 +108,8 @@ class RankOnDisk:
             "oom": summary.oom is not None,
             "fallen_peers": self.fallen_peers,
             "devices": summary.to_json()["devices"],
+            "coordinates": places_in(self.session.get("coordinates")),
+            "last_word": self.last_word,
         }
 
 
@@ -85,14 +123,28 @@ class RunOnDisk:
     spread: Spread | None = None
     """The ranks beside each other; None for a single one."""
     worst: WorstRank | None = None
+    verdicts: list[AxisVerdict] = field(default_factory=list)
+    """Which groups of ranks differ from the rest, by parallel axis, node or rank."""
 
     def to_json(self) -> dict[str, Any]:
         """The run under the keys of the report's JSON contract."""
         data = {**self.summary.to_json(), "ranks": [each.to_json() for _, each in sorted(self.ranks.items())]}
         if self.spread is not None:
+            data["verdicts"] = [each.to_json() for each in self.verdicts]
+            data["findings"] = [{**told, **self._where(told)} for told in data["findings"]]
             data["worst_rank"] = self.worst.to_json() if self.worst is not None else None
             data["over_ranks"] = self.spread.stretches(_POINTS)
         return data
+
+    def _where(self, told: dict[str, Any]) -> dict[str, Any]:
+        """A finding's place on the parallel axes, and the group of ranks that has it alone, as JSON values."""
+        rank = self.ranks.get(told["rank"])
+        verdict = next((each for each in self.verdicts if each.names(told)), None)
+        return {
+            "coordinates": places_in(rank.session.get("coordinates")) if rank is not None else {},
+            "where": verdict.where if verdict is not None else None,
+            "axes": dict(verdict.axes) if verdict is not None else None,
+        }
 
     @property
     def starts(self) -> list[Start]:
@@ -116,9 +168,10 @@ def load_run(logdirs: Sequence[str]) -> RunOnDisk:
     """
     paths, notes = _paths(logdirs)
     run, broken = RunOnDisk(), []
+    most = max(MOST * 128 // max(len(paths), 128), 64)
     for path in paths:
         try:
-            _add(run, Recording.open(path))
+            _add(run, Recording.open(path), most)
         except RecordingError as error:
             broken.append(str(error))
     if not run.ranks:
@@ -149,8 +202,8 @@ def _paths(logdirs: Sequence[str]) -> tuple[list[Path], list[str]]:
     return sorted(paths, key=lambda path: path.stem.partition("-")[2]), notes
 
 
-def _add(run: RunOnDisk, recording: Recording) -> None:
-    """Takes one more recording, a newer one than the rank's others."""
+def _add(run: RunOnDisk, recording: Recording, most: int) -> None:
+    """Takes one more recording, a newer one than the rank's others, in at most so many stretches."""
     summary = summarize(recording)
     known = run.ranks.get(summary.rank)
     place = place_of(recording.path.name)
@@ -168,16 +221,21 @@ def _add(run: RunOnDisk, recording: Recording) -> None:
             for each in known.starts:
                 each.told = False
     summary.starts = sum(each.told for each in starts)
+    rows = normalise(recording.rows)
+    called = [line for line in recording.of_kind("called") if line.get("stage") == Stage.TRAIN.value]
     run.ranks[summary.rank] = RankOnDisk(
         summary.rank,
         summary,
         recording.path,
-        heights_of(normalise(recording.rows)),
+        heights_of(rows, most=most),
         session=recording.session,
         last_time=recording.record(len(recording) - 1).time if len(recording) else None,
         starts=starts,
         end_time=(recording.end or {}).get("time"),
         peers=recording.of_kind("peer"),
+        trend=trend_of(rows),
+        called=called[0] if called else {},
+        grew_before=known is not None and (known.grew_before or known.trend.device.bytes > 0),
     )
 
 
@@ -189,13 +247,15 @@ def _compare(run: RunOnDisk, ranks: list[RankOnDisk]) -> None:
         for note in each.summary.notes:
             noted.setdefault(note, []).append(each.rank)
     summary.notes = [f"{ranks_text(of)}: {note}" for note, of in noted.items()]
-    summary.overhead_seconds = most(each.summary.overhead_seconds for each in ranks)
-    summary.start_up_seconds = most(each.summary.start_up_seconds for each in ranks)
+    summary.overhead_seconds = largest(each.summary.overhead_seconds for each in ranks)
+    summary.start_up_seconds = largest(each.summary.start_up_seconds for each in ranks)
     failed = [each for each in ranks if each.summary.oom is not None]
     if failed:
         summary.oom = min(failed, key=lambda each: (each.summary.oom or {}).get("time") or 0).summary.oom
+    fleet = Fleet({each.rank: place_in(each.session) for each in ranks})
     run.spread = spread({each.rank: each.heights for each in ranks})
-    run.worst = worst_rank(run.spread, {each.rank: _Evidence(each) for each in ranks})
+    run.verdicts = Verdicts(fleet, {each.rank: each.for_axes() for each in ranks}, run.spread.usual()).find()
+    run.worst = worst_rank(run.spread, {each.rank: _Evidence(each) for each in ranks}, fleet)
     if run.worst is not None and run.worst.finding is not None:
         others = [finding for finding in summary.findings if finding.code != RankImbalance.code]
         summary.findings = [*others, run.worst.finding]

@@ -7,13 +7,15 @@ from typing import Any
 
 from memguard.recording.reader import Recording
 from memguard.records.findings import Finding
-from memguard.records.kept_floor import floor_of
+from memguard.records.kept_floor import FALL, LAST, SETTLING, WINDOW, KeptFloor, floor_of
 from memguard.records.phases import PhaseTotals, totals_in
-from memguard.records.stats import STAGES
+from memguard.records.stats import STAGES, Stage
 from memguard.records.summary import Peak, StageSummary, Summary, most, peak_height
 from memguard.report.text import ranks_text
 from memguard.text.units import format_bytes
 
+_HEAD, _TAIL = 2 * (SETTLING + WINDOW), LAST
+"""Batches at the beginning and at the end that decide what a floor rose from, and to."""
 _SHORT = 0.25
 """Of a limit, the part below which all ranks together leave RAM to spare, loader processes included."""
 
@@ -106,12 +108,31 @@ def _of_a_rank(summaries: list[Summary], name: str) -> float | None:
     return max(ranks.values())
 
 
-def _ends(recording: Recording, rows: Any) -> Iterator[tuple[int, int | None, int, int]]:
-    """Of each record of a stage what `floor_of` takes; records without an allocator's numbers are left out."""
+def _floor_of(recording: Recording, rows: Any, stage: Stage) -> KeptFloor:
+    """The floor of a stage's records; those without an allocator's numbers are left out.
+
+    Of a long training in which each batch has its step, all but the first and the last batches are judged as one array.
+    """
+    import numpy as np
+
     names = ("batch", "allocated_start_bytes", "allocated_end_bytes", "optimizer_steps")
-    for batch, start, end, steps in zip(*(recording.column(name)[rows].tolist() for name in names), strict=True):
-        if end == end and batch == batch:  # no NaN, which a damaged file may have anywhere
-            yield int(batch), None if start != start else int(start), int(end), int(steps) if steps == steps else 0
+    columns = np.stack([recording.column(name)[rows] for name in names])
+    columns = columns[:, ~np.isnan(columns[[0, 2]]).any(axis=0)]  # a damaged file may have a NaN anywhere
+    middle = columns[:, _HEAD:-_TAIL]
+    if stage is not Stage.TRAIN or not middle.shape[1] or not (np.diff(columns[3]) > 0).all():
+        return floor_of(stage, _ends(columns))
+    floor = floor_of(stage, _ends(columns[:, :_HEAD]))
+    highest = np.maximum.accumulate(np.append(floor.highest_bytes, middle[2]))
+    floor.pass_over(int(highest[-1]), fell=bool((middle[2] < (1 - FALL) * highest[:-1]).any()))
+    for batch, start, end, steps in _ends(columns[:, -_TAIL:]):
+        floor.push(batch, start, end, steps=steps)
+    return floor
+
+
+def _ends(columns: Any) -> Iterator[tuple[int, int | None, int, int]]:
+    """Of each record what `floor_of` takes."""
+    for batch, start, end, steps in zip(*columns.tolist(), strict=True):
+        yield int(batch), None if start != start else int(start), int(end), int(steps) if steps == steps else 0
 
 
 def _count_stages(recording: Recording, summary: Summary) -> None:
@@ -141,7 +162,7 @@ def _count_stages(recording: Recording, summary: Summary) -> None:
                 index=record.index,
                 shapes=recording.shapes(record.shapes),
             ),
-            kept=floor_of(stage, _ends(recording, rows)),
+            kept=_floor_of(recording, rows, stage),
             host_rss_peak_bytes=None if np.isnan(rss[rows]).all() else int(np.nanmax(rss[rows])),
         )
     for name, column in (("num_alloc_retries", "num_alloc_retries"), ("num_ooms", "num_ooms")):

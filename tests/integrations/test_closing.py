@@ -31,7 +31,11 @@ def test_rank_0_tells_how_the_ranks_compare(
         RankPeaks(batch=7, peaks=((0, 9 * GIB), (1, 20 * GIB))), Run(device="cuda:0", device_total_bytes=24 * GIB)
     )
     finding = claim.finding(claim.severity)
-    monkeypatch.setattr(runs, "load_run", lambda logdirs: SimpleNamespace(worst=SimpleNamespace(finding=finding)))
+    monkeypatch.setattr(
+        runs,
+        "load_run",
+        lambda logdirs: SimpleNamespace(worst=SimpleNamespace(finding=finding), verdicts=[], summary=Summary()),
+    )
     monkeypatch.setattr(rank_text, "worst_lines", lambda run: ["2 ranks: from 9 GiB to 20 GiB", "  why: its inputs"])
     summary = Summary(recording=str(tmp_path / "rank00000.bin"))
     text = closing_text(read_launch({"RANK": str(rank), "WORLD_SIZE": str(size)}), summary)

@@ -3,10 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from memguard.recording.writer import RecordingWriter
 from memguard.records.findings import Finding, Severity
+from memguard.records.kept_floor import floor_of
 from memguard.records.stats import BatchRecord, Stage
 from memguard.report.rank_text import rank_lines
 from memguard.report.runs import RunOnDisk, load_run
@@ -285,3 +287,16 @@ def test_a_long_run_is_compared_in_bounded_memory(tmp_path: Path) -> None:
 def test_many_ranks_are_named_in_few_words(ranks: list[int], told: str) -> None:
     """Neighbours are joined, and a long list ends in a number."""
     assert told in ranks_text(ranks)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_long_trainings_floor_is_that_of_each_batch(seed: int, tmp_path: Path) -> None:
+    """All but the first and last batches are judged as one array: with the same rise, and the same word on falls."""
+    made = np.random.default_rng(seed)
+    ends = 10 * GIB + np.cumsum(made.integers(-2, 3, 300)) * 32 * MIB * (seed % 3) + np.arange(300) * MIB
+    batches = [{"allocated_end_bytes": int(end), "allocated_start_bytes": int(end)} for end in ends]
+    write(tmp_path, 0, batches)
+    told = load_run([str(tmp_path)]).summary.stages[Stage.TRAIN].kept
+    slow = floor_of(Stage.TRAIN, ((number, int(end), int(end), number + 1) for number, end in enumerate(ends)))
+    assert told is not None
+    assert (told.from_bytes, told.to_bytes, told.fell) == (slow.from_bytes, slow.to_bytes, slow.fell)

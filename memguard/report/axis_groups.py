@@ -1,0 +1,182 @@
+"""Which ranks differ from the rest, as a group of a parallel axis: ``pp=3``, ``node 7``, ``ep=2 of dp=0``. No torch.
+
+One figure of each rank is explained by where the rank is. Of all groups that the highest rank belongs to (its place on
+one, two or three axes, or itself alone), the one whose ranks together explain most of the variance is the group.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import numpy as np
+
+from memguard.axes import AXES, places_in
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Place: TypeAlias = "Mapping[str, int | str]"
+
+NODE, LOCAL, RANK = "node", "local_rank", "rank"
+EXPLAINED = 0.8
+"""Share of the variance over the ranks that a group must explain."""
+_SIMPLER = 0.01
+"""What each further axis must explain to be worth naming; a rank by itself counts as half an axis more."""
+_PREFERRED = 0.002
+"""A tie goes to the axis that the figure is more likely to follow."""
+_MOST_AXES = 3
+_UNLIKE = ("pp", "ep", "tp", "cp")
+"""Axes whose places do different work; replicas and shards (dp, fsdp) do the same."""
+_NAMES = {"pp": "stage", "ep": "expert", "tp": "tensor-parallel part", "cp": "context part"}
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Some ranks that differ from the others."""
+
+    axes: dict[str, int | str]
+    """What they have in common that no other rank has, like ``{"pp": 3}``; ``{"rank": 7}`` for one alone."""
+    ranks: tuple[int, ...]
+    inside: float
+    """Median of the figure over them."""
+    outside: float
+    """The same over the others."""
+    words: str
+    """Like ``"pp=3 (the last stage)"``, ``"node 7"`` or ``"rank 17 (pp=0, tp=1)"``."""
+
+    @property
+    def more(self) -> float:
+        """How much higher their figure is."""
+        return self.inside - self.outside
+
+
+@final
+class Fleet:
+    """The places of all ranks.
+
+    Args:
+        places: By rank, its place on each axis that is known; also ``node`` and ``local_rank``.
+    """
+
+    def __init__(self, places: Mapping[int, Place]) -> None:
+        self.ranks = sorted(places)
+        names = [*AXES, NODE, LOCAL]
+        columns = {name: [places[rank].get(name) for rank in self.ranks] for name in names}
+        self._columns = {name: values for name, values in columns.items() if len(set(values)) > 1}
+        self._last = {
+            name: max((value for value in values if isinstance(value, int)), default=None)
+            for name, values in self._columns.items()
+        }
+
+    def place(self, rank: int) -> dict[str, int | str]:
+        """A rank's place on the axes that tell ranks apart."""
+        at = self.ranks.index(rank)
+        return {name: value for name, values in self._columns.items() if (value := values[at]) is not None}
+
+    def outlier(self, values: Array, *, of_host: bool = False) -> Group | None:
+        """The group that is above the rest; None where no group explains the figure.
+
+        Args:
+            values: The figure of each rank, in the order of `ranks`.
+            of_host: Whether it is one of the host, which follows nodes rather than parallel axes.
+        """
+        top, total = int(values.argmax()), float(((values - values.mean()) ** 2).sum())
+        if len(values) < 2 or total <= 0:
+            return None
+        own = {name: column[top] for name, column in self._columns.items() if column[top] is not None}
+        masks = {name: np.asarray([each == value for each in self._columns[name]]) for name, value in own.items()}
+        alone = np.arange(len(values)) == top
+        found: list[tuple[float, tuple[str, ...], Array]] = [(_score(values, alone, total) - 1.5 * _SIMPLER, (), alone)]
+        for count in range(1, _MOST_AXES + 1):
+            for names in itertools.combinations(masks, count):
+                mask = np.logical_and.reduce([masks[name] for name in names])
+                if mask.sum() > 1 and not mask.all():
+                    likely = sum(_likely(name, of_host) for name in names) / count
+                    score = _score(values, mask, total) - _SIMPLER * count + _PREFERRED * likely
+                    found.append((score, names, mask))
+        score, names, mask = max(found, key=lambda each: each[0])
+        if score < EXPLAINED - _SIMPLER * _MOST_AXES:
+            return None
+        axes: dict[str, int | str] = {name: value for name in names if (value := own[name]) is not None}
+        ranks = tuple(rank for rank, inside in zip(self.ranks, mask.tolist(), strict=True) if inside)
+        return Group(
+            axes=axes or {RANK: ranks[0]},
+            ranks=ranks,
+            inside=float(np.median(values[mask])),
+            outside=float(np.median(values[~mask])),
+            words=self.words(axes) if axes else self.rank_words(ranks[0]),
+        )
+
+    def by_axis(self, values: Array) -> tuple[str, dict[int | str, float]] | None:
+        """The parallel axis along which the figure differs, with its median at each place; None where none does."""
+        total = float(((values - values.mean()) ** 2).sum())
+        best: tuple[float, str, dict[int | str, float]] | None = None
+        for name in sorted(AXES, key=lambda each: each not in _UNLIKE):
+            if name not in self._columns:
+                continue
+            column = np.asarray([-1 if each is None else each for each in self._columns[name]])
+            places, inverse, counts = np.unique(column, return_inverse=True, return_counts=True)
+            if len(places) > len(values) // 2:
+                continue  # a place for every rank or two explains anything
+            means = np.bincount(inverse, weights=values) / counts
+            between = float((counts * (means - values.mean()) ** 2).sum())
+            score = between / total if total > 0 else 0.0
+            if score >= EXPLAINED and (best is None or score > best[0]):
+                medians: dict[int | str, float] = {
+                    int(place): float(np.median(values[column == place])) for place in places.tolist()
+                }
+                best = (score, name, medians)
+        return best[1:] if best is not None else None
+
+    def words(self, axes: Mapping[str, int | str]) -> str:
+        """A group in words."""
+        return " of ".join(self._axis_words(name, value) for name, value in axes.items())
+
+    def _axis_words(self, name: str, value: int | str) -> str:
+        if name == NODE:
+            return f"node {value}"
+        if name == LOCAL:
+            return f"local rank {value} of each node"
+        if name == "pp":
+            last = {0: "the first stage", self._last["pp"]: "the last stage"}
+            return f"pp={value}" + (f" ({last[value]})" if value in last else "")
+        return f"{name}={value}"
+
+    def rank_words(self, rank: int) -> str:
+        """One rank in words, with its place on the parallel axes."""
+        inside = ", ".join(f"{name}={value}" for name, value in self.place(rank).items() if name in AXES)
+        return f"rank {rank}" + (f" ({inside})" if inside else "")
+
+
+def what_is(axis: str) -> str:
+    """An axis's places in the field's words, like ``"stages"``."""
+    return f"{_NAMES.get(axis, axis + ' place')}s"
+
+
+def place_in(session: Mapping[str, Any]) -> dict[str, int | str]:
+    """A rank's place, from what its recording says of itself."""
+    place: dict[str, int | str] = dict(places_in(session.get("coordinates")))
+    node = session.get("node") if session.get("node") is not None else session.get("host")
+    if isinstance(node, str):
+        place[NODE] = node
+    if type(local := session.get("local_rank")) is int:
+        place[LOCAL] = local
+    return place
+
+
+def _likely(axis: str, of_host: bool) -> float:
+    """How likely a figure follows an axis: the host's follows nodes, the device's parts of the model."""
+    if of_host or axis in (NODE, LOCAL):
+        return float(of_host and axis == NODE)
+    return 1.0 if axis in _UNLIKE else 0.5
+
+
+def _score(values: Array, mask: Array, total: float) -> float:
+    """Share of the variance that a group explains."""
+    inside, outside = values[mask], values[~mask]
+    if not len(outside) or inside.mean() <= outside.mean():
+        return 0.0
+    between = len(inside) * len(outside) / len(values) * (inside.mean() - outside.mean()) ** 2
+    return float(between / total)

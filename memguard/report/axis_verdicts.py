@@ -1,0 +1,286 @@
+"""The verdict by axis: which ranks as a group grow, hold or peak higher, how much, and at which line.
+
+No torch. Each figure that ranks can be compared by is explained by where the ranks are (`memguard.report.axis_groups`);
+the line is that of a finding which the group has and the others lack, else the line that calls the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, final
+
+import numpy as np
+
+from memguard.records.findings import Finding, Severity
+from memguard.report.axis_groups import RANK, Fleet, Group
+from memguard.report.text import ranks_text
+from memguard.report.trends import Trend
+from memguard.text.units import GIB, MIB, format_bytes
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Cause: TypeAlias = "tuple[str, str | None, int | None, str | None]"
+
+_LEAST_SHARE, _LEAST_BYTES = 0.001, 256 << 10
+"""Of the device, and at least: a smaller difference is none."""
+_LEAST_HOST_BYTES = 32 * MIB
+_LEAST_PEAK_SHARE = 0.02
+"""Of the device: peaks and what is held differ a little for many reasons."""
+_NOTICED = 0.1
+"""Share of the others' figure by which a group's peak, or what it holds, must be above it."""
+_MOST = 3
+"""Groups that are named for one figure."""
+_MOST_VERDICTS = 16
+_SHARED, _ELSEWHERE = 0.75, 0.25
+"""A finding belongs to a group where at least so many of its ranks have it, and at most so many of the others."""
+_ORDER = list(Severity)
+_CAUSES = ("MG1", "MG2", "MG3")
+"""Beginnings of the codes of rules that name what keeps memory."""
+_HOST_CODES = ("MG701", "MG702", "MG703", "MG704")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisRank:
+    """One rank, as the verdict sees it."""
+
+    trend: Trend
+    findings: Sequence[Finding]
+    called: Mapping[str, Any]
+    """Where its training calls the model: ``file`` and ``line``."""
+    total_bytes: int | None
+    restarts: int = 0
+    """How many starts its recordings had before the newest one."""
+    grew_before: bool = False
+    """Whether an earlier start grew as well."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisVerdict:
+    """One way in which a group of ranks differs from the rest."""
+
+    kind: str
+    """``grows``, ``host-grows``, ``holds``, ``peaks``, ``outside``, ``host-holds`` or ``finding``."""
+    axes: Mapping[str, int | str]
+    """The group: its place on the axes that tell it from the rest, or ``rank`` for one alone."""
+    ranks: tuple[int, ...]
+    where: str
+    """The group in words, like ``pp=3 (the last stage)``."""
+    bytes: int | None = None
+    """How much more than the others."""
+    bytes_per_step: float | None = None
+    code: str | None = None
+    file: str | None = None
+    line: int | None = None
+    holder: str | None = None
+    text: str = ""
+    """The verdict in a sentence."""
+
+    def names(self, told: Mapping[str, Any]) -> bool:
+        """Whether it is a finding's (as JSON values), on a rank of this group."""
+        same = (self.code, self.file, self.line) == (told["code"], told["file"], told["line"])
+        return self.code is not None and same and told["rank"] in self.ranks
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "kind": self.kind,
+            "axes": dict(self.axes),
+            "ranks": list(self.ranks),
+            "where": self.where,
+            "bytes": self.bytes,
+            "bytes_per_step": self.bytes_per_step,
+            "code": self.code,
+            "file": self.file,
+            "line": self.line,
+            "holder": self.holder,
+            "text": self.text,
+        }
+
+
+_Figure: TypeAlias = "Callable[[AxisRank], float | None]"
+
+
+@final
+class Verdicts:
+    """Finds all verdicts of a run.
+
+    Args:
+        fleet: Where its ranks are.
+        ranks: The ranks.
+        peaks: Their usual peaks in bytes, in the fleet's order; None where they are not known.
+    """
+
+    def __init__(self, fleet: Fleet, ranks: Mapping[int, AxisRank], peaks: Array | None) -> None:
+        self._fleet, self._ranks, self._peaks = fleet, ranks, peaks
+        self._of_cause: dict[Cause, dict[int, Finding]] = {}
+        for rank, each in ranks.items():
+            for finding in each.findings:
+                if finding.severity is not Severity.INFO and finding.code != "MG603":
+                    self._of_cause.setdefault(finding.cause, {})[rank] = finding
+        totals = [each.total_bytes for each in ranks.values() if each.total_bytes]
+        self._total = max(totals, default=None)
+        self.found: list[AxisVerdict] = []
+        self._named: set[Cause] = set()
+
+    def find(self) -> list[AxisVerdict]:
+        """All verdicts: growth first, then what is held, then peaks, then what findings alone tell."""
+        if len(self._ranks) < 2:
+            return []
+        share = self._total or 0
+        grown = max(int(_LEAST_SHARE * share), _LEAST_BYTES)
+        large = max(int(_LEAST_PEAK_SHARE * share), MIB if share and share < GIB else 64 * MIB)
+        self._compare("grows", lambda each: each.trend.device.bytes, grown, part=0)
+        self._compare("host-grows", lambda each: each.trend.host.bytes, _LEAST_HOST_BYTES, part=0)
+        self._compare("outside", lambda each: each.trend.outside_bytes, large)
+        self._compare("host-holds", lambda each: each.trend.host_bytes, 8 * _LEAST_HOST_BYTES)
+        self._compare("holds", lambda each: each.trend.held_bytes, large)
+        if self._peaks is not None:
+            self._name("peaks", self._peaks, large, part=_NOTICED)
+        self._from_findings()
+        return self.found
+
+    def _compare(self, kind: str, figure: _Figure, least: int, *, part: float = _NOTICED) -> None:
+        """Names the groups whose figure is above the others', where all ranks know theirs."""
+        known = [figure(self._ranks[rank]) for rank in self._fleet.ranks]
+        if not any(value is None for value in known):
+            self._name(kind, np.asarray(known, dtype=np.float64), least, part)
+
+    def _name(self, kind: str, values: Array, least: int, part: float) -> None:
+        """Names the groups whose figure is above the others', highest first."""
+        of_host = kind.startswith("host")
+        for _ in range(_MOST):
+            group = self._fleet.outlier(values, of_host=of_host)
+            if group is None or group.more < max(least, part * group.outside):
+                return
+            inside = np.isin(self._fleet.ranks, group.ranks)
+            values = np.where(inside, group.outside, values)
+            if not self._is_known(kind, group):
+                self.found.append(self._verdict(kind, group))
+
+    def _is_known(self, kind: str, group: Group) -> bool:
+        """Whether the same ranks were named for what makes this figure higher too."""
+        behind = {
+            "holds": ("grows",),
+            "peaks": ("grows", "holds"),
+            "host-holds": ("host-grows",),
+        }.get(kind, ())
+        return any(each.kind in behind and set(group.ranks) <= set(each.ranks) for each in self.found)
+
+    def _verdict(self, kind: str, group: Group) -> AxisVerdict:
+        finding = self._finding_of(group, of_host=kind.startswith("host"))
+        if finding is not None:
+            self._named.add(finding.cause)
+        called = self._ranks[group.ranks[0]].called
+        file = finding.file if finding is not None and finding.file else called.get("file")
+        line = finding.line if finding is not None and finding.file else called.get("line")
+        rates = [self._rate(kind, rank) for rank in group.ranks]
+        per_step = float(np.median(rates)) if kind.endswith("grows") else None
+        return AxisVerdict(
+            kind=kind,
+            axes=group.axes,
+            ranks=group.ranks,
+            where=group.words,
+            bytes=int(group.more),
+            bytes_per_step=per_step,
+            code=finding.code if finding is not None else None,
+            file=file if isinstance(file, str) else None,
+            line=line if type(line) is int else None,
+            holder=finding.holder if finding is not None else None,
+            text=self._text(kind, group, per_step, finding, file, line),
+        )
+
+    def _rate(self, kind: str, rank: int) -> float:
+        trend = self._ranks[rank].trend
+        return trend.host.per_step if kind.startswith("host") else trend.device.per_step
+
+    def _finding_of(self, group: Group, *, of_host: bool) -> Finding | None:
+        """The finding of most weight that the group has and the others lack."""
+        inside = set(group.ranks)
+        outside = len(self._ranks) - len(inside)
+        fitting = []
+        for cause, of in self._of_cause.items():
+            here = len(inside & of.keys())
+            if here < _SHARED * len(inside) or len(of) - here > _ELSEWHERE * outside:
+                continue
+            finding = of[min(inside & of.keys())]
+            elsewhere = (len(of) - here) / max(outside, 1)
+            severity = _ORDER.index(finding.severity)
+            weight = (_suits(cause[0], of_host), finding.file is not None, -elsewhere, severity, finding.bytes or 0)
+            fitting.append((weight, finding))
+        return max(fitting, key=lambda each: each[0], default=(None, None))[1]
+
+    def _text(
+        self, kind: str, group: Group, per_step: float | None, finding: Finding | None, file: object, line: object
+    ) -> str:
+        more, usual = format_bytes(int(group.more)), format_bytes(int(group.outside))
+        what = {
+            "grows": "grows",
+            "host-grows": "grows in host RAM",
+            "outside": f"uses {more} more of the device outside PyTorch's allocator than the others ({usual})",
+            "host-holds": f"uses {more} more host RAM than the others ({usual})",
+            "holds": f"holds {more} more than the others ({usual}) before each batch",
+            "peaks": f"peaks {more} higher than the others ({usual})",
+        }[kind]
+        if per_step is not None:
+            what += f", {format_bytes(per_step)} a step"
+        first = self._ranks[group.ranks[0]]
+        if kind == "grows" and first.restarts and not first.grew_before:
+            what += ", since its restart"
+        return f"only {_members(group)} {what}{_at(finding, file, line)}"
+
+    def _from_findings(self) -> None:
+        """Findings that a group of ranks has alone, and that no figure named."""
+        for cause, of in self._of_cause.items():
+            if cause in self._named or len(of) == len(self._ranks):
+                continue
+            values = np.asarray([float(rank in of) for rank in self._fleet.ranks])
+            group = self._fleet.outlier(values, of_host=cause[0] in _HOST_CODES)
+            if group is None or len(self.found) >= _MOST_VERDICTS:
+                continue
+            if RANK in group.axes and _suits(cause[0], cause[0] in _HOST_CODES) < 2:
+                continue  # what a rank's own list of findings tells as well
+            finding = of[min(of)]
+            self.found.append(
+                AxisVerdict(
+                    kind="finding",
+                    axes=group.axes,
+                    ranks=group.ranks,
+                    where=group.words,
+                    bytes=finding.bytes,
+                    code=finding.code,
+                    file=finding.file,
+                    line=finding.line,
+                    holder=finding.holder,
+                    text=f"only {_members(group)} has {finding.code} {finding.name}"
+                    + _at(finding, finding.file, finding.line, with_code=False),
+                )
+            )
+
+
+def _members(group: Group) -> str:
+    """A group in words, with its ranks."""
+    if RANK in group.axes:
+        return group.words
+    ranks = ranks_text(group.ranks)
+    return f"{group.words[:-1]}; {ranks})" if group.words.endswith(")") else f"{group.words} ({ranks})"
+
+
+def _suits(code: str, of_host: bool) -> int:
+    """How well a rule explains a figure: 2 where it names what keeps memory, 1 where it names a symptom of it."""
+    if (code in _HOST_CODES) != of_host:
+        return 0
+    return 2 if of_host or code[:3] in _CAUSES or code in ("MG405", "MG501") else 1
+
+
+def _at(finding: Finding | None, file: object, line: object, *, with_code: bool = True) -> str:
+    """The line and the holder, after a comma."""
+    if not isinstance(file, str):
+        return ""
+    place = f"{Path(file).name}:{line}"
+    if finding is None:
+        return f"; the model is called at {place}"
+    holder = f", `{finding.holder}` in {place}" if finding.holder else f", {place}"
+    return holder + (f" ({finding.code})" if with_code else "")

@@ -1,0 +1,103 @@
+"""How one rank's memory develops over a recording, in a few figures that ranks can be compared by. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import numpy as np
+
+from memguard.records.stats import STAGES, Stage
+from memguard.report.html_rows import Rows
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+_PARTS = 8
+"""Stretches of equal length whose medians are compared; the first one is left out: it warms up."""
+_LEAST_BATCHES = 2 * _PARTS
+_RISING = 0.8
+"""Share of the steps from one stretch to the next that must rise where memory grows."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """How a size rises over the training batches of a recording."""
+
+    bytes: int = 0
+    """From the second stretch to the last one; 0 where it does not rise all along."""
+    per_step: float = 0.0
+    """The same for each optimizer step, or each batch without an optimizer."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trend:
+    """What a rank's training batches come to. None is unknown."""
+
+    device: Growth = Growth()
+    """Of what stays allocated after a batch."""
+    host: Growth = Growth()
+    """Of the process's resident memory."""
+    held_bytes: int | None = None
+    """What is allocated before a batch, in the last stretch."""
+    outside_bytes: int | None = None
+    """In use on the device and not reserved by PyTorch, in the last stretch."""
+    host_bytes: int | None = None
+
+
+def trend_of(rows: Rows) -> Trend:
+    """The trend of one recording.
+
+    Args:
+        rows: Normalised rows.
+    """
+    rows = rows[rows["stage"] == STAGES.index(Stage.TRAIN)]
+    if not len(rows):
+        return Trend()
+    clock = rows["optimizer_steps"].astype(np.float64)
+    if not clock.min() >= 0 or not clock.max() > 0:
+        clock = rows["batch"].astype(np.float64)
+    floor, rss = _sizes(rows, "allocated_end_bytes"), _sizes(rows, "host_rss_bytes")
+    late = slice(len(rows) - max(len(rows) // _PARTS, 1), None)
+    outside = _sizes(rows, "device_used_bytes") - _sizes(rows, "reserved_bytes")
+    return Trend(
+        device=_growth(floor, clock),
+        host=_growth(rss, clock),
+        held_bytes=_median(_sizes(rows, "allocated_start_bytes")[late]),
+        outside_bytes=_median(outside[late]),
+        host_bytes=_median(rss[late]),
+    )
+
+
+def _growth(values: Array, clock: Array) -> Growth:
+    """How far the medians of equal stretches rise, where they rise all along."""
+    count = len(values) // _PARTS
+    if len(values) < _LEAST_BATCHES:
+        return Growth()
+    used = values[len(values) - count * _PARTS :].reshape(_PARTS, count)
+    if np.isnan(used).all(axis=1).any():
+        return Growth()
+    median = np.nanmedian if np.isnan(used).any() else np.median  # the former takes ten times as long
+    medians = median(used, axis=1)[1:]
+    times = np.median(clock[len(values) - count * _PARTS :].reshape(_PARTS, count), axis=1)[1:]
+    rises = np.diff(medians)
+    if (rises > 0).mean() < _RISING or not times[-1] > times[0]:
+        return Growth()
+    rise = float(medians[-1] - medians[0])
+    return Growth(bytes=int(rise), per_step=rise / float(times[-1] - times[0])) if rise > 0 else Growth()
+
+
+def _sizes(rows: Rows, name: str) -> Array:
+    """A column of bytes with NaN for unknown."""
+    return _known(rows[name].astype(np.float64))
+
+
+def _known(values: Array) -> Array:
+    values[values < 0] = np.nan
+    return values
+
+
+def _median(values: Array) -> int | None:
+    known = values[~np.isnan(values)]
+    return int(np.median(known)) if len(known) else None

@@ -1,0 +1,111 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memguard.report.rank_text import rank_lines
+from memguard.report.runs import RunOnDisk, load_run
+from memguard.report.text import render
+from memguard.text.units import MIB
+from tests.report.planted_faults import FAULTS, Layout, make_run
+
+LAYOUTS = {
+    "more replicas than experts": Layout(ranks=128),
+    "as many experts as replicas": Layout(ranks=64),
+}
+
+
+def read(tmp_path: Path, fault: str | None, layout: Layout, *, seed: int = 1) -> tuple[RunOnDisk, tuple[int, ...]]:
+    chosen = make_run(tmp_path, fault, layout=layout, batches=96, seed=seed)
+    return load_run([str(tmp_path)]), chosen
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_named_with_axis_rank_and_line(tmp_path: Path, name: str, layout: Layout) -> None:
+    """Among spikes, jitter and findings that other ranks have; and nothing else is named."""
+    run, chosen = read(tmp_path, name, layout, seed=layout.ranks)
+    (verdict,) = run.verdicts
+    right = FAULTS[name]
+    assert (dict(verdict.axes), verdict.ranks) == (right.axes, chosen)
+    assert (Path(verdict.file or "").name, verdict.line) == (right.file, right.line)
+    assert verdict.text in "\n".join(rank_lines(run))
+
+
+def test_a_run_without_a_fault_has_no_verdict(tmp_path: Path) -> None:
+    """Spikes, jitter and scattered findings follow no axis."""
+    for seed in range(4):
+        run, _ = read(tmp_path / str(seed), None, Layout(ranks=48), seed=seed)
+        assert run.verdicts == []
+        assert run.worst is not None and run.worst.finding is None
+
+
+def test_the_sentence_names_the_group_the_rate_the_holder_and_the_line(tmp_path: Path) -> None:
+    """As a colleague would say it."""
+    run, _ = read(tmp_path, "last stage", Layout(ranks=64))
+    (verdict,) = run.verdicts
+    rate, around = verdict.bytes_per_step, verdict.text.partition(", 2.1")
+    assert rate is not None and 2.05 * MIB < rate < 2.15 * MIB
+    assert around[0] == "only pp=3 (the last stage; ranks 48-63) grows"
+    assert around[2].endswith(" MiB a step, `outputs` in schedule.py:88 (MG301)")
+
+
+def test_stage_and_expert_imbalance_is_mg603_with_its_reason(tmp_path: Path) -> None:
+    """A stage by what it holds more of; an expert by elimination: the activations of more tokens."""
+    run, chosen = read(tmp_path / "stage", "first stage", Layout(ranks=64))
+    (stage,) = (finding for finding in run.summary.findings if finding.code == "MG603")
+    assert stage.rank in chosen
+    assert "The same holds for all of pp=0 (the first stage): ranks 0-15." in stage.message
+    assert "parameters 21.0 GiB, 12.0 GiB elsewhere" in stage.message
+    run, chosen = read(tmp_path / "expert", "one expert", Layout(ranks=64))
+    (expert,) = (finding for finding in run.summary.findings if finding.code == "MG603")
+    assert expert.rank in chosen
+    assert "all of ep=2" in expert.message and "more tokens go to its experts" in expert.message
+    assert "balance the router" in expert.advice
+
+
+def test_json_has_verdicts_places_and_last_words(tmp_path: Path) -> None:
+    """Each finding tells its rank's coordinates, and the group that has it alone."""
+    run, chosen = read(tmp_path, "last stage", Layout(ranks=64))
+    data = json.loads(json.dumps(run.to_json()))
+    (verdict,) = data["verdicts"]
+    assert verdict["axes"] == {"pp": 3} and verdict["ranks"] == list(chosen)
+    assert data["ranks"][50]["coordinates"] == {"dp": 0, "tp": 2, "pp": 3, "ep": 0}
+    assert data["ranks"][50]["last_word"].startswith("finished after 96 batches, peak ")
+    found = [finding for finding in data["findings"] if finding["code"] == "MG301"]
+    assert {finding["where"] for finding in found} == {"pp=3 (the last stage)"}
+    assert all(finding["coordinates"]["pp"] == 3 for finding in found)
+    everywhere = [finding for finding in data["findings"] if finding["code"] == "MG303"]
+    assert {finding["where"] for finding in everywhere} == {None}
+
+
+def test_ranks_without_coordinates_are_told_apart_by_node_and_by_themselves(tmp_path: Path) -> None:
+    """Nothing need be declared for a single rank, or a node."""
+    layout = Layout(ranks=64)
+    layout.place = lambda rank: {"tp": rank % 4, "dp": 0, "pp": 0, "ep": 0}  # type: ignore[method-assign]
+    run, chosen = read(tmp_path, "one node's loader", layout)
+    (verdict,) = run.verdicts
+    assert dict(verdict.axes) == {"node": "7"} and verdict.ranks == chosen
+    assert verdict.text.startswith("only node 7 (ranks 56-63) grows in host RAM")
+    assert "MG603" not in render(run.summary, ranks=64)
+
+
+READ = """
+import resource, sys, time
+from memguard.report.runs import load_run
+began = time.process_time()
+run = load_run([sys.argv[1]])
+print(time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, run.verdicts[0].where)
+"""
+
+
+@pytest.mark.slow
+def test_512_ranks_are_read_in_5_seconds_and_500_mib(tmp_path: Path) -> None:
+    """2000 batches each."""
+    make_run(tmp_path, "last stage", batches=2000)
+    command = [sys.executable, "-c", READ, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    seconds, mebibytes, where = done.stdout.split(maxsplit=2)
+    assert (float(seconds) < 5, float(mebibytes) < 500, where.strip()) == (True, True, "pp=3 (the last stage)")
