@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from memguard.errors import MemGuardError as MemGuardError
     from memguard.evidence.oom.errors import is_oom as is_oom
     from memguard.forecast.forecasting import forecast as forecast
+    from memguard.forecast.result import Forecast as Forecast
     from memguard.integrations.batch_size import find_batch_size as find_batch_size
+    from memguard.integrations.batch_size import retry_on_oom as retry_on_oom
     from memguard.integrations.guard import Guard as Guard
     from memguard.integrations.guarded_device import max_memory_allocated as max_memory_allocated
     from memguard.integrations.guarded_device import max_memory_reserved as max_memory_reserved
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from memguard.records.findings import Severity as Severity
     from memguard.records.stats import BatchRecord as BatchRecord
     from memguard.records.stats import Stage as Stage
+    from memguard.records.summary import Summary as Summary
     from memguard.rules.allow import allow as allow
 
     class MemGuard(_MemGuardMixin, Any):  # type: ignore[misc]  # a Callback of whichever Lightning the program has
@@ -43,12 +46,14 @@ _HOMES = {
     "allow": "memguard.rules.allow",
     "BatchRecord": "memguard.records.stats",
     "Finding": "memguard.records.findings",
+    "Forecast": "memguard.forecast.result",
     "Guard": "memguard.integrations.guard",
     "MemGuardError": "memguard.errors",
     "Options": "memguard.options",
     "Recording": "memguard.recording.reader",
     "Severity": "memguard.records.findings",
     "Stage": "memguard.records.stats",
+    "Summary": "memguard.records.summary",
     "coordinates": "memguard.axes",
     "current": "memguard.integrations.torch",
     "find_batch_size": "memguard.integrations.batch_size",
@@ -58,6 +63,7 @@ _HOMES = {
     "memory_allocated": "memguard.integrations.guarded_device",
     "memory_reserved": "memguard.integrations.guarded_device",
     "phase": "memguard.phases",
+    "retry_on_oom": "memguard.integrations.batch_size",
     "unwrap": "memguard.integrations.torch",
     "watch": "memguard.integrations.torch",
     "wrap": "memguard.integrations.torch",
@@ -81,4 +87,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})  # what an editor offers

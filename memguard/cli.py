@@ -15,7 +15,7 @@ from memguard.errors import MemGuardError
 from memguard.options import did_you_mean
 from memguard.text.printable import printable
 
-_COMMANDS = ("run", "demo", "report", "snapshot", "forecast", "check", "rules", "explain", "doctor")
+_COMMANDS = ("run", "demo", "report", "snapshot", "forecast", "check", "rules", "explain", "doctor", "completion")
 """Modules of memguard.commands; only the one that is asked for is loaded, for some load much."""
 
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         near = did_you_mean(unknown[0].partition("=")[0], given.parser._option_string_actions)
         given.parser.error(f"unrecognized arguments: {' '.join(unknown)}{near}")  # with the command's own usage
-    given.owns_process = arguments is None
+    given.owns_process, given.whole_parser = arguments is None, make_parser
     try:
         code = int(given.run(given))
     except BrokenPipeError:  # the reader of our output left, as `head` does

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import inspect
 import re
 import subprocess
 import sys
+import textwrap
 from collections import Counter
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -137,12 +141,41 @@ def test_the_public_names_are_these() -> None:
     """Adding or losing a public name is a decision, made here."""
     assert sorted(memguard.__all__) == sorted(
         [
-            "BatchRecord", "Finding", "Guard", "MemGuard", "MemGuardError", "Options", "Recording", "Severity", "Stage",
-            "__version__", "allow", "coordinates", "current", "find_batch_size", "forecast", "is_oom",
-            "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved", "phase", "unwrap",
-            "watch", "wrap",
+            "BatchRecord", "Finding", "Forecast", "Guard", "MemGuard", "MemGuardError", "Options", "Recording",
+            "Severity", "Stage", "Summary", "__version__", "allow", "coordinates", "current", "find_batch_size",
+            "forecast", "is_oom", "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved",
+            "phase", "retry_on_oom", "unwrap", "watch", "wrap",
         ]
     )  # fmt: skip
+    offered = [name for name in dir(memguard) if not name.startswith("__")]
+    assert sorted([*offered, "__version__"]) == sorted(memguard.__all__)
+
+
+@pytest.mark.parametrize("name", ["BatchRecord", "Finding", "Summary", "Forecast"])
+def test_every_field_of_a_result_has_its_meaning(name: str) -> None:
+    """In the place where editors and the API reference read it: a text below the field; those inside have it too."""
+    for kind in parts_of(getattr(memguard, name), set()):
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+        assert isinstance(tree, ast.ClassDef)
+        fields = [number for number, node in enumerate(tree.body) if isinstance(node, ast.AnnAssign)]
+        assert len(fields) == len(dataclasses.fields(kind))
+        silent = [ast.unparse(tree.body[number]) for number in fields if not says_something(tree.body[number + 1 :])]
+        assert silent == [], kind
+
+
+def parts_of(kind: Any, seen: set[Any]) -> set[Any]:
+    """A dataclass of ours, and those that its fields are made of."""
+    if kind not in seen and dataclasses.is_dataclass(kind):
+        seen.add(kind)
+        for hint in get_type_hints(kind).values():
+            for part in (hint, *get_args(hint)):
+                parts_of(part, seen)
+    return {each for each in seen if each.__module__.startswith("memguard.") and each.__name__ not in ("KeptFloor",)}
+
+
+def says_something(after: list[ast.stmt]) -> bool:
+    """Whether a text comes next."""
+    return bool(after) and isinstance(after[0], ast.Expr) and isinstance(getattr(after[0].value, "value", None), str)
 
 
 def test_every_public_name_is_there_and_documented() -> None:

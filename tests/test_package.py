@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -33,9 +34,10 @@ def test_the_wheel_needs_torch_and_little_else(built: Path) -> None:
         assert "memguard/py.typed" in package.namelist()
     needs = data.get_all("Requires-Dist") or []
     plain = {need.split(">")[0] for need in needs if "extra ==" not in need}
-    assert plain == {"torch", "numpy", "psutil", "jinja2"}
+    assert plain == {"torch", "numpy", "psutil", "jinja2", "tomli"}  # tomli on Python 3.10 alone
     assert set(data.get_all("Provides-Extra") or []) == {
         "all",
+        "completion",
         "dev",
         "huggingface",
         "lightning",
@@ -43,6 +45,21 @@ def test_the_wheel_needs_torch_and_little_else(built: Path) -> None:
         "otel",
         "tensorboard",
     }
+
+
+def test_the_long_description_leads_somewhere_from_anywhere(built: Path) -> None:
+    """PyPI shows it without the repository: every link and picture is absolute."""
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as package:
+        (name,) = (name for name in package.namelist() if name.endswith(".dist-info/METADATA"))
+        data = Parser().parsestr(package.read(name).decode())
+    assert data["Description-Content-Type"] == "text/markdown"
+    text = re.sub(r"```.*?```", "", str(data.get_payload()), flags=re.DOTALL)
+    targets = re.findall(r"\]\(([^)]+)\)", text) + re.findall(r"(?:src|srcset|href)=\"([^\"]+)\"", text)
+    assert len(targets) > 8 and [target for target in targets if not re.match(r"https://|#", target)] == []
+    assert any("raw.githubusercontent.com" in target and target.endswith((".png", ".svg")) for target in targets)
+    urls = [line.partition(", ")[0] for line in data.get_all("Project-URL") or []]
+    assert urls == ["Homepage", "Documentation", "Changelog", "Issues", "Source"]
 
 
 def test_the_source_distribution_leaves_the_corpus_out(built: Path) -> None:

@@ -222,3 +222,31 @@ def test_a_column_that_no_recording_has_is_refused(tmp_path: Path) -> None:
         recording.column("nope")
     recording.rows = recording.rows[["batch"]]
     assert all(value != value for value in recording.column("seconds"))
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_records_come_as_a_table(package: str, tmp_path: Path) -> None:
+    """One row a batch under the columns' names; whole numbers stay whole, unknown is null, stages are names."""
+    pytest.importorskip(package)
+    writer = RecordingWriter(tmp_path, {"device": "cuda:0", "rank": 0})
+    writer.record(record(0, epoch=2))
+    writer.record(record(1, stage=Stage.VALIDATION, allocated_peak_bytes=None))
+    writer.close()
+    recording = Recording.open(writer.path)
+    table = recording.to_pandas() if package == "pandas" else recording.to_polars()
+    assert list(table["stage"]) == ["train", "validation"] and list(table["batch"]) == [0, 1]
+    assert table["allocated_peak_bytes"][0] == 0 and table["epoch"][0] == 2
+    nulls = table.isna() if package == "pandas" else table.select(polars_nulls(table))
+    assert list(nulls["allocated_peak_bytes"]) == [False, True] and list(nulls["epoch"]) == [False, True]
+    assert len(write_and_read_nothing(tmp_path / "none", package)) == 0
+
+
+def polars_nulls(table: Any) -> list[Any]:
+    import polars
+
+    return [polars.col(name).is_null() for name in table.columns]
+
+
+def write_and_read_nothing(folder: Path, package: str) -> Any:
+    recording = Recording.open(write(folder, count=0))
+    return recording.to_pandas() if package == "pandas" else recording.to_polars()

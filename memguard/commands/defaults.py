@@ -47,9 +47,10 @@ def project_defaults(folder: Path | None = None) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if sys.version_info < (3, 11):
-        return {}  # Python 3.10 reads no TOML; the options of the command line remain
-    import tomllib
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
 
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -43,6 +43,12 @@ def add_parser(
 class HelpFormatter(argparse.HelpFormatter):
     """Folds what is said to the width of the terminal, and leaves examples as they are."""
 
+    def add_argument(self, action: argparse.Action) -> None:
+        """Measures the longest name; argparse forgets that commands are indented, and gives the longest two lines."""
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            self._action_max_length += self._indent_increment
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith(_EXAMPLES) else super()._fill_text(text, width, indent)
 

@@ -20,7 +20,9 @@ class Share:
     """What one owner, module or line holds at the peak."""
 
     name: str
+    """The owner, module or line."""
     bytes: int
+    """What it holds."""
 
 
 @final
@@ -29,12 +31,19 @@ class Line:
     """A line of the user's code, and what was allocated there and is alive at the peak."""
 
     file: str | None
+    """Path of the file; None where the code has none."""
     line: int | None
+    """Line in it."""
     function: str | None
+    """Function that it is in."""
     source: str | None
+    """The line itself."""
     module: str
+    """The module whose forward it is in; "" outside of all."""
     phase: str
+    """Part of the step, like ``"forward"``."""
     bytes: int
+    """What it allocated that is alive at the peak."""
 
 
 @final
@@ -43,13 +52,17 @@ class Suggestion:
     """A change of the training step, and what the forecast says of it."""
 
     name: str
+    """In a few words."""
     change: str
     """What to write."""
     cost: str
     """What it costs."""
     allocated_peak_bytes: int
+    """The peak with it."""
     reserved_peak_bytes: int
+    """The reserved peak with it."""
     verdict: str
+    """One of `VERDICTS`, with it."""
 
 
 @final
@@ -60,8 +73,11 @@ class TableRow:
     batch: int | None
     """None: as the step is written."""
     card: str
+    """Name of the card."""
     allocated_peak_bytes: int | None
+    """Peak on it; None where the step cannot be forecast."""
     reserved_peak_bytes: int | None
+    """Reserved peak on it."""
     verdict: str | None
     """None where the step cannot be forecast."""
     reason: str | None = None
@@ -74,9 +90,11 @@ class LargestBatch:
     """The largest batch that a card runs; 0 if one sample is too much."""
 
     card: str
+    """Name of the card."""
     batch: int | None
     """None where the step cannot be forecast."""
     batch_without_retries: int | None
+    """The largest for which the allocator need not empty its cache."""
 
 
 @final
@@ -89,9 +107,13 @@ class RankShare:
     rank: int
     """The one that was traced."""
     count: int
+    """How many ranks are like it."""
     allocated_peak_bytes: int
+    """Its peak."""
     reserved_peak_bytes: int
+    """Its reserved peak."""
     verdict: str | None
+    """Whether it fits; None without a device."""
     owners: tuple[Share, ...]
     """What it holds at its peak."""
 
@@ -102,8 +124,11 @@ class PlotPoint:
     """Allocated memory at one moment of the last step, by owner."""
 
     event: int
+    """Number of the allocation or release."""
     phase: str
+    """Part of the step."""
     owners: dict[str, int]
+    """Bytes of each owner."""
 
 
 @final
@@ -114,30 +139,45 @@ class Forecast:
     device: str
     """The card, or the amount of memory, as people write it."""
     device_total_bytes: int | None
+    """Its capacity; None without a device."""
     context_bytes: int
     """Taken off the total: what the process holds outside PyTorch's allocator."""
     reserved_by_others_bytes: int
+    """Taken off it as well: what other processes hold."""
     torch_version: str
+    """Version of PyTorch for which allocator and workspaces were simulated."""
     alloc_conf: str
+    """The allocator's settings, as in PYTORCH_CUDA_ALLOC_CONF."""
     steps: tuple[StepMemory, ...]
+    """Each simulated step."""
     allocated_peak_bytes: int
+    """Highest in tensors over all steps."""
     reserved_peak_bytes: int
+    """Highest that PyTorch's allocator holds over all steps."""
     allocated_peak_bytes_range: tuple[int, int]
+    """Between which figures the true peak is expected."""
     reserved_peak_bytes_range: tuple[int, int]
+    """The same of the reserved peak."""
     range_sources: tuple[str, ...]
     """Where the ranges come from."""
     verdict: str | None
     """One of `VERDICTS`; None without a device to judge."""
     num_alloc_retries: int
+    """How often the allocator empties its cache to find memory."""
     out_of_memory: str | None
     """PyTorch's own text, if the step runs out of memory."""
     peak_step: int
+    """Number of the step with the peak, from 0."""
     peak_phase: str
+    """The part of it: forward, backward, optimizer step."""
     peak_line: Line | None
     """The line that makes the allocation at which the peak is reached: the user's, or a library's; never memguard's."""
     owners: tuple[Share, ...]
+    """What holds the peak: parameters, gradients, optimizer states, activations."""
     modules: tuple[Share, ...]
+    """The same by module."""
     lines: tuple[Line, ...]
+    """The same by line of code."""
     peak_workspace_bytes: int | None = None
     """Size of that allocation, if it is a convolution's workspace; else None."""
     refused_workspaces_bytes: tuple[int, ...] = ()
@@ -145,12 +185,15 @@ class Forecast:
     verdict_without_workspaces: str | None = None
     """The verdict if no convolution took a workspace; another one than `verdict` says that it hangs on them."""
     batch: int | None = None
+    """The batch size that was given."""
     largest_batch: int | None = None
     """The largest that runs without running out of memory, confirmed by a trace; None if it was not asked for."""
     largest_batch_without_retries: int | None = None
+    """The largest for which the allocator need not empty its cache."""
     largest_batch_with_margin: int | None = None
     """The largest that runs without retries, and would run too if two per cent of the GPU were not there."""
     suggestions: tuple[Suggestion, ...] = ()
+    """Changes that were forecast, and what they save."""
     table: tuple[TableRow, ...] = ()
     """Batch sizes by cards, if either was asked for."""
     largest_batches: tuple[LargestBatch, ...] = ()
@@ -160,11 +203,15 @@ class Forecast:
     communication_bytes: tuple[int, int, int] = (0, 0, 0)
     """What NCCL takes outside PyTorch's allocator: low, typical, high. The typical is taken off the total."""
     plot: tuple[PlotPoint, ...] = ()
+    """Allocated memory over the step with the peak."""
     notes: tuple[str, ...] = ()
     """What the trace had to assume."""
     operators: int = 0
+    """How many were traced."""
     seconds: float = 0.0
+    """What the forecast took."""
     method: str = field(default="the step itself on fake CUDA tensors, its allocations replayed through the allocator")
+    """How it was made."""
 
     @property
     def usable_bytes(self) -> int | None:
@@ -192,6 +239,12 @@ class Forecast:
     def to_json(self) -> dict[str, Any]:
         """The same under the same names, as JSON has it."""
         return {"version": 1, "fits": self.fits, **asdict(self)}
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows for a cell that ends with the forecast: the page, in a frame of its own."""
+        from memguard.report.forecast_html import framed
+
+        return framed(self)
 
     def __str__(self) -> str:
         from memguard.report.forecast_text import forecast_text

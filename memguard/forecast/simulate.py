@@ -18,8 +18,11 @@ class StepMemory:
     """The allocator's figures for one step."""
 
     allocated_start_bytes: int
+    """In tensors before the step."""
     allocated_peak_bytes: int
+    """Highest within it."""
     allocated_end_bytes: int
+    """In tensors after it."""
     reserved_peak_bytes: int
     """Highest since the process began: it never falls unless the cache is emptied."""
 

@@ -1,11 +1,11 @@
-"""The largest batch that fits: a search, or a decorator that starts over with a smaller one."""
+"""The largest batch that fits, by a search; and a decorator that starts over with a smaller one."""
 
 from __future__ import annotations
 
 import functools
 import gc
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import distributed
@@ -15,10 +15,10 @@ from memguard.evidence.oom.errors import is_oom
 from memguard.integrations.session import open_sessions
 
 T = TypeVar("T")
+P = ParamSpec("P")
 MOST = 2**20
 
 
-@overload
 def find_batch_size(
     train_one_step: Callable[[int], object],
     start: int = 64,
@@ -27,70 +27,40 @@ def find_batch_size(
     margin: float = 0.05,
     minimum: int = 1,
     maximum: int | None = None,
-) -> int: ...
+) -> int:
+    """The largest batch size with which a training step fits.
 
-
-@overload
-def find_batch_size(
-    train_one_step: None = None,
-    start: int = 64,
-    *,
-    steps: int = 3,
-    margin: float = 0.05,
-    minimum: int = 1,
-    maximum: int | None = None,
-) -> Callable[[Callable[..., T]], Callable[..., T]]: ...
-
-
-def find_batch_size(
-    train_one_step: Callable[[int], object] | None = None,
-    start: int = 64,
-    *,
-    steps: int = 3,
-    margin: float = 0.05,
-    minimum: int = 1,
-    maximum: int | None = None,
-) -> Any:
-    """The largest batch size with which a training step fits; without a function, a decorator.
-
-    Called with a function, it tries sizes: from `start` it doubles or halves, then narrows down. A size fits if `steps`
-    steps in a row do, for the optimizer's state only comes with the first. What a failed step held is let go of before
-    the next size is tried, and each begins with an empty cache. With torch.distributed, a size fits if it fits on every
-    rank, and all get the same answer; the step must then not communicate itself (leave the model unwrapped), or a rank
-    that fails would leave the others waiting. The steps are real: they change weights and optimizer state.
-
-    As a decorator, ``@memguard.find_batch_size(start=64)``, it calls the function with the batch size as its first
-    argument, and whenever memory runs out calls it again with half, so the function must be able to start over; with
-    `minimum` the error goes through.
+    It tries sizes: from `start` it doubles or halves, then narrows down. A size fits if `steps` steps in a row do, for
+    the optimizer's state only comes with the first. What a failed step held is released before the next size is tried,
+    and each begins with an empty cache. With torch.distributed, a size fits if it fits on every rank, and all get the
+    same answer; the step must then not communicate itself (leave the model unwrapped), or a rank that fails would leave
+    the others waiting. The steps are real: they change weights and optimizer state.
 
     Args:
         train_one_step: Does one training step with a batch of the size it is given.
         start: Size to begin with.
-        steps: Steps in a row that must fit (default: 3).
-        margin: Share taken off the largest size that fits, for what varies from batch to batch (default: 0.05).
-        minimum: Smallest size to try (default: 1).
+        steps: Steps in a row that must fit.
+        margin: Share taken off the largest size that fits, for what varies from batch to batch.
+        minimum: Smallest size to try.
         maximum: Largest size to try; None is a million.
 
     Returns:
-        The batch size; without a function, the decorator.
+        The batch size.
 
     Raises:
         MemGuardError: Not even `minimum` fits.
         ValueError: `start`, `steps`, `margin`, `minimum` or `maximum` is out of range.
         TypeError: `train_one_step` is no function.
     """
-    if not (train_one_step is None or callable(train_one_step)):
+    if not callable(train_one_step):
         raise TypeError(
-            f"find_batch_size takes a function that does one training step, got {train_one_step!r}; as a decorator it "
-            "is written @memguard.find_batch_size(start=64)"
+            f"find_batch_size takes a function that does one training step, got {train_one_step!r}; to start a "
+            "function over with a smaller batch when memory runs out, decorate it with @memguard.retry_on_oom(start=64)"
         )
     most = MOST if maximum is None else maximum
-    if not 1 <= minimum <= start <= most:
-        raise ValueError(f"1 <= minimum <= start <= maximum must hold, got {minimum}, {start}, {most}")
+    _check_range(start, minimum, most)
     if steps < 1 or not 0 <= margin < 1:
         raise ValueError(f"steps must be at least 1 and margin in [0, 1), got {steps} and {margin}")
-    if train_one_step is None:
-        return functools.partial(_retrying, start, minimum)
     fits = functools.partial(_fits_everywhere, train_one_step, steps)
     best = _search(fits, start, minimum, most)
     if best is None:
@@ -102,6 +72,30 @@ def find_batch_size(
     while chosen > minimum and chosen != best and not fits(chosen):
         chosen = max(chosen - max(chosen // 10, 1), minimum)
     return chosen
+
+
+def retry_on_oom(start: int = 64, *, minimum: int = 1) -> Callable[[Callable[Concatenate[int, P], T]], Callable[P, T]]:
+    """A decorator: whenever memory runs out, the function is called again with half the batch size.
+
+    The function gets the batch size as its first argument and must be able to start over.
+
+    Args:
+        start: Batch size of the first call.
+        minimum: Smallest size; an out-of-memory error with it goes through.
+
+    Raises:
+        ValueError: Not ``1 <= minimum <= start``.
+        TypeError: `start` is no number: the decorator was written without its parentheses.
+    """
+    if not isinstance(start, int):
+        raise TypeError(f"start must be a batch size, got {start!r}; write @memguard.retry_on_oom(start=64)")
+    _check_range(start, minimum, MOST)
+    return functools.partial(_retrying, start, minimum)
+
+
+def _check_range(start: int, minimum: int, most: int) -> None:
+    if not 1 <= minimum <= start <= most:
+        raise ValueError(f"1 <= minimum <= start <= maximum must hold, got {minimum}, {start}, {most}")
 
 
 def _search(fits: Callable[[int], bool], start: int, minimum: int, most: int) -> int | None:
@@ -163,9 +157,9 @@ def release() -> None:
         torch.cuda.empty_cache()
 
 
-def _retrying(start: int, minimum: int, function: Callable[..., T]) -> Callable[..., T]:
+def _retrying(start: int, minimum: int, function: Callable[Concatenate[int, P], T]) -> Callable[P, T]:
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> T:
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
         size = start
         while size > minimum:
             try:

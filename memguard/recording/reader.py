@@ -24,6 +24,8 @@ from memguard.records.stats import BatchRecord, Stage
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas
+    import polars
 
 
 @final
@@ -118,6 +120,52 @@ class Recording:
     def records(self) -> Iterator[BatchRecord]:
         """All records, in order."""
         return (self.record(position) for position in range(len(self.rows)))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The records as a pandas DataFrame, one row a batch; unknown is ``<NA>``, stages are their names.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        import pandas as pd
+
+        data: dict[str, Any] = {}
+        for name, values, unknown in self._table():
+            whole = values.dtype.kind == "i"
+            data[name] = pd.array(values.astype("int64"), dtype="Int64") if whole else values
+            if whole and unknown.any():
+                data[name][unknown] = pd.NA
+        return pd.DataFrame(data)
+
+    def to_polars(self) -> polars.DataFrame:
+        """The same as a polars DataFrame; unknown is null.
+
+        Raises:
+            ImportError: polars is not installed.
+        """
+        import polars as pl
+
+        series = []
+        for name, values, unknown in self._table():
+            column = pl.Series(name, values.astype("int64") if values.dtype.kind == "i" else values)
+            series.append(column.set(pl.Series(unknown), None) if unknown.any() else column)
+        return pl.DataFrame(series)
+
+    def _table(self) -> Iterator[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+        """Of each column the name, the values, and which of them are unknown."""
+        import numpy as np
+
+        for name, kind in COLUMNS:
+            if name not in (self.rows.dtype.names or ()):
+                continue
+            values = np.ascontiguousarray(self.rows[name])
+            if name == "stage":
+                names = np.array([self._stage(code).value for code in range(len(self._stages))] + [Stage.OTHER.value])
+                known = (values >= 0) & (values < len(self._stages))
+                values = names[np.where(known, values, len(self._stages))].astype(object)
+                yield name, values, np.zeros(len(values), dtype=bool)
+            else:
+                yield name, values, values == NONE[kind] if kind in NONE else np.zeros(len(values), dtype=bool)
 
     def stage_mask(self, stage: Stage) -> np.ndarray[Any, Any]:
         """Which rows are of a stage."""

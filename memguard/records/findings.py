@@ -14,8 +14,11 @@ class Severity(enum.Enum):
     """How much a finding matters; ordered."""
 
     INFO = "info"
+    """Worth knowing."""
     WARNING = "warning"
+    """Wastes memory that matters on this device."""
     CRITICAL = "critical"
+    """The run will fail, or has failed, because of it."""
 
     def __lt__(self, other: Severity) -> bool:
         order = tuple(Severity)
@@ -35,26 +38,35 @@ class Finding:
     code: str
     """Rule, like ``"MG101"``; MG0xx are memguard's own acts."""
     name: str
+    """The rule's name, like ``"retained-graph"``."""
     severity: Severity
+    """How much it matters."""
     message: str
     """What happened, with numbers and the line, and why it matters."""
     advice: str
     """The fix."""
     file: str | None = None
-    """Absolute path."""
+    """Absolute path of the program's file that is to blame; None where none is."""
     line: int | None = None
+    """Line in the file; None where no line is to blame."""
     function: str | None = None
+    """Function that the line is in."""
     holder: str | None = None
     """The variable or attribute that holds the memory, like ``history`` or ``LitModel.outputs``."""
     stage: Stage = Stage.OTHER
+    """Stage in which it was found."""
     epoch: int | None = None
+    """Epoch in which it was found."""
     batch: int = 0
     """Record number at which it was found."""
     bytes: int | None = None
+    """What this cause holds; None where it cannot be measured."""
     bytes_per_batch: float | None = None
+    """By how much that grows with each batch; None where it does not."""
     count: int = 1
     """How often this cause was seen."""
     rank: int = 0
+    """The process that found it."""
     phase: str | None = None
     """The phase in which the batch began that showed it first (`memguard.phase`); None where the program names none."""
 

@@ -37,18 +37,23 @@ class PhaseTotals:
     name: str
     """With the phases around it: ``"update > log-probs"``."""
     times: int = 0
+    """How many phases have ended."""
     failed: int = 0
     """Of these, how many ended with an exception."""
     seconds: float = 0.0
+    """Their duration, all together."""
     allocated_peak_bytes: int | None = None
+    """The highest in tensors on the device during any of them."""
     reserved_peak_bytes: int | None = None
+    """The highest that PyTorch's allocator held."""
     floor_bytes: int | None = None
     """The lowest of what was allocated at their ends: what they leave at least."""
     host_rss_peak_bytes: int | None = None
     """The highest RAM of the process at their ends."""
     first_batch: int = 0
+    """Number of the record in which the first began."""
     last_batch: int = 0
-    """Numbers of the records in which the first began and the last ended."""
+    """Number of the record in which the last ended."""
 
     def add(self, other: PhaseTotals) -> None:
         """Takes further phases of the name into account."""

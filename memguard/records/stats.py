@@ -109,11 +109,13 @@ class BatchRecord:
     batch: int
     """Number of this record in the run, over all stages; only ever grows."""
     stage: Stage
+    """What the loop did."""
     time: float
     """Seconds since 1970 at the end of the batch."""
     seconds: float
     """Duration."""
     epoch: int | None = None
+    """Number of the epoch; None where the loop has none."""
     index: int | None = None
     """Number of the batch within its stage and epoch."""
     optimizer_steps: int = 0
@@ -121,19 +123,31 @@ class BatchRecord:
     shapes: int | None = None
     """Number of the input shapes in the run's table of shapes."""
     allocated_start_bytes: int | None = None
+    """In tensors on the device as the batch began."""
     allocated_peak_bytes: int | None = None
+    """Highest of that since the record before: what `torch.cuda.max_memory_allocated` would say."""
     allocated_end_bytes: int | None = None
+    """In tensors on the device as the batch ended."""
     reserved_bytes: int | None = None
+    """Held by PyTorch's allocator at the end: tensors and its cache."""
     reserved_peak_bytes: int | None = None
+    """Highest of that since the record before."""
     active_peak_bytes: int | None = None
+    """Highest in blocks that are in use or wait for a stream."""
     inactive_split_bytes: int | None = None
+    """In free pieces of segments that are partly in use, at the end: it cannot be given back."""
     device_used_bytes: int | None = None
+    """In use on the device by all processes, as the driver last said."""
     host_rss_bytes: int | None = None
+    """RAM of this process (resident set)."""
     num_alloc_retries: int | None = None
     """Retries of the allocator during this batch, as the three fields below."""
     num_ooms: int | None = None
+    """Out-of-memory errors of the allocator during this batch, caught or not."""
     num_device_alloc: int | None = None
+    """Segments that the allocator got from the driver during this batch."""
     num_device_free: int | None = None
+    """Segments that it gave back."""
     device: int = 0
     """Position of the device in the run's list of devices."""
 

@@ -18,13 +18,21 @@ class Peak:
     """Where the memory of a run (or of one stage) stood highest."""
 
     allocated_bytes: int | None = None
+    """In tensors on the device; None where it counts none."""
     reserved_bytes: int | None = None
+    """Held by PyTorch's allocator in the same batch."""
     host_rss_bytes: int | None = None
+    """RAM of the process in the same batch."""
     stage: Stage = Stage.OTHER
+    """Stage of the batch."""
     batch: int = 0
+    """Number of its record in the run."""
     epoch: int | None = None
+    """Its epoch."""
     index: int | None = None
+    """Number of the batch within stage and epoch."""
     shapes: list[Any] | None = None
+    """Its inputs: a name and a shape for each."""
 
     def to_json(self) -> dict[str, Any]:
         """The peak under the keys of the report's JSON contract."""
@@ -45,8 +53,11 @@ class StageSummary:
     """What one stage comes to."""
 
     batches: int = 0
+    """How many there were."""
     seconds: float = 0.0
+    """What they took together."""
     peak: Peak = field(default_factory=Peak)
+    """Where memory was highest."""
     host_rss_peak_bytes: int | None = None
     """The highest RAM at a batch's end, which need not be where the device's memory stood highest."""
     kept: KeptFloor | None = None
@@ -63,18 +74,29 @@ class Summary:
     """What one process's run comes to."""
 
     device: str = "unknown"
+    """The guarded device, like ``"cuda:0"``."""
     device_name: str | None = None
+    """What its driver calls it."""
     device_total_bytes: int | None = None
+    """Its capacity."""
     measures_peaks: bool = True
+    """Whether it counts peaks; else the highest figures at the ends of batches are shown."""
     rank: int = 0
+    """This process's rank."""
     world_size: int = 1
+    """Number of processes of the run."""
     stages: dict[Stage, StageSummary] = field(default_factory=dict)
+    """What each stage comes to."""
     phases: dict[str, PhaseTotals] = field(default_factory=dict)
     """By name, in the order of their first ends: what the program names of its loop."""
     reserved_peak_bytes: int | None = None
+    """The most that PyTorch's allocator held."""
     num_alloc_retries: int | None = None
+    """How often the allocator emptied its cache to find memory."""
     num_ooms: int | None = None
+    """Out-of-memory errors of the allocator, caught or not."""
     findings: list[Finding] = field(default_factory=list)
+    """All findings, one for each cause."""
     oom: dict[str, Any] | None = None
     """The post-mortem, if the run ran out of memory."""
     ended: str | None = None
@@ -82,16 +104,17 @@ class Summary:
     is_running: bool = False
     """Whether the run goes on in this process; of a recording that has no end this is unknown, and False."""
     overhead_seconds: float | None = None
+    """What memguard took in the loop, start-up excluded; None as below."""
     overhead_share: float | None = None
-    """Part of the wall time that memguard spent in the loop; None: unknown, for a run tells it at its end."""
+    """Part of the wall time that memguard spent in the loop; None: unknown, because a run records it at its end."""
     start_up_seconds: float | None = None
     """What memguard took before the first batch, loading its modules included; None as above."""
     recording: str | None = None
     """The recording's path; None if nothing could be written."""
     devices: list[Summary] = field(default_factory=list)
-    """The further devices of the process, each with what it comes to by itself."""
+    """The further devices of the process, each with a summary of its own."""
     starts: int = 1
-    """Recordings of one rank, one after the other, that are told together."""
+    """Recordings of one rank, one after the other, that this summary combines."""
     misses_training: bool = False
     """Whether a model was trained where memguard does not look: on another thread."""
     notes: list[str] = field(default_factory=list)
@@ -104,7 +127,7 @@ class Summary:
 
     @property
     def counted_batches(self) -> int:
-        """Batches as the program counts them: without what lies between stages, and without checkpoints.
+        """Batches as the program counts them: without what is between stages, and without checkpoints.
 
         Where there is nothing else, as where a device is watched alone, those count.
         """
@@ -113,7 +136,7 @@ class Summary:
 
     @property
     def in_order(self) -> dict[Stage, StageSummary]:
-        """The stages as they are told: training first, what is none of them last."""
+        """The stages in the order of reports: training first, what is none of them last."""
         return {stage: self.stages[stage] for stage in STAGES if stage in self.stages}
 
     @property
@@ -137,7 +160,7 @@ class Summary:
 
     @property
     def is_sound(self) -> bool:
-        """Whether there is nothing to worry about: it ended well, looked at all of it, and kept no more and more."""
+        """Whether there is nothing to worry about: it ended well and was observed, and kept memory did not grow."""
         whole = self.ended == "finished" and not self.misses_training and self.oom is None and not self.num_ooms
         return whole and self.risen is None and not self.is_at_edge
 

@@ -63,6 +63,13 @@ def forecast_html(forecast: Forecast) -> str:
     )
 
 
+def framed(forecast: Forecast) -> str:
+    """The page in a frame, for a notebook: its style stays its own."""
+    from markupsafe import escape
+
+    return f'<iframe srcdoc="{escape(forecast_html(forecast))}" width="100%" height="640" frameborder="0"></iframe>'
+
+
 def write_forecast_html(forecast: Forecast, path: Path) -> None:
     """Write the page to `path`."""
     path.write_text(forecast_html(forecast), encoding="utf-8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,7 @@ from memguard.cli import main
 from memguard.commands.defaults import project_defaults
 from memguard.errors import MemGuardError
 
-reads_toml = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 reads no TOML")
 
-
-@reads_toml
 def test_the_nearest_file_wins(tmp_path: Path) -> None:
     """A table in pyproject.toml, or a memguard.toml of its own, in the directory or above it."""
     (tmp_path / "pyproject.toml").write_text('[tool.memguard]\ndevice = "cpu"\nlog-every = 7\n')
@@ -28,7 +24,6 @@ def test_the_nearest_file_wins(tmp_path: Path) -> None:
     assert project_defaults(inner) == {"ignore": ["MG301"], "severity": "warning"}
 
 
-@reads_toml
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -46,7 +41,6 @@ def test_a_wrong_entry_is_named_with_its_file(tmp_path: Path, text: str, says: s
     assert says in str(caught.value)
 
 
-@reads_toml
 def test_a_run_takes_them_and_the_command_line_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

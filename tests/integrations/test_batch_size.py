@@ -1,4 +1,4 @@
-"""find_batch_size as a search and as a decorator, with steps that fail beyond a known size."""
+"""find_batch_size and retry_on_oom, with steps that fail beyond a known size."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_decorator() -> None:
     """The function is called again with half until it fits; its result and other arguments pass through."""
     step = Step(20)
 
-    @memguard.find_batch_size(start=64)
+    @memguard.retry_on_oom(start=64)
     def train(batch_size: int, word: str) -> str:
         step(batch_size)
         return f"{word} {batch_size}"
@@ -90,14 +90,14 @@ def test_decorator() -> None:
 def test_the_decorator_gives_up_with_the_error_itself() -> None:
     """At the minimum the error is the caller's."""
     with pytest.raises(torch.OutOfMemoryError):
-        memguard.find_batch_size(start=4, minimum=2)(Step(1))()
+        memguard.retry_on_oom(start=4, minimum=2)(Step(1))()
 
 
 def test_the_failed_call_is_let_go_of() -> None:
     """When the next size is tried, nothing of the failed call is alive."""
     held: list[weakref.ref[torch.Tensor]] = []
 
-    @memguard.find_batch_size(start=8)
+    @memguard.retry_on_oom(start=8)
     def train(batch_size: int) -> int:
         assert all(reference() is None for reference in held)
         activations = torch.zeros(1000)
@@ -168,6 +168,8 @@ def _rank(rank: int, port: int, queue: object) -> None:
 
 
 def test_what_is_no_function_is_refused() -> None:
-    """Such as a size given to the decorator without its name."""
-    with pytest.raises(TypeError, match="got 64; as a decorator"):
-        memguard.find_batch_size(64)
+    """Such as a size in place of the function, or the decorator without its parentheses; each names the other way."""
+    with pytest.raises(TypeError, match=r"got 64; .*@memguard\.retry_on_oom"):
+        memguard.find_batch_size(64)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"write @memguard\.retry_on_oom\(start=64\)"):
+        memguard.retry_on_oom(test_what_is_no_function_is_refused)  # type: ignore[arg-type]
