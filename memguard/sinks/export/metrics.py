@@ -7,7 +7,7 @@ are cumulative since the process began, so an export that is lost is made good b
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, final
 
@@ -106,20 +106,23 @@ _SIZES: dict[str, _Sized] = {
 
 @final
 class _Counts:
-    """A histogram."""
+    """A histogram; sizes repeat from batch to batch, so values are sorted into it when it is asked for."""
 
-    __slots__ = ("buckets", "edges", "least", "most", "total")
+    __slots__ = ("buckets", "edges", "fresh", "least", "most", "total")
 
     def __init__(self, edges: tuple[float, ...]) -> None:
         self.edges, self.buckets = edges, [0] * (len(edges) + 1)
         self.total, self.least, self.most = 0.0, float("inf"), float("-inf")
-
-    def add(self, value: float, times: int) -> None:
-        self.buckets[bisect.bisect_left(self.edges, value)] += times
-        self.total += value * times
-        self.least, self.most = min(self.least, value), max(self.most, value)
+        self.fresh: dict[float, int] = {}
+        """How often each value came since it was asked for."""
 
     def point(self, attributes: dict[str, str]) -> Point:
+        for value, times in self.fresh.items():
+            self.buckets[bisect.bisect_left(self.edges, value)] += times
+            self.total += value * times
+        if self.fresh:
+            self.least, self.most = min(self.least, *self.fresh), max(self.most, *self.fresh)
+            self.fresh.clear()
         return Point(attributes, self.total, tuple(self.buckets), self.least, self.most)
 
 
@@ -139,32 +142,37 @@ class _Cell:
         self.seconds = _Counts(SECONDS)
 
     def take(self, records: Series, total_bytes: int | None) -> None:
-        first, times = records[0], len(records)
+        times = len(records)
         self.batches += times
-        self.retries += sum(each.num_alloc_retries or 0 for each in records)
-        self.ooms += sum(each.num_ooms or 0 for each in records)
+        seconds = self.seconds.fresh
         for each in records:
-            self.seconds.add(each.seconds, 1)
-        for name, value in _sizes_of(first, total_bytes):
-            self.histograms[name].add(value, times)
-            known = self.gauges.get(name) if name in self.window else None
-            higher = min if name == "headroom" else max
-            self.gauges[name] = value if known is None else higher(known, value)
-            self.window.add(name)
+            seconds[each.seconds] = seconds.get(each.seconds, 0) + 1
+            self.retries += each.num_alloc_retries or 0
+            self.ooms += each.num_ooms or 0
+        gauges, window = self.gauges, self.window
+        for name, value in _sizes_of(records[0], total_bytes):
+            if value is None:
+                continue
+            fresh = self.histograms[name].fresh
+            fresh[value] = fresh.get(value, 0) + times
+            if name not in window:
+                window.add(name)
+                gauges[name] = value
+            elif value < gauges[name] if name == "headroom" else value > gauges[name]:
+                gauges[name] = value
 
 
-def _sizes_of(record: BatchRecord, total_bytes: int | None) -> Iterator[tuple[str, int]]:
-    """The sizes that this record knows."""
+def _sizes_of(record: BatchRecord, total_bytes: int | None) -> Iterable[tuple[str, int | None]]:
+    """The sizes of a record; None is unknown."""
     reserved = record.reserved_peak_bytes if record.reserved_peak_bytes is not None else record.reserved_bytes
     allocated = record.allocated_peak_bytes
-    known = {
-        "allocated": allocated if allocated is not None else record.allocated_end_bytes,
-        "reserved": reserved,
-        "device_used": record.device_used_bytes,
-        "headroom": headroom(total_bytes, reserved, ran_out=bool(record.num_ooms)),
-        "host_rss": record.host_rss_bytes,
-    }
-    return ((name, value) for name, value in known.items() if value is not None)
+    return (
+        ("allocated", allocated if allocated is not None else record.allocated_end_bytes),
+        ("reserved", reserved),
+        ("device_used", record.device_used_bytes),
+        ("headroom", headroom(total_bytes, reserved, ran_out=bool(record.num_ooms))),
+        ("host_rss", record.host_rss_bytes),
+    )
 
 
 @final
@@ -178,14 +186,14 @@ class RunMetrics:
         self._phase_peaks: dict[str, int] = {}
         self._run: Run | None = None
 
-    def take(self, records: Series, run: Run, phase: str | None) -> None:
+    def take(self, records: Series, run: Run | None, phase: str | None) -> None:
         """Takes some more batches that are alike, which began in a phase."""
         self._run = run
         key = (records[0].stage.value, self._name(phase))
         cell = self._cells.get(key)
         if cell is None:
             cell = self._cells[key] = _Cell()
-        cell.take(records, run.device_total_bytes)
+        cell.take(records, run.device_total_bytes if run is not None else None)
 
     def finding(self, finding: Finding) -> None:
         """Counts a finding's cause once."""

@@ -76,7 +76,7 @@ class ExportSink(Sink):
         self.exporting, self._make, self._every, self._clock = exporting, make, every, clock
         self.phase_at: Callable[[int], str | None] = _no_phase
         """Tells the phase in which a batch began, where the program names phases."""
-        self._waiting: deque[tuple[Series, Run]] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[Series] = deque(maxlen=MOST_WAITING)
         self._phases: deque[tuple[str, int]] = deque(maxlen=MOST_WAITING)
         self._found: deque[Finding] = deque(maxlen=MOST_EVENTS)
         self._events: deque[Event] = deque(maxlen=MOST_EVENTS)
@@ -96,7 +96,8 @@ class ExportSink(Sink):
 
     def records(self, records: Series, run: Run) -> None:
         """Hands some more batches over."""
-        self._waiting.append((records, run))
+        self._run = run
+        self._waiting.append(records)
 
     def finding(self, finding: Finding) -> None:
         """Hands a finding over."""
@@ -185,9 +186,8 @@ class ExportSink(Sink):
 
     def _count(self) -> None:
         while self._waiting:
-            records, run = self._waiting.popleft()
-            self._run = run
-            self._metrics.take(records, run, self.phase_at(records[0].batch))
+            records = self._waiting.popleft()
+            self._metrics.take(records, self._run, self.phase_at(records[0].batch))
         while self._phases:
             self._metrics.phase(*self._phases.popleft())
         while self._found:
