@@ -16,6 +16,7 @@ import numpy as np
 
 from memguard.errors import MemGuardError, RecordingError
 from memguard.recording.reader import Recording, lies_there
+from memguard.report.heat_map import heat_map
 from memguard.report.html_bundle import bundle
 from memguard.report.html_details import details, summary
 from memguard.report.html_index import RowIndex
@@ -95,6 +96,7 @@ def _data(title: str, recordings: dict[int, tuple[Path, list[str]]]) -> dict[str
         "told": told,
         "band": over_ranks(windows, _BAND) if several else None,
         "worst": explain_worst(indexes, lines) if several else None,
+        "heat": heat_map(windows, {rank: each.session for rank, each in lines.items()}) if several else None,
     }
 
 

@@ -36,6 +36,8 @@ class LineIndex:
         """What the run said of itself, updated by what it learned later."""
         self.owners: dict[int, bytes] = {}
         """The owners lines by batch, unparsed: they are many and seldom asked for."""
+        self.called: dict[str, Any] = {}
+        """Where training calls the model: ``file``, ``line`` and ``function``."""
         self.ooms: list[dict[str, Any]] = []
         self.peers: set[int] = set()
         """Ranks that this one saw fall before it stopped."""
@@ -84,6 +86,8 @@ class LineIndex:
             self._finding(line)
         elif kind == "oom":
             self.ooms.append(line)
+        elif kind == "called" and line.get("stage") == "train":
+            self.called = self.called or line
         elif kind == "phase":
             self._phases.append(line)
             del self._phases[:-_MOST_PHASES]

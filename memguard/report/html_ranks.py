@@ -7,11 +7,14 @@ from typing import Any, final
 
 from memguard.records.findings import Finding
 from memguard.records.stats import Stage
+from memguard.report.axis_groups import Fleet, place_in
+from memguard.report.axis_verdicts import AxisRank, Verdicts
 from memguard.report.html_index import RowIndex
 from memguard.report.html_lines import LineIndex
 from memguard.report.html_rows import Rows
 from memguard.report.rank_causes import worst_rank
 from memguard.report.ranks import clock_of, heights_of, spread
+from memguard.report.trends import trend_of
 
 _STRETCHES = 1000
 
@@ -45,10 +48,18 @@ def explain_worst(indexes: Mapping[int, RowIndex], lines: Mapping[int, LineIndex
         return None
     clock = clock_of(windows.values())
     heights = {rank: heights_of(rows, clock=clock) for rank, rows in windows.items()}
-    told = worst_rank(spread(heights), {rank: _Evidence(indexes[rank], lines[rank]) for rank in windows})
+    evidence = {rank: _Evidence(indexes[rank], lines[rank]) for rank in windows}
+    fleet = Fleet({rank: place_in(each.session) for rank, each in evidence.items()})
+    compared = spread(heights)
+    told = worst_rank(compared, evidence, fleet)
     if told is None:
         return None
-    return {**told.to_json(), "finding": told.finding.to_json() if told.finding is not None else None}
+    ranks = {rank: each.for_axes(windows[rank]) for rank, each in evidence.items()}
+    return {
+        **told.to_json(),
+        "finding": told.finding.to_json() if told.finding is not None else None,
+        "verdicts": [each.to_json() for each in Verdicts(fleet, ranks, compared.usual()).find()],
+    }
 
 
 @final
@@ -69,6 +80,15 @@ class _Evidence:
     def stages(self) -> set[Stage]:
         names = (self._index.stages[code] for code in self._index.stage_counts if 0 <= code < len(self._index.stages))
         return {Stage(name) for name in names if name in Stage._value2member_map_}
+
+    def for_axes(self, rows: Rows) -> AxisRank:
+        """What the verdict by axis asks of it, from the rows of a window."""
+        return AxisRank(
+            trend=trend_of(rows),
+            findings=self.findings,
+            called=self._lines.called,
+            total_bytes=self.session.get("device_total_bytes"),
+        )
 
     def shapes(self, number: int) -> list[Any] | None:
         return self._lines.shapes_of(number)

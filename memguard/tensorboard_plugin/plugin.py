@@ -16,6 +16,7 @@ from werkzeug import wrappers
 
 from memguard.errors import MemGuardError
 from memguard.recording.json_lines import plain
+from memguard.report.heat_map import heat_map
 from memguard.report.html_details import chart_head
 from memguard.report.html_index import RowIndex
 from memguard.report.html_ranks import explain_worst, over_ranks
@@ -32,6 +33,8 @@ _TYPES = {".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
 _LARGEST_SNAPSHOT = 256 << 20
 _PATIENCE = 0.4
 _CURVES = 8
+_HEAT = 500
+"""Stretches of each rank that the map is made of."""
 _BINARY = "application/octet-stream"
 
 
@@ -59,6 +62,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
             "/series": self._app(self._series),
             "/ranks": self._app(self._ranks),
             "/worst": self._app(self._worst),
+            "/heat": self._app(self._heat),
             "/owners": self._app(self._owners),
             "/snapshot": self._app(self._snapshot),
             "/download": self._app(self._download),
@@ -167,6 +171,17 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
                 if process.index is not None:
                     windows[rank] = process.index.window(first, last, buckets)[0]
         return self._json(request, over_ranks(windows, buckets))
+
+    def _heat(self, request: wrappers.Request) -> Any:
+        """The ranks' peaks over the whole run as a map, with their places on the parallel axes."""
+        windows, sessions = {}, {}
+        for rank, process in self._processes(request).items():
+            with process.lock:
+                process.refresh()
+                if process.index is not None:
+                    windows[rank] = process.index.window(None, None, _HEAT)[0]
+                    sessions[rank] = process.lines.session
+        return self._json(request, heat_map(windows, sessions))
 
     def _worst(self, request: wrappers.Request) -> Any:
         """The rank with the highest peak, and why; worked out again when a recording grew."""

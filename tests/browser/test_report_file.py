@@ -10,6 +10,7 @@ from memguard.recording.reader import Recording, find_recordings
 from memguard.report.html import write_html
 from memguard.text.units import format_bytes
 from tests.browser.chromium import Visit, ink, needs_chromium
+from tests.report.planted_faults import Layout, make_run
 
 pytestmark = [pytest.mark.browser, needs_chromium]
 
@@ -93,3 +94,14 @@ def test_without_phases_the_page_says_nothing_of_them(visit: Visit, demo: Path, 
     """No empty table, no empty lanes."""
     path, _ = written(demo, "long", tmp_path)
     assert visit.file(path).query_selector("#phases") is None
+
+
+def test_a_report_of_many_ranks_has_the_map(visit: Visit, tmp_path: Path) -> None:
+    """The file alone shows all ranks, rank by time, and stays small."""
+    make_run(tmp_path / "fleet", "first stage", layout=Layout(ranks=64), batches=80)
+    write_html((Recording.open(path) for path in find_recordings(tmp_path / "fleet")), tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size < 1_500_000
+    page = visit.file(tmp_path / "report.html")
+    page.select_option("#rank", "all")
+    page.wait_for_selector("#heat[data-axis=pp][data-rows='64']")
+    assert ink(page, "#heat") > 10

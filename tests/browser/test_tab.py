@@ -11,6 +11,7 @@ from memguard.recording.writer import RecordingWriter
 from memguard.records.stats import BatchRecord, Stage
 from memguard.text.units import GIB, MIB, format_bytes
 from tests.browser.chromium import Visit, ink, needs_chromium
+from tests.report.planted_faults import Layout, make_run
 from tests.tensorboard_plugin.make_logdir import SCRIPT, leak_finding, session
 from tests.tensorboard_plugin.serving import serve
 
@@ -474,3 +475,21 @@ def test_the_devices_of_one_process_can_be_chosen(visit: Visit, tmp_path: Path) 
         frame.select_option("#device", "1")
         frame.wait_for_function("document.querySelector('#tile-peak')?.innerText.startsWith('3.00')")
         visit.page.goto("about:blank")
+
+
+def test_ranks_are_a_map_grouped_by_an_axis(visit: Visit, tmp_path: Path) -> None:
+    """All ranks of a run as rank by time; the verdict above it; another axis regroups, and a click opens the rank."""
+    make_run(tmp_path / "fleet", "last stage", layout=Layout(ranks=32), batches=80)
+    with serve(tmp_path) as address:
+        frame = visit.alone(address)
+        frame.select_option("#rank", "all")
+        frame.wait_for_selector("#heat[data-axis=pp][data-rows='32']")
+        assert ink(frame, "#heat") > 10
+        told = frame.inner_text("#verdicts li[data-where='pp=3 (the last stage)']")
+        assert told.startswith("Only pp=3 (the last stage; ranks 24-31) grows, ") and "schedule.py:88" in told
+        frame.select_option("#axis", "tp")
+        frame.wait_for_selector("#heat[data-axis=tp]")
+        frame.hover("#heat", position={"x": 400, "y": 5})
+        assert "rank 0 (pp=0" in frame.inner_text("#heat-readout")
+        frame.click("#heat", position={"x": 400, "y": 5})
+        frame.wait_for_function("document.querySelector('#rank').value === '0'")

@@ -4,6 +4,7 @@ import { LEFT, memoryChart } from "./chart.js";
 import { h, replace, table } from "./dom.js";
 import { isMarked } from "./findings.js";
 import { formatBytes, formatCount } from "./format.js";
+import { heatMap } from "./heat.js";
 import { lowerBound } from "./rows.js";
 import { color } from "./theme.js";
 
@@ -13,9 +14,10 @@ export async function rankBand(page, panel, height, pick) {
   const readout = h("div", { className: "readout" });
   const plot = h("div", { className: "plot" });
   const why = h("div", { className: "why" });
+  const map = h("div", { className: "heat" });
   const listed = h("div", { className: "listed" });
   const hint = h("span", { className: "muted" }, "Peaks of the ranks in the same optimizer steps; click to look at the highest");
-  replace(panel, h("div", { className: "row" }, readout, h("span", { className: "grow" }), hint), plot, why, listed);
+  replace(panel, h("div", { className: "row" }, readout, h("span", { className: "grow" }), hint), plot, why, map, listed);
   let window = [null, null];
   let data = null;
   let chart = null;
@@ -37,6 +39,7 @@ export async function rankBand(page, panel, height, pick) {
     chart?.setData(columns());
     if (chart) read(null);
     await explain();
+    await heatMap(page, map, pick);
   };
   const zoom = async (from, to) => {
     window = [from, to];
@@ -65,7 +68,8 @@ export async function rankBand(page, panel, height, pick) {
 // The worst rank in a sentence, and why, each cause on a line of its own.
 function sentences(worst) {
   const head = h("p", { id: "worst-rank", data: { rank: worst.rank } }, h("strong", null, `Rank ${worst.rank}`), ` has the highest peak: `, h("strong", null, formatBytes(worst.peak_bytes)), ` at ${worst.stage} batch ${formatCount(worst.batch)}, where the median of the others was ${formatBytes(worst.median_bytes)}.`);
-  return [head, worst.why.length ? h("ul", null, worst.why.map((cause) => h("li", null, cause))) : null, worst.finding ? h("p", { className: "muted" }, `${worst.finding.code}: ${worst.finding.advice}`) : null];
+  const groups = worst.verdicts?.length ? h("ul", { id: "verdicts" }, worst.verdicts.map((each) => h("li", { data: { where: each.where } }, `${each.text[0].toUpperCase()}${each.text.slice(1)}.`))) : null;
+  return [groups, head, worst.why.length ? h("ul", null, worst.why.map((cause) => h("li", null, cause))) : null, worst.finding ? h("p", { className: "muted" }, `${worst.finding.code}: ${worst.finding.advice}`) : null];
 }
 
 // The ranks that matter: those out of memory, then by peak, the lowest last.

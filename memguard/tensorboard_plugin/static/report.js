@@ -73,6 +73,7 @@ function embedded(data) {
       return Object.fromEntries(Object.entries(data.band).map(([name, values]) => [name, values.filter((_, at) => inside[at])]));
     },
     worst: async () => data.worst,
+    heat: async () => data.heat,
     async owners({ rank }, batch) {
       return data.told[rank].owners.reduce((best, each) => (!best || Math.abs(each.batch - batch) < Math.abs(best.batch - batch) ? each : best), null);
     },

@@ -37,6 +37,9 @@ export const server = {
   async worst(run, start) {
     return (await (await get("worst", { run, start })).json()).worst;
   },
+  async heat(run, start) {
+    return (await get("heat", { run, start })).json();
+  },
   async owners(at, batch) {
     return (await (await get("owners", { ...at, batch })).json()).owners;
   },
