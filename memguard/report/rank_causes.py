@@ -83,7 +83,7 @@ def worst_rank(spread: Spread, ranks: Mapping[int, Evidence], fleet: Fleet | Non
     )
     causes = _ran_out(ranks[worst].oom) + _stage_alone(stage, ranks, worst)
     if others:
-        causes += differences(spread, at, worst, others, ranks) or along.causes()
+        causes += differences(spread, at, worst, others, ranks) or ([] if alone else along.causes())
     only = "only these ranks have" if len(along.alike) > 1 else "only this rank has"
     causes += [Cause(f"{only} {_named(finding)}") for finding in alone[:3]]
     causes += _visitors(findings, worst, ranks)

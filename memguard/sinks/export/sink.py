@@ -152,14 +152,14 @@ class ExportSink(Sink):
         if self._exporter is None:
             self._exporter = self._make()
         if self._arrived(self._exporter, whole=now >= self._next):
-            if self.failures:
+            if self.failures and not self.exporting.rank:
                 logger.info("memguard: the collector answers again")
             self.failures, self._pause = 0, FIRST_PAUSE_SECONDS
             if now >= self._next:
                 self._next = now + self._every
             return
         self.failures += 1
-        if self.failures == 2:  # one may be a restart
+        if self.failures == 2 and not self.exporting.rank:  # one may be a restart; a rank speaks for all
             logger.warning("memguard: the collector does not answer; the recording on disk has everything")
         self._next = self._clock() + self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)

@@ -141,6 +141,7 @@ def test_findings_and_out_of_memory_reports_are_log_records_with_severity(receiv
 def test_a_collector_that_was_away_misses_nothing(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
     """Counts and findings of its absence arrive when it is back; it is asked ever more seldom, and said once."""
     sink, clock = make()
+    sink.exporting.rank = 0  # which speaks for all
     sink.records([batch(0)], RUN)
     sink.deliver()
     port = receiver.port
