@@ -94,6 +94,13 @@ def _one_try() -> Any:
     class OneTry(requests.Session):
         """Raises what the exporter does not take for a passing fault."""
 
+        merged: Any = None
+
+        def merge_environment_settings(self, *args: Any) -> Any:
+            """Proxies and certificates; asked for once, for it reads the whole environment."""
+            self.merged = self.merged or super().merge_environment_settings(*args)
+            return self.merged
+
         def request(self, method: Any, url: Any, *args: Any, **kwargs: Any) -> Any:
             """Sends one request."""
             try:

@@ -18,9 +18,9 @@ from memguard.sinks.interface import Sink
 
 logger = logging.getLogger("memguard")
 
-EVERY_SECONDS = 15.0
+EVERY_SECONDS = 30.0
 """Between two exports of metrics, where OTEL_METRIC_EXPORT_INTERVAL does not say."""
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 3.0, 60.0
 """After an export that failed, and after many: each pause is twice the one before."""
 MOST_WAITING, MOST_EVENTS = 16_384, 1024
 """Batches (those that are alike count once) and events that are kept for a thread that is late, or for a collector that
