@@ -42,7 +42,8 @@ class Trend:
     held_bytes: int | None = None
     """What is allocated before a batch, in the last stretch."""
     outside_bytes: int | None = None
-    """In use on the device and not reserved by PyTorch, in the last stretch."""
+    """In use on the device and not reserved by PyTorch: the least in the last half, for readings of the driver are some
+    batches old."""
     host_bytes: int | None = None
 
 
@@ -65,7 +66,7 @@ def trend_of(rows: Rows) -> Trend:
         device=_growth(floor, clock),
         host=_growth(rss, clock),
         held_bytes=_median(_sizes(rows, "allocated_start_bytes")[late]),
-        outside_bytes=_median(outside[late]),
+        outside_bytes=_least(outside[len(rows) // 2 :]),
         host_bytes=_median(rss[late]),
     )
 
@@ -96,6 +97,11 @@ def _sizes(rows: Rows, name: str) -> Array:
 def _known(values: Array) -> Array:
     values[values < 0] = np.nan
     return values
+
+
+def _least(values: Array) -> int | None:
+    known = values[~np.isnan(values)]
+    return max(int(known.min()), 0) if len(known) else None
 
 
 def _median(values: Array) -> int | None:

@@ -1,8 +1,8 @@
 """What 1, 8, 512 and 10,000 ranks leave on disk, and what reading them takes: ``python -m tests.bench.scale --save``.
 
-Every rank has 2000 training batches, of 10,000 ranks 200 each. The last stage has a fault (`planted_faults`). Seconds are
-processor time of a process of its own, its imports among them. docs/scale.md takes its figures from
-here; the page with the result is benchmarks/results/scale.md.
+Every rank has 2000 training batches, of 10,000 ranks 200 each. The last stage has a fault (`planted_faults`). Seconds
+are processor time of a process of its own, its imports among them. docs/scale.md takes its figures from here; the page
+with the result is benchmarks/results/scale.md.
 """
 
 from __future__ import annotations

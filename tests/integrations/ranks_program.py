@@ -35,6 +35,9 @@ def make(kind: str, logdir: str | None) -> nn.Module:
         for layer in (model[0], model[3]):  # type: ignore[index]
             fully_shard(layer, mesh=mesh)
         return fully_shard(model, mesh=mesh)
+    if kind == "stages":  # two stages of two replicas each
+        mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "dp"))
+        return DistributedDataParallel(model, process_group=mesh["dp"].get_group())
     if kind == "fsdp1":
         return FullyShardedDataParallel(model, device_id=torch.device("cpu"))
     return DistributedDataParallel(model, find_unused_parameters=kind in ("unused", "wrapped"))
@@ -48,6 +51,8 @@ def step(kind: str, model: nn.Module, optimizer: torch.optim.Optimizer, number: 
     optimizer.step()
     if kind in ("heavy", "oom") and RANK == 2:
         kept.append(torch.ones(256 if kind == "heavy" else 1024, 1024) * loss)
+    if kind == "stages" and RANK >= 2:
+        kept.append(torch.ones(256, 1024) + loss.detach())
     if kind == "killed" and RANK == 1 and number == 9:
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "failed" and RANK == 1 and number == 9:

@@ -57,6 +57,20 @@ def test_the_heavy_rank_and_its_line_are_named(tmp_path: Path) -> None:
     assert any(f"ranks_program.py:{line}" in cause for cause in worst["why"])
 
 
+def test_the_stage_that_grows_is_named_with_its_line(tmp_path: Path) -> None:
+    """Coordinates come from the DeviceMesh; report and JSON name the last stage and the statement."""
+    told, done = launch("stages", str(tmp_path))
+    assert (len(told), done.returncode) == (4, 0), done.stderr
+    run = load_run([str(tmp_path)])
+    places = [each["coordinates"] for each in run.to_json()["ranks"]]
+    assert places == [{"dp": 0, "pp": 0}, {"dp": 1, "pp": 0}, {"dp": 0, "pp": 1}, {"dp": 1, "pp": 1}]
+    grows = next(each for each in run.verdicts if each.kind == "grows")
+    line = 1 + PROGRAM.read_text().splitlines().index("        kept.append(torch.ones(256, 1024) + loss.detach())")
+    assert (dict(grows.axes), grows.ranks, grows.file, grows.line) == ({"pp": 1}, (2, 3), str(PROGRAM), line)
+    assert {tuple(each.ranks) for each in run.verdicts} == {(2, 3)}
+    assert grows.text in "\n".join(rank_lines(run))
+
+
 def test_one_rank_out_of_memory_is_named_by_all(tmp_path: Path) -> None:
     """Its report is there when the others fall, theirs say who it was, and the launcher ends as ever."""
     assert launch("oom", str(tmp_path), ranks=3)[1].returncode == 1
