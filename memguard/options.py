@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, get_type_hints
 
 from memguard.text.units import parse_bytes
+from memguard.text.urls import check_url, is_url, join
 
 Validation = Literal["guard", "warn", "off"]
 Peaks = Literal["shared", "exclusive", "off"]
@@ -61,8 +62,9 @@ class Options:
     """The settings; the same names everywhere: `MemGuard`, `wrap`, `watch` and ``memguard run``.
 
     Attributes:
-        logdir: Directory of the recording; by default MEMGUARD_LOGDIR, else the logger's directory for this run, else
-            memguard-runs/<time> in the Trainer's directory or the current one.
+        logdir: Directory of the recording, a path or a URL of fsspec's ("s3://bucket/run"); by default MEMGUARD_LOGDIR,
+            else the logger's directory for this run, else memguard-runs/<time> in the Trainer's directory or the
+            current one.
         device: The device to guard: "auto", "cuda:0", "xpu", "mps", "cpu" or "virtual:24GiB".
         validation: "guard" runs validation forwards without a graph, "warn" only reports those that build one (MG201),
             "off" does neither.
@@ -226,18 +228,25 @@ def did_you_mean(name: str, valid: Iterable[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def given_logdir(options: Options) -> Path | None:
-    """The directory that the user named, in the settings or in MEMGUARD_LOGDIR; None where nobody did."""
-    if options.logdir is not None:
-        return Path(options.logdir)
-    named = os.environ.get("MEMGUARD_LOGDIR")
-    return Path(named) if named else None
+def given_logdir(options: Options) -> str | None:
+    """The directory that the user named, in the settings or in MEMGUARD_LOGDIR; None where nobody did.
+
+    Raises:
+        ValueError: MEMGUARD_LOGDIR is a URL that fsspec cannot reach from here.
+    """
+    given = options.logdir if options.logdir is not None else os.environ.get("MEMGUARD_LOGDIR")
+    if not given:
+        return None
+    if not is_url(given):
+        return str(Path(given))
+    check_url(os.fspath(given))
+    return os.fspath(given)
 
 
 def choose_logdir(
     options: Options, default: str | os.PathLike[str] | None, now: str, *, root: str | os.PathLike[str] = ""
-) -> Path:
-    """The directory of this run.
+) -> str:
+    """The directory of this run, a path or a URL.
 
     Args:
         options: The settings; their logdir comes first.
@@ -245,11 +254,18 @@ def choose_logdir(
         now: The last part of ``memguard-runs/<now>``: the start time as text, or of a run of several processes a
             name on which all of them agree.
         root: Where ``memguard-runs`` lies.
+
+    Raises:
+        ValueError: As `given_logdir`.
     """
     given = given_logdir(options)
     if given is not None:
         return given
-    return Path(default) if default is not None else Path(root) / "memguard-runs" / now
+    if default is not None:
+        return os.fspath(default)
+    if is_url(root):
+        return join(os.fspath(root), "memguard-runs", now)
+    return str(Path(root) / "memguard-runs" / now)
 
 
 def disabled() -> bool:
@@ -289,10 +305,15 @@ def _check_logdir(logdir: object) -> None:
     if logdir is None:
         return
     if not isinstance(logdir, (str, os.PathLike)):
-        raise TypeError(f"logdir must be the path of a directory, got {logdir!r}")
+        raise TypeError(f"logdir must be the path of a directory, or a URL, got {logdir!r}")
     path = str(os.fspath(logdir))
-    if not path or "://" in path:
-        raise ValueError(f"logdir must be a local directory ('.' is the current one), got {path!r}")
+    if not path:
+        raise ValueError("logdir must be a directory ('.' is the current one) or a URL, got ''")
+    if is_url(path):
+        try:
+            check_url(path)
+        except ValueError as error:
+            raise ValueError(f"logdir {error}") from None
 
 
 def _check_export(export: object) -> None:

@@ -23,8 +23,8 @@ from memguard.options import Options, OptionValues, choose_logdir, disabled, mea
         ("device", "gpu", "virtual:SIZE"),
         ("device", "virtual:lots", "24GiB"),
         ("device", "cuda:", "cuda:N"),
-        ("logdir", "s3://runs/1", "local directory"),
-        ("logdir", "", "local directory"),
+        ("logdir", "nowhere://runs/1", "does not know"),
+        ("logdir", "", "must be a directory"),
     ],
 )
 def test_a_bad_value_is_answered_with_the_valid_ones(name: str, value: Any, valid: str) -> None:
@@ -69,12 +69,18 @@ def test_rules_may_be_given_as_one_text() -> None:
 
 def test_the_logdir_is_the_option_then_the_variable_then_the_hosts_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """The order of precedence for where a recording goes."""
-    assert choose_logdir(Options(logdir="mine"), "theirs", "now").as_posix() == "mine"
-    assert choose_logdir(Options(), "theirs", "now").as_posix() == "theirs"
-    assert choose_logdir(Options(), None, "now").as_posix() == "memguard-runs/now"
-    assert choose_logdir(Options(), None, "now", root="/runs").as_posix() == "/runs/memguard-runs/now"
+    assert choose_logdir(Options(logdir="mine"), "theirs", "now") == "mine"
+    assert choose_logdir(Options(), "theirs", "now") == "theirs"
+    assert choose_logdir(Options(), None, "now") == "memguard-runs/now"
+    assert choose_logdir(Options(), None, "now", root="/runs") == "/runs/memguard-runs/now"
+    assert choose_logdir(Options(), None, "now", root="memory://runs/") == "memory://runs/memguard-runs/now"
     monkeypatch.setenv("MEMGUARD_LOGDIR", "variable")
-    assert choose_logdir(Options(), "theirs", "now").as_posix() == "variable"
+    assert choose_logdir(Options(), "theirs", "now") == "variable"
+    monkeypatch.setenv("MEMGUARD_LOGDIR", "memory://team/run")
+    assert choose_logdir(Options(), "theirs", "now") == "memory://team/run"
+    monkeypatch.setenv("MEMGUARD_LOGDIR", "nowhere://team/run")
+    with pytest.raises(ValueError, match="does not know"):
+        choose_logdir(Options(), "theirs", "now")
 
 
 def test_memguard_disable_takes_one_and_zero_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from memguard.errors import MemGuardError
 from memguard.text.printable import printable
+from memguard.text.urls import is_url
 
 
 def tell(text: str = "", *, safe: bool = False) -> None:
@@ -42,12 +43,12 @@ def writable(name: str | None) -> Path | None:
 
 
 def check_directory(name: str | None) -> None:
-    """Whether a directory that an option names can be written to, or made.
+    """Whether a directory that an option names can be written to, or made; of a URL that is not asked.
 
     Raises:
         MemGuardError: It cannot, as far as can be told without making it.
     """
-    if name is None:
+    if name is None or is_url(name):
         return
     path = Path(name).absolute()
     there = next(each for each in (path, *path.parents) if each.exists())

@@ -44,7 +44,10 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
         "memguard report RUN --compare base.json --fail-if 'peak>+3%'",
     )
     parser.add_argument(
-        "logdir", metavar="DIR", nargs="+", help="the run's directory; several, where ranks had no common disk"
+        "logdir",
+        metavar="DIR",
+        nargs="+",
+        help="the run's directory, a path or a URL like s3://bucket/run; several, where ranks had no common disk",
     )
     parser.add_argument("--json", action="store_true", help="the same as JSON on stdout")
     parser.add_argument("--html", metavar="FILE", help="write one self-contained HTML page")

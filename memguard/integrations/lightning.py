@@ -10,7 +10,6 @@ import functools
 import logging
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -66,7 +65,7 @@ class MemGuardMixin(Answers):
         self._options = Options.make("quiet", "forecast", **options)
         self._given, self._wants_forecast = options, forecast
         self._discreet = False
-        self._place: Path | None = None
+        self._place: str | None = None
         """Where the last run of the Trainer went: the next one of this process follows it."""
         self._forecast: FirstForecast | None = None
         self._off = disabled()
@@ -107,7 +106,7 @@ class MemGuardMixin(Answers):
             record=not (trainer.fast_dev_run or placeless),
         )
         self._session.handle = weakref.ref(self)
-        self._place = self._session.logdir
+        self._place = self._session.place
         if placeless:
             self._session.recorder.summary.notes.append(_PLACELESS)
         self._open(self._session, trainer)

@@ -49,10 +49,12 @@ from memguard.integrations.overhead import Overhead
 from memguard.integrations.peak_owners import PeakOwners
 from memguard.integrations.peer_watch import PeerWatch
 from memguard.integrations.peers import Peers
+from memguard.integrations.run_upload import RunUpload
 from memguard.integrations.session_parts import describe_run, find_launch, make_sinks, make_watch
 from memguard.integrations.validation import ValidationGuard
 from memguard.options import Options, choose_logdir
 from memguard.recorder import Recorder
+from memguard.recording.destination import Destination, find_destination
 from memguard.records.claims import Claim
 from memguard.records.stats import BatchRecord, Run, SlowStats, Stage
 from memguard.records.summary import Summary
@@ -122,7 +124,11 @@ class Session:
         self.launch = launch = find_launch(rank, world_size)
         rank, world_size = launch.rank, launch.world_size
         name = launch.run or time.strftime("%Y%m%d-%H%M%S")
-        self.logdir: Path = choose_logdir(options, default_logdir, name, root=root)
+        self.place = choose_logdir(options, default_logdir, name, root=root)
+        """The run's directory, a path or a URL."""
+        destination = find_destination(self.place) if record else Destination(local=Path(self.place))
+        self.logdir: Path = destination.local
+        """Where its files are written."""
         self.backend = choose_backend(options.device, peaks=options.peaks)
         self._slow = SlowLane(self._read_slow, errands=[self._visit_fleet], presses=self._presses)
         self._host = HostMemory()
@@ -145,9 +151,10 @@ class Session:
         self.oom = OomWatch(self, enabled=reports, history=options.history, logdir=self.logdir if record else None)
         self.devices = FurtherDevices(self)
         self.fleet = Fleet(self)
+        self.upload = RunUpload(destination, self.recorder, launch)
         self.peers: PeerWatch | None = None
         if launch.world_size > 1 and record and reports:
-            self.peers = PeerWatch(self, Peers(self.logdir, rank))
+            self.peers = PeerWatch(self, Peers(destination.shared or self.logdir, rank))
         self.host_limit_bytes: int | None = None
         """What the kernel would kill this process at."""
         self._handles: list[Any] = []
@@ -205,6 +212,7 @@ class Session:
         with contextlib.ExitStack() as last:  # from the bottom up; an interrupt in one of them stops none of the others
             last.callback(self._tell_end)
             for name, remove in (
+                ("upload", functools.partial(self.upload.end, failed=reason.startswith("an exception"))),
                 ("host memory", self._host.remove),
                 ("slow lane", self._slow.stop),
                 ("probes", self.probes.remove),
@@ -490,6 +498,7 @@ class Session:
             self.recorder.learn(self.probes.take())
         with self.recorder.part("out-of-memory report"):
             self.oom.failed(error)
+        self._safely("upload", self.upload.at_once)
 
     # Inside
 
@@ -507,6 +516,8 @@ class Session:
             self._host.install()
             self.host_limit_bytes = self._host.limit().limit_bytes
         described = {**describe_run(self.options, self.launch), "host_limit_bytes": self.host_limit_bytes}
+        with self.recorder.part("upload"):
+            described["first_batch"] = self.upload.begin()
         self.recorder.open(described)
         self.devices.open(described)
         if self.peers is not None:

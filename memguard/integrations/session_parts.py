@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from memguard.sinks.export.sink import ExportSink
 from memguard.sinks.interface import Sink
 from memguard.sinks.several_ranks import OnlyHere
 from memguard.sinks.tensorboard import TensorBoardSink
+from memguard.text.urls import is_url, shown
 
 
 def find_launch(rank: int | None, world_size: int | None) -> Launch:
@@ -79,9 +81,14 @@ def describe_run(options: Options, launch: Launch) -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "argv": sys.argv[:20],
-        "options": {name: getattr(options, name) for name in options.__slots__},
+        "options": {name: getattr(options, name) for name in options.__slots__} | _without_password(options),
         "node": launch.node,
         "local_rank": launch.local_rank,
         "restart": launch.restart,
         "run": launch.run,
     }
+
+
+def _without_password(options: Options) -> dict[str, Any]:
+    place = options.logdir
+    return {"logdir": shown(os.fspath(place))} if place is not None and is_url(place) else {}

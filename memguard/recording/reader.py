@@ -34,20 +34,33 @@ class Recording:
 
     Attributes:
         path: The .bin file.
+        source: What to call it: its path, or the URL that it was copied from.
         rows: All whole records as a numpy structured array (a memory map).
         lines: The JSON lines, in order.
         notes: What was broken and left out, in words.
     """
 
     def __init__(
-        self, path: Path, rows: np.ndarray[Any, Any], stages: list[str], lines: list[dict[str, Any]], notes: list[str]
+        self,
+        path: Path,
+        rows: np.ndarray[Any, Any],
+        stages: list[str],
+        lines: list[dict[str, Any]],
+        notes: list[str],
+        *,
+        source: str | None = None,
     ) -> None:
         self.path, self.rows, self.lines, self.notes = path, rows, lines, notes
+        self.source = source if source is not None else str(path)
         self._stages = [Stage(name) if name in Stage._value2member_map_ else Stage.OTHER for name in stages]
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Recording:
+    def open(cls, path: str | os.PathLike[str], *, source: str | None = None) -> Recording:
         """Reads a recording up to the first break.
+
+        Args:
+            path: Its .bin file.
+            source: What to call it, where that is not its path.
 
         Raises:
             RecordingError: The file is missing, unreadable, not a recording, or of a newer format.
@@ -77,7 +90,7 @@ class Recording:
         lines, broken = read_lines(path.with_suffix(".jsonl"))
         if broken:
             notes.append(f"{path.with_suffix('.jsonl').name}: {broken}")
-        return cls(path, rows, header["stages"], lines, notes)
+        return cls(path, rows, header["stages"], lines, notes, source=source)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -44,14 +44,15 @@ class RecordingWriter:
         logdir: The run's directory; the files go to its folder ``memguard``.
         session: What the reader should know of the run: device, rank, versions, options. The file's name is made of
             ``rank``, ``node`` and ``restart`` (of the launcher), and ``lane``: which of the process's devices it is.
+            ``first_batch`` is the least number that the first batch gets, for earlier recordings that lie elsewhere.
     """
 
     def __init__(self, logdir: str | os.PathLike[str], session: dict[str, Any]) -> None:
-        folder = Path(logdir) / FOLDER
+        folder, session = Path(logdir) / FOLDER, dict(session)
         folder.mkdir(parents=True, exist_ok=True)
         self.start = now()
         self._pid = os.getpid()
-        self.first_batch = _continue_from(folder, session)
+        self.first_batch = max(_continue_from(folder, session), int(session.pop("first_batch", 0)))
         """One more than the last batch of this rank's earlier recordings in the directory: numbers only ever grow."""
         self._lines = -1
         self._data, self.path = _create(folder, session, self.start)

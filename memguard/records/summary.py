@@ -111,6 +111,8 @@ class Summary:
     """What memguard took before the first batch, loading its modules included; None as above."""
     recording: str | None = None
     """The recording's path; None if nothing could be written."""
+    uploaded: str | None = None
+    """The URL of the run's directory, where all of the recording was copied to one."""
     devices: list[Summary] = field(default_factory=list)
     """The further devices of the process, each with a summary of its own."""
     starts: int = 1
@@ -250,6 +252,7 @@ class Summary:
             "overhead": {"seconds": _rounded(self.overhead_seconds), "share": _rounded(self.overhead_share)},
             "start_up_seconds": _rounded(self.start_up_seconds),
             "recording": self.recording,
+            "uploaded": self.uploaded,
             "devices": [
                 {"device": each.device, "device_total_bytes": each.device_total_bytes, "peak": each.peak.to_json()}
                 for each in self.devices

@@ -10,8 +10,9 @@ from typing import Any, final
 
 from memguard.axes import places_in
 from memguard.errors import RecordingError
-from memguard.recording.format import place_of
+from memguard.recording.format import FOLDER, place_of
 from memguard.recording.reader import Recording, find_recordings
+from memguard.recording.remote import LocalCopies, fetch_recordings, folders_of_recordings
 from memguard.records.stats import Stage
 from memguard.records.summary import Summary
 from memguard.records.summary import most as largest
@@ -27,6 +28,7 @@ from memguard.report.text import ranks_text
 from memguard.report.trends import Trend, trend_of
 from memguard.rules.device_share import RankImbalance
 from memguard.text.units import format_bytes
+from memguard.text.urls import is_url, join, shown
 
 _POINTS = 200
 """Stretches of the run in JSON."""
@@ -125,6 +127,8 @@ class RunOnDisk:
     worst: WorstRank | None = None
     verdicts: list[AxisVerdict] = field(default_factory=list)
     """Which groups of ranks differ from the rest, by parallel axis, node or rank."""
+    copies: list[LocalCopies] = field(default_factory=list)
+    """What was copied here from a URL: gone with this run."""
 
     def to_json(self) -> dict[str, Any]:
         """The run under the keys of the report's JSON contract."""
@@ -161,17 +165,17 @@ def load_run(logdirs: Sequence[str]) -> RunOnDisk:
     """The run in a directory; of several runs the newest, with a note that names how many there are.
 
     Args:
-        logdirs: Its directory; several for the ranks of nodes without a common disk.
+        logdirs: Its directory, a path or a URL of fsspec's; several for the ranks of nodes without a common disk.
 
     Raises:
         RecordingError: There is no recording, or none that can be read.
     """
-    paths, notes = _paths(logdirs)
     run, broken = RunOnDisk(), []
+    paths, notes = _paths(logdirs, run.copies)
     most = max(MOST * 128 // max(len(paths), 128), 64)
-    for path in paths:
+    for path, source in paths.items():
         try:
-            _add(run, Recording.open(path), most)
+            _add(run, Recording.open(path, source=source), most)
         except RecordingError as error:
             broken.append(str(error))
     if not run.ranks:
@@ -184,22 +188,46 @@ def load_run(logdirs: Sequence[str]) -> RunOnDisk:
     return run
 
 
-def _paths(logdirs: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """The recordings of the newest run in each directory, oldest first for each rank, and what was left out."""
-    paths: dict[Path, None] = {}
+def _paths(logdirs: Sequence[str], copies: list[LocalCopies]) -> tuple[dict[Path, str | None], list[str]]:
+    """The recordings of the newest run in each directory, oldest first for each rank, and what was left out.
+
+    Args:
+        logdirs: The directories.
+        copies: Gets what was copied here from a URL.
+    """
+    paths: dict[Path, str | None] = {}
     notes = []
     for logdir in logdirs:
-        folders: dict[Path, list[Path]] = {}
-        for path in find_recordings(logdir):
-            folders.setdefault(path.parent, []).append(path)
-        newest = max(folders, key=lambda folder: _began(folders[folder]))
-        if len(folders) > 1:
+        found, others, newest = _remote_paths(logdir, copies) if is_url(logdir) else _local_paths(logdir)
+        if others:
             notes.append(
-                f"{len(folders)} runs are below {logdir}; this is the newest, {newest.parent}. Give another's "
+                f"{others + 1} runs are below {shown(logdir)}; this is the newest, {newest}. Give another's "
                 "directory to read that."
             )
-        paths.update(dict.fromkeys(folders[newest]))
-    return sorted(paths, key=lambda path: path.stem.partition("-")[2]), notes
+        paths.update(found)
+    return {path: paths[path] for path in sorted(paths, key=lambda path: _stamp(path.name))}, notes
+
+
+def _local_paths(logdir: str) -> tuple[dict[Path, str | None], int, str]:
+    """The recordings of the newest run below a directory, how many other runs there are, and where it lies."""
+    folders: dict[Path, list[Path]] = {}
+    for path in find_recordings(logdir):
+        folders.setdefault(path.parent, []).append(path)
+    newest = max(folders, key=lambda folder: _began(folders[folder]))
+    return dict.fromkeys(folders[newest]), len(folders) - 1, str(newest)
+
+
+def _remote_paths(url: str, copies: list[LocalCopies]) -> tuple[dict[Path, str | None], int, str]:
+    """The same for a URL: the newest run's recordings are copied here, each with the URL that it is from."""
+    root, folders = folders_of_recordings(url)
+    newest = max(folders, key=lambda folder: max(map(_stamp, folders[folder])))
+    there = shown(join(root.url, newest) if newest else root.url)
+    copy = LocalCopies()
+    copies.append(copy)
+    into = copy.path / there.removesuffix(f"/{FOLDER}").rpartition("/")[2] / FOLDER
+    into.mkdir(parents=True)
+    paths = fetch_recordings(root, newest, folders[newest], into)
+    return {path: join(there, path.name) for path in paths}, len(folders) - 1, there
 
 
 def _add(run: RunOnDisk, recording: Recording, most: int) -> None:
@@ -299,8 +327,13 @@ def _strangers(ranks: list[RankOnDisk]) -> list[str]:
 
 def _began(paths: list[Path]) -> tuple[str, int]:
     """When the last process of a run began: by its files' names, and where those are equal by the file system."""
-    last = max(paths, key=lambda path: path.stem.partition("-")[2])
+    last = max(paths, key=lambda path: _stamp(path.name))
     try:
-        return last.stem.partition("-")[2], last.stat().st_mtime_ns
+        return _stamp(last.name), last.stat().st_mtime_ns
     except OSError:  # gone meanwhile: its name is enough
-        return last.stem.partition("-")[2], 0
+        return _stamp(last.name), 0
+
+
+def _stamp(name: str) -> str:
+    """The part of a recording's name that tells when it began, before node and restart."""
+    return name.removesuffix(".bin").partition("-")[2]

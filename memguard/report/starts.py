@@ -21,6 +21,8 @@ class Start:
     """One of them."""
 
     path: Path
+    source: str
+    """What to call its recording: its path, or its URL."""
     time: float | None
     """When it began; seconds since 1970."""
     device: str
@@ -38,7 +40,7 @@ class Start:
             "device": self.device,
             "batches": self.batches,
             "ended": self.ended,
-            "recording": str(self.path),
+            "recording": self.source,
             "told": self.told,
         }
 
@@ -49,6 +51,7 @@ def start_of(recording: Recording, summary: Summary) -> Start:
     alike = (kind,) if kind == "cpu" else (kind, summary.device_name, summary.device_total_bytes)
     return Start(
         path=recording.path,
+        source=recording.source,
         time=next((line["time"] for line in recording.of_kind("session") if line.get("time") is not None), None),
         device=summary.device,
         kind=alike,

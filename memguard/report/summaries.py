@@ -38,7 +38,7 @@ def summarize(recording: Recording) -> Summary:
         overhead_seconds=overhead.get("seconds"),
         overhead_share=overhead.get("share"),
         start_up_seconds=(end or {}).get("start_up_seconds"),
-        recording=str(recording.path),
+        recording=recording.source,
         misses_training=bool((end or {}).get("misses_training")),
         notes=[*recording.told, *recording.notes],
     )

@@ -59,7 +59,8 @@ def render(summary: Summary, *, ranks: int = 1, width: int | None = None, colour
     texts += [f"Note: {note}" for note in _few(summary.notes)]
     if summary.recording is not None:
         where = Path(summary.recording).parent if ranks > 1 else summary.recording
-        texts.append(f"Recording{'s' * (ranks > 1)}: {where}")
+        there = f"{summary.uploaded} (on this machine: {where})" if summary.uploaded else where
+        texts.append(f"Recording{'s' * (ranks > 1)}: {there}")
     lines += map(_Line, texts)
     return "\n".join(part for line in lines for part in line.folded(width, colours))
 

@@ -1,4 +1,4 @@
-"""Reading recordings wherever TensorBoard reads events: local disks directly, other file systems through its gfile."""
+"""Reading recordings wherever they lie: local disks directly, URLs through fsspec or TensorBoard's file systems."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import os
 import tempfile
 import weakref
 from collections.abc import Iterator
-from typing import Any, Protocol, final
+from typing import IO, Any, Protocol, final
 
 from memguard.recording.format import FOLDER
 from memguard.recording.reader import lies_there
+from memguard.recording.remote import RemoteFolder
+from memguard.text.urls import is_url, join
 
 _PRUNED = frozenset({"checkpoints", "wandb", "__pycache__", "node_modules", "site-packages"})
 
@@ -58,17 +60,109 @@ class LocalFile:
             return b""
 
 
+class RemoteFiles(Protocol):
+    """The files below a URL."""
+
+    def walk(self) -> Iterator[tuple[str, list[str]]]:
+        """All folders named ``memguard``, by their URLs, with the names of the files in each."""
+
+    def length(self, url: str) -> int:
+        """The size of a file in bytes."""
+
+    def append_to(self, copy: IO[bytes], url: str, copied: int, token: Any) -> Any:
+        """Appends what a file has after the first bytes to a copy.
+
+        Args:
+            copy: The copy, at its end.
+            url: The file.
+            copied: How many bytes of it the copy has.
+            token: What the last call returned; None the first time.
+        """
+
+
 @final
-class RemoteFile:
-    """A file behind TensorBoard's gfile. What was appended is copied once into a nameless temporary file.
+class FilesOfFsspec:
+    """The files below a URL that fsspec reaches, as they do for ``memguard report``.
 
     Args:
-        path: Its URL.
-        gfile: ``tensorboard.compat.tf.io.gfile``.
+        root: The URL.
+
+    Raises:
+        ValueError: fsspec does not know the scheme, or is not installed.
     """
 
-    def __init__(self, path: str, gfile: Any) -> None:
-        self.path, self._gfile = path, gfile
+    def __init__(self, root: str) -> None:
+        self._root, self._folder = root.rstrip("/"), RemoteFolder(root)
+
+    def walk(self) -> Iterator[tuple[str, list[str]]]:
+        """All folders named ``memguard``, by their URLs, with the names of the files in each."""
+        for folder, names in self._folder.folders():
+            yield join(self._root, folder) if folder else self._root, names
+
+    def length(self, url: str) -> int:
+        """The size of a file in bytes."""
+        return self._folder.size(url[len(self._root) + 1 :])
+
+    def append_to(self, copy: IO[bytes], url: str, copied: int, token: Any) -> Any:
+        """Appends what a file has after the first bytes to a copy."""
+        copy.write(self._folder.read(url[len(self._root) + 1 :], copied))
+
+
+@final
+class FilesOfTensorBoard:
+    """The files below a URL that only TensorBoard's own file systems reach.
+
+    Args:
+        root: The URL.
+    """
+
+    def __init__(self, root: str) -> None:
+        from tensorboard.compat import tf
+
+        self._root, self._gfile = root, tf.io.gfile
+
+    def walk(self) -> Iterator[tuple[str, list[str]]]:
+        """All folders named ``memguard``, by their URLs, with the names of the files in each."""
+        for folder, _, files in self._gfile.walk(self._root):
+            name = folder.rstrip("/")
+            if name.rsplit("/", 1)[-1] == FOLDER:
+                yield name, files
+
+    def length(self, url: str) -> int:
+        """The size of a file in bytes."""
+        return int(self._gfile.stat(url).length)
+
+    def append_to(self, copy: IO[bytes], url: str, copied: int, token: Any) -> Any:
+        """Appends what a file has after the first bytes to a copy; returns where the next call goes on."""
+        with self._gfile.GFile(url, "rb") as file:
+            if hasattr(file, "seek"):  # TensorFlow's own
+                file.seek(copied)
+            else:  # TensorBoard's stand-in goes on from a token (checked in 2.15 to 2.21)
+                file.continuation_token = token
+            while data := file.read(1 << 22):
+                copy.write(data)
+            return getattr(file, "continuation_token", None)
+
+
+def files_below(root: str) -> RemoteFiles:
+    """The files below a URL, through fsspec, else through TensorBoard."""
+    try:
+        return FilesOfFsspec(root)
+    except (ValueError, ImportError):  # a scheme of TensorFlow's own, or no fsspec
+        return FilesOfTensorBoard(root)
+
+
+@final
+class RemoteFile:
+    """A file behind a URL. What was appended is copied once into a nameless temporary file.
+
+    Args:
+        url: Its URL.
+        files: Those among which it is.
+    """
+
+    def __init__(self, url: str, files: RemoteFiles) -> None:
+        self.path, self._files = url, files
         self._copy = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this object
         weakref.finalize(self, self._copy.close)
         self._copied = 0
@@ -77,24 +171,14 @@ class RemoteFile:
     def size(self) -> int:
         """Its size now, in bytes, all of them copied; what is there already if it cannot be asked."""
         try:
-            if int(self._gfile.stat(self.path).length) > self._copied:
-                self._fetch()
+            if self._files.length(self.path) > self._copied:
+                self._copy.seek(0, os.SEEK_END)
+                self._token = self._files.append_to(self._copy, self.path, self._copied, self._token)
+                self._copy.flush()
+                self._copied = self._copy.tell()
         except Exception:  # every file system has errors of its own
             pass
         return self._copied
-
-    def _fetch(self) -> None:
-        with self._gfile.GFile(self.path, "rb") as file:
-            if hasattr(file, "seek"):  # TensorFlow's own
-                file.seek(self._copied)
-            else:  # TensorBoard's stand-in goes on from a token (checked in 2.15 to 2.21)
-                file.continuation_token = self._token
-            self._copy.seek(0, os.SEEK_END)
-            while data := file.read(1 << 22):
-                self._copy.write(data)
-                self._copied += len(data)
-            self._token = getattr(file, "continuation_token", None)
-            self._copy.flush()
 
     def read(self, offset: int, size: int) -> bytes:
         """The bytes there; fewer at the end."""
@@ -105,23 +189,16 @@ class RemoteFile:
         return self._copy.read(size)
 
 
-def is_remote(path: str) -> bool:
-    """Whether a logdir is an URL."""
-    return "://" in path
-
-
-def walk(root: str, gfile: Any) -> Iterator[tuple[str, list[str]]]:
+def walk(root: str, remote: RemoteFiles | None = None) -> Iterator[tuple[str, list[str]]]:
     """All folders named ``memguard`` below a root (or the root itself), with the .bin files in them, sorted.
 
     Args:
-        root: A logdir, local or an URL.
-        gfile: ``tensorboard.compat.tf.io.gfile``, for an URL.
+        root: A logdir, local or a URL.
+        remote: The files below it, for a URL.
     """
-    if is_remote(root):
-        for folder, _, files in gfile.walk(root):
-            name = folder.rstrip("/")
-            if name.rsplit("/", 1)[-1] == FOLDER:
-                yield name, _bins(files)
+    if remote is not None:
+        for folder, files in remote.walk():
+            yield folder, _bins(files)
         return
     for folder, folders, files in os.walk(root):
         if os.path.basename(os.path.normpath(folder)) == FOLDER:
@@ -144,7 +221,7 @@ def roots(logdir: str, logdir_spec: str) -> list[tuple[str, str]]:
         logdir_spec: ``--logdir_spec``: ``name:path,...``, or empty.
     """
     if logdir:
-        return [("", logdir if is_remote(logdir) else os.path.realpath(os.path.expanduser(logdir)))]
+        return [("", logdir if is_url(logdir) else os.path.realpath(os.path.expanduser(logdir)))]
     found = []
     for each in filter(None, logdir_spec.split(",")):
         named = ":" in each and each[0] != "/" and not os.path.splitdrive(each)[0]
@@ -153,13 +230,13 @@ def roots(logdir: str, logdir_spec: str) -> list[tuple[str, str]]:
             name, _, path = each.partition(":")
         else:
             name, path = "", each
-        found.append((name, path if is_remote(path) else os.path.realpath(os.path.expanduser(path))))
+        found.append((name, path if is_url(path) else os.path.realpath(os.path.expanduser(path))))
     return found
 
 
 def run_name(prefix: str, root: str, folder: str) -> str:
     """The name of the run that a ``memguard`` folder belongs to, as TensorBoard names it."""
-    if is_remote(root):
+    if is_url(root):
         name = folder.rstrip("/").removesuffix("/" + FOLDER)[len(root.rstrip("/")) :].strip("/") or "."
     else:
         parent = os.path.dirname(os.path.normpath(folder))

@@ -23,10 +23,10 @@ from memguard.report.html_ranks import explain_worst, over_ranks
 from memguard.report.html_rows import Rows, pack
 from memguard.report.html_snapshot import find_snapshot, snapshot_map
 from memguard.tensorboard_plugin.events import read_manifests
-from memguard.tensorboard_plugin.files import is_remote
 from memguard.tensorboard_plugin.loader import NAME
 from memguard.tensorboard_plugin.query import BadRequest, whole, window
 from memguard.tensorboard_plugin.store import Process, Run, Store
+from memguard.text.urls import is_url
 
 STATIC = Path(__file__).parent / "static"
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
@@ -238,7 +238,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
         process = self._process(request)
         wanted = request.args.get("id", "")
         for oom in process.lines.ooms:
-            if oom.get("id") == wanted and not is_remote(process.folder):
+            if oom.get("id") == wanted and not is_url(process.folder):
                 path = find_snapshot(Path(process.folder), oom)
                 if path is not None:
                     return path

@@ -13,7 +13,17 @@ from memguard.recording.format import place_of
 from memguard.report.html_details import details, summary
 from memguard.report.html_index import RowIndex
 from memguard.report.html_lines import LineIndex
-from memguard.tensorboard_plugin.files import GrowingFile, LocalFile, RemoteFile, is_remote, roots, run_name, walk
+from memguard.tensorboard_plugin.files import (
+    GrowingFile,
+    LocalFile,
+    RemoteFile,
+    RemoteFiles,
+    files_below,
+    roots,
+    run_name,
+    walk,
+)
+from memguard.text.urls import is_url
 
 
 @final
@@ -109,6 +119,7 @@ class Store:
         self._clock = clock
         self._lock = threading.Lock()
         self._runs: dict[str, Run] = {}
+        self._remote: dict[str, RemoteFiles] = {}
         self._scanned = -1e9
         self._patience = 2.0
 
@@ -131,20 +142,25 @@ class Store:
         return process
 
     def _scan(self) -> None:
-        gfile = _gfile() if any(is_remote(root) for _, root in self._roots) else None
         runs: dict[str, Run] = {}
         for prefix, root in self._roots:
             try:
-                for folder, names in walk(root, gfile):
+                remote = self._remote_files(root) if is_url(root) else None
+                for folder, names in walk(root, remote):
                     if names:
-                        self._take(runs, run_name(prefix, root, folder), folder, names, gfile)
+                        self._take(runs, run_name(prefix, root, folder), folder, names, remote)
             except Exception as error:  # a file system of any kind
-                if not is_remote(root):
+                if not is_url(root):
                     raise
                 del error
         self._runs = dict(sorted(runs.items()))
 
-    def _take(self, runs: dict[str, Run], name: str, folder: str, names: list[str], gfile: Any) -> None:
+    def _remote_files(self, root: str) -> RemoteFiles:
+        if root not in self._remote:
+            self._remote[root] = files_below(root)
+        return self._remote[root]
+
+    def _take(self, runs: dict[str, Run], name: str, folder: str, names: list[str], remote: RemoteFiles | None) -> None:
         known = self._runs.get(name)
         old = {each.name: each for each in known.everything()} if known else {}
         run = runs.setdefault(name, Run(folder))
@@ -155,14 +171,8 @@ class Store:
             process = old.get(file)
             if process is None or process.folder != folder:
                 paths = [f"{folder}/{file}", f"{folder}/{file.removesuffix('.bin')}.jsonl"]
-                opened = [RemoteFile(path, gfile) if is_remote(path) else LocalFile(path) for path in paths]
+                opened = [RemoteFile(path, remote) if remote is not None else LocalFile(path) for path in paths]
                 process = Process(folder, opened[0], opened[1], file)
             rank, device = place
             listed = run.further.setdefault(place, []) if device else run.processes.setdefault(rank, [])
             listed.append(process)
-
-
-def _gfile() -> Any:
-    from tensorboard.compat import tf
-
-    return tf.io.gfile

@@ -4,6 +4,7 @@ import importlib
 import json
 import logging
 import pickle
+import tempfile
 import warnings
 import weakref
 from collections import Counter
@@ -19,6 +20,7 @@ import memguard
 from memguard.integrations.session import open_sessions
 from memguard.recording.reader import Recording, find_recordings
 from memguard.records.stats import Stage
+from memguard.report.runs import load_run
 from tests.hooks import hooks_inside, hooks_on
 from tests.integrations.lightning_modules import classifier, loader, manual_gan
 
@@ -290,15 +292,17 @@ def test_a_logger_that_cannot_tell_its_directory_is_no_ones_loss(package: Module
     assert len(guard.records) > 0
 
 
-def test_a_logger_of_a_remote_directory_leaves_the_recording_here(
+def test_a_logger_of_a_remote_directory_gets_the_recording_there(
     package: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A recording is appended to: it goes to ./memguard-runs, and no directory is named like the address."""
+    """Written on this machine first, and copied beside the logger's own files; none of it lies in the program's."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "here"))
+    (tmp_path / "here").mkdir()
     loggers = importlib.import_module(f"{package.__name__}.loggers")
     train(package, tmp_path, memguard.MemGuard(quiet=True), logger=loggers.CSVLogger("memory://far"))
-    assert [path.name for path in tmp_path.iterdir()] == ["memguard-runs"]
-    assert len(Recording.open(find_recordings(tmp_path)[0])) > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+    assert load_run(["memory://far"]).summary.batches > 0
 
 
 def test_a_trainer_thrown_away_without_its_teardown_leaves_nothing(package: ModuleType, tmp_path: Path) -> None:

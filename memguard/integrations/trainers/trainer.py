@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from memguard.text.urls import check_url, is_url
 from memguard.torch_objects.module_parts import children_of, parameters_of
 
 
@@ -16,8 +17,11 @@ def directory_of(trainer: Any) -> str | os.PathLike[str] | None:
     logdir = trainer.log_dir
     if not isinstance(logdir, (str, os.PathLike)):  # a logger may answer what it likes
         return None
-    if "://" in os.fspath(logdir):  # a recording is appended to, which only a local file allows
-        return None
+    if is_url(logdir):
+        try:
+            check_url(os.fspath(logdir))
+        except ValueError:  # a place of the logger's own kind
+            return None
     return logdir
 
 
