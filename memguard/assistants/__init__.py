@@ -1,0 +1,1 @@
+"""What assistants may ask about runs, snapshots and forecasts: functions that read one directory and nothing else."""
