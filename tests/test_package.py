@@ -38,11 +38,15 @@ def test_the_wheel_needs_torch_and_little_else(built: Path) -> None:
     assert set(data.get_all("Provides-Extra") or []) == {
         "all",
         "completion",
+        "azure",
         "dev",
+        "gcs",
         "huggingface",
         "lightning",
+        "mcp",
         "nvidia",
         "otel",
+        "s3",
         "tensorboard",
     }
 
