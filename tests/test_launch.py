@@ -51,3 +51,51 @@ def test_what_torch_distributed_tells_counts_more() -> None:
     launch = read_launch({"MASTER_ADDR": "a", "MASTER_PORT": "1"}, rank=5, world_size=8)
     assert (launch.rank, launch.world_size, launch.run) == (5, 8, "ranks-a-1")
     assert launch.node
+
+
+@pytest.mark.parametrize(
+    ("environment", "place", "run"),
+    [
+        (  # srun python train.py, requeued once
+            {"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8", "SLURM_LOCALID": "1", "SLURM_NODEID": "1"}
+            | {"SLURM_JOB_ID": "812", "SLURM_STEP_ID": "0", "SLURM_RESTART_COUNT": "1", "SLURM_NTASKS": "8"},
+            (5, 8, 1, "1", 1),
+            "job-812-0",
+        ),
+        (  # a task of an array, each of which has a number of its own besides
+            {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "1", "SLURM_NODEID": "0"}
+            | {"SLURM_JOB_ID": "815", "SLURM_STEP_ID": "0", "SLURM_ARRAY_JOB_ID": "812", "SLURM_ARRAY_TASK_ID": "3"},
+            (1, 2, 1, "0", 0),
+            "job-812_3-0",
+        ),
+        (  # srun torchrun: the agent's tasks are no ranks
+            {**TORCHRUN, "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_ID": "812"},
+            (3, 4, 1, "1", 2),
+            "torchrun-61b422b9",
+        ),
+        (  # mpirun
+            {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
+            | {"NODE_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
+            (2, 4, 0, "1", 0),
+            "ranks-a-1",
+        ),
+        (  # a pod of Kubeflow's PyTorchJob, one process in each
+            {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "llama-master-0", "MASTER_PORT": "23456", "NODE_RANK": "1"},
+            (1, 4, None, "1", 0),
+            "ranks-llama-master-0-23456",
+        ),
+    ],
+)
+def test_each_launcher_tells_the_place(
+    environment: dict[str, str], place: tuple[int, int, int | None, str, int], run: str
+) -> None:
+    """Rank, number of ranks, rank on the node, node and restart, and a name that a requeued job finds again."""
+    launch = read_launch(environment)
+    assert (launch.rank, launch.world_size, launch.local_rank, launch.node, launch.restart) == place
+    assert launch.run == run
+
+
+def test_a_batch_script_is_one_process() -> None:
+    """SLURM tells it of the tasks that it may start; it is none of them."""
+    launch = read_launch({"SLURM_JOB_ID": "812", "SLURM_NTASKS": "8", "SLURM_PROCID": "0", "SLURM_NODEID": "0"})
+    assert (launch.rank, launch.world_size, launch.run) == (0, 1, None)

@@ -34,7 +34,7 @@ class Directory:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(os.path.realpath(root))
         if not self.root.is_dir():
-            raise MemGuardError(f"{os.fspath(root)} is not a directory; give the one whose runs may be read")
+            raise MemGuardError(f"{os.fspath(root)} is not a directory; give the one that has the runs")
         self._known: dict[tuple[object, ...], tuple[object, Any]] = {}
 
     def path(self, name: str) -> Path:
@@ -44,13 +44,13 @@ class Directory:
             name: Its path, relative to the directory (or absolute and in it); "" is the directory itself.
 
         Raises:
-            MemGuardError: It does not exist, or lies somewhere else, be it through a link.
+            MemGuardError: It does not exist, or is somewhere else, be it through a link.
         """
         if "\0" in name or "://" in name:
             raise MemGuardError(f"{name[:80]!r} is no path in {self.root}")
         real = Path(os.path.realpath(self.root / name))
         if real != self.root and self.root not in real.parents:
-            raise MemGuardError(f"{name[:200]!r} lies outside {self.root}, which is all that may be read")
+            raise MemGuardError(f"{name[:200]!r} is outside {self.root}, which is all that may be read")
         if not real.exists():
             raise MemGuardError(f"{name[:200]!r} does not exist in {self.root}")
         return real
@@ -60,7 +60,7 @@ class Directory:
         return Path(os.path.relpath(os.path.realpath(path), self.root)).as_posix()
 
     def files(self, *suffixes: str) -> Iterator[Path]:
-        """The ordinary files below the directory whose names end so; links are not followed."""
+        """The ordinary files below the directory with such an ending; links are not followed."""
         for folder, folders, names in os.walk(self.root):
             folders[:] = sorted(name for name in folders if name not in _SKIPPED and not name.startswith("."))
             for name in sorted(names):
@@ -72,7 +72,7 @@ class Directory:
 
         Args:
             key: What is read.
-            state: What tells whether it changed.
+            state: What differs where it changed.
             read: Reads it.
         """
         known = self._known.pop(key, None)
@@ -107,7 +107,7 @@ def bounded(answer: dict[str, Any], most: int = MOST_CHARACTERS) -> dict[str, An
         if len(cut) > 8:
             return {"shortened": "this answer is too long as a whole; ask for less of it"}
     if cut:
-        told["shortened"] = {name: f"of {size} the first are told" for name, size in cut.items()}
+        told["shortened"] = {name: f"only the first of {size}" for name, size in cut.items()}
     return told
 
 

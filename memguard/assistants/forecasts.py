@@ -104,7 +104,7 @@ class ForecastTools:
         """Runs a training step on fake tensors, without a GPU, and says what it needs. Runs the project's code.
 
         Args:
-            target: FILE.py:function, where the function returns (model, optimizer, step); FILE lies in the directory.
+            target: FILE.py:function, where the function returns (model, optimizer, step); FILE is in the directory.
             device: A GPU like h100, or an amount of memory like 24GiB; "" for none.
             batch: The batch size, to ask for the largest that fits.
         """

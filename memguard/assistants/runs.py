@@ -212,7 +212,7 @@ class RunTools:
         return bounded({"run": name, "rank": rank, "column": column, "batches": told})
 
     def describe_batch(self, batch: int, run: str = "", rank: int = 0) -> dict[str, Any]:
-        """One batch: its memory at start, peak and end, input shapes, and whose memory it was, as far as recorded.
+        """One batch: its memory at start, peak and end, input shapes, and what owned the memory, as far as recorded.
 
         Args:
             batch: The batch's number in the recording.

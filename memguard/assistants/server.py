@@ -76,7 +76,7 @@ def make_server(root: str | os.PathLike[str], *, forecasts: bool = False) -> MCP
 
 
 def _told_in_full(tool: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    """The same tool, whose errors reach the assistant with their words."""
+    """The same tool; its errors reach the assistant with their words."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     @functools.wraps(tool)

@@ -189,7 +189,7 @@ def _peaks(old: DeviceAnalysis, new: DeviceAnalysis, most: int) -> dict[str, Any
 
 
 def _differences(old: Iterable[LineBytes], new: Iterable[LineBytes], most: int) -> list[dict[str, Any]]:
-    """The lines whose bytes differ most."""
+    """The lines with the largest differences."""
     before, after = ({each.where: each.bytes for each in lines} for lines in (old, new))
     told = [{"where": where, **_pair(before.get(where, 0), after.get(where, 0))} for where in {*before, *after}]
     told = [each for each in told if each["difference"]]

@@ -39,7 +39,7 @@ class RunUpload:
         self._uploader: Uploader | None = None
 
     def begin(self) -> int:
-        """The run begins; returns the number of its first batch, where earlier starts of this rank tell one."""
+        """The run begins; returns the number of its first batch, where earlier starts of this rank left one."""
         if self._destination.url is None:
             return 0
         self._uploader = Uploader(
@@ -57,7 +57,7 @@ class RunUpload:
         """The recording is closed: its rest is copied.
 
         Args:
-            failed: Whether an exception is under way: it goes on at once, and the end of the process, where
+            failed: Whether an exception is under way: it is not held up, and the end of the process, where
                 that is not what happens now, waits instead.
         """
         if self._uploader is None:

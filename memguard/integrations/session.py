@@ -49,6 +49,7 @@ from memguard.integrations.overhead import Overhead
 from memguard.integrations.peak_owners import PeakOwners
 from memguard.integrations.peer_watch import PeerWatch
 from memguard.integrations.peers import Peers
+from memguard.integrations.ray_train import ray_storage
 from memguard.integrations.run_upload import RunUpload
 from memguard.integrations.session_parts import describe_run, find_launch, make_sinks, make_watch
 from memguard.integrations.validation import ValidationGuard
@@ -124,7 +125,7 @@ class Session:
         self.launch = launch = find_launch(rank, world_size)
         rank, world_size = launch.rank, launch.world_size
         name = launch.run or time.strftime("%Y%m%d-%H%M%S")
-        self.place = choose_logdir(options, default_logdir, name, root=root)
+        self.place = choose_logdir(options, default_logdir or ray_storage(), name, root=root)
         """The run's directory, a path or a URL."""
         destination = find_destination(self.place) if record else Destination(local=Path(self.place))
         self.logdir: Path = destination.local

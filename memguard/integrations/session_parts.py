@@ -17,6 +17,7 @@ from memguard.backends.cuda_history import choose_history
 from memguard.backends.interface import Backend
 from memguard.evidence.interface import ProbeContext
 from memguard.guards.differentiates import differentiates
+from memguard.integrations.ray_train import ray_worker
 from memguard.launch import Launch, read_launch
 from memguard.options import Options
 from memguard.sinks.console import ConsoleSink
@@ -30,7 +31,9 @@ from memguard.text.urls import is_url, shown
 
 
 def find_launch(rank: int | None, world_size: int | None) -> Launch:
-    """This process's place in its run, as the front door, torch.distributed or the launcher's environment tells."""
+    """This process's place in its run, as the front door, Ray Train, torch.distributed or the environment tells."""
+    if rank is None and world_size is None and (worker := ray_worker()) is not None:
+        return worker
     if rank is None and world_size is None and dist.is_available() and dist.is_initialized():
         rank, world_size = dist.get_rank(), dist.get_world_size()
     return read_launch(rank=rank, world_size=world_size)

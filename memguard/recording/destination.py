@@ -1,7 +1,7 @@
 """Where a run is recorded: in its directory, or first on a local disk where that is a URL or is shared by machines.
 
 A recording is appended to with every batch. An object store does not append, and a file system that many nodes share
-is slow and is everybody's: there the files are written into the machine's temporary directory and copied by another
+is slow, and others need it too: there the files are written into the machine's temporary directory and copied by another
 thread (`memguard.recording.upload`). No torch.
 """
 
@@ -78,7 +78,7 @@ def _local(url: str) -> Path:
 
 
 def _is_shared(path: Path, mounts: Path) -> bool:
-    """Whether a path lies on a file system that is asked over a network, as the kernel's list of mounts tells."""
+    """Whether a path is on a file system that is asked over a network, as the kernel's list of mounts says."""
     try:
         listed = mounts.read_text(errors="replace").splitlines()
         real = Path(os.path.realpath(path))

@@ -47,7 +47,7 @@ class Uploader:
         rank: This process's rank: it copies the files of that rank; rank 0 also those that are of no rank.
         world_size: How many ranks share the store.
         owns: Whether the lines of a recording of this rank are this process's own, or those of one that is gone.
-        wait: Waits some seconds and tells whether there is something to do meanwhile; tests bring their own.
+        wait: Waits some seconds, or until there is something to do; returns whether there is; tests bring their own.
         clock: Seconds that only grow.
     """
 
@@ -87,7 +87,7 @@ class Uploader:
         self._thread.start()
 
     def first_batch(self, seconds: float) -> int:
-        """The number after the last batch that this rank's earlier starts left in the store; 0 where it does not tell.
+        """The number after the last batch that this rank's earlier starts left in the store; 0 where it does not answer.
 
         Args:
             seconds: How long to wait for its answer.

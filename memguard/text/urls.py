@@ -1,4 +1,4 @@
-"""Directories that are URLs: told from paths, checked, and shown without their passwords. No torch."""
+"""Directories that are URLs: recognised, checked, and shown without their passwords. No torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def join(url: str, *names: str) -> str:
 
 
 def check_url(url: str) -> None:
-    """Whether fsspec reaches what a URL names, as far as can be told without asking for it.
+    """Whether fsspec reaches what a URL names, as far as is known without asking for it.
 
     Raises:
         ValueError: No file system of fsspec has that scheme, or the package that it needs is missing.

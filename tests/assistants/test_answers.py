@@ -412,7 +412,7 @@ def test_a_client_of_the_protocol_is_served(root: Path) -> None:
     assert {tool.name for tool in listed.tools} == {tool.__name__ for tool in tools_of(root)}
     assert all(tool.annotations.read_only_hint and tool.description for tool in listed.tools)
     assert json.loads(findings.content[0].text)["findings"][0]["holder"] == "history"
-    assert refused.is_error and "lies outside" in refused.content[0].text
+    assert refused.is_error and "is outside" in refused.content[0].text
 
 
 def test_forecasts_are_made_only_where_that_was_asked_for(root: Path) -> None:
