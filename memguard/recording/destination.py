@@ -1,8 +1,8 @@
 """Where a run is recorded: in its directory, or first on a local disk where that is a URL or is shared by machines.
 
 A recording is appended to with every batch. An object store does not append, and a file system that many nodes share
-is slow, and others need it too: there the files are written into the machine's temporary directory and copied by another
-thread (`memguard.recording.upload`). No torch.
+is slow, and others need it too: there the files are written into the machine's temporary directory and copied by
+another thread (`memguard.recording.upload`). No torch.
 """
 
 from __future__ import annotations

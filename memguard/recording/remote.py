@@ -95,7 +95,7 @@ class RemoteFolder:
             self._put(path, data, appended=appended)
 
     def fetch(self, names: Iterable[str], into: Path) -> None:
-        """Copies files into a directory of this machine, under their last names, many at the same time where fsspec can.
+        """Copies files into a directory of this machine, under their last names, in parallel where fsspec can.
 
         Raises:
             Exception: The file system's own.

@@ -44,7 +44,7 @@ def assert_resumed(run: RunOnDisk, ranks: int) -> None:
 
 @pytest.mark.parametrize("place", ["default", "path", "url"])
 def test_torchrun_kills_and_resumes_four_ranks(place: str, tmp_path: Path) -> None:
-    """A rank is killed, torchrun starts all of them again: one run with two starts of each rank, whatever the logdir is.
+    """A rank is killed, torchrun starts all of them again: one run with two starts of each rank.
 
     Behind a URL the start that was killed is copied by the one that follows it on the machine.
     """
