@@ -87,7 +87,7 @@ class Uploader:
         self._thread.start()
 
     def first_batch(self, seconds: float) -> int:
-        """The number after the last batch that this rank's earlier starts left there; 0 where the store does not answer.
+        """The number after the last batch that this rank's earlier starts left there; 0 where it does not answer.
 
         Args:
             seconds: How long to wait for its answer.
