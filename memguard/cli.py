@@ -15,7 +15,19 @@ from memguard.errors import MemGuardError
 from memguard.options import did_you_mean
 from memguard.text.printable import printable
 
-_COMMANDS = ("run", "demo", "report", "snapshot", "forecast", "check", "mcp", "rules", "explain", "doctor", "completion")
+_COMMANDS = (
+    "run",
+    "demo",
+    "report",
+    "snapshot",
+    "forecast",
+    "check",
+    "mcp",
+    "rules",
+    "explain",
+    "doctor",
+    "completion",
+)
 """Modules of memguard.commands; only the one that is asked for is loaded, for some load much."""
 
 
