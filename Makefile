@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-corpus test-slow test-oldest lint unit null-gpu test-cuda test-gpu bench docs clean
+.PHONY: demo test test-corpus test-slow test-oldest lint unit null-gpu test-cuda test-gpu bench docs check-package clean
 
 demo: $(READY)
 	$(BIN)/memguard demo
@@ -47,6 +47,9 @@ test-gpu: $(READY) # on a machine with a GPU; what takes the whole card runs alo
 	$(BIN)/python -m pytest tests/gpu tests/cuda -m "gpu or cuda" -n 8 --ignore tests/gpu/alone \
 		--deselect tests/cuda/test_oom.py::test_eight_causes
 	$(BIN)/python -m pytest tests/gpu/alone -m gpu
+
+check-package: $(READY) # the built package in fresh environments, alone and with each extra; twine reads it
+	$(BIN)/python tools/check_package.py
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench

@@ -7,6 +7,7 @@ The loop knows nothing of memguard but one line. Its evaluation forgot no_grad: 
 
 import argparse
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -40,6 +41,21 @@ def draw(codes: torch.Tensor, size: int, length: int) -> tuple[torch.Tensor, tor
     starts = torch.randint(0, len(codes) - length - 1, (size,))
     pieces = torch.stack([codes[start : start + length + 1] for start in starts])
     return pieces[:, :-1], pieces[:, 1:]
+
+
+def make() -> tuple[nn.Module, torch.optim.Optimizer, Callable[[], None]]:
+    """One step at full size: `memguard check examples/plain_charlm.py:make --budget 64MiB` runs it without a GPU."""
+    model = CharLM(characters=512)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+
+    def step() -> None:
+        pieces = torch.randint(512, (16, 65))
+        loss = functional.cross_entropy(model(pieces[:, :-1]).flatten(0, 1), pieces[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return model, optimizer, step
 
 
 def main() -> None:

@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         KeyboardInterrupt: The process's own command was interrupted.
     """
     words = sys.argv[1:] if arguments is None else arguments
-    parser = make_parser(words[:1] if words and words[0] in _COMMANDS else _COMMANDS)
+    one = not words or words[0] in _COMMANDS or words[0] == "--version"
+    parser = make_parser([word for word in words[:1] if word in _COMMANDS] if words and one else _COMMANDS)
     if not words:
         parser.print_help(sys.stderr)
         return 2

@@ -6,6 +6,7 @@ import argparse
 import itertools
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from memguard.commands.output import tell
@@ -76,7 +77,7 @@ def run(given: argparse.Namespace) -> int:
     if known is not None and (changed := condition.failure(summary, known)) is not None:
         failures.append(changed)
     if kept is not None:
-        BaselineFile(kept).put(summary, given.target)
+        BaselineFile(kept).put(summary, _name(given.target, kept))
         print(f"memguard: wrote {given.write_baseline}", file=sys.stderr)
     if given.json:
         data = {
@@ -106,11 +107,21 @@ def _known(file: str, target: str) -> Summary:
         MemGuardError: The file has none.
     """
     baselines = BaselineFile(file)
-    known = baselines.get(target)
+    known = baselines.get(_name(target, file))
     if known is None:
         others = ", ".join(baselines.names()) or "none"
         raise MemGuardError(f"{file} has no baseline for {target}; write it with --write-baseline. It has: {others}")
     return known
+
+
+def _name(target: str, baselines: str | Path) -> str:
+    """The target as its baseline is named: from the baselines' directory, wherever the command was run."""
+    file, _, function = target.rpartition(":")
+    try:
+        inside = Path(file).resolve().relative_to(Path(baselines).resolve().parent)
+    except ValueError:  # elsewhere
+        return target
+    return f"{inside.as_posix()}:{function}"
 
 
 def _does_not_fit(budget: str, found: Any) -> str:

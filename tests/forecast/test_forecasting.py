@@ -402,6 +402,20 @@ def test_a_recurrent_layer_widens_the_range_and_says_why():
     assert high - low > 0.02 * found.allocated_peak_bytes
 
 
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM, nn.RNN])
+def test_a_recurrent_layer_that_was_built_on_the_host_is_moved(kind):
+    """It refers to its weights weakly, which must not keep them from being moved."""
+
+    def build(_):
+        model = nn.Sequential(kind(32, 64))
+        optimizer = torch.optim.AdamW(model.parameters())
+        return model, optimizer, lambda: model(torch.zeros(20, 8, 32))[0].sum().backward()
+
+    found = forecast_of(build, device="24GiB")
+    (parameters,) = [share.bytes for share in found.owners if share.name == "parameters"]
+    assert parameters >= 4 * sum(weight.numel() for weight in kind(32, 64).parameters())
+
+
 @pytest.mark.parametrize("inside", [False, True])
 def test_autocast_takes_inputs_that_are_on_the_host_for_those_of_the_gpu(inside):
     """Code that names no device, with data from outside the step or made in it by a loader: cast as on a GPU."""

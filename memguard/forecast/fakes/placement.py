@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, final
 
 import torch
@@ -45,8 +47,9 @@ class Placement:
         on_gpu = any(isinstance(t, FakeTensor) and t.fake_device.type == "cuda" for _, t in tensors)
         real_gpu = any(not isinstance(t, FakeTensor) and t.is_cuda for _, t in tensors)
         self._tracer.everything_on_gpu = bool(tensors) and not (on_gpu or real_gpu or sharded)
-        for owner, tensor in tensors:
-            self._place(owner, tensor)
+        with _without_weak_references(self._model):
+            for owner, tensor in tensors:
+                self._place(owner, tensor)
         for optimizer in self._optimizers:
             for state in optimizer.state.values():
                 for key, value in state.items() if isinstance(state, dict) else ():
@@ -99,6 +102,17 @@ class Placement:
 
     def _own(self, owner: str, tensor: torch.Tensor) -> None:
         self._tracer.owners[self._tracer.storage(tensor, self._tracer.sites.setup)] = owner
+
+
+@contextlib.contextmanager
+def _without_weak_references(model: nn.Module | None) -> Iterator[None]:
+    """Recurrent layers refer to their weights weakly, and such weights cannot be swapped; `Module.to` does the same."""
+    recurrent = [module for module in model.modules() if isinstance(module, nn.RNNBase)] if model is not None else []
+    for module in recurrent:
+        module._flat_weight_refs = []
+    yield
+    for module in recurrent:
+        module._flat_weight_refs = [None if each is None else weakref.ref(each) for each in module._flat_weights]
 
 
 def in_apply_order(module: nn.Module) -> Iterable[tuple[str, torch.Tensor]]:
