@@ -65,7 +65,7 @@ def test_the_stage_that_grows_is_named_with_its_line(tmp_path: Path) -> None:
     places = [each["coordinates"] for each in run.to_json()["ranks"]]
     assert places == [{"dp": 0, "pp": 0}, {"dp": 1, "pp": 0}, {"dp": 0, "pp": 1}, {"dp": 1, "pp": 1}]
     grows = next(each for each in run.verdicts if each.kind == "grows")
-    line = 1 + PROGRAM.read_text().splitlines().index("        kept.append(torch.ones(256, 1024) + loss.detach())")
+    line = 1 + PROGRAM.read_text().splitlines().index("        outputs.append(torch.ones(256, 1024) + loss.detach())")
     assert (dict(grows.axes), grows.ranks, grows.file, grows.line) == ({"pp": 1}, (2, 3), str(PROGRAM), line)
     assert {tuple(each.ranks) for each in run.verdicts} == {(2, 3)}
     assert grows.text in "\n".join(rank_lines(run))
