@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 from memguard.evidence.grad_transforms import compiler, is_traced
+from memguard.torch_objects.hidden_hooks import skipped_by_dynamo
 
 _log = logging.getLogger("memguard")
 
@@ -58,6 +59,7 @@ class Hook(StoppableHook):
 
     __slots__ = ()
 
+    @skipped_by_dynamo
     def __call__(self, *args: Any) -> None:
         """What torch calls."""
         if not (is_traced() or compiler._is_compiling_flag):

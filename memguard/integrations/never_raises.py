@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from memguard.torch_objects.hidden_hooks import skipped_by_dynamo
+
 logger = logging.getLogger("memguard")
 
 MethodT = TypeVar("MethodT", bound=Callable[..., Any])
@@ -28,7 +30,7 @@ def shielded(method: MethodT) -> MethodT:
             end_here(self, method.__name__, error)
             return None
 
-    return shield  # type: ignore[return-value]
+    return skipped_by_dynamo(shield)  # type: ignore[return-value]
 
 
 def end_here(host: Any, name: str, error: Exception) -> None:

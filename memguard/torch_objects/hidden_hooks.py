@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar, final
 
+import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.utils.hooks import RemovableHandle
@@ -26,6 +27,23 @@ from torch.utils.hooks import RemovableHandle
 _CALL = nn.Module._call_impl.__code__  # checked in torch 2.4 and 2.13
 _INNER = next((part for part in _CALL.co_consts if isinstance(part, types.CodeType) and part.co_name == "inner"), _CALL)
 """What goes through the hooks: the call itself, and in later releases a function inside of it."""
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+def skipped_by_dynamo(function: FunctionT) -> FunctionT:
+    """A hook of ours that Dynamo leaves to Python, with all that it calls.
+
+    ``torch._dynamo.export`` accepts one graph, and each hook that Dynamo compiles would be a graph of its own.
+    """
+    dynamo: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)  # private; checked in 2.13
+    if hasattr(dynamo, "set_code_exec_strategy"):
+        skip = dynamo._FrameAction.SKIP
+        dynamo.set_code_exec_strategy(function.__code__, dynamo._FrameExecStrategy(skip, skip))
+    elif hasattr(dynamo, "skip_code"):
+        dynamo.skip_code(function.__code__)
+    return function
+
 
 _frame, _contains, _items, _length = sys._getframe, OrderedDict.__contains__, OrderedDict.items, OrderedDict.__len__
 
@@ -44,12 +62,14 @@ class HookDict(OrderedDict[Any, Any]):
         OrderedDict.__init__(self, *hooks)
         self.ours = ()
 
+    @skipped_by_dynamo
     def __bool__(self) -> bool:
         if _length(self):
             return True
         code = _frame(1).f_code
         return (code is _CALL or code is _INNER) and bool(self.ours)
 
+    @skipped_by_dynamo
     def items(self) -> Any:
         """The program's hooks; for torch's call ours around them, first before a forward and last after it."""
         code, ours = _frame(1).f_code, self.ours
@@ -59,6 +79,7 @@ class HookDict(OrderedDict[Any, Any]):
             return ours
         return (*ours, *_items(self)) if ours[0][0].before else (*_items(self), *ours)
 
+    @skipped_by_dynamo
     def __contains__(self, key: object) -> bool:
         return key.has_extra if type(key) is HiddenHook else _contains(self, key)
 

@@ -66,6 +66,14 @@ def test_what_a_program_saves_is_the_same_to_the_byte(device: str, tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", "virtual:64MiB"])
+def test_what_a_program_exports_is_the_same(device: str, tmp_path: Path) -> None:
+    """joblib, cloudpickle, torch.package, torch.export, Dynamo's export, torch.fx, replicas."""
+    program = ROOT / "tests" / "unchanged" / "programs" / "exports.py"
+    assert compare(program, tmp_path / "run", device=device) == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("path", programs(), ids=lambda path: path.stem)
 def test_a_program_of_the_corpus_is_unchanged(path: Path, tmp_path: Path) -> None:
     """On the virtual device that it names."""

@@ -21,6 +21,7 @@ from memguard.evidence.interface import ProbeContext
 from memguard.forks import process
 from memguard.records.batch_ends import BatchEnd
 from memguard.records.fast_path_state import FastPathState
+from memguard.torch_objects.hidden_hooks import skipped_by_dynamo
 
 if TYPE_CHECKING:
     from memguard.evidence.dispatcher import ProbeDispatcher
@@ -62,6 +63,7 @@ class ForwardStart(FastPathHook):
         self._describe, self._watch = express.describe, probes.watch
         self._tell: Callable[..., object] = probes.ordinary_start
 
+    @skipped_by_dynamo
     def __call__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         """What torch calls; without keywords where it was copied to another module, as quantization does."""
         if is_traced() or compiler._is_compiling_flag or kwargs is None:
@@ -115,6 +117,7 @@ class ForwardEnd(FastPathHook):
         super().__init__(express.row, express.forward_end, express.hook_failed)
         self._tell: Callable[..., object] = probes.forward_end
 
+    @skipped_by_dynamo
     def __call__(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """What torch calls; the output is None after an error."""
         if is_traced() or compiler._is_compiling_flag:
@@ -143,6 +146,7 @@ class StepStart(FastPathHook):
     def __init__(self, express: FastPath, failed: Callable[[Exception], None]) -> None:
         super().__init__(express.row, express.step_start, failed)
 
+    @skipped_by_dynamo
     def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """What torch calls."""
         if not (is_traced() or compiler._is_compiling_flag) and id(optimizer) != self._row.awaited:
@@ -160,6 +164,7 @@ class StepEnd(FastPathHook):
         self._ended, self._watch = express.batch_ended, probes.watch
         self._tell: Callable[..., object] = probes.optimizer_step_end
 
+    @skipped_by_dynamo
     def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """What torch calls."""
         if is_traced() or compiler._is_compiling_flag:
