@@ -6,7 +6,7 @@ import pytest
 
 from tests.corpus import golden
 from tests.corpus.golden import Told
-from tests.corpus.runner import exit_code_of, faulty, healthy, run
+from tests.corpus.runner import exit_code_of, faulty, healthy, known_misses, programs, run
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -65,6 +65,12 @@ def test_a_late_fault_is_found_where_looks_are_rare(times: int, tmp_path: Path) 
     """A list that has hundreds before a few of its batches were looked at is named, and nothing else is told."""
     path = next(path for path in faulty() if path.stem == "mg101_begins_late")
     assert run(path, tmp_path, times=times).complaints == []
+
+
+def test_the_golden_file_has_every_program() -> None:
+    """On the virtual device, and none that is gone; `make test-corpus` compares with it."""
+    own = {golden.name_of(path) for path in (*programs(), *known_misses())}
+    assert {program for device, program in golden.read() if device == "virtual"} == own
 
 
 def test_what_differs_from_the_golden_file_is_named(tmp_path: Path) -> None:

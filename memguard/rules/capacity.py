@@ -178,7 +178,7 @@ class LongestBatch(Rule):
             f"the peak grows {grows}. The longest sample of `{self._largest.samples or 'the dataset'}` will "
             f"make a batch of {largest} elements, {largest / elements:.1f} times this one, that needs about "
             f"{format_bytes(predicted)}{' (an estimate from much shorter batches)' if is_far else ''}; the device has "
-            f"{format_bytes(limit)}, enough for {int(curve.reach(limit)):,} elements.",
+            f"{format_bytes(limit)}, enough for at most about {int(curve.reach(limit)):,} elements.",
             "let the longest batch come first, so that it fails immediately; batch by number of tokens, or cut extreme "
             "lengths.",
             nbytes=round(predicted - limit),
@@ -201,7 +201,7 @@ class LongestBatch(Rule):
             run,
             Severity.INFO,
             f"each batch is larger than the one before it, and the peak follows: now {sizes[-1]:,} elements come in, "
-            f"and the device has room for about {fits:,}.",
+            f"and the device has room for at most about {fits:,}, by the curve of the peaks (not tried).",
             "let the longest batch come first, so that it fails immediately; batch by number of tokens, or cut extreme "
             "lengths.",
         )

@@ -29,7 +29,8 @@ def main(arguments: list[str]) -> int:
     """Runs the programs given as paths, or those of the corpus whose names contain one of the texts, or all of them.
 
     Returns:
-        1 where `--golden` finds a difference or a known miss is one no more, else 0.
+        1 where `--golden` finds a difference in two runs of a program, where a known miss is one no more, and where a
+        run is called nothing to worry about that is not; else 0.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.corpus")
     parser.add_argument("names", nargs="*", help="paths of programs, or parts of the names of the corpus's own")
@@ -58,13 +59,19 @@ def main(arguments: list[str]) -> int:
         score = Score(device)
         some = [p for p in paths if not options.missing or (device, golden.name_of(p)) not in before]
         for path, outcome in zip(some, _outcomes(some, device, options.jobs, options.dear), strict=True):
-            told[device, golden.name_of(path)] = golden.told_of(path, outcome)
+            key, each = (device, golden.name_of(path)), golden.told_of(path, outcome)
+            if options.golden and key in before and golden.changes(before, {key: each}):
+                outcome = run_forked(
+                    path, device=None if device == "virtual" else device
+                )  # a busy machine, or a change
+                each = golden.told_of(path, outcome)
+            told[key] = each
             for line in score.add(path, outcome):
                 print(f"{golden.name_of(path)}: {line}", flush=True)
             if options.write_golden:  # as it goes: a run that is ended keeps what it has
                 golden.write({key: each for key, each in {**before, **told}.items() if key[1] in there})
         print(score, flush=True)
-        fails = fails or score.counts["found again"] > 0
+        fails = fails or score.counts["found again"] > 0 or score.counts["silences"] > 0
     if options.golden:
         known = {key: each for key, each in told.items() if key in before}
         fails = _print_changes(golden.changes(before, known), len(told) - len(known)) or fails

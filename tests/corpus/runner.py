@@ -19,6 +19,7 @@ from memguard.integrations.script import run_script
 from memguard.recording.reader import Recording
 from memguard.records.summary import Summary
 from tests.corpus.fixed_costs import fixed_costs
+from tests.truth.silence import silence_in
 
 FOLDER = Path(__file__).parent
 _MARK = re.compile(r"# !(MG\d+) (\S.*?)\s*$")
@@ -58,6 +59,8 @@ class Outcome:
     """For each code whose delay counts, by which batch it must be told."""
     tolerated: frozenset[tuple[str, str | None, int | None]] = frozenset()
     """Rules and places of which a finding is neither expected nor an alarm."""
+    silences: tuple[str, ...] = ()
+    """What a summary kept quiet about though the records show it."""
 
     def of(self, mark: Mark) -> list[Finding]:
         """Findings of a mark's rule."""
@@ -96,7 +99,7 @@ class Outcome:
             if (delay := self.delay(mark) or 0) > (bound := self.bounds.get(mark.code, 0)):
                 lines.append(f"LATE {wanted}: told after {delay} batches, not {bound}")
         alarms = (f"ALARM {f.code} {f.severity.value} line {f.line}: {f.message}" for f in self.alarms)
-        return [*lines, *alarms]
+        return [*lines, *alarms, *(f"SILENT {text}" for text in self.silences)]
 
     @property
     def alarms(self) -> list[Finding]:
@@ -186,7 +189,9 @@ def run(path: Path, logdir: Path, *, device: str | None = None, times: float = 1
     findings = [f for summary in summaries for f in summary.findings]
     findings = [f for f in findings if f.file is None or f.file.startswith(str(path)) or not f.file.startswith(tests)]
     seen = {finding: _batches_seen(finding, summaries) for finding in findings}
-    return Outcome(marks, findings, code, output.getvalue(), seen, bounds, tolerated)
+    recordings = (Recording.open(summary.recording) for summary in summaries if summary.recording is not None)
+    silences = tuple(text for recording in recordings if (text := silence_in(recording)))
+    return Outcome(marks, findings, code, output.getvalue(), seen, bounds, tolerated, silences)
 
 
 def _batches_seen(finding: Finding, summaries: list[Summary]) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.corpus.runner import Outcome, exit_code_of, known_misses, marks_of
 
-_COUNTED = ("faults", "found", "right line", "right holder", "healthy", "false alarms")
+_COUNTED = ("faults", "found", "right line", "right holder", "healthy", "false alarms", "silences")
 
 
 class Score:
@@ -19,7 +19,8 @@ class Score:
 
     Attributes:
         counts: Faults, and how many were found, at the right line and with the right holder in the same finding;
-            healthy programs and false alarms; known misses, and how many are found again.
+            healthy programs, false alarms, and runs called nothing to worry about that were not; known misses, and how
+            many are found again.
     """
 
     def __init__(self, device: str) -> None:
@@ -51,6 +52,7 @@ class Score:
                 self._delays.setdefault(mark.code, []).append((delay, path.name))
         self.counts["healthy"] += not marks_of(path)
         self.counts["false alarms"] += len(outcome.alarms)
+        self.counts["silences"] += len(outcome.silences)
         return lines
 
     def __str__(self) -> str:

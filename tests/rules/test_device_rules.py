@@ -181,7 +181,7 @@ def test_batches_that_come_sorted_are_remarked_on_before_the_longest() -> None:
     """Though nothing tells how long that is; not where the device has room for half more, or they are not sorted."""
     (found,) = sorted_batches(list(range(100, 1_700, 40)))
     assert (found.severity, found.line) == (Severity.INFO, 33)
-    assert "room for about 1,7" in found.message and found.batch < 36
+    assert "room for at most about 1,7" in found.message and found.batch < 36
     assert sorted_batches(list(range(100, 1_000, 40))) == []
     assert sorted_batches([*range(100, 1_000, 40), 900, *range(1_040, 1_700, 40)]) == []
 

@@ -1,0 +1,67 @@
+"""What a finding says that its holder keeps at the end, beside an independent count of the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from memguard.records.findings import Finding
+from memguard.text.units import format_bytes
+from tests.corpus.forked import run_forked
+from tests.corpus.runner import FOLDER
+
+CODES = frozenset(("MG101", "MG301", "MG302", "MG308"))
+"""Rules that say how much a holder keeps at the end."""
+NEAR = 0.1
+LEAST_BYTES = 4096
+"""Below it an allocator's blocks are larger than what lies in them."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One finding beside the count."""
+
+    program: str
+    finding: Finding
+    count: int | None
+    bytes: int
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the finding's bytes are within a tenth of the count."""
+        return abs((self.finding.bytes or 0) - self.bytes) <= NEAR * max(self.bytes, 1)
+
+    def __str__(self) -> str:
+        said, mark = self.finding, " " if self.is_near else "*"
+        told = f"{said.count:>6} {format_bytes(said.bytes):>10}"
+        counted = f"{self.count!s:>6} {format_bytes(self.bytes):>10}"
+        return f"{mark} {self.program:60} {said.code} {said.holder or '-':30} {told} {counted}"
+
+
+def rows_of(path: Path) -> list[Row]:
+    """Each finding of memory that is kept to the end of a program, beside an independent count of its holder."""
+    rows = []
+    outcome = run_forked(path)
+    for finding in () if isinstance(outcome, str) else outcome.findings:
+        if finding.code not in CODES or finding.holder is None or finding.file != str(path) or not finding.bytes:
+            continue
+        command = [sys.executable, "-W", "ignore", "-m", "tests.truth.count", str(path)]
+        done = subprocess.run(
+            [*command, finding.function or "<module>", finding.holder],
+            stdout=subprocess.PIPE,
+            cwd=FOLDER.parents[1],
+            check=False,
+        )
+        counted = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 and done.stdout else None
+        if counted is not None and counted["bytes"] >= LEAST_BYTES:
+            rows.append(Row(f"{path.parent.name}/{path.name}", finding, counted["count"], counted["bytes"]))
+    return rows
+
+
+def table(rows: list[Row]) -> str:
+    """All rows, those that are not near with a star; then the share that is."""
+    near = sum(row.is_near for row in rows)
+    return "\n".join([*map(str, rows), f"{near} of {len(rows)} within {NEAR:.0%}"])
