@@ -44,7 +44,7 @@ def find_call(site: Place, *functions: str, below: bool = False, above: bool = F
     for index in (*before, *after) if above else (*after, *before):
         code = lines[index].partition("#")[0]
         if pattern.search(code) and text in code and not code.lstrip().startswith("def "):
-            return Place(file=site.file, line=index + 1, function=site.function, source=lines[index].strip())
+            return Place(file=site.file, line=index + 1, function=site.function, source=code.strip())
     return None
 
 
@@ -58,6 +58,6 @@ def find_only_call(files: Iterable[str], function: str) -> Place | None:
     pattern, found = re.compile(rf"(?<!class )(?<!def )\b{re.escape(function)}\s*\("), []
     for file in files:
         for number, line in enumerate(linecache.getlines(file), 1):
-            if pattern.search(line.partition("#")[0]):
-                found.append(Place(file=file, line=number, source=line.strip()))
+            if pattern.search(code := line.partition("#")[0]):
+                found.append(Place(file=file, line=number, source=code.strip()))
     return found[0] if len(found) == 1 else None

@@ -24,6 +24,7 @@ class Relation(enum.Enum):
     """How two claims must lie to each other for one to explain the other's memory."""
 
     LINE = "the same line of the same stage, and no other holder"
+    PLACE = "the same line of the same stage, whatever holds it"
     HOLDER = "the same holder"
     NAMED = "a name that the first one counts among its own"
 
@@ -43,7 +44,7 @@ SUPERSEDES: Final[Mapping[str, Mapping[str, Relation]]] = {
     "MG201": {"MG001": Relation.HOLDER},
     "MG301": {"MG303": Relation.LINE},
     "MG308": {"MG301": Relation.HOLDER, "MG501": Relation.HOLDER},
-    "MG307": {"MG303": Relation.NAMED, "MG304": Relation.NAMED},
+    "MG307": {"MG301": Relation.PLACE, "MG303": Relation.NAMED, "MG304": Relation.NAMED},
 }
 """Which rule's word goes before which other's, and where both must be found for that."""
 
@@ -94,10 +95,10 @@ def supersedes(claim: Claim, other: Claim) -> bool:
     relation = SUPERSEDES.get(claim.code, {}).get(other.code)
     if relation is not None and claim.severity is Severity.INFO < other.severity:
         return False  # what is only remarked on takes nobody's word; a warning's finding gets the worse severity
-    if relation is Relation.LINE:
+    if relation in (Relation.LINE, Relation.PLACE):
         alike = claim.line is not None and (claim.file, claim.line) == (other.file, other.line)
-        same = alike and claim.stage is other.stage and (claim.holder == other.holder or not other.holder)
-        return same and other.evidence is not Evidence.OTHER
+        held = relation is Relation.PLACE or claim.holder == other.holder or not other.holder
+        return alike and claim.stage is other.stage and held and other.evidence is not Evidence.OTHER
     if relation is Relation.HOLDER:
         return claim.holder == other.holder
     if relation is Relation.NAMED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+import tokenize
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeVar, final, overload
 
@@ -141,15 +142,28 @@ class SourceModel:
     # Words
 
     def text(self, line: int, end_line: int | None = None) -> str:
-        """The statement on some lines, as one line of at most 160 characters."""
+        """The statement on some lines, as one line of at most 160 characters, without its comments."""
         end = max(line, min(end_line or line, line + 7))
-        text = " ".join(part.strip() for part in self.lines[line - 1 : end])
+        text = " ".join(self.code(number) for number in range(line, end + 1)).strip()
         return text if len(text) <= 160 else text[:157] + "..."
 
     def place(self, line: int, function: str | None = None, holder: str | None = None) -> Place:
         """A line as a place, with its text."""
-        text = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
-        return Place(file=self.file, line=line, function=function, holder=holder, source=text)
+        return Place(file=self.file, line=line, function=function, holder=holder, source=self.code(line))
+
+    def code(self, line: int) -> str:
+        """What Python reads of one line: no comment, no indentation; empty where there is no such line."""
+        text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
+        return (text[: self._comments.get(line)] if "#" in text else text).strip()
+
+    @functools.cached_property
+    def _comments(self) -> dict[int, int]:
+        """The column at which the comment of a line begins."""
+        tokens = tokenize.generate_tokens(iter(self.lines).__next__)
+        try:
+            return dict(token.start for token in tokens if token.type == tokenize.COMMENT)
+        except (tokenize.TokenError, SyntaxError):  # a magic line of a notebook, which the parser was spared
+            return {}
 
 
 @final

@@ -32,7 +32,7 @@ def find_upcast(site: Place) -> Place | None:
     found = _follow(model, scope, names, line, MAX_HOPS)
     if found is None:
         return None
-    return replace(site, line=found[0], function=found[1], source=model.lines[found[0] - 1].strip(), holder=None)
+    return replace(site, line=found[0], function=found[1], source=model.code(found[0]), holder=None)
 
 
 def find_loss(

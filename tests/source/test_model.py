@@ -137,3 +137,11 @@ def test_a_search_reads_so_many_lines(tmp_path: Path) -> None:
     assert sources.get(str(files[0])) is not None and sources.get(str(files[1])) is None
     assert Sources(is_late=lambda: True).get(str(files[0])) is None
     assert sources.mention(str(files[0]), ("other",)) and not Sources().mention(str(files[0]), ("other",))
+
+
+def test_what_a_comment_says_is_no_code() -> None:
+    """The text of a statement is what Python reads of it, on each of its lines; a mark within a string is text."""
+    model = model_of('kept = copy(  # an ema\n    "# state",  # or not\n)\nmark = "#"  # here\n')
+    assert model.text(1, 3) == 'kept = copy( "# state", )'
+    assert model.place(4).source == 'mark = "#"'
+    assert model.code(9) == ""

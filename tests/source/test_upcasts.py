@@ -44,7 +44,7 @@ def test_finds_the_line(name: str, tmp_path: Path) -> None:
     here = next(number for number, text in enumerate(lines, 1) if "HERE" in text)
     found = find_upcast(Place(file=str(file), line=call))
     assert found is not None
-    assert (found.line, found.source) == (here, lines[here - 1].strip())
+    assert (found.line, found.source) == (here, lines[here - 1].partition("#")[0].strip())
 
 
 def test_shows_nothing_where_the_source_does_not(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def _line_of(stack: Stack) -> tuple[Place | None, bool]:
             source = Sources().get(file)
             if source is None or not 0 < line <= len(source.lines):
                 return Place(file=file, line=line, function=name), by_user
-            function, text = source.scope_at(line), source.lines[line - 1].strip()
+            function, text = source.scope_at(line), source.code(line)
             name_of_copy = cast_name(function, line)
             return Place(file=file, line=line, function=function.path, holder=name_of_copy, source=text), by_user
         by_user = False
