@@ -90,3 +90,7 @@ def test_what_differs_from_the_golden_file_is_named(tmp_path: Path) -> None:
     assert kinds(Told("MG101", "info", "7", "Model.history", 16)) == ["holder", "later", "severity"]
     assert kinds(Told("MG101", "warning", "7", "history", 15)) == []  # when the collector runs differs from run to run
     assert kinds(Told("MG301", "warning", "7", "history", 10)) == ["gained", "lost"]
+    remark = Told("MG301", "info", "9", "kept", 20)
+    added = golden.changes(before, {("virtual", "retold/a.py"): (here, remark)})
+    assert [change.is_minor for change in added] == [True]  # more than a remark is not
+    assert not golden.changes(before, {("virtual", "retold/a.py"): ()})[0].is_minor

@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     """Runs the programs given as paths, or those of the corpus whose names contain one of the texts, or all of them.
 
     Returns:
-        1 where `--golden` finds a difference in two runs of a program, where a known miss is one no more, and where a
+        1 where `--golden` finds more than minor differences in two runs of a program, where a known miss is one no more, and where a
         run is called nothing to worry about that is not; else 0.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.corpus")
@@ -60,7 +60,8 @@ def main(arguments: list[str]) -> int:
         some = [p for p in paths if not options.missing or (device, golden.name_of(p)) not in before]
         for path, outcome in zip(some, _outcomes(some, device, options.jobs, options.dear), strict=True):
             key, each = (device, golden.name_of(path)), golden.told_of(path, outcome)
-            if options.golden and key in before and golden.changes(before, {key: each}):
+            changes = golden.changes(before, {key: each}) if options.golden and key in before else []
+            if any(not change.is_minor for change in changes):
                 outcome = run_forked(
                     path, device=None if device == "virtual" else device
                 )  # a busy machine, or a change
@@ -80,11 +81,11 @@ def main(arguments: list[str]) -> int:
 
 def _print_changes(changes: list[golden.Change], new: int) -> bool:
     for change in changes:
-        print(f"{change.kind:8} {change.program}: {change.text}")
+        print(f"{change.kind:8} {change.program}: {change.text}{' (minor)' if change.is_minor else ''}")
     counts = Counter(change.kind for change in changes)
     said = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     print(f"against {golden.FILE.name}: {said or 'equal'}{f', {new} programs are not in it' if new else ''}")
-    return bool(changes)
+    return any(not change.is_minor for change in changes)
 
 
 def _outcomes(paths: list[Path], device: str, jobs: int, times: float) -> Iterator[Outcome | str]:

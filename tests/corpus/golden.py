@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from memguard.records.findings import Finding
+from memguard.records.findings import Finding, Severity
 from tests.corpus.runner import FOLDER, Outcome
 
 FILE = FOLDER / "golden.tsv"
 _COLUMNS = ("device", "program", "code", "severity", "line", "holder", "batch")
 _NOTHING = "-"
+_OF_TIME = ("later", "earlier")
 _FEW_BATCHES, _SLACK = 5, 0.25
 """By how much the batch of a finding may differ, in batches or as a share: garbage collections and threads move it."""
 
@@ -29,6 +30,11 @@ class Told:
     batch: int
     """After how many batches of its stage it was told."""
 
+    @property
+    def is_remark(self) -> bool:
+        """Whether nobody is warned."""
+        return self.severity == Severity.INFO.value
+
     def __str__(self) -> str:
         return f"{self.code} {self.severity} line {self.line} {self.holder} at batch {self.batch}"
 
@@ -41,6 +47,8 @@ class Change:
     """"lost", "gained", "line", "holder", "severity", "later" or "earlier"."""
     program: str
     text: str
+    is_minor: bool = False
+    """Whether it is of remarks alone, or of the batch: garbage collections, threads and a busy machine move these."""
 
 
 Results = Mapping[tuple[str, str], tuple[Told, ...]]
@@ -109,9 +117,10 @@ def changes(before: Results, after: Results) -> list[Change]:
                 if now is not None:
                     lost.remove(was)
                     gained.remove(now)
-                    found += [Change(kind, name, text) for kind, text in _between(was, now)]
-        found += [Change("lost", name, str(each)) for each in lost]
-        found += [Change("gained", name, str(each)) for each in gained]
+                    minor = was.is_remark and now.is_remark
+                    found += [Change(kind, name, text, minor or kind in _OF_TIME) for kind, text in _between(was, now)]
+        found += [Change("lost", name, str(each), each.is_remark) for each in lost]
+        found += [Change("gained", name, str(each), each.is_remark) for each in gained]
     return sorted(found)
 
 
