@@ -9,7 +9,7 @@ from torch import nn
 device = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-class Rule(nn.Module):
+class Detector(nn.Module):
     def __init__(self, anchors=200):
         super().__init__()
         self.body = nn.Sequential(nn.Linear(64, 128), nn.ReLU())
@@ -28,7 +28,7 @@ def to_records(boxes, scores):
 
 def main():
     torch.manual_seed(0)
-    net = Rule().to(device)
+    net = Detector().to(device)
     opt = torch.optim.SGD(net.parameters(), lr=0.01)
     results = []
     for it in range(100):

@@ -44,7 +44,7 @@ class Backbone(nn.Module):
         return self.body(x)
 
 
-class Rule(nn.Module):
+class Detector(nn.Module):
     def __init__(self, c=64, topk=32):
         super().__init__()
         self.topk = topk
@@ -95,7 +95,7 @@ def train_one_batch(model, optimizer):
 
 def main():
     torch.manual_seed(0)
-    model = Rule()
+    model = Detector()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     for it in range(150):
         logs = train_one_batch(model, optimizer)

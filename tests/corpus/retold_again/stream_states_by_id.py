@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 
-class Rule(nn.Module):
+class Detector(nn.Module):
     def __init__(self):
         super().__init__()
         self.cell = nn.GRUCell(6, 32)
@@ -17,7 +17,7 @@ class Rule(nn.Module):
         return (self.decode(h) - x).pow(2).mean(1)
 
 
-detector = Rule().eval()
+detector = Detector().eval()
 scores = {s: [] for s in "abc"}
 for tick in range(40):
     for stream in scores:
