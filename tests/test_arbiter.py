@@ -132,6 +132,19 @@ def test_the_more_specific_word_stands() -> None:
     assert len(settle([kept("MG102", severity=Severity.INFO), tensors])) == 2
 
 
+def test_what_grows_without_a_name_is_what_has_one() -> None:
+    """A named holder of at least half of its bytes explains it; a smaller one does not."""
+    nameless, named = kept(line=99, holder=None, bytes=34 * MIB), kept("MG101", bytes=30 * MIB)
+    assert settle([nameless, named]) == [named]
+    assert len(settle([nameless, kept("MG101", bytes=4 * MIB)])) == 2
+
+
+def test_a_list_of_exceptions_is_one_finding_under_all_its_names() -> None:
+    """What fills the list fills it under the name of the list of the last epoch, too."""
+    error = kept("MG307", line=33, holder="failures", evidence=Evidence.HELD)
+    assert settle([kept(line=33, holder="failed"), error]) == [error]
+
+
 def test_what_an_exception_keeps_is_told_once() -> None:
     """The variables of the failed step are the exception's, other ones are not."""
     error = claim(code="MG307", holder="failures", evidence=Evidence.HELD, names=("step() 'logits'", "step() 'loss'"))

@@ -90,6 +90,9 @@ def supersedes(claim: Claim, other: Claim) -> bool:
         if claim.code == GROWTH_CODE:  # of two words on the curve the one with a line, or else the larger
             return claim.line is not None and other.line is None
         return claim.evidence in STAYS and (claim.bytes or 0) >= EXPLAINED * other.bytes
+    if other.holder is None and other.evidence is Evidence.GROWTH and claim.holder is not None:
+        if claim.evidence in STAYS and (claim.bytes or 0) >= EXPLAINED * (other.bytes or 0) > 0:
+            return True  # something grows that has no name: it is what has one
     if claim.evidence is Evidence.GROWTH and other.evidence in STAYS and other.holder in claim.names:
         return (claim.bytes or 0) >= (other.bytes or 0)
     relation = SUPERSEDES.get(claim.code, {}).get(other.code)

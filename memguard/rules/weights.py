@@ -108,11 +108,12 @@ class ModelCopy(Rule):
 
     def _more(self, fact: KeptOutputs, run: Run) -> Claim:
         """Models of which more come, and nothing else is known: neither copies, nor seen to be trained before."""
+        limit = limit_of(run)
         return from_fact(
             self,
             fact,
             run,
-            Severity.WARNING,
+            Severity.INFO if limit is not None and fact.bytes < MIN_SHARE * limit else Severity.WARNING,
             f"{holder(fact.place)} keeps {plural(fact.tensors, 'model')} with their weights {in_memory(run)}: "
             f"{format_bytes(fact.bytes)}{so_far(run)}, and more come: at least {format_bytes(fact.bytes_per_batch)} "
             "with every batch.",

@@ -102,8 +102,8 @@ def bounds_of(file: str | None, line: int | None, holder: str | None, *, evaluat
     if attribute or len(loops) > 1 or not any(assigns(node, name) for node in inside):
         return found  # of an attribute or a global only these count
     if isinstance(function, FUNCTIONS):
-        return found | (Bound.ENDS_LAST if trains(loops) and runs_once(model, function) else Bound.ENDS)
-    return found | (Bound.EVALUATION if evaluates and not trains(loops) else Bound(0))
+        return found | (Bound.ENDS_LAST if trains(loops, model) and runs_once(model, function) else Bound.ENDS)
+    return found | (Bound.EVALUATION if evaluates and not trains(loops, model) else Bound(0))
 
 
 def _is_by_index(node: ast.AST, name: str, line: int, function: ast.AST) -> bool:

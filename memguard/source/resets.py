@@ -87,7 +87,7 @@ def reset_of(
         return Reset.ELSEWHERE
     if attribute or len(loops) > 1 or not isinstance(function, FUNCTIONS) or home is not function:
         return Reset.NEVER
-    return Reset.NEVER if trains(loops) and runs_once(model, function) else Reset.ELSEWHERE
+    return Reset.NEVER if trains(loops, model) and runs_once(model, function) else Reset.ELSEWHERE
 
 
 def _home(model: SourceModel, name: str, line: int) -> ast.AST:
@@ -308,9 +308,20 @@ def catches_missing_key(node: ast.Try) -> bool:
 # Loops and functions
 
 
-def trains(nodes: Iterable[ast.AST]) -> bool:
-    """Whether a loop trains, as one does that lets an agent act and learn."""
-    return any(method_base(call) is not None and called_name(call) == "backward" for call in calls_in(*nodes))
+def trains(nodes: Iterable[ast.AST], model: SourceModel | None = None, *, depth: int = 3) -> bool:
+    """Whether a loop trains, as one does that lets an agent act and learn.
+
+    Args:
+        nodes: The loop.
+        model: The file in which functions that it calls are read too, for folds, searches and rounds.
+        depth: How many calls below each other.
+    """
+    calls = list(calls_in(*nodes))
+    if any(method_base(call) is not None and called_name(call) == "backward" for call in calls):
+        return True
+    names = {last_part(call.func) for call in calls} if model is not None and depth else set()
+    called = [function for function in model.functions if function.name in names] if model is not None and names else []
+    return any(trains(function.body, model, depth=depth - 1) for function in called)
 
 
 def runs_once(model: SourceModel, function: ast.AST, *, depth: int = 3) -> bool:

@@ -61,6 +61,21 @@ def test_a_list_of_the_function_that_runs_once_and_trains_lasts_as_long_as_the_r
     assert bool(bounds_of(str(path), 5, "rows") & ~Bound.ENDS_LAST) is not once
 
 
+SEARCH = (
+    "def fit(x):\n    loss(x).{call}()\n\n\ndef trial(x):\n    return fit(x)\n\n\n"
+    "def main():\n    rows = []\n    for x in data:\n        rows.append(trial(x))\n\n\nmain()\n"
+)
+
+
+@pytest.mark.parametrize(("call", "trains"), [("backward", True), ("item", False)])
+def test_a_loop_trains_where_what_it_calls_does(call: str, trains: bool, tmp_path: Path) -> None:
+    """The list of results of a search lasts as long as the run; that of a function that only measures ends with it."""
+    path = tmp_path / "script.py"
+    path.write_text(SEARCH.format(call=call))
+    assert bounds_of(str(path), 12, "rows")
+    assert bool(bounds_of(str(path), 12, "rows") & ~Bound.ENDS_LAST) is not trains
+
+
 COUNTED = {
     "if self.count < self.size:\n            self.count += 1\n            self.kept.append(x)": True,
     "if self.size > self.count and x is not None:\n            self.kept.append(x)\n            self.count += 1": True,

@@ -211,7 +211,7 @@ class GrowingNamesProbe(Probe):
         nbytes = one.bytes()
         weights = _is_models(one)
         capacity = _answers(one) or capacity_of(one.link, place.file, place.holder)
-        bounds = bounds_of(place.file, place.line, place.holder) & ~Bound.KEYED
+        bounds = bounds_of(place.file, place.line, place.holder) & ~(Bound.KEYED | Bound.ENDS_LAST)
         if outgrew(length, capacity):
             bounds, capacity = bounds & ~Bound.MEASURED, None
         return KeptOutputs(
