@@ -75,6 +75,12 @@ def test_the_order_of_rules_does_not_matter(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
+def test_no_claims_explain_each_other_away(seed: int) -> None:
+    """Where there are claims there is a finding."""
+    assert settle(some_claims(seed))
+
+
+@pytest.mark.parametrize("seed", range(200))
 def test_no_byte_is_explained_twice(seed: int) -> None:
     """What claims explain and what none explains is the growth, whatever they say, in any order."""
     claims, growth = some_claims(seed), random.Random(seed).choice([0, 4096, 50 * MIB, 500 * MIB])

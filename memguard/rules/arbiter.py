@@ -90,9 +90,8 @@ def supersedes(claim: Claim, other: Claim) -> bool:
         if claim.code == GROWTH_CODE:  # of two words on the curve the one with a line, or else the larger
             return claim.line is not None and other.line is None
         return claim.evidence in STAYS and (claim.bytes or 0) >= EXPLAINED * other.bytes
-    if other.holder is None and other.evidence is Evidence.GROWTH and claim.holder is not None:
-        if claim.evidence in STAYS and (claim.bytes or 0) >= EXPLAINED * (other.bytes or 0) > 0:
-            return True  # something grows that has no name: it is what has one
+    if other.holder is None and other.evidence is Evidence.GROWTH and claim.holder and claim.evidence in STAYS:
+        return (claim.bytes or 0) >= EXPLAINED * (other.bytes or 0) > 0  # what grows without a name has this one
     if claim.evidence is Evidence.GROWTH and other.evidence in STAYS and other.holder in claim.names:
         return (claim.bytes or 0) >= (other.bytes or 0)
     relation = SUPERSEDES.get(claim.code, {}).get(other.code)
@@ -210,11 +209,16 @@ def settle(claims: Sequence[Claim]) -> list[Claim]:
     order = {claim.cause: number for number, claim in enumerate(claims)}
     left: dict[Cause, Claim] = {}
     for head in heads.values():
-        if not any(supersedes(other, head) for other in heads.values() if other is not head):
+        if not any(_yields(head, other) for other in heads.values() if other is not head):
             gone = [o for o in heads.values() if o is not head and supersedes(head, o)]
             explains = dict.fromkeys((*head.explains, *(cause for o in gone for cause in (o.cause, *o.explains))))
             left[head.cause] = replace(head, explains=tuple(explains))
     return sorted(left.values(), key=lambda claim: order[claim.cause])
+
+
+def _yields(claim: Claim, other: Claim) -> bool:
+    """Whether the other claim explains this one; of two that explain each other the more specific one stays."""
+    return supersedes(other, claim) and not (supersedes(claim, other) and _rank(claim) < _rank(other))
 
 
 def _beside_names(head: Claim, claim: Claim) -> bool:
