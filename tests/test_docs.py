@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,19 +84,8 @@ def test_the_programs_of_a_page_run(
         with contextlib.suppress(memguard.MemGuardError):
             memguard.unwrap(names["model"])
     said = squeezed(capsys.readouterr().err)
-    for message in (
-        code for code in blocks(page, "") if code.startswith("memguard warning MG") and page.stem != "README"
-    ):
+    for message in (code for code in blocks(page, "") if code.startswith("memguard warning MG")):
         assert squeezed(message) in said
-
-
-def test_the_message_on_the_front_page_is_one_that_is_said() -> None:
-    """The README shows what getting-started shows, whose program says it."""
-    shown, said = (
-        {squeezed(code) for code in blocks(page, "") if code.startswith("memguard warning MG")}
-        for page in (ROOT / "README.md", ROOT / "docs" / "getting-started.md")
-    )
-    assert shown and shown <= said
 
 
 def squeezed(text: str) -> str:
@@ -153,6 +143,33 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
         if not target.exists() or (anchor and anchor not in anchors(target)):
             broken.append(link)
     assert broken == []
+
+
+def test_every_block_of_code_is_in_a_language_that_is_checked() -> None:
+    """Python runs, commands parse, YAML and TOML load; anything else would go unchecked."""
+    used = {language for page in PAGES for language, _ in _FENCE.findall(page.read_text())}
+    assert used <= {"", "sh", "python", "yaml", "toml"}
+
+
+def test_configuration_on_the_pages_loads() -> None:
+    """Each block of YAML or TOML parses, and what it runs of memguard is a command."""
+    import yaml
+
+    loads: dict[str, Any] = {"yaml": yaml.safe_load}
+    if sys.version_info >= (3, 11):
+        import tomllib
+
+        loads["toml"] = tomllib.loads
+    parsed = [loads[kind](code) for kind in loads for page in PAGES for code in blocks(page, kind)]
+    assert parsed and all(isinstance(each, dict) for each in parsed)
+
+
+def test_the_front_page_is_short() -> None:
+    """It is read whole: under 150 lines, with two pictures that are there."""
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) < 150
+    pictures = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)
+    assert len(pictures) == 2 and all((ROOT / picture).is_file() for picture in pictures)
 
 
 def test_every_page_is_in_the_index() -> None:

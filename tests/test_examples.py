@@ -1,17 +1,21 @@
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from memguard.cli import main
 from memguard.recording.reader import Recording, find_recordings
 from memguard.records.findings import Finding
+from tests.browser.chromium import needs_chromium
 
 ROOT = Path(__file__).parents[1]
+PICTURES = ROOT / "docs" / "pictures"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 ARGUMENTS = {
     "plain_charlm": ["--steps", "60", "--device", "virtual:256MiB"],
@@ -77,26 +81,75 @@ def test_an_example_finds_its_planted_leak(name: str, tmp_path: Path) -> None:
     assert found == {(PLANTED[name][0], str(script), PLANTED[name][1])}
 
 
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """The demo, run once: its folder and what it printed."""
+    folder = tmp_path_factory.mktemp("run")
+    return folder / "demo", python("-m", "memguard", "demo", "--logdir", str(folder / "demo"), cwd=folder)
+
+
 def test_the_demo_shows_its_planted_faults_and_explains_the_end(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    demo: tuple[Path, subprocess.CompletedProcess[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Three faults named by line, the out-of-memory error explained, where to look next; exit code 0."""
-    done = python("-m", "memguard", "demo", "--logdir", str(tmp_path / "demo"), cwd=tmp_path)
+    folder, done = demo
     assert done.returncode == 0, done.stderr
-    lines = (tmp_path / "demo" / "demo_training.py").read_text().splitlines()
+    lines = (folder / "demo_training.py").read_text().splitlines()
     planted = {
         "MG101": "losses.append(loss)",
         "MG201": "total += loss_of(model(inputs), targets).item()",
         "MG301": "samples.append(scores.detach())",
     }
-    assert main(["report", "--json", str(tmp_path / "demo")]) == 0
+    assert main(["report", "--json", str(folder)]) == 0
     report = json.loads(capsys.readouterr().out)
     found = {finding["code"]: finding for finding in report["findings"]}
     assert {code: lines[found[code]["line"] - 1].strip() for code in planted} == planted
     assert report["oom"]["cause"]
     assert "Why: A leak" in " ".join(done.stderr.split()) and "`samples`" in done.stderr
-    assert f"tensorboard --logdir {tmp_path / 'demo'}" in done.stderr
+    assert f"tensorboard --logdir {folder}" in done.stderr
     assert "step 40: training loss" in done.stdout
+
+
+def without_numbers(text: str) -> list[str]:
+    """The words of a text; figures, with their units, differ from run to run."""
+    return re.sub(r"\d[\d.,]* ?(bytes|[KMGT]iB|ms|us|s|%)?(?=\W|$)|#+", "#", text.replace("\xa0", " ")).split()
+
+
+def test_the_picture_of_the_terminal_shows_what_the_demo_prints(
+    demo: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    """The README's first picture: each of its paragraphs is one that a new run prints, word by word."""
+    drawn: dict[str, list[str]] = {}
+    for text in ElementTree.parse(PICTURES / "demo.svg").getroot().iter("{http://www.w3.org/2000/svg}text"):
+        drawn.setdefault(text.attrib["clip-path"], []).append(text.text or "")
+    lines = ["".join(parts) for parts in drawn.values()]
+    assert lines[0].strip() == "$\xa0memguard\xa0demo"
+    printed = " ".join(without_numbers(demo[1].stderr))
+    paragraphs: list[str] = []
+    for line in lines[1:]:
+        if re.match(r"(\xa0\xa0)?[\w.]", line):
+            paragraphs.append("")
+        paragraphs[-1] += f"{line} "
+    assert len(paragraphs) > 10
+    for paragraph in paragraphs:
+        if "report.md" not in paragraph:  # whose folder is the run's own
+            assert " ".join(without_numbers(paragraph.replace("...", ""))) in printed, paragraph
+
+
+@needs_chromium
+@pytest.mark.browser
+def test_the_picture_of_the_memory_tab_shows_what_the_tab_shows(
+    demo: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    """The README's second picture: the words on it are on the tab of a new run, or in the tab's own scripts."""
+    from tools.pictures import memory_tab
+
+    _, words = memory_tab(demo[0])
+    static = ROOT / "memguard" / "tensorboard_plugin" / "static"
+    scripts = " ".join(path.read_text() for path in static.glob("*.js"))  # of a part that this run has no numbers for
+    shown, drawn = without_numbers(words), without_numbers((PICTURES / "memory-tab.txt").read_text())
+    assert len(shown) > 100
+    assert [word for word in drawn if word not in shown and word not in scripts] == []
 
 
 def test_a_demo_on_too_small_a_device_does_not_say_that_it_went_as_planned(tmp_path: Path) -> None:

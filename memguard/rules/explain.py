@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Sequence
 
+from memguard.rules.examples import example_of, setup
 from memguard.rules.explanation import Explanation
 from memguard.rules.guard_actions import ACTS
 from memguard.rules.interface import Rule
@@ -31,7 +32,11 @@ def explain(rule: type[Rule]) -> Explanation:
     if missing:
         raise ValueError(f"the docstring of {rule.__name__} lacks {', '.join(missing)}")
     return Explanation(
-        code=rule.code, name=rule.name, title=title, parts={part: _capital(parts[part]) for part in PARTS}
+        code=rule.code,
+        name=rule.name,
+        title=title,
+        parts={part: _capital(parts[part]) for part in PARTS},
+        example=example_of(rule.code).difference,
     )
 
 
@@ -49,6 +54,8 @@ def page(explanations: Sequence[Explanation]) -> str:
         "What memguard looks for. Choose with `rules=` and `ignore=` (codes or names), or silence one place with "
         '`with memguard.allow("MG201"):`. This page is made from the rules\' docstrings by '
         "`python -m memguard.rules.explain > docs/rules.md`.\n\n"
+        "The examples are differences: lines with `-` cause the finding, lines with `+` replace them. Both programs "
+        f"run in the tests, behind these lines:\n\n```python\n{setup()}```\n\n"
         f"| code | name | in short |\n|---|---|---|\n{rows}\n\n{sections}"
     )
 

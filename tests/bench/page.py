@@ -49,27 +49,27 @@ class Claim(NamedTuple):
 
 _LIGHTNING, _PLAIN = "Trainer, a batch without callback", "plain loop, a batch without memguard"
 CLAIMS = (
-    Claim("a step of 30 ms takes longer by", "long_step", "a step of 30 ms, defaults: share", floor=0.03),
-    Claim("the same, with every batch sampled", "long_step",
+    Claim("a training step of 30 ms takes longer by", "long_step", "a step of 30 ms, defaults: share", floor=0.03),
+    Claim("the same, if leak checks run on every batch", "long_step",
           "a step of 30 ms, all probes on every batch: share", floor=0.03),
-    Claim("a batch with `MemGuard` in a Trainer, more than without", "lightning_loop", "Trainer with MemGuard",
+    Claim("a batch in a Lightning Trainer, more than without", "lightning_loop", "Trainer with MemGuard",
           _LIGHTNING, 0.05),
-    Claim("a batch of a watched plain loop, more than without", "plain_loop",
+    Claim("a batch of a plain loop, more than without", "plain_loop",
           "watch, defaults (probes sampled after 64 batches)", _PLAIN, 0.05),
     Claim("the same with `MEMGUARD_DISABLE=1`", "plain_loop", "watch, MEMGUARD_DISABLE=1", _PLAIN, 0.05),
-    Claim("logging every batch, against Lightning's DeviceStatsMonitor doing so", "lightning_loop",
+    Claim("logging every batch, compared to Lightning's DeviceStatsMonitor", "lightning_loop",
           "MemGuard's cost over DeviceStatsMonitor's, a point each batch", floor=0.02),
-    Claim("at defaults, against NVML asked at each batch's start and end", "lightning_loop",
+    Claim("defaults, compared to reading NVML before and after each batch", "lightning_loop",
           "MemGuard's cost over NVML at each batch's start and end", floor=0.02),
-    Claim("TensorBoard's file, a logged step", "footprint", "MemGuard, TensorBoard data per logged step"),
-    Claim("the same of DeviceStatsMonitor", "footprint", "DeviceStatsMonitor, TensorBoard data per logged step"),
-    Claim("on disk", "footprint", "recording, bytes a batch"),
+    Claim("TensorBoard data, a logged step", "footprint", "MemGuard, TensorBoard data per logged step"),
+    Claim("the same with DeviceStatsMonitor", "footprint", "DeviceStatsMonitor, TensorBoard data per logged step"),
+    Claim("recording on disk, a batch", "footprint", "recording, bytes a batch"),
     Claim("a million batches: resident memory grows by", "million", "1,000,000 batches, resident memory grew by",
           floor=5.0),
-    Claim("a million batches: open files more", "million", "1,000,000 batches, open files more"),
+    Claim("a million batches: additional open files", "million", "1,000,000 batches, open files more"),
     Claim("`memguard report` of a million batches", "reader", "memguard report, 1,000,000 batches",
           "memguard report --json, 1,000,000 batches"),
-    Claim("naming who keeps a tensor, once for each cause", "namer",
+    Claim("naming what keeps a tensor alive, once per cause", "namer",
           "a list and a sum named, 436 modules, a table of 80,000 rows", "no holder found", 1.0),
     Claim("`import memguard`", "startup", "import memguard", "import torch, for comparison", 0.01),
 )  # fmt: skip
@@ -142,7 +142,7 @@ def readme_table(results: Results) -> str:
     for claim in CLAIMS:
         rows = [find(table, claim.subject, claim.label) for table in tables]
         if any(rows):
-            lines.append(f"| {claim.text} | " + " | ".join(_cell(row) if row else "" for row in rows) + " |")
+            lines.append(f"| {claim.text} | " + " | ".join(_compared(row) if row else "" for row in rows) + " |")
     return "\n".join(lines)
 
 
@@ -164,6 +164,13 @@ def _cell(row: Row) -> str:
     if row.unit.startswith("us") and row.value >= 100:
         return Row(row.label, row.value / 1000, row.unit.replace("us", "ms")).shown
     return row.shown
+
+
+def _compared(row: Row) -> str:
+    """A ratio of costs as a reader wants it, other figures as they are."""
+    if row.unit != "x" or row.value <= 0:
+        return _cell(row)
+    return f"{1 / row.value:.0f} times cheaper" if row.value < 1 else f"{row.value:.1f} times as much"
 
 
 def with_table(page: str, name: str, table: str) -> str:
