@@ -146,9 +146,26 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 
 
 def test_every_block_of_code_is_in_a_language_that_is_checked() -> None:
-    """Python runs, commands parse, YAML and TOML load; anything else would go unchecked."""
+    """Python runs (`py`: is type-checked), commands parse, YAML and TOML load, differences are the rules' examples."""
     used = {language for page in PAGES for language, _ in _FENCE.findall(page.read_text())}
-    assert used <= {"", "sh", "python", "yaml", "toml"}
+    assert used <= {"", "sh", "python", "py", "yaml", "toml", "diff"}
+    examples = (ROOT / "memguard" / "rules" / "examples.md").read_text()
+    assert all(f"```diff\n{code}```" in examples for page in PAGES for code in blocks(page, "diff"))
+
+
+def test_programs_that_would_need_a_service_are_of_the_right_types(tmp_path: Path) -> None:
+    """Blocks of `py` need a port or a store, so they do not run here; mypy checks their names, options and values."""
+    mypy = pytest.importorskip("mypy.api")
+    given = (
+        "import torch, memguard\nmodel: torch.nn.Module\noptimizer: torch.optim.Optimizer\nloader: list[torch.Tensor]\n"
+    )
+    program = tmp_path / "program.py"
+    program.write_text(given + "\n".join(code for page in PAGES for code in blocks(page, "py")) + "\n")
+    arguments = ["--follow-imports=silent", "--ignore-missing-imports", "--cache-dir", str(tmp_path)]
+    said, _, code = mypy.run([*arguments, str(program)])
+    assert code == 0, said
+    program.write_text(given + 'memguard.wrap(model, exprt="otlp")\n')
+    assert mypy.run([*arguments, str(program)])[2] == 1
 
 
 def test_configuration_on_the_pages_loads() -> None:
@@ -170,6 +187,23 @@ def test_the_front_page_is_short() -> None:
     assert len(text.splitlines()) < 150
     pictures = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)
     assert len(pictures) == 2 and all((ROOT / picture).is_file() for picture in pictures)
+
+
+def test_the_versions_on_the_page_are_those_that_are_tested() -> None:
+    """docs/compatibility.md has the pins of constraints.txt and tests/oldest.txt."""
+    pins = [
+        dict(line.strip().split("==") for line in path.read_text().splitlines() if "==" in line)
+        for path in (ROOT / "tests" / "oldest.txt", ROOT / "constraints.txt")
+    ]
+    rows = re.findall(
+        r"^\| ([a-z0-9-]+) \| ([\d.]+|not tried) \| ([\d.]+) \|$", page_text("compatibility"), re.MULTILINE
+    )
+    assert {"torch", "lightning", "transformers"} <= {name for name, _, _ in rows}
+    assert rows == [(name, pins[0].get(name, "not tried"), pins[1][name]) for name, _, _ in rows]
+
+
+def page_text(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text()
 
 
 def test_every_page_is_in_the_index() -> None:

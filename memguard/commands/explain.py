@@ -43,4 +43,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _fold(text: str) -> str:
     width = min(shutil.get_terminal_size().columns, 100)
-    return "\n".join(line for paragraph in text.split("\n") for line in fold(paragraph, width))
+    lines: list[str] = []
+    for paragraph in text.split("\n"):
+        is_code = paragraph[:1] in ("", " ", "+", "-")
+        lines += [paragraph] if is_code else fold(paragraph, width)
+    return "\n".join(lines)

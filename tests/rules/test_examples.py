@@ -1,8 +1,12 @@
-"""Each rule's example is true: memguard reports the program before, at a line that changes, and not the program after."""
+"""Each rule's example is true: the program before is reported, at a line that changes; the program after is not."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +17,9 @@ from tests.corpus.forked import run_forked
 from tests.corpus.runner import Outcome
 
 CODES = [rule.code for rule in ALL_RULES]
-NEEDS = {code: found[1] for code in CODES if (found := re.search(r"^ # needs: (.*)$", example_of(code).difference, re.M))}
+NEEDS = {
+    code: found[1] for code in CODES if (found := re.search(r"^ # needs: (.*)$", example_of(code).difference, re.M))
+}
 """Examples that a machine without a GPU cannot run; tests/cuda/test_examples.py has those of the null GPU."""
 OF_THE_DEVICE = {"MG401", "MG402", "MG502", "MG503", "MG504", "MG309", "MG102"}
 """Rules that name where a step is taken or a call is made, which need not be the line to change."""
@@ -45,6 +51,50 @@ def test_the_rule_reports_the_program_before_and_not_the_one_after(
     assert after.exit_code == 0, after.output
     left = [finding for finding in after.findings if finding.code == code or finding.severity.value != "info"]
     assert left == []
+
+
+def test_the_rule_of_ranks_reports_the_program_before_and_not_the_one_after(tmp_path: Path) -> None:
+    """Two processes, each a rank as torchrun would start it; the report compares what they recorded."""
+    example = example_of("MG603")
+    reported = []
+    for name, program in (("before", example.before), ("after", example.after)):
+        path, runs = tmp_path / f"{name}.py", tmp_path / name
+        path.write_text(program)
+        command = [
+            sys.executable,
+            "-m",
+            "memguard",
+            "run",
+            "--device",
+            "virtual:64MiB",
+            "--logdir",
+            str(runs),
+            str(path),
+        ]
+        ranks = [
+            subprocess.Popen(
+                command,
+                env={
+                    **os.environ,
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "WORLD_SIZE": "2",
+                    "OMP_NUM_THREADS": "1",
+                },
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            for rank in range(2)
+        ]
+        assert [rank.wait() for rank in ranks] == [0, 0]
+        told = subprocess.run(
+            [sys.executable, "-m", "memguard", "report", "--json", str(runs)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        reported.append("MG603" in {finding["code"] for finding in json.loads(told.stdout)["findings"]})
+    assert reported == [True, False]
 
 
 @pytest.mark.parametrize("code", CODES)
