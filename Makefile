@@ -57,6 +57,9 @@ bench: $(READY)
 docs: $(READY) # the site, in site/; a warning fails it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
+pictures: $(READY) # the README's two pictures, made of a run of the demo; needs a chromium
+	$(BIN)/python tools/pictures.py
+
 $(READY): pyproject.toml constraints.txt
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt torch
