@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-corpus test-slow test-oldest lint unit null-gpu test-cuda test-gpu bench docs check-package clean
+.PHONY: demo test test-corpus test-slow test-oldest lint unit null-gpu test-cuda test-gpu bench docs pictures check-package clean
 
 demo: $(READY)
 	$(BIN)/memguard demo

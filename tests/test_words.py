@@ -37,7 +37,7 @@ BANNED = {
 }
 """Turns that readers stumbled over, with what to write instead; docs/glossary.md has the words to use."""
 
-PAGES = [*sorted(set(ROOT.glob("*.md")) - {ROOT / "CHANGELOG.md"}), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = sorted(page for folder in (".", "changelog.d", "docs") for page in (ROOT / folder).glob("*.md"))
 
 _SHOWN = re.compile(r"<!-- costs:.*?<!-- end of costs -->|`[^`\n]+`", re.DOTALL)
 """Generated tables, checked where they are made, and code: a program's own names are not our words."""
