@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from memguard.records.facts.fact import Place
 from memguard.records.findings import Finding, Severity
-from memguard.records.stats import Stage
 
 
 class Evidence(enum.Enum):
@@ -24,35 +23,16 @@ class Evidence(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """One rule's word on one cause, as of the newest evidence.
+class Claim(Finding):
+    """One rule's word on one cause, as of the newest evidence: a finding that is not judged yet.
 
-    The fields that a finding has too mean the same there; `severity` is what the rule's evidence is worth by itself,
-    before the arbiter weighs it against the device.
+    Its `severity` is what the rule's evidence is worth by itself, before the arbiter weighs it against the device; its
+    `bytes` are what it explains of the memory that is allocated, its `count` the graphs, tensors or copies.
     """
 
-    code: str
-    name: str
-    severity: Severity
-    message: str
-    advice: str
-    file: str | None = None
-    line: int | None = None
-    function: str | None = None
-    holder: str | None = None
-    stage: Stage = Stage.OTHER
-    epoch: int | None = None
-    batch: int = 0
-    bytes: int | None = None
-    """What it explains of the memory that is allocated."""
-    bytes_per_batch: float | None = None
-    count: int = 1
-    """Graphs, tensors or copies that it tells of; of an act, how often it was done."""
-    rank: int = 0
     evidence: Evidence = Evidence.OTHER
     since: int | None = None
     """Batch from which on its memory came, where that is known."""
-    phase: str | None = None
     batches_left: int | None = None
     """Batches to come that bring more, where known; None asks the run."""
     is_limited: bool = False
@@ -63,11 +43,6 @@ class Claim:
     """Other names, like ``step() 'loss'``, whose memory is the same."""
     explains: tuple[tuple[str, str | None, int | None, str | None], ...] = field(default=(), compare=False)
     """Causes of other claims that it speaks for as well; the arbiter says so."""
-
-    @property
-    def cause(self) -> tuple[str, str | None, int | None, str | None]:
-        """What makes two claims one: rule, place and holder."""
-        return (self.code, self.file, self.line, self.holder)
 
     @property
     def place(self) -> Place:
@@ -86,22 +61,6 @@ class Claim:
 
     def finding(self, severity: Severity) -> Finding:
         """The finding that the arbiter makes of it."""
-        return Finding(
-            code=self.code,
-            name=self.name,
-            severity=severity,
-            message=self.message,
-            advice=self.advice,
-            file=self.file,
-            line=self.line,
-            function=self.function,
-            holder=self.holder,
-            stage=self.stage,
-            epoch=self.epoch,
-            batch=self.batch,
-            bytes=self.bytes,
-            bytes_per_batch=self.bytes_per_batch,
-            count=self.count,
-            rank=self.rank,
-            phase=self.phase,
+        return replace(
+            Finding(**{name: getattr(self, name) for name in Finding.__dataclass_fields__}), severity=severity
         )
