@@ -69,12 +69,17 @@ def cost_text(summary: Summary, ranks: int = 1) -> str:
     """What memguard cost: its start-up, and apart from it what it takes of a batch and of the run's time."""
     if summary.overhead_seconds is None or summary.overhead_share is None:
         return "Cost of memguard: unknown, because a run records it at its end."
-    start = f"start-up {summary.start_up_seconds:.2g} s, then " if summary.start_up_seconds is not None else ""
+    start = f"start-up {_rounded(summary.start_up_seconds)} s, then " if summary.start_up_seconds is not None else ""
     batches = max(summary.batches, 1) / max(ranks, 1)
-    each = f"{1000 * summary.overhead_seconds / batches:.2g} ms a batch"
+    each = f"{_rounded(1000 * summary.overhead_seconds / batches)} ms a batch"
     share = f"{summary.overhead_share:.2%} of the run's time" + (" on the rank with most" if ranks > 1 else "")
     simulated = " The virtual device's own time is not counted." if summary.device.startswith("virtual") else ""
     return f"Cost of memguard: {start}{each}, {share}.{simulated}"
+
+
+def _rounded(number: float) -> str:
+    """Two digits that say something, and never an exponent."""
+    return f"{number:.0f}" if number >= 10 else "less than 0.001" if 0 < number < 0.001 else f"{number:.2g}"
 
 
 def describe_peak(peak: Peak) -> str:

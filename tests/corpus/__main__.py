@@ -9,9 +9,12 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import functools
+import math
 import multiprocessing
 import os
 import sys
+import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -39,6 +42,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--dear", type=float, default=1, metavar="N", help="looks cost N times what they do (1)")
     parser.add_argument("--only", metavar="GLOB", help="of these, the ones whose folder/name fits, like 'retold/mg1*'")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="of these, each N-th")
+    parser.add_argument("--minutes", type=float, default=math.inf, metavar="N", help="begin no program after so many")
     parser.add_argument("--missing", action="store_true", help=f"of these, what {golden.FILE.name} has not")
     parser.add_argument("--golden", action="store_true", help=f"print what differs from {golden.FILE.name}")
     parser.add_argument("--write-golden", action="store_true", help=f"write what is told to {golden.FILE.name}")
@@ -54,7 +58,11 @@ def main(arguments: list[str]) -> int:
     before = golden.read() if golden.FILE.exists() else {}
     there = {golden.name_of(path) for path in own}
     told: dict[tuple[str, str], tuple[golden.Told, ...]] = {}
-    fails = False
+    if math.isfinite(options.minutes):
+        paths.sort(
+            key=lambda path: zlib.crc32(golden.name_of(path).encode())
+        )  # of all kinds some, however far it comes
+    fails, began = False, time.monotonic()
     for device in devices:
         score = Score(device)
         some = [p for p in paths if not options.missing or (device, golden.name_of(p)) not in before]
@@ -69,6 +77,9 @@ def main(arguments: list[str]) -> int:
             told[key] = each
             for line in score.add(path, outcome):
                 print(f"{golden.name_of(path)}: {line}", flush=True)
+            if time.monotonic() - began > 60 * options.minutes:
+                print(f"{device}: no time for more than {len(told)} programs", flush=True)
+                break
             if options.write_golden:  # as it goes: a run that is ended keeps what it has
                 golden.write({key: each for key, each in {**before, **told}.items() if key[1] in there})
         print(score, flush=True)
@@ -94,8 +105,11 @@ def _outcomes(paths: list[Path], device: str, jobs: int, times: float) -> Iterat
     if jobs == 1:
         yield from map(run_one, paths)
         return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool:
+    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork"))
+    try:
         yield from pool.map(run_one, paths)
+    finally:
+        pool.shutdown(cancel_futures=True)  # of a run that ends early
 
 
 if __name__ == "__main__":

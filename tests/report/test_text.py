@@ -46,6 +46,9 @@ def test_the_cost_is_that_of_start_up_and_apart_from_it_that_of_a_batch() -> Non
     assert f"{says}\n" in render(cost) + "\n"
     simulated = render(replace(cost, device="virtual:1GiB"))
     assert f"{says} The virtual device's own time is not counted.\n" in simulated + "\n"
+    assert "start-up 12 s, then 398 ms a batch" in render(
+        replace(cost, start_up_seconds=12.3, overhead_seconds=0.398 * cost.batches)
+    )
     assert "Cost of memguard: 0.05 ms a batch, " in render(replace(cost, start_up_seconds=None))
     assert "Cost of memguard: unknown" in render(replace(cost, overhead_share=None))
 
