@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import re
 import shlex
@@ -122,6 +123,37 @@ def test_the_commands_of_a_page_are_understood(page: Path, capsys: pytest.Captur
             parser.parse_args(arguments)
         except SystemExit:
             pytest.fail(f"{name_of(page)}: memguard {shlex.join(arguments)}\n{capsys.readouterr().err}")
+
+
+def test_what_the_text_calls_a_command_is_one() -> None:
+    """Commands within sentences, behind ``-m``, and make's targets: they exist, with the options that are shown."""
+    from memguard.cli import make_parser
+
+    parsers = next(
+        action for action in make_parser()._actions if isinstance(action, argparse._SubParsersAction)
+    ).choices
+    targets = set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    seen, wrong = 0, []
+    for page in PAGES:
+        text = page.read_text()
+        shown = [line for code in blocks(page, "", "sh", "bash") for line in code.splitlines()]
+        for phrase in (*re.findall(r"`([^`\n]+)`", _FENCE.sub("", text)), *shown):
+            phrase = phrase.split("#")[0].split("|")[0]
+            called = re.search(r"(?:^|-m |&& )memguard ([a-z]+)( .*)?$", phrase.strip())
+            if called and called[1] not in ("on", "info", "warning", "critical"):
+                seen += 1
+                command = parsers.get(called[1])
+                own = (
+                    re.split(r"\s[\w./-]+\.py\b|\s-m\s", called[2] or "")[0] if called[1] == "run" else called[2] or ""
+                )
+                options = re.findall(r"(?<!\S)--[a-z][\w-]*", own)
+                if command is None or set(options) - set(command._option_string_actions):
+                    wrong.append(f"{name_of(page)}: memguard {called[1]} {options}")
+            made = re.match(r"make ([a-z][\w-]*)$", phrase.strip())
+            if made and made[1] not in targets:
+                wrong.append(f"{name_of(page)}: make {made[1]}")
+    assert seen > 100
+    assert wrong == []
 
 
 def anchors(page: Path) -> set[str]:

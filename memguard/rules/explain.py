@@ -55,7 +55,8 @@ def page(explanations: Sequence[Explanation]) -> str:
         '`with memguard.allow("MG201"):`. This page is made from the rules\' docstrings by '
         "`python -m memguard.rules.explain > docs/rules.md`.\n\n"
         "The examples are differences: lines with `-` cause the finding, lines with `+` replace them. Both programs "
-        f"run in the tests, behind these lines:\n\n```python\n{setup()}```\n\n"
+        "run in the tests (of MG404 and MG601, which need a GPU, they are compiled only), behind these lines:"
+        f"\n\n```python\n{setup()}```\n\n"
         f"| code | name | in short |\n|---|---|---|\n{rows}\n\n{sections}"
     )
 

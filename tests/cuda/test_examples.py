@@ -14,10 +14,14 @@ pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.mark.parametrize("code", ["MG602", "MG703"])
-def test_the_rule_reports_the_program_before_and_not_the_one_after(code: str, tmp_path: Path) -> None:
+def test_the_rule_reports_the_program_before_and_not_the_one_after(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its finding is there before, and gone after."""
     if code == "MG602" and torch.cuda.device_count() < 2:
         pytest.skip("needs two CUDA devices")
+    if code == "MG602":
+        monkeypatch.setenv("LOCAL_RANK", "1")
     example = example_of(code)
     reported = []
     for name, program in (("before", example.before), ("after", example.after)):
