@@ -19,8 +19,10 @@ from memguard.text.terminal import terminal_of
 if TYPE_CHECKING:
     from memguard.report.runs import RunOnDisk
 
-_MOST_RANKS = 64
-"""Of more ranks ``memguard report`` tells, afterwards: rank 0 would read hundreds of files."""
+_MOST_RANKS = 512
+"""Of more ranks ``memguard report`` tells, afterwards: rank 0 would read thousands of files, for many seconds."""
+_MOST_READERS = 64
+"""Of more ranks rank 0 alone reads what the others left: all would read all."""
 _PATIENCE_SECONDS = 1.0
 """Ranks of one run end within moments; rank 0 waits no longer for their last findings."""
 _STEP_SECONDS = 0.02
@@ -38,7 +40,8 @@ def closing_text(launch: Launch, summary: Summary, *, ranks: int = 1) -> str | N
         ranks: Of how many ranks that is; more than one where this process started them.
     """
     lines: list[str] = []
-    if 1 < max(launch.world_size, ranks) <= _MOST_RANKS and summary.recording is not None:
+    count, most = max(launch.world_size, ranks), _MOST_READERS if launch.rank else _MOST_RANKS
+    if 1 < count <= most and summary.recording is not None:
         try:
             from memguard.report.rank_text import verdict_lines, worst_lines
             from memguard.report.runs import load_run

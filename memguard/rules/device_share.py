@@ -176,12 +176,14 @@ class WrongDevice(Rule):
 class RankImbalance(Rule):
     """One rank's peak is far above the others'.
 
-    What: the highest peak among the ranks is over 1.2 times the lowest, by more than 5 % of the device.
+    What: the highest peak among the ranks is over 1.2 times the lowest, by more than 5 % of the device. Where the high
+    ranks are those of one pipeline stage, expert, other parallel axis or node, the finding names it, and why: larger
+    inputs, more of the model, a finding of their own, or by elimination the activations of the batch.
 
     Why it matters: the fullest rank sets the batch size for all, and fails first.
 
     How to fix: batch by tokens so that ranks get equal work, and move what only rank 0 does (logging, sampling,
-    gathering a checkpoint) off the device.
+    gathering a checkpoint) off the device. Move layers between stages; balance the router of experts.
     """
 
     code: ClassVar[str] = "MG603"
